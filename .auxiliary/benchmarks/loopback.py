@@ -1,0 +1,90 @@
+"""A server on loopback that sends a pre-encoded Anthropic stream and costs next to nothing itself.
+
+`stream N` sends N chunks of text, each event as an HTTP chunk of its own, as the real server does;
+`packed N` the same bytes in HTTP chunks of 16 KiB; `short` a reply of one word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+
+def encode(event: Mapping[str, Any]) -> bytes:
+    data = json.dumps(event, separators=(",", ":"))
+    return f"event: {event['type']}\ndata: {data}\n\n".encode()
+
+
+def produce_events(chunks: int) -> list[bytes]:
+    usage = {"input_tokens": 20, "output_tokens": 1}
+    message: dict[str, Any] = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": usage,
+    }
+    opened = {
+        "type": "content_block_start",
+        "index": 0,
+        "content_block": {"type": "text", "text": ""},
+    }
+    ended = {"stop_reason": "end_turn", "stop_sequence": None}
+    events: list[Mapping[str, Any]] = [{"type": "message_start", "message": message}, opened]
+    events += [
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "text_delta", "text": f"word{number} "},
+        }
+        for number in range(chunks)
+    ]
+    events += [
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": ended, "usage": {"output_tokens": chunks}},
+        {"type": "message_stop"},
+    ]
+    return [encode(event) for event in events]
+
+
+def produce_answer(kind: str, chunks: int) -> bytes:
+    events = produce_events(chunks)
+    if kind == "packed":
+        whole = b"".join(events)
+        events = [whole[start : start + 16384] for start in range(0, len(whole), 16384)]
+    head = (
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    )
+    return head + b"".join(b"%x\r\n%b\r\n" % (len(e), e) for e in events) + b"0\r\n\r\n"
+
+
+async def serve(answer: bytes) -> None:
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = 0
+                for line in head.split(b"\r\n"):
+                    name, _, value = line.partition(b":")
+                    if name.lower() == b"content-length":
+                        length = int(value)
+                await reader.readexactly(length)
+                writer.write(answer)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=2**26)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    kind = sys.argv[1]
+    asyncio.run(serve(produce_answer(kind, int(sys.argv[2]) if len(sys.argv) > 2 else 1)))

@@ -1,0 +1,93 @@
+"""All benchmarks by one command, as ratios against raw baselines in the same run.
+
+    python .auxiliary/benchmarks/run.py               everything, some minutes
+    python .auxiliary/benchmarks/run.py --quick       fewer runs
+    python .auxiliary/benchmarks/run.py streaming     one part: startup, streaming, turns, archives
+    python .auxiliary/benchmarks/run.py --page        also write the table of the performance page
+
+Figures are medians; a ratio is the median of the ratios pair by pair. Leaves with 1 where a bar was
+not held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from archives import measure_archives
+from measure import HERE, Row
+from startup import measure_help, measure_imports, measure_oneshot
+from streaming import measure_chunks
+from turns import measure_turns
+
+PAGE = HERE.parent.parent / "documentation" / "explanation" / "performance.md"
+PARTS: dict[str, tuple[tuple[Callable[[int], list[Row]], int], ...]] = {
+    "startup": ((measure_imports, 15), (measure_help, 15), (measure_oneshot, 15)),
+    "streaming": ((measure_chunks, 15),),
+    "turns": ((measure_turns, 25),),
+    "archives": ((measure_archives, 9),),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="only these parts")
+    parser.add_argument("--quick", action="store_true", help="a third of the runs")
+    parser.add_argument("--page", action="store_true", help=f"write the table of {PAGE.name}")
+    options = parser.parse_args()
+    rows: list[Row] = []
+    for part in options.parts or PARTS:
+        for function, runs in PARTS[part]:
+            for row in function(max(3, runs // 3) if options.quick else runs):
+                rows.append(row)
+                print(draw(row), flush=True)
+    if options.page:
+        write_page(rows)
+    missed = [row for row in rows if not row.held]
+    for row in missed:
+        print(f"not held: {row.what}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def draw(row: Row) -> str:
+    figures = ", ".join(f"{name} {number(value)} {row.unit}" for name, value in row.figures.items())
+    ratios = ", ".join(
+        f"{value:.2f} of {name}" + (f" (bar {row.bars[name]:.2f})" if name in row.bars else "")
+        for name, value in row.ratios.items()
+    )
+    mark = "  " if row.held else "! "
+    return f"{mark}{row.what}: {figures}" + (f"; {ratios}" if ratios else "")
+
+
+def write_page(rows: list[Row]) -> None:
+    lines = ["| what | figures (median) | ratio | bar |", "| --- | --- | --- | --- |"]
+    for row in rows:
+        figures = ", ".join(
+            f"{name} {number(value)} {row.unit}" for name, value in row.figures.items()
+        )
+        ratios = ", ".join(f"{value:.2f} of {name}" for name, value in row.ratios.items())
+        bars = ", ".join(f"≤ {bar:.2f} of {name}" for name, bar in row.bars.items())
+        lines.append(f"| {row.what} | {figures} | {ratios} | {bars} |")
+    machine = (
+        f"Measured on {datetime.now(UTC):%Y-%m-%d} with Python {platform.python_version()} on "
+        f"{os.cpu_count()} shared cores ({platform.machine()}, {platform.system()})."
+    )
+    begin, end = "<!-- figures: begin -->", "<!-- figures: end -->"
+    text = PAGE.read_text()
+    head, _, rest = text.partition(begin)
+    _, _, tail = rest.partition(end)
+    PAGE.write_text(f"{head}{begin}\n{machine}\n\n" + "\n".join(lines) + f"\n{end}{tail}")
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

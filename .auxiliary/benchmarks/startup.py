@@ -1,0 +1,128 @@
+"""What starting costs: imports, `--help`, and a one-shot up to its first event."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from measure import HERE, Row, environment, loopback, processes, ratio_row
+
+NAMES = "from vibe_llms import MessageProgressEvent, TextChunk, open_session"
+BARE_REQUEST = """
+import asyncio, httpx2, sys
+async def main():
+    async with httpx2.AsyncClient() as client:
+        body = b'{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user"}]}'
+        async with client.stream("POST", sys.argv[1] + "/v1/messages", content=body) as response:
+            async for chunk in response.aiter_raw():
+                print(chunk, flush=True)
+                break
+asyncio.run(main())
+"""
+PACKAGE_REQUEST = """
+import asyncio, anthropic, sys
+async def main():
+    client = anthropic.AsyncAnthropic(api_key="k" * 20, base_url=sys.argv[1])
+    stream = await client.messages.create(
+        model="m", max_tokens=9, messages=[{"role": "user", "content": "hi"}], stream=True)
+    async for event in stream:
+        print(event.type, flush=True)
+        break
+asyncio.run(main())
+"""
+
+
+def measure_imports(runs: int) -> list[Row]:
+    python = [sys.executable, "-c"]
+    samples = processes(
+        {
+            "ours": [*python, NAMES],
+            "asyncio, msgspec": [*python, "import asyncio, msgspec"],
+            "interpreter": [*python, "pass"],
+            "anthropic": [*python, "import anthropic"],
+        },
+        runs,
+    )
+    net = {
+        name: [
+            value - bare for value, bare in zip(samples[name], samples["interpreter"], strict=True)
+        ]
+        for name in ("ours", "asyncio, msgspec")
+    }
+    whole = {name: samples[name] for name in ("ours", "asyncio, msgspec", "anthropic")}
+    return [
+        ratio_row(
+            "import with the names of the example, whole process",
+            whole,
+            "ms",
+            scale=1e3,
+            bars={"asyncio, msgspec": 1.5},
+        ),
+        ratio_row("the same, less a bare interpreter", net, "ms", scale=1e3),
+    ]
+
+
+def measure_help(runs: int) -> list[Row]:
+    peer = _install_peer()
+    command = str(Path(sys.executable).parent / "vibe-llms")
+    rows = []
+    for option in ("--help", "--version"):
+        samples = processes({"ours": [command, option], "llm --help": [peer, "--help"]}, runs)
+        rows.append(
+            ratio_row(f"vibe-llms {option}", samples, "ms", scale=1e3, bars={"llm --help": 0.15})
+        )
+    return rows
+
+
+def measure_oneshot(runs: int) -> list[Row]:
+    command = str(Path(sys.executable).parent / "vibe-llms")
+    with tempfile.TemporaryDirectory() as folder, loopback("short") as url:
+        settings = environment(Path(folder) / "home", url)
+        commands = {
+            "ours": [command, "chat", "-m", "anthropic/claude-sonnet-5-5", "--jsonl", "hi"],
+            "bare httpx2": [sys.executable, "-c", BARE_REQUEST, url],
+            "anthropic": [sys.executable, "-c", PACKAGE_REQUEST, url],
+        }
+        samples: dict[str, list[float]] = {name: [] for name in commands}
+        for number in range(runs + 1):
+            for name, words in commands.items():
+                seconds = _first_output(words, settings)
+                if number:
+                    samples[name].append(seconds)
+    row = ratio_row("one-shot chat, start to first event", samples, "ms", scale=1e3)
+    extra = [a - b for a, b in zip(samples["ours"], samples["bare httpx2"], strict=True)]
+    difference = Row(
+        "the same, more than the bare request (bar: 200 ms)",
+        {"ours": statistics.median(extra) * 1e3},
+        "ms",
+        {"200 ms": statistics.median(extra) / 0.2},
+        {"200 ms": 1.0},
+    )
+    return [row, difference]
+
+
+def _first_output(words: list[str], settings: dict[str, str]) -> float:
+    start = time.perf_counter()
+    with subprocess.Popen(
+        words, env=settings, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        seconds = time.perf_counter() - start
+        process.stdout.read()
+    assert line, words
+    return seconds
+
+
+def _install_peer() -> str:
+    """The peer `llm` in an environment of its own, made once."""
+    folder = HERE.parent / "artifacts" / "llm"
+    if not (folder / "bin" / "llm").exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        install = [str(folder / "bin" / "pip"), "install", "--quiet", "llm"]
+        subprocess.run(install, check=True, stderr=subprocess.DEVNULL)
+    return str(folder / "bin" / "llm")

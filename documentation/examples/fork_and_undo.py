@@ -1,0 +1,35 @@
+import asyncio
+
+from vibe_llms import open_session
+from vibe_llms.exceptions import ForkPointInvalid
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def main() -> None:
+    async with open_session() as session:
+        conversation = await session.begin("scripted/demo", name="sums", invokers=[add])
+        await conversation.converse("Hello!")
+        await conversation.converse("Please add 2 and 3.")
+        print(len(conversation.canisters), "messages in", conversation.name)
+
+        whole = await conversation.fork(name="a copy")
+        start = await conversation.fork(at=1)
+        print(len(whole.canisters), "and", len(start.canisters), "messages in the forks")
+
+        try:
+            await conversation.fork(at=3)
+        except ForkPointInvalid as error:
+            print("not there, but at", len(error.nearest), "points nearby")
+
+        shorter = await conversation.undo()
+        print(len(shorter.canisters), "messages in", shorter.name)
+        again = await shorter.regenerate()
+        turn = await again.converse()
+        print(turn.text)
+
+
+asyncio.run(main())

@@ -1,0 +1,99 @@
+"""Conversations with large language models: written once, held with any provider.
+
+Names are loaded from their homes when they are first used, so that importing this package costs
+nothing that is not needed (documentation/adr/0012-lazy-public-names.md). The public names are
+those of `__all__`, with all of `vibe_llms.exceptions`, `vibe_llms.synchronous` and
+`vibe_llms.testing`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from vibe_llms.meta import __version__
+
+# fmt: off
+if TYPE_CHECKING:
+    from vibe_llms.attachments import read_attachment, read_document
+    from vibe_llms.controls import Controls
+    from vibe_llms.conversation import Conversation, EventStream
+    from vibe_llms.events import (
+        Event, EventHandler, InvocationChunk, InvocationCompletedEvent, InvocationFailedEvent,
+        InvocationProgressEvent, InvocationStartedEvent, MessageCompletedEvent, MessageFailedEvent,
+        MessageProgressEvent, MessageStartedEvent, MessageUpdatedEvent, Notice, NoticeEvent,
+        ReasoningChunk, TextChunk, TurnEndedEvent,
+    )
+    from vibe_llms.exceptions import (
+        ConfigurationError, ContextOverflow, ConversationBusy, ProviderError, RateLimited,
+        RequestError, StorageError, TurnInterrupted, VibeLlmsError,
+    )
+    from vibe_llms.invocation.invokers import InvocationContext, Invoker
+    from vibe_llms.messages.canisters import (
+        AssistantCanister, Canister, DocumentCanister, Ending, InvocationCanister, Provenance,
+        ResultCanister, StopReason, SupervisorCanister, Turn, UnknownCanister, Usage, UserCanister,
+    )
+    from vibe_llms.messages.contents import (
+        AudioContent, Citation, Content, FileContent, ImageContent, Location, NativeContent,
+        NativePayload, ReasoningContent, Reference, TextualContent, UnknownContent, Upload,
+        VideoContent,
+    )
+    from vibe_llms.session import Session, open_session
+
+_HOMES = {
+    "attachments": "read_attachment read_document",
+    "controls": "Controls",
+    "conversation": "Conversation EventStream",
+    "events": (
+        "Event EventHandler InvocationChunk InvocationCompletedEvent InvocationFailedEvent "
+        "InvocationProgressEvent InvocationStartedEvent MessageCompletedEvent "
+        "MessageFailedEvent MessageProgressEvent MessageStartedEvent MessageUpdatedEvent "
+        "Notice NoticeEvent ReasoningChunk TextChunk TurnEndedEvent"
+    ),
+    "exceptions": (
+        "ConfigurationError ContextOverflow ConversationBusy ProviderError RateLimited "
+        "RequestError StorageError TurnInterrupted VibeLlmsError"
+    ),
+    "invocation.invokers": "InvocationContext Invoker",
+    "messages.canisters": (
+        "AssistantCanister Canister DocumentCanister Ending InvocationCanister Provenance "
+        "ResultCanister StopReason SupervisorCanister Turn UnknownCanister Usage UserCanister"
+    ),
+    "messages.contents": (
+        "AudioContent Citation Content FileContent ImageContent Location NativeContent "
+        "NativePayload ReasoningContent Reference TextualContent UnknownContent Upload "
+        "VideoContent"
+    ),
+    "session": "Session open_session",
+}
+
+__all__ = [
+    "AssistantCanister", "AudioContent", "Canister", "Citation", "ConfigurationError", "Content",
+    "ContextOverflow", "Controls", "Conversation", "ConversationBusy", "DocumentCanister", "Ending",
+    "Event", "EventHandler", "EventStream", "FileContent", "ImageContent", "InvocationCanister",
+    "InvocationChunk", "InvocationCompletedEvent", "InvocationContext", "InvocationFailedEvent",
+    "InvocationProgressEvent", "InvocationStartedEvent", "Invoker", "Location",
+    "MessageCompletedEvent", "MessageFailedEvent", "MessageProgressEvent", "MessageStartedEvent",
+    "MessageUpdatedEvent", "NativeContent", "NativePayload", "Notice", "NoticeEvent", "Provenance",
+    "ProviderError", "RateLimited", "ReasoningChunk", "ReasoningContent", "Reference",
+    "RequestError", "ResultCanister", "Session", "StopReason", "StorageError", "SupervisorCanister",
+    "TextChunk", "TextualContent", "Turn", "TurnEndedEvent", "TurnInterrupted", "UnknownCanister",
+    "UnknownContent", "Upload", "Usage", "UserCanister", "VibeLlmsError", "VideoContent",
+    "__version__", "open_session", "read_attachment", "read_document",
+]
+# fmt: on
+
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,168 @@
+"""Files, addresses and standard input as contents and documents."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from pathlib import Path, PurePath
+from urllib.parse import urlsplit
+
+from vibe_llms.exceptions import AttachmentUnreadable
+from vibe_llms.messages.canisters import DocumentCanister
+from vibe_llms.messages.contents import (
+    AudioContent,
+    Content,
+    FileContent,
+    ImageContent,
+    Location,
+    TextualContent,
+    VideoContent,
+)
+
+LONGEST_BYTES = 64 * 1024 * 1024
+
+# What the package filetype names otherwise than the providers do.
+_SYNONYMS = {"audio/x-wav": "audio/wav", "image/x-icon": "image/vnd.microsoft.icon"}
+_SUFFIXES = {
+    ".csv": "text/csv",
+    ".htm": "text/html",
+    ".html": "text/html",
+    ".md": "text/markdown",
+    ".svg": "image/svg+xml",
+}
+_REMOTE_SUFFIXES = {
+    ".gif": "image/gif",
+    ".jpeg": "image/jpeg",
+    ".jpg": "image/jpeg",
+    ".pdf": "application/pdf",
+    ".png": "image/png",
+    ".webp": "image/webp",
+}
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+# Formats that may be written in plain text and yet are not meant to be read as such.
+_MARKED_FORMATS = (b"%PDF-", b"{\\rtf")
+_MIMETYPE = re.compile(r"[\w.+-]+/[\w.+-]+(\s*;.*)?", re.ASCII)
+
+
+def read_attachment(source: str, mimetype: str = "") -> Content:
+    """A content from the path of a file, or from an http(s) address, which the provider reads.
+
+    The bytes tell the MIME type unless it is given. `AttachmentUnreadable` says what is wrong.
+    """
+    if is_address(source):
+        known = mimetype or _REMOTE_SUFFIXES.get(_suffix_of(source), "")
+        if not known:
+            raise AttachmentUnreadable(
+                f"{source}: its type does not show in its name; give it: --at {source} image/png"
+            )
+        return _produce_content(Location(source), known, "")
+    return produce_attachment(read_bytes(Path(source)), Path(source).name, mimetype)
+
+
+def produce_attachment(data: bytes, name: str, mimetype: str = "") -> Content:
+    """A content from bytes; `name` is the file's, for people and for telling the type of text."""
+    if not data:
+        raise AttachmentUnreadable(f"{name}: it is empty")
+    mimetype = mimetype or tell_type(data, name)
+    text = read_text(data) if _is_textual(mimetype) else None
+    return _produce_content(data if text is None else text.encode(), mimetype, name)
+
+
+def read_document(source: str) -> DocumentCanister:
+    """A document from the path of a file: its text, or the file itself where it is no text.
+
+    From an http(s) address too, which the provider reads.
+    """
+    if is_address(source):
+        return DocumentCanister((read_attachment(source),), title=source, source=source)
+    path = Path(source)
+    return produce_document(read_bytes(path), path.name, str(path))
+
+
+def produce_document(data: bytes, title: str, source: str = "") -> DocumentCanister:
+    """A document from bytes: their text, or the bytes themselves where they are no text."""
+    content = produce_attachment(data, title)
+    text = read_text(data)
+    if text is not None and isinstance(content, FileContent) and _is_textual(content.mimetype):
+        content = TextualContent(text, content.mimetype)
+    return DocumentCanister((content,), title=title, source=source)
+
+
+def is_address(source: str) -> bool:
+    """Whether this is an address rather than the path of a file."""
+    return source[:8].lower().startswith(("http://", "https://"))
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a file of reasonable size."""
+    try:
+        with path.expanduser().open("rb") as file:
+            data = file.read(LONGEST_BYTES + 1)
+    except OSError as error:
+        raise AttachmentUnreadable(f"{path}: it cannot be read: {error.strerror}") from error
+    except (ValueError, RuntimeError) as error:
+        raise AttachmentUnreadable(f"{path}: this cannot be the path of a file: {error}") from error
+    if len(data) > LONGEST_BYTES:
+        raise AttachmentUnreadable(f"{path}: it has more than {LONGEST_BYTES // 1024**2} MiB")
+    if not data:
+        raise AttachmentUnreadable(f"{path}: it is empty")
+    return data
+
+
+def read_text(data: bytes) -> str | None:
+    """The text that the bytes are, in UTF-8 or with a byte order mark; `None` if they are none."""
+    encoding = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8")
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text
+
+
+def tell_type(data: bytes, name: str) -> str:
+    """The MIME type of bytes; `AttachmentUnreadable` where neither they nor the name tell it."""
+    text = None if data.startswith(_MARKED_FORMATS) else read_text(data)
+    if text is not None:
+        if text.lstrip()[:5].lower() in ("<svg ", "<svg>"):
+            return "image/svg+xml"
+        return _SUFFIXES.get(_suffix_of(name), "text/plain")
+    import filetype
+
+    guess: str | None = filetype.guess_mime(data)
+    if guess is None:
+        raise AttachmentUnreadable(
+            f"{name}: its type cannot be told from its bytes; give it with --at, or make it UTF-8"
+        )
+    return _SYNONYMS.get(guess, guess)
+
+
+def _suffix_of(source: str) -> str:
+    try:
+        path = urlsplit(source).path if is_address(source) else source
+    except ValueError as error:
+        raise AttachmentUnreadable(f"{source}: this is no address: {error}") from error
+    return PurePath(path).suffix.lower()
+
+
+def _is_textual(mimetype: str) -> bool:
+    return mimetype.startswith("text/")
+
+
+def _produce_content(data: bytes | Location, mimetype: str, name: str) -> Content:
+    if not _MIMETYPE.fullmatch(mimetype):
+        raise AttachmentUnreadable(
+            f"{name}: {mimetype!r} is no MIME type; give one such as image/png"
+        )
+    match mimetype.partition("/")[0]:
+        case "image":
+            return ImageContent(data, mimetype)
+        case "audio":
+            return AudioContent(data, mimetype)
+        case "video":
+            return VideoContent(data, mimetype)
+        case _:
+            return FileContent(data, mimetype, name)

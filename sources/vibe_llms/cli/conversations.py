@@ -1,0 +1,392 @@
+"""The commands on stored conversations: list, show, search, fork, rename, tag, rm."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import click
+import msgspec
+
+from vibe_llms.cli.completion import complete_conversations
+from vibe_llms.cli.drawing import Drawing
+from vibe_llms.cli.running import run
+from vibe_llms.cli.terminal import (
+    BOLD,
+    DIM,
+    columns,
+    has_colours,
+    is_terminal,
+    note,
+    one_line,
+    shown,
+    styled,
+    visible,
+    write,
+)
+from vibe_llms.configuration import load_configuration
+from vibe_llms.exceptions import RequestError
+from vibe_llms.ledger import Ledger, locate
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DocumentCanister,
+    InvocationCanister,
+    ResultCanister,
+    role_of,
+)
+from vibe_llms.messages.codecs import encode_canister
+from vibe_llms.messages.contents import (
+    Content,
+    ReasoningContent,
+    Reference,
+    TextualContent,
+)
+from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.storage.interfaces import Archive, Gap, Restored, Summary
+
+_SHOWN = 50
+
+
+@asynccontextmanager
+async def open_archive() -> AsyncIterator[DirectoryArchive]:
+    """The archive of the user's configuration."""
+    configuration = load_configuration()
+    archive = DirectoryArchive(configuration.places.data, configuration.storage)
+    try:
+        yield archive
+    finally:
+        await archive.close()
+
+
+@click.command("list")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=_SHOWN,
+    show_default=True,
+    metavar="N",
+    help="At most so many; 0 for all.",
+)
+@click.option("--tag", default="", metavar="TAG", help="Only those with this tag.")
+@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+def list_conversations(limit: int, tag: str, as_json: bool) -> None:
+    """List conversations, the most recent first."""
+
+    async def work() -> None:
+        async with open_archive() as archive:
+            summaries = await archive.survey(limit=limit or None, tag=tag)
+        if as_json:
+            _print(json.dumps([describe_summary(one) for one in summaries], ensure_ascii=False))
+        elif not summaries:
+            note("no conversations yet; begin one: vibe-llms chat")
+        for summary in () if as_json else summaries:
+            _print(draw_summary(summary))
+
+    run(work())
+
+
+@click.command()
+@click.argument("conversation", metavar="ID", shell_complete=complete_conversations)
+@click.option("--json", "as_json", is_flag=True, help="Its details and its messages as stored.")
+@click.option("--lenient", is_flag=True, help="Show what can be read of a damaged one.")
+@click.option("--render/--raw", default=None, help="Draw Markdown, or show it as it is written.")
+def show(conversation: str, as_json: bool, lenient: bool, render: bool | None) -> None:
+    """Show a conversation, by its identity, 4 or more characters of it, or its name.
+
+    The numbers of the messages are those that `fork --at` takes.
+    """
+
+    async def work() -> None:
+        async with open_archive() as archive:
+            identity = await archive.resolve(conversation)
+            restored = await archive.restore(identity, lenient=lenient)
+            for notice in restored.notices:
+                note(f"note: {notice.text}")
+            if as_json:
+                _print(encode_conversation(restored))
+                return
+            drawn = has_colours(sys.stdout) if render is None else render
+            drawing = Drawing(sys.stdout) if drawn else None
+            gaps = {gap.line: gap for gap in restored.gaps}
+            line = 0
+            for number, canister in enumerate(restored.canisters, 1):
+                line += 1
+                while line in gaps:
+                    _print(draw_gap(gaps.pop(line)))
+                    line += 1
+                _print(await draw_canister(canister, archive, number, drawing))
+            for gap in gaps.values():
+                _print(draw_gap(gap))
+
+    run(work())
+
+
+@click.command()
+@click.argument("text", nargs=-1, required=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="At most so many.",
+)
+@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+def search(text: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """Find messages that hold all of the words."""
+
+    async def work() -> None:
+        async with open_archive() as archive:
+            findings = await archive.search(" ".join(text), limit=limit)
+        if as_json:
+            _print(msgspec.json.encode(findings).decode())
+        elif not findings:
+            note("nothing was found")
+        for finding in () if as_json else findings:
+            name = f"  {shown(one_line(finding.name))}" if finding.name else ""
+            excerpt = shown(one_line(f"{finding.role}: {finding.excerpt}"))
+            _print(f"{styled(finding.conversation, BOLD)}{name}\n    {excerpt}")
+
+    run(work())
+
+
+@click.command()
+@click.argument("conversation", metavar="ID", shell_complete=complete_conversations)
+@click.option("--at", metavar="N|MESSAGE", help="The last message to keep: its number or identity.")
+@click.option("--name", default="", metavar="NAME", help="The name of the fork.")
+@click.option("--json", "as_json", is_flag=True, help="An object.")
+def fork(conversation: str, at: str | None, name: str, as_json: bool) -> None:
+    """Make an independent copy of a conversation, whole or up to a message.
+
+    Numbers count from 1, as `show` does; negative ones from the end.
+    """
+
+    async def work() -> None:
+        async with open_archive() as archive:
+            identity = await archive.resolve(conversation)
+            ledger, notices = await Ledger.restore(archive, identity)
+            for notice in notices:
+                note(f"note: {notice.text}")
+            twin = await ledger.fork(locate(ledger.canisters, _read_point(at)), name=name)
+        if as_json:
+            made = {"id": twin.identity, "forked_from": identity, "messages": len(twin.canisters)}
+            _print(json.dumps(made))
+        else:
+            _print(twin.identity)
+
+    run(work())
+
+
+@click.command()
+@click.argument("conversation", metavar="ID", shell_complete=complete_conversations)
+@click.argument("name")
+def rename(conversation: str, name: str) -> None:
+    """Give a conversation a name; an empty one takes it away."""
+
+    async def work() -> None:
+        async with open_archive() as archive:
+            await archive.revise(await archive.resolve(conversation), name=name)
+
+    run(work())
+
+
+@click.command()
+@click.argument("conversation", metavar="ID", shell_complete=complete_conversations)
+@click.argument("tags", nargs=-1, required=True)
+@click.option("--remove", is_flag=True, help="Take them away.")
+def tag(conversation: str, tags: tuple[str, ...], remove: bool) -> None:
+    """Add tags to a conversation, or take them away."""
+
+    async def work() -> None:
+        async with open_archive() as archive:
+            identity = await archive.resolve(conversation)
+            kept = await archive.revise(
+                identity, add_tags=() if remove else tags, remove_tags=tags if remove else ()
+            )
+        note(", ".join(kept.tags) or "no tags")
+
+    run(work())
+
+
+@click.command("rm")
+@click.argument(
+    "conversations",
+    nargs=-1,
+    required=True,
+    metavar="ID...",
+    shell_complete=complete_conversations,
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def remove(conversations: tuple[str, ...], yes: bool) -> int:
+    """Remove conversations, and the contents that nobody else needs."""
+
+    async def resolve() -> list[str]:
+        async with open_archive() as archive:
+            return list(dict.fromkeys([await archive.resolve(one) for one in conversations]))
+
+    async def work() -> None:
+        async with open_archive() as archive:
+            for identity in identities:
+                await archive.remove(identity)
+            await archive.collect()
+
+    identities = run(resolve())
+    if not yes:
+        if not is_terminal(sys.stdin):
+            raise RequestError("nobody can be asked here; to remove without asking: rm -y")
+        # Not within the event loop, where Ctrl-C would wait for the answer.
+        if not click.confirm(f"Remove {', '.join(identities)}?", err=True):
+            note("nothing was removed")
+            return 1
+    run(work())
+    note(f"removed: {', '.join(identities)}")
+    return 0
+
+
+COMMANDS: dict[str, click.Command] = {
+    "list": list_conversations,
+    "show": show,
+    "search": search,
+    "fork": fork,
+    "rename": rename,
+    "tag": tag,
+    "rm": remove,
+}
+
+
+def describe_summary(summary: Summary) -> dict[str, Any]:
+    """A conversation for programs; this form is stable."""
+    origin = summary.forked_from
+    return {
+        "id": summary.identity,
+        "name": summary.name,
+        "created": summary.created.isoformat(),
+        "updated": summary.updated.isoformat(),
+        "model": summary.model,
+        "tags": list(summary.tags),
+        "forked_from": None if origin is None else origin.conversation,
+        "messages": summary.messages,
+    }
+
+
+def encode_conversation(restored: Restored) -> str:
+    """A conversation for programs: its details, and its messages just as they are stored."""
+    details = restored.details
+    origin = details.forked_from
+    head = {
+        "id": restored.identity,
+        "name": details.name,
+        "created": details.created.isoformat(),
+        "model": details.model,
+        "tags": list(details.tags),
+        "forked_from": None if origin is None else origin.conversation,
+        "gaps": msgspec.to_builtins(restored.gaps),
+    }
+    lines = ",".join(encode_canister(canister).decode() for canister in restored.canisters)
+    return f'{json.dumps(head, ensure_ascii=False)[:-1]}, "messages": [{lines}]}}'
+
+
+def draw_summary(summary: Summary) -> str:
+    """A conversation as one line of a list, as long as a terminal is wide."""
+    tags = "".join(f" #{tag}" for tag in summary.tags)
+    fork = " (fork)" if summary.forked_from else ""
+    head = f"{summary.updated.astimezone():%Y-%m-%d %H:%M}  {summary.messages:>4}  "
+    text = one_line(f"{summary.name}{tags}{fork}")
+    if is_terminal(sys.stdout):
+        room = max(20, columns(sys.stdout) - len(summary.identity) - len(head) - 2)
+        text = visible(text)
+        text = text if len(text) <= room else f"{text[: room - 1]}…"
+    return f"{styled(summary.identity, BOLD)}  {head}{text}"
+
+
+async def draw_canister(
+    canister: Canister,
+    archive: Archive,
+    number: int | None = None,
+    drawing: Drawing | None = None,
+) -> str:
+    """A message for people; what lies in the archive is loaded.
+
+    With a `drawing`, what a model said is drawn as Markdown.
+    """
+    head = role_of(canister)
+    match canister:
+        case DocumentCanister(title=title):
+            head = f"document {title}".strip()
+        case InvocationCanister(name=name):
+            head = f"invocation {name}"
+        case ResultCanister(failed=True):
+            head = "result (failed)"
+        case AssistantCanister(ending=ending) if ending is not None and ending.interrupted:
+            head = f"assistant ({ending.reason})"
+    counted = "" if number is None else f"{number} "
+    title = styled(shown(one_line(f"{counted}{head}")), BOLD)
+    parts = [f"{title} {styled(shown(canister.identity), DIM)}"]
+    if isinstance(canister, InvocationCanister):
+        parts.append(shown(canister.arguments))
+    spoken = drawing if isinstance(canister, AssistantCanister) else None
+    for content in getattr(canister, "contents", ()):
+        parts.append(await _draw_content(content, archive, spoken))
+    return "\n".join(parts) + "\n"
+
+
+def draw_gap(gap: Gap) -> str:
+    """A line that could not be read."""
+    return shown(f"--- line {gap.line} ({gap.size} bytes) cannot be read: {gap.reason} ---\n")
+
+
+async def load_whole(canister: Canister, archive: Archive) -> Canister:
+    """The canister with all its data in it, so that it needs the archive no longer."""
+    contents = getattr(canister, "contents", None)
+    if contents is None:
+        return canister
+    loaded = [await _load_content(content, archive) for content in contents]
+    return msgspec.structs.replace(canister, contents=tuple(loaded))
+
+
+async def _load_content(content: Content, archive: Archive) -> Content:
+    reference = getattr(content, "data", None)
+    if not isinstance(reference, Reference):
+        return content
+    data: str | bytes = await archive.load(reference)
+    if isinstance(content, TextualContent | ReasoningContent):
+        data = await _load_text(reference, archive)
+    return msgspec.structs.replace(content, data=data)
+
+
+async def _draw_content(content: Content, archive: Archive, drawing: Drawing | None) -> str:
+    match content:
+        case TextualContent(data=data):
+            text = await _load_text(data, archive)
+            if drawing is None:
+                return shown(text)
+            return "\n".join(row.text for row in drawing.render(visible(text)))
+        case ReasoningContent(data=data):
+            return styled(f"[reasoning] {shown(await _load_text(data, archive))}", DIM)
+        case _:
+            kind = str(content.__struct_config__.tag)
+            words = [getattr(content, name, "") for name in ("label", "mimetype", "name")]
+            return styled(shown(f"[{' '.join(part for part in (kind, *words) if part)}]"), DIM)
+
+
+async def _load_text(data: str | Reference, archive: Archive) -> str:
+    if isinstance(data, str):
+        return data
+    return (await archive.load(data)).decode("utf-8", "replace")
+
+
+def _read_point(at: str | None) -> str | int | None:
+    if at is None or not at.lstrip("-").isdigit():
+        return at
+    number = int(at)
+    if number == 0:
+        raise RequestError("messages are counted from 1")
+    return number - 1 if number > 0 else number
+
+
+def _print(text: str) -> None:
+    write(sys.stdout, f"{text}\n")

@@ -1,0 +1,294 @@
+"""What a turn looks like: the answer on stdout, everything else on stderr.
+
+Each display is an event handler. On a terminal no control sequence of a model, a tool or a name is
+sent; in a pipe the answer is byte for byte what the model said, and ends with one newline.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from vibe_llms.cli.failures import describe
+from vibe_llms.cli.markdown import MarkdownStream
+from vibe_llms.cli.terminal import (
+    VisibleText,
+    aside,
+    has_colours,
+    is_terminal,
+    note,
+    one_line,
+    write,
+)
+from vibe_llms.cli.waiting import Waiting
+from vibe_llms.events import (
+    Event,
+    EventHandler,
+    InvocationCompletedEvent,
+    InvocationFailedEvent,
+    InvocationProgressEvent,
+    InvocationStartedEvent,
+    MessageFailedEvent,
+    MessageProgressEvent,
+    MessageStartedEvent,
+    NoticeEvent,
+    ReasoningChunk,
+    TextChunk,
+    TurnEndedEvent,
+)
+from vibe_llms.messages.canisters import Usage
+from vibe_llms.messages.contents import Content, TextualContent
+
+_SHORT = 200
+_FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})(.*)$")
+
+
+class Display:
+    """The answer as it comes, as Markdown on a terminal and as it is elsewhere."""
+
+    def __init__(
+        self,
+        *,
+        render: bool | None = None,
+        hide_reasoning: bool = False,
+        quiet: bool = False,
+        transform: Callable[[str], str] | None = None,
+    ) -> None:
+        self._output = sys.stdout
+        rendered = has_colours(self._output) if render is None else render
+        self._markdown = MarkdownStream(self._output) if rendered and transform is None else None
+        self._plain = VisibleText() if is_terminal(self._output) else None
+        self._hide_reasoning = hide_reasoning
+        self._quiet = quiet
+        self._transform = transform
+        self._waiting = Waiting(enabled=not quiet)
+        self._text: list[str] = []
+        self._last = "\n"
+        self._reasoning = ""
+
+    def begin(self, model: str) -> None:
+        """The turn begins: say who is waited for."""
+        self._waiting.show(f"waiting for {model}")
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        match event:
+            case MessageProgressEvent(chunk=TextChunk(text)):
+                self._end_reasoning()
+                self._show(text)
+            case MessageProgressEvent(chunk=ReasoningChunk(text)):
+                self._reason(text)
+            case MessageStartedEvent(role="assistant"):
+                self._separate()
+            case MessageFailedEvent():
+                self._end_reasoning()
+            case InvocationStartedEvent(invocation=invocation):
+                self._separate()
+                self._tell(f"→ {invocation.name} {_shorten(invocation.arguments)}")
+                self._waiting.show(f"running {invocation.name}")
+            case InvocationProgressEvent(invocation=invocation, text=text):
+                self._tell(f"· {invocation.name}: {_shorten(text)}")
+            case InvocationCompletedEvent(invocation=invocation, result=result):
+                self._tell(f"← {invocation.name}: {_shorten(_plain(result.contents))}")
+                self._waiting.show("waiting for the answer")
+            case InvocationFailedEvent(invocation=invocation, result=result):
+                self._tell(f"✗ {invocation.name}: {_shorten(_plain(result.contents))}")
+                self._waiting.show("waiting for the answer")
+            case NoticeEvent(notice=notice):
+                self._tell(f"note: {notice.text}")
+            case TurnEndedEvent():
+                self._waiting.clear()
+                self._end_reasoning()
+                self._settle()
+
+    def finish(self) -> None:
+        """The turn has its answer: show what was held back."""
+        if self._transform is not None:
+            self._emit(self._transform("".join(self._text)))
+            self._settle()
+
+    def close(self) -> None:
+        """The turn is over, however it ended; safe to call twice."""
+        self._waiting.clear()
+
+    def _show(self, text: str) -> None:
+        if not text:
+            return
+        self._text.append(text)
+        if self._transform is not None:
+            return
+        self._waiting.clear()
+        if self._markdown is not None:
+            self._markdown.feed(text)
+        else:
+            self._emit(text)
+
+    def _emit(self, text: str) -> None:
+        if text:
+            write(self._output, text if self._plain is None else self._plain.feed(text))
+            self._last = text[-1]
+
+    def _separate(self) -> None:
+        """Two messages of one turn do not run into each other."""
+        if self._text and not self._text[-1].endswith("\n"):
+            self._text.append("\n")
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._markdown is not None:
+            self._markdown.close()
+            return
+        if self._plain is not None:
+            write(self._output, self._plain.close())
+        if self._last != "\n":
+            self._emit("\n")
+
+    def _reason(self, text: str) -> None:
+        if self._quiet:
+            return
+        if self._hide_reasoning:
+            if not self._reasoning:
+                self._waiting.show("thinking")
+            self._reasoning = " "
+            return
+        self._waiting.clear()
+        if self._markdown is not None:
+            self._markdown.close()
+        aside(text, dim=True)
+        self._reasoning = text or self._reasoning
+
+    def _end_reasoning(self) -> None:
+        if self._reasoning and not self._hide_reasoning:
+            ended = self._reasoning.endswith("\n")
+            aside(("" if ended else "\n") + ("\n" if is_terminal(sys.stderr) else ""))
+        self._reasoning = ""
+
+    def _tell(self, text: str) -> None:
+        if self._quiet:
+            return
+        self._waiting.clear()
+        self._end_reasoning()
+        if self._markdown is not None:
+            self._markdown.hide()
+        note(one_line(text), dim=True)
+
+
+class EventLines:
+    """One JSON object a line for each event, as it comes: `--jsonl`."""
+
+    def begin(self, model: str) -> None:
+        """The events tell it all."""
+
+    def __call__(self, event: Event) -> None:
+        """Print an event."""
+        write(sys.stdout, f"{encode_event(event)}\n")
+
+    def finish(self) -> None:
+        """Everything has been printed."""
+
+    def close(self) -> None:
+        """Nothing is to be cleared away."""
+
+
+def tell_notice(*, quiet: bool = False) -> EventHandler:
+    """An event handler that tells notices, and nothing else."""
+
+    def tell(event: Event) -> None:
+        if isinstance(event, NoticeEvent) and not quiet:
+            note(one_line(f"note: {event.notice.text}"), dim=True)
+
+    return tell
+
+
+class Silence:
+    """Only notices while the turn runs: `--json` prints one object at its end."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._tell = tell_notice(quiet=quiet)
+        self._waiting = Waiting(enabled=not quiet)
+
+    def begin(self, model: str) -> None:
+        """The turn begins: say who is waited for."""
+        self._waiting.show(f"waiting for {model}")
+
+    def __call__(self, event: Event) -> None:
+        """Show a notice, and nothing else."""
+        if isinstance(event, NoticeEvent):
+            self._waiting.clear()
+        self._tell(event)
+
+    def finish(self) -> None:
+        """Everything is printed by who asked for silence."""
+
+    def close(self) -> None:
+        """The turn is over."""
+        self._waiting.clear()
+
+
+def encode_event(event: Event) -> str:
+    """An event as JSON: its name under `event`, then its members; this form is stable."""
+    members: dict[str, Any] = {"event": _name_of(event, "Event")}
+    for name in event.__struct_fields__:
+        value = getattr(event, name)
+        if isinstance(value, BaseException):
+            value = describe(value)
+        elif name == "chunk":
+            value = {"kind": _name_of(value, "Chunk"), "text": value.text}
+        members[name] = value
+    return msgspec.json.encode(members).decode()
+
+
+def describe_usage(usage: Usage) -> str:
+    """Tokens of a turn, for people."""
+    cached = f" ({usage.cache_read_tokens:,} from the cache)" if usage.cache_read_tokens else ""
+    thought = f" + {usage.reasoning_tokens:,} of reasoning" if usage.reasoning_tokens else ""
+    return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{thought}"
+
+
+def take_code(which: Literal["first", "last"]) -> Callable[[str], str]:
+    """The first or the last fenced block of an answer; all of it where there is none."""
+
+    def take(text: str) -> str:
+        blocks = _find_code(text)
+        if not blocks:
+            return text
+        return blocks[0] if which == "first" else blocks[-1]
+
+    return take
+
+
+def _find_code(text: str) -> list[str]:
+    """The fenced blocks of Markdown, without the indentation of their fences."""
+    blocks: list[str] = []
+    indent, fence = "", ""
+    for line in text.removesuffix("\n").split("\n"):
+        found = _FENCE.match(line)
+        if not fence:
+            if found and not (found[2][0] == "`" and "`" in found[3]):
+                indent, fence = found[1], found[2]
+                blocks.append("")
+        elif found and found[2].startswith(fence) and not found[3].strip():
+            fence = ""
+        else:
+            blocks[-1] += f"{line.removeprefix(indent)}\n"
+    return blocks
+
+
+def _name_of(value: object, ending: str) -> str:
+    """The name of a class as programs are told it: `message-progress` of a MessageProgressEvent."""
+    name = type(value).__name__.removesuffix(ending)
+    return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).lstrip("-")
+
+
+def _plain(contents: Sequence[Content]) -> str:
+    texts = [c.data for c in contents if isinstance(c, TextualContent) and isinstance(c.data, str)]
+    return "".join(texts) or f"({len(contents)} contents)"
+
+
+def _shorten(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= _SHORT else f"{line[: _SHORT - 1]}…"

@@ -1,0 +1,77 @@
+"""The command `doctor`: checks the archive and the configuration, and mends what can be."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from vibe_llms.cli.running import run
+from vibe_llms.cli.terminal import note, shown, write
+from vibe_llms.configuration import find_places, load_configuration
+from vibe_llms.credentials import read_keys
+from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.session import open_session
+from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.storage.inspection import inspect_archive
+from vibe_llms.storage.interfaces import Diagnosis
+
+
+@click.command()
+@click.option("--repair", is_flag=True, help="Mend what can be; old files are kept.")
+@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+def doctor(repair: bool, as_json: bool) -> int:
+    """Check every conversation and content, the configuration and the keys.
+
+    Leaves with status 1 where something is wrong that was not mended.
+    """
+    found: list[Diagnosis] = []
+
+    def tell(diagnosis: Diagnosis) -> None:
+        found.append(diagnosis)
+        if not as_json:
+            state = "mended: " if diagnosis.mended else ""
+            write(sys.stdout, shown(f"{state}{diagnosis.path}: {diagnosis.text}") + "\n")
+            if diagnosis.remedy and not diagnosis.mended:
+                write(sys.stdout, shown(f"    {diagnosis.remedy}") + "\n")
+
+    problems = check_configuration()
+    for problem in problems:
+        tell(problem)
+    if not problems:
+        configuration = load_configuration()
+        archive = DirectoryArchive(configuration.places.data, configuration.storage)
+        for diagnosis in inspect_archive(archive, repair=repair):
+            tell(diagnosis)
+        if repair:
+            archive.collect_now()
+    if as_json:
+        write(sys.stdout, msgspec.json.encode(found).decode() + "\n")
+    elif not found:
+        note("all is well")
+    return 1 if any(not diagnosis.mended for diagnosis in found) else 0
+
+
+COMMANDS: dict[str, click.Command] = {"doctor": doctor}
+
+
+def check_configuration() -> Sequence[Diagnosis]:
+    """What is wrong with the configuration, the keys and the providers that are named."""
+    try:
+        places = find_places()
+        load_configuration(places)
+        read_keys(places.keys_file)
+    except ConfigurationError as error:
+        return [Diagnosis("configuration", error.file, str(error))]
+    return run(_check_providers())
+
+
+async def _check_providers() -> Sequence[Diagnosis]:
+    async with open_session() as session:
+        return [
+            Diagnosis("provider", f"providers.{status.name}", status.problem)
+            for status in session.survey_providers()
+            if status.problem
+        ]

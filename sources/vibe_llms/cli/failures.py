@@ -1,0 +1,123 @@
+"""Errors at the terminal: one line on stderr, an object with `--json`, and an exit status.
+
+The statuses are those of `documentation/reference/command.md`, most of them from sysexits.h.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from vibe_llms import exceptions
+from vibe_llms.cli.terminal import aside, is_terminal, note, one_line, write
+from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.redaction import redact
+
+INTERRUPTED = 130
+_BAD_USAGE = 2
+
+#: The first class that fits decides.
+STATUSES: tuple[tuple[type[VibeLlmsError], int], ...] = (
+    (exceptions.RateLimited, 75),
+    (exceptions.PaymentRequired, 75),
+    (exceptions.ProviderOverloaded, 69),
+    (exceptions.ProviderUnreachable, 69),
+    (exceptions.ReplyTimeout, 69),
+    (exceptions.ReplyCut, 69),
+    (exceptions.CredentialMissing, 77),
+    (exceptions.CredentialRefused, 77),
+    (exceptions.ModelNotFound, 66),
+    (exceptions.ModelUnavailable, 66),
+    (exceptions.AttachmentUnreadable, 66),
+    (exceptions.ScriptInvalid, 66),
+    (exceptions.ConversationNotFound, 66),
+    (exceptions.ConversationAmbiguous, 66),
+    (exceptions.ConfigurationError, 78),
+    (exceptions.TurnInterrupted, INTERRUPTED),
+    (exceptions.RequestError, _BAD_USAGE),
+)
+
+
+def status_of(error: BaseException) -> int:
+    """The exit status of an error."""
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return INTERRUPTED
+    if isinstance(error, click.ClickException):
+        return _BAD_USAGE
+    return next((status for kind, status in STATUSES if isinstance(error, kind)), 1)
+
+
+def report(error: BaseException, arguments: Sequence[str]) -> int:
+    """Tell an error as the arguments ask for it; gives the exit status."""
+    if "--debug" in arguments:
+        aside(redact("".join(traceback.format_exception(error))))
+    if "--json" in arguments or "--jsonl" in arguments:
+        write(sys.stdout, json.dumps({"error": describe(error)}) + "\n")
+    status = status_of(error)
+    if status != INTERRUPTED:
+        note(f"vibe-llms: {explain(error)}")
+    elif is_terminal(sys.stderr):
+        # The cursor stands behind ^C, or behind a question.
+        note("")
+    return status
+
+
+def explain(error: BaseException) -> str:
+    """What failed, why and what to do, in one line for a person."""
+    text = message_of(error)
+    if isinstance(error, click.UsageError):
+        text += f" See: {error.ctx.command_path if error.ctx else 'vibe-llms'} --help"
+    elif isinstance(error, VibeLlmsError):
+        if (seconds := getattr(error, "retry_after", None)) is not None:
+            text += f"; try again in {seconds:.0f} s"
+    elif not isinstance(error, OSError | click.ClickException):
+        text += " (a bug; --debug shows where)"
+    return one_line(text)
+
+
+def describe(error: BaseException) -> dict[str, object]:
+    """An error for programs; this form is stable."""
+    described: dict[str, object] = {
+        "kind": _kind_of(error),
+        "message": message_of(error),
+        "status": status_of(error),
+    }
+    retry_after = getattr(error, "retry_after", None)
+    if retry_after is not None:
+        described["retry_after"] = retry_after
+    return described
+
+
+def message_of(error: BaseException) -> str:
+    """The words of an error, with no key in them."""
+    match error:
+        case click.ClickException():
+            text = error.format_message()
+        case KeyboardInterrupt() | click.Abort():
+            text = "interrupted"
+        case VibeLlmsError():
+            text = str(error)
+        case OSError(strerror=str() as reason):
+            place = f"{error.filename}: " if error.filename else ""
+            text = f"{place}{reason}"
+        case _:
+            text = f"{type(error).__name__}: {error}"
+    return redact(text)
+
+
+def _kind_of(error: BaseException) -> str:
+    match error:
+        case VibeLlmsError():
+            return error.kind
+        case click.ClickException():
+            return "usage"
+        case KeyboardInterrupt() | click.Abort():
+            return "interrupted"
+        case OSError():
+            return "system"
+        case _:
+            return "unexpected"

@@ -1,0 +1,281 @@
+"""The options of `chat`, and what they mean: what is said, in which conversation, shown how."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.attachments import (
+    produce_attachment,
+    produce_document,
+    read_attachment,
+    read_bytes,
+    read_document,
+    read_text,
+)
+from vibe_llms.cli.conversations import load_whole
+from vibe_llms.cli.display import Display, EventLines, Silence, describe_usage, take_code
+from vibe_llms.cli.terminal import is_terminal, note, write
+from vibe_llms.controls import Controls, read_controls
+from vibe_llms.conversation import Conversation
+from vibe_llms.exceptions import AttachmentUnreadable, ConversationNotFound, RequestError
+from vibe_llms.ledger import Ledger
+from vibe_llms.messages.canisters import (
+    Canister,
+    StopReason,
+    SupervisorCanister,
+    Turn,
+    UnknownCanister,
+    UserCanister,
+)
+from vibe_llms.messages.contents import Content, TextualContent, repair_text
+from vibe_llms.session import FALLBACK, Session, open_session
+
+_STANDARD_INPUT = "-"
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """The options of the command, as they were given."""
+
+    prompt: tuple[str, ...] = ()
+    model: str | None = None
+    system: str | None = None
+    system_file: str | None = None
+    continue_last: bool = False
+    conversation: str | None = None
+    fork: bool = False
+    name: str = ""
+    print_id: bool = False
+    no_log: bool = False
+    attachments: tuple[str, ...] = ()
+    typed_attachments: tuple[tuple[str, str], ...] = ()
+    fragments: tuple[str, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+    stream: bool = True
+    render: bool | None = None
+    json: bool = False
+    jsonl: bool = False
+    extract: bool = False
+    extract_last: bool = False
+    quiet: bool = False
+    usage: bool = False
+    hide_reasoning: bool = False
+    key: str | None = None
+    dry_run: bool = False
+    debug: bool = False
+
+    @property
+    def continues(self) -> bool:
+        """Whether an old conversation goes on."""
+        return self.continue_last or self.conversation is not None
+
+    @property
+    def reads_standard_input(self) -> bool:
+        """Whether an attachment or a document takes what is piped in."""
+        return _STANDARD_INPUT in (
+            *self.attachments,
+            *self.fragments,
+            *(source for source, _ in self.typed_attachments),
+        )
+
+
+class Said(Struct, frozen=True):
+    """What goes to the model: documents and instructions, and the contents of one message."""
+
+    before: tuple[Canister, ...] = ()
+    contents: tuple[Content, ...] = ()
+
+    def canisters(self) -> Sequence[Canister]:
+        """All of it; `RequestError` where nothing is said."""
+        if not self.contents:
+            raise RequestError("the message is empty; say something")
+        return [*self.before, UserCanister(self.contents)]
+
+
+def check_options(options: Options) -> None:
+    """Refuse options that contradict each other."""
+    pairs = (
+        (options.continue_last and options.conversation is not None, "-c and --cid"),
+        (options.system is not None and options.system_file is not None, "-s and --system-file"),
+        (options.json and options.jsonl, "--json and --jsonl"),
+        (options.extract and options.extract_last, "-x and --xl"),
+    )
+    for both, names in pairs:
+        if both:
+            raise click.UsageError(f"{names} exclude each other.")
+    if options.fork and not options.continues:
+        raise click.UsageError("--fork needs -c or --cid.")
+    if options.name and options.continues and not options.fork:
+        raise click.UsageError("--name is for a new conversation or a fork; see: vibe-llms rename.")
+
+
+def read_said(options: Options) -> Said:
+    """What the options, the arguments and standard input say, the piped text first."""
+    before: list[Canister] = []
+    system = _read_system(options)
+    if system is not None and options.continues:
+        before.append(SupervisorCanister.from_text(system))
+    before += [
+        produce_document(_read_standard_input(), "standard input")
+        if source == _STANDARD_INPUT
+        else read_document(source)
+        for source in options.fragments
+    ]
+    contents: list[Content] = []
+    for source, kind in (*((one, "") for one in options.attachments), *options.typed_attachments):
+        if source == _STANDARD_INPUT:
+            contents.append(produce_attachment(_read_standard_input(), "standard input", kind))
+        else:
+            contents.append(read_attachment(source, kind))
+    spoken = repair_text(" ".join(options.prompt))
+    replaced = spoken != " ".join(options.prompt)
+    texts = [spoken]
+    if not options.reads_standard_input and not is_terminal(sys.stdin):
+        piped = read_piped(sys.stdin.buffer.read())
+        if isinstance(piped, str):
+            replaced = replaced or "\ufffd" in piped
+            texts.insert(0, piped)
+        else:
+            contents.append(piped)
+    if replaced and not options.quiet:
+        note("note: what is no character was replaced by U+FFFD")
+    if text := "\n\n".join(part for part in texts if part.strip()):
+        contents.append(TextualContent(text))
+    return Said(tuple(before), tuple(contents))
+
+
+def read_piped(data: bytes) -> str | Content:
+    """What was piped in: text, or else a picture or a file, as `-a -` would attach it."""
+    text = read_text(data)
+    if text is None:
+        try:
+            return produce_attachment(data, "standard input")
+        except AttachmentUnreadable:
+            if b"\0" in data:
+                raise
+            text = data.decode("utf-8", "replace")
+    return text.strip("\n")
+
+
+def produce_display(options: Options) -> Display | EventLines | Silence:
+    """The event handler that the options ask for."""
+    if options.jsonl:
+        return EventLines()
+    if options.json:
+        return Silence(quiet=options.quiet)
+    transform = None
+    if options.extract or options.extract_last:
+        transform = take_code("last" if options.extract_last else "first")
+    return Display(
+        render=options.render,
+        hide_reasoning=options.hide_reasoning,
+        quiet=options.quiet,
+        transform=transform,
+    )
+
+
+async def open_conversation(session: Session, options: Options) -> Conversation:
+    """The conversation that the options ask for: a new one, an old one, or a fork of it."""
+    wanted = options.conversation
+    if options.continue_last:
+        newest = await session.archive.survey(limit=1)
+        if not newest:
+            raise ConversationNotFound("there is no conversation to go on with yet")
+        wanted = newest[0].identity
+    if wanted is None:
+        return await session.begin(
+            options.model,
+            supervisor=_read_system(options),
+            name=options.name,
+            save=not options.no_log,
+        )
+    if not options.fork and not options.no_log:
+        return await session.resume(wanted, model=options.model)
+    if options.model is not None:
+        # A model that there is not shall leave no fork behind.
+        await session.access_model(options.model)
+    ledger, notices = await Ledger.restore(session.archive, await session.archive.resolve(wanted))
+    for notice in notices:
+        note(f"note: {notice.text}")
+    if options.no_log:
+        history = [
+            await load_whole(canister, session.archive)
+            for canister in ledger.canisters
+            if not isinstance(canister, UnknownCanister)
+        ]
+        model = options.model or ledger.details.model or None
+        return await session.begin(model, history=history, save=False)
+    twin = await ledger.fork(len(ledger.canisters), name=options.name)
+    return await session.resume(twin.identity, model=options.model)
+
+
+def controls_of(options: Options) -> Controls:
+    """The controls of `-o`; `stop` may be given several times."""
+    values: dict[str, Any] = {}
+    for name, value in options.options:
+        if name == "stop":
+            values.setdefault(name, []).append(value)
+        else:
+            values[name] = value
+    return read_controls(values)
+
+
+async def keys_of(options: Options) -> Mapping[str, str]:
+    """The key of `--key`, for the row of the model that is asked for."""
+    if options.key is None:
+        return {}
+    async with open_session() as session:
+        model = options.model or ("" if options.continues else session.choose_model()[0])
+        if model in ("", FALLBACK):
+            raise click.UsageError("--key needs to know for whom: -m provider/model.")
+        row, _ = session.locate_model(model)
+    return {row.name: options.key}
+
+
+def report_turn(conversation: Conversation, turn: Turn, options: Options) -> None:
+    """What the options want to know of a turn that has ended."""
+    if options.json:
+        write(sys.stdout, _encode_turn(conversation, turn, options) + "\n")
+    if turn.stop_reason == StopReason.LENGTH and not options.quiet:
+        note("note: the answer was cut off by its length limit (-o output-tokens N)")
+    if turn.stop_reason == StopReason.REFUSED and not options.quiet:
+        note("note: the model refused to answer")
+    if options.usage:
+        note(describe_usage(turn.usage), dim=True)
+
+
+def address_of(conversation: Conversation) -> str:
+    """The model that the conversation speaks with, as it is written."""
+    return f"{conversation.model.provider}/{conversation.model.name}"
+
+
+def _encode_turn(conversation: Conversation, turn: Turn, options: Options) -> str:
+    return msgspec.json.encode(
+        {
+            "conversation": None if options.no_log else conversation.identity,
+            "model": address_of(conversation),
+            "text": turn.text,
+            "stop_reason": turn.stop_reason,
+            "usage": turn.usage,
+        }
+    ).decode()
+
+
+def _read_standard_input() -> bytes:
+    data = sys.stdin.buffer.read()
+    if not data:
+        raise AttachmentUnreadable("standard input: it is empty")
+    return data
+
+
+def _read_system(options: Options) -> str | None:
+    if options.system_file is not None:
+        data = read_bytes(Path(options.system_file))
+        return read_text(data) or data.decode("utf-8", "replace")
+    return repair_text(options.system) if options.system is not None else None

@@ -1,0 +1,273 @@
+"""The REPL of `vibe-llms chat`: a conversation at a terminal; commands begin with `/`."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+
+from vibe_llms.attachments import read_attachment
+from vibe_llms.cli.completion import survey_addresses
+from vibe_llms.cli.conversations import draw_canister
+from vibe_llms.cli.display import Display, describe_usage, tell_notice
+from vibe_llms.cli.failures import INTERRUPTED, explain, status_of
+from vibe_llms.cli.options import (
+    Options,
+    Said,
+    address_of,
+    controls_of,
+    keys_of,
+    open_conversation,
+    report_turn,
+)
+from vibe_llms.cli.prompts import Prompts, TerminalPrompts
+from vibe_llms.cli.running import SECOND_PRESS_SECONDS, hold_turn
+from vibe_llms.cli.terminal import aside, is_terminal, note, write
+from vibe_llms.conversation import Conversation
+from vibe_llms.exceptions import ProviderError, RequestError
+from vibe_llms.messages.canisters import (
+    Canister,
+    StopReason,
+    SupervisorCanister,
+    UserCanister,
+    usage_of,
+)
+from vibe_llms.messages.contents import Content, TextualContent, repair_text
+from vibe_llms.session import Session, open_session
+
+#: The commands, and what stands behind them in the help.
+COMMANDS = {
+    "/model": ("[NAME]", "go on with another model, or tell the present one"),
+    "/system": ("[TEXT]", "give instructions from here on, or tell the present ones"),
+    "/file": ("PATH|URL", "attach a picture or a file to the next message"),
+    "/fork": ("[NAME]", "go on in a fork; this one stays as it is"),
+    "/undo": ("[N]", "take back the last N turns"),
+    "/regenerate": ("", "answer the last message anew"),
+    "/rename": ("[NAME]", "give the conversation a name, or tell the present one"),
+    "/show": ("", "show the whole conversation"),
+    "/usage": ("", "tell the tokens of the conversation"),
+    "/help": ("", "this"),
+    "/exit": ("", "leave, as Ctrl-D does"),
+}
+HELP = "\n".join(
+    f"{f'{name} {arguments}':<17} {text}" for name, (arguments, text) in COMMANDS.items()
+)
+HELP += """
+
+Enter sends. Ctrl-J, Alt-Enter or a pasted text begin new lines, as does a block between \"\"\" and
+\"\"\"; Ctrl-O opens your editor, Tab completes. A line that begins with // is sent with one slash.
+Ctrl-C ends a running answer and keeps what arrived; at the prompt it clears the line."""
+
+
+class Repl:
+    """One conversation at a terminal; forks take its place."""
+
+    def __init__(
+        self,
+        session: Session,
+        conversation: Conversation,
+        options: Options,
+        prompts: Prompts,
+        said: Said = Said(),
+    ) -> None:
+        self.conversation = conversation
+        self._session = session
+        self._options = options
+        self._prompts = prompts
+        self._before: tuple[Canister, ...] = said.before
+        self._attached: tuple[Content, ...] = said.contents
+        self._left = False
+        self._interrupted = -math.inf
+        self._commands: dict[str, Callable[[str], Awaitable[int | None]]] = {
+            "/help": self._help,
+            "/exit": self._exit,
+            "/quit": self._exit,
+            "/model": self._model,
+            "/system": self._system,
+            "/file": self._file,
+            "/fork": self._fork,
+            "/undo": self._undo,
+            "/regenerate": self._regenerate,
+            "/rename": self._rename,
+            "/show": self._show,
+            "/usage": self._usage,
+        }
+
+    async def hold(self) -> int:
+        """Read and answer until the person leaves; gives the exit status."""
+        self._tell(f"{self._describe()} /help tells the commands, Ctrl-D leaves.")
+        while not self._left:
+            try:
+                line = await self._prompts.read()
+            except KeyboardInterrupt:
+                if time.monotonic() - self._interrupted < SECOND_PRESS_SECONDS:
+                    return INTERRUPTED
+                self._tell("Ctrl-D or /exit leaves.")
+                continue
+            except EOFError:
+                break
+            if not line.strip():
+                continue
+            try:
+                status = await self._answer(line)
+            except Exception as error:  # noqa: BLE001  (a failure does not end the conversation)
+                if self._options.debug:
+                    aside("".join(traceback.format_exception(error)))
+                note(f"vibe-llms: {explain(error)}")
+                if isinstance(error, ProviderError):
+                    self._tell("(your message is kept; /regenerate asks again)")
+                status = INTERRUPTED if status_of(error) == INTERRUPTED else 0
+            if status:
+                return status
+        return 0
+
+    async def _answer(self, line: str) -> int:
+        if line.startswith("//"):
+            return await self._say(line[1:])
+        if not line.startswith("/"):
+            return await self._say(line)
+        name, _, rest = line.partition(" ")
+        command = self._commands.get(name)
+        if command is None:
+            raise RequestError(f"there is no command {name}; see /help; // sends a slash")
+        return await command(rest.strip()) or 0
+
+    async def _say(self, text: str) -> int:
+        message = UserCanister((*self._attached, TextualContent(repair_text(text))))
+        try:
+            return await self._converse((*self._before, message))
+        finally:
+            if any(said.identity == message.identity for said in self.conversation.canisters):
+                self._before, self._attached = (), ()
+
+    async def _converse(self, said: Sequence[Canister] | None) -> int:
+        display = Display(
+            render=self._options.render,
+            hide_reasoning=self._options.hide_reasoning,
+            quiet=self._options.quiet,
+        )
+        running = self.conversation.converse(
+            said,
+            controls=controls_of(self._options),
+            event_handler=display,
+            streaming=self._options.stream,
+        )
+        display.begin(address_of(self.conversation))
+        try:
+            turn, leave = await hold_turn(self.conversation, running)
+            display.finish()
+        finally:
+            display.close()
+        report_turn(self.conversation, turn, self._options)
+        if turn.stop_reason == StopReason.INTERRUPTED:
+            self._interrupted = time.monotonic()
+            # The terminal has written ^C where the cursor stood.
+            self._tell("\n(interrupted; what arrived is kept)")
+        if is_terminal(sys.stderr):
+            note("")
+        return INTERRUPTED if leave else 0
+
+    async def _help(self, _: str) -> None:
+        note(HELP)
+
+    async def _exit(self, _: str) -> None:
+        self._left = True
+
+    async def _model(self, name: str) -> None:
+        if name:
+            await self.conversation.switch(name)
+        note(address_of(self.conversation))
+
+    async def _system(self, text: str) -> None:
+        if text:
+            await self.conversation.add(SupervisorCanister.from_text(repair_text(text)))
+            self._tell("(from here on)")
+            return
+        found = [c for c in self.conversation.canisters if isinstance(c, SupervisorCanister)]
+        for canister in found:
+            write(sys.stdout, await draw_canister(canister, self._session.archive))
+        if not found:
+            self._tell("(there are none)")
+
+    async def _file(self, source: str) -> None:
+        if not source:
+            raise RequestError("which file? /file PATH")
+        self._attached = (*self._attached, read_attachment(unquote(source)))
+        self._tell("(goes with the next message)")
+
+    async def _fork(self, name: str) -> None:
+        self.conversation = await self.conversation.fork(name=name)
+        self._tell(f"(now in the fork {self.conversation.identity})")
+
+    async def _undo(self, count: str) -> None:
+        if count and not re.fullmatch(r"[1-9]\d{0,5}", count):
+            raise RequestError(f"/undo takes the number of turns, not {count!r}")
+        self.conversation = await self.conversation.undo(int(count or 1))
+        self._tell(f"(taken back; now in the fork {self.conversation.identity})")
+
+    async def _regenerate(self, _: str) -> int:
+        self.conversation = await self.conversation.regenerate()
+        return await self._converse(None)
+
+    async def _rename(self, name: str) -> None:
+        if name:
+            await self.conversation.rename(repair_text(name))
+        self._tell(f"(its name is {self.conversation.name or 'not set'})")
+
+    async def _show(self, _: str) -> None:
+        for number, canister in enumerate(self.conversation.canisters, 1):
+            drawn = await draw_canister(canister, self._session.archive, number)
+            write(sys.stdout, f"{drawn}\n")
+
+    async def _usage(self, _: str) -> None:
+        note(describe_usage(usage_of(self.conversation.canisters)))
+
+    def _describe(self) -> str:
+        conversation = self.conversation
+        count = len(conversation.canisters)
+        if not count:
+            return f"{address_of(conversation)}."
+        name = f" {conversation.name!r}" if conversation.name else ""
+        return f"{address_of(conversation)}, {conversation.identity}{name}, {count} messages."
+
+    def _tell(self, text: str) -> None:
+        if not self._options.quiet:
+            note(text, dim=True)
+
+
+async def hold_repl(options: Options, said: Said = Said()) -> int:
+    """Hold a conversation at the terminal; gives the exit status.
+
+    What the options say goes with the first message.
+    """
+    async with open_session(
+        event_handler=tell_notice(quiet=options.quiet),
+        keys=await keys_of(options),
+        interactive=is_terminal(sys.stdout),
+    ) as session:
+        conversation = await open_conversation(session, options)
+        history = None if options.no_log else session.configuration.places.history_file
+        prompts = TerminalPrompts(history, COMMANDS, lambda: survey_addresses(session))
+        repl = Repl(session, conversation, options, prompts, said)
+        status = await repl.hold()
+        conversation = repl.conversation
+        said_anything = any(isinstance(c, UserCanister) for c in conversation.canisters)
+        if said_anything and not options.no_log and not options.quiet:
+            note(f"kept; go on with it: vibe-llms chat --cid {conversation.identity}", dim=True)
+        if options.print_id and not options.no_log:
+            note(conversation.identity)
+        return status
+
+
+def unquote(path: str) -> str:
+    r"""A path as it was typed, or as a terminal writes one that is dropped on it.
+
+    >>> unquote("'two words.txt'"), unquote(r"two\ words.txt")
+    ('two words.txt', 'two words.txt')
+    """
+    if len(path) > 1 and path[0] == path[-1] and path[0] in "'\"":
+        return path[1:-1]
+    return path.replace("\\ ", " ")

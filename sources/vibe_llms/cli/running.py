@@ -1,0 +1,71 @@
+"""Running a turn at a terminal: the event loop, and what Ctrl-C means while a turn runs."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import signal
+import time
+from collections.abc import Awaitable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from vibe_llms.conversation import Conversation
+from vibe_llms.messages.canisters import Turn
+
+T = TypeVar("T")
+
+#: Two presses of Ctrl-C within this time mean that the person wants to leave.
+SECOND_PRESS_SECONDS = 1.0
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run the work of a command to its end."""
+    return asyncio.run(work)
+
+
+async def hold_turn(conversation: Conversation, turn: Awaitable[Turn]) -> tuple[Turn, bool]:
+    """A turn that Ctrl-C ends: what had arrived is kept, and the turn says `interrupted`.
+
+    Also whether the person wants to leave: Ctrl-C was pressed twice within a second, or the system
+    asked us to end.
+    """
+    task = asyncio.ensure_future(turn)
+    leave = False
+    pressed = -math.inf
+    stopping: set[asyncio.Task[None]] = set()
+
+    def stop() -> None:
+        stopping.add(asyncio.ensure_future(conversation.cancel()))
+
+    def press() -> None:
+        nonlocal leave, pressed
+        now = time.monotonic()
+        leave = leave or now - pressed < SECOND_PRESS_SECONDS
+        pressed = now
+        stop()
+
+    def end() -> None:
+        nonlocal leave
+        leave = True
+        stop()
+
+    with _signals({signal.SIGINT: press, **dict.fromkeys(_ENDINGS, end)}):
+        result = await task
+        await asyncio.gather(*stopping)
+    return result, leave
+
+
+@contextmanager
+def _signals(handlers: dict[signal.Signals, Any]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in handlers}
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)

@@ -1,0 +1,360 @@
+"""TOML files, the environment and flags in; one frozen `Configuration` out.
+
+This module alone knows where files lie: the shipped ones, in a checkout and in an installation,
+and the user's. Nothing is ever read from the current folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct, ValidationError
+
+from vibe_llms.controls import read_controls
+from vibe_llms.exceptions import ConfigurationError, ControlInvalid
+from vibe_llms.registries import Row
+
+T = TypeVar("T")
+Tree = dict[str, Any]
+Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
+Number: TypeAlias = Annotated[int, Meta(ge=0)]
+Positive: TypeAlias = Annotated[int, Meta(ge=1)]
+
+ENVIRONMENT_PREFIX = "VIBE_LLMS_"
+_HOME_VARIABLE = "VIBE_LLMS_HOME"
+
+
+class Places(Struct, frozen=True):
+    """Where the user's things lie."""
+
+    configuration: Path
+    data: Path
+    state: Path
+
+    @property
+    def configuration_file(self) -> Path:
+        """The user's own `config.toml`; it need not exist."""
+        return self.configuration / "config.toml"
+
+    @property
+    def keys_file(self) -> Path:
+        """The file of keys, mode 0600; it need not exist."""
+        return self.configuration / "keys.toml"
+
+    @property
+    def history_file(self) -> Path:
+        """What was typed at the prompt of the REPL."""
+        return self.state / "history"
+
+
+class StorageSettings(
+    Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, omit_defaults=True
+):
+    """`[storage]`: how conversations are kept."""
+
+    durability: Literal["safe", "fast"] = "safe"
+    inline_bytes: Number = 1024
+    line_bytes: Positive = 16 * 1024 * 1024
+    lock_seconds: Annotated[float, Meta(ge=0)] = 10.0
+
+
+class StreamSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """`[stream]`, and the same keys in a provider's row: how long to wait, how often to retry."""
+
+    connect_seconds: Seconds = 10.0
+    first_byte_seconds: Seconds = 120.0
+    idle_seconds: Seconds = 60.0
+    reply_seconds: Seconds = 600.0
+    retries: Number = 2
+    retry_wait_seconds: Annotated[float, Meta(ge=0)] = 60.0
+
+
+class ToolSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """`[tools]`: the bounds of a turn's tool calls."""
+
+    max_rounds: Number = 10
+    max_calls: Number = 50
+    identical_calls: Positive = 3
+    timeout_seconds: Seconds = 60.0
+    parallel: Positive = 16
+    result_bytes: Number = 32 * 1024
+
+
+class Layer(Struct, frozen=True):
+    """One source of settings: a file, the environment, or the caller."""
+
+    origin: str
+    tree: Tree
+
+
+class Configuration(Struct, frozen=True):
+    """All settings, merged; every table remembers which file said what."""
+
+    places: Places
+    layers: tuple[Layer, ...]
+    tree: Tree
+    storage: StorageSettings
+    stream: StreamSettings
+    tools: ToolSettings
+    default_model: str
+    aliases: Mapping[str, str]
+    controls: Mapping[str, Any]
+
+    def rows(self, table: str) -> Iterator[Row]:
+        """The enabled rows of a registry's table, in the order of the files."""
+        for name, entry in self.tree.get(table, {}).items():
+            enabled = entry.get("enabled", True)
+            if not isinstance(enabled, bool):
+                raise self.error("it must be true or false", table, name, "enabled")
+            if enabled:
+                yield self.row(table, name)
+
+    def row(self, table: str, name: str) -> Row:
+        """One row, enabled or not."""
+        entry = dict(self.tree[table][name])
+        entry.pop("enabled", None)
+        module, factory = entry.pop("module", ""), entry.pop("factory", "")
+        if not isinstance(module, str) or not module:
+            raise self.error('a row needs a module = "..."', table, name)
+        if not isinstance(factory, str):
+            raise self.error("factory must be a string", table, name, "factory")
+        return Row(name, module, factory, entry, self._origin((table, name, "module")))
+
+    def read(self, cls: type[T], values: Mapping[str, Any], *path: str) -> T:
+        """Values that stand at a path, as the typed `cls`.
+
+        `ConfigurationError` names the file, the table and the key of what does not fit.
+        """
+        try:
+            return msgspec.convert(values, cls)
+        except ValidationError as error:
+            message, keys = _locate(error, values, cls)
+            raise self.error(message, *path, *keys) from error
+
+    def check_controls(self, controls: Mapping[str, Any], *path: str) -> None:
+        """Raise a `ConfigurationError` where a control is unknown or has no such value."""
+        for name, value in controls.items():
+            try:
+                read_controls({name: value})
+            except ControlInvalid as error:
+                raise self.error(str(error), *path, name) from error
+
+    def error(self, message: str, *path: str) -> ConfigurationError:
+        """A `ConfigurationError` about the value at a path, naming the file that says it."""
+        return ConfigurationError(
+            message, file=self._origin(path), table=".".join(path[:-1]), key=path[-1]
+        )
+
+    def _origin(self, path: tuple[str, ...]) -> str:
+        for depth in range(len(path), 0, -1):
+            for layer in reversed(self.layers):
+                if _holds(layer.tree, path[:depth]):
+                    return layer.origin
+        return ""
+
+
+class _Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    storage: StorageSettings = StorageSettings()
+    stream: StreamSettings = StreamSettings()
+    tools: ToolSettings = ToolSettings()
+    default_model: str = ""
+    aliases: dict[str, str] = {}
+    controls: dict[str, Any] = {}
+    providers: dict[str, dict[str, Any]] = {}
+    ensembles: dict[str, dict[str, Any]] = {}
+
+
+def shipped_folder() -> Path:
+    """The folder `data/` of this library, in an installation or in a checkout."""
+    here = Path(__file__).resolve().parent
+    installed = here / "data"
+    return installed if installed.is_dir() else here.parents[1] / "data"
+
+
+def find_places(environment: Mapping[str, str] | None = None) -> Places:
+    """Where the user's files lie: under `VIBE_LLMS_HOME`, else where the platform wants them."""
+    environment = os.environ if environment is None else environment
+    if home := environment.get(_HOME_VARIABLE):
+        folder = Path(os.path.expanduser(home))
+        if not folder.is_absolute():
+            raise ConfigurationError(
+                f"{home!r} is not an absolute path", file="environment", key=_HOME_VARIABLE
+            )
+        return Places(folder, folder, folder)
+    from platformdirs import PlatformDirs
+
+    folders = PlatformDirs("vibe-llms", appauthor=False)
+    return Places(folders.user_config_path, folders.user_data_path, folders.user_state_path)
+
+
+def load_configuration(
+    places: Places | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Configuration:
+    """The shipped defaults, the user's file, the environment and `overrides`, each over the last.
+
+    Tables merge by key at every depth; scalars and arrays replace. A file that does not parse, an
+    unknown key or a value of the wrong type is a `ConfigurationError` that names it.
+    """
+    environment = os.environ if environment is None else environment
+    places = places or find_places(environment)
+    shipped = shipped_folder() / "configuration" / "general.toml"
+    layers = [Layer(str(shipped), read_toml(shipped))]
+    if _is_there(places.configuration_file):
+        layers.append(Layer(str(places.configuration_file), read_toml(places.configuration_file)))
+    merged = _merge_all(layers)
+    layers.extend(_environment_layers(environment, merged))
+    if overrides:
+        layers.append(Layer("the caller", dict(overrides)))
+    return _assemble(places, tuple(layers))
+
+
+def read_toml(path: Path) -> Tree:
+    """A TOML file as a tree; `ConfigurationError` names the file, the line and the column."""
+    try:
+        return tomllib.loads(path.read_bytes().decode())
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"this is not UTF-8 text: {error}", file=str(path)) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"this is not valid TOML: {error}", file=str(path)) from error
+    except OSError as error:
+        raise ConfigurationError(f"it cannot be read: {error.strerror}", file=str(path)) from error
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        os.stat(path, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise ConfigurationError(f"it cannot be read: {error.strerror}", file=str(path)) from error
+    return True
+
+
+def _assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
+    tree = _merge_all(layers)
+    bare = Configuration(
+        places, layers, tree, StorageSettings(), StreamSettings(), ToolSettings(), "", {}, {}
+    )
+    settings = bare.read(_Settings, tree)
+    bare.check_controls(settings.controls, "controls")
+    for name, row in settings.providers.items():
+        if isinstance(controls := row.get("controls"), dict):
+            bare.check_controls(controls, "providers", name, "controls")
+    return msgspec.structs.replace(
+        bare,
+        storage=settings.storage,
+        stream=settings.stream,
+        tools=settings.tools,
+        default_model=settings.default_model,
+        aliases=settings.aliases,
+        controls=settings.controls,
+    )
+
+
+def _merge_all(layers: list[Layer] | tuple[Layer, ...]) -> Tree:
+    tree: Tree = {}
+    for layer in layers:
+        tree = merge(tree, layer.tree)
+    return tree
+
+
+def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> Tree:
+    """`upper` laid over `lower`: tables by key at every depth, anything else replaced.
+
+    >>> merge({"a": {"b": 1, "c": [1]}}, {"a": {"c": [2]}})
+    {'a': {'b': 1, 'c': [2]}}
+    """
+    tree = dict(lower)
+    for key, value in upper.items():
+        under = tree.get(key)
+        tree[key] = (
+            merge(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+        )
+    return tree
+
+
+def _environment_layers(environment: Mapping[str, str], known: Tree) -> Iterator[Layer]:
+    for name, text in sorted(environment.items()):
+        if not name.startswith(ENVIRONMENT_PREFIX) or name == _HOME_VARIABLE:
+            continue
+        path = _setting_path(name.removeprefix(ENVIRONMENT_PREFIX), known)
+        tree: Tree = {path[-1]: _parse_value(text)}
+        for part in reversed(path[:-1]):
+            tree = {part: tree}
+        yield Layer(f"environment {name}", tree)
+
+
+def _setting_path(name: str, known: Tree) -> list[str]:
+    # `_` may stand for `-` or for itself; a key that exists decides, else it is a `-`.
+    path: list[str] = []
+    level: object = known
+    for part in name.split("__"):
+        wanted = part.lower()
+        keys = level if isinstance(level, dict) else {}
+        found = next((key for key in keys if key.lower().replace("-", "_") == wanted), None)
+        path.append(found or wanted.replace("_", "-"))
+        level = keys.get(found) if found else None
+    return path
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        tree = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    # A text of several lines might hold more than a value.
+    return tree["value"] if len(tree) == 1 else text
+
+
+def _locate(error: ValidationError, values: Mapping[str, Any], cls: type) -> tuple[str, list[str]]:
+    """What an error says, and the keys that lead to it, which msgspec tells but in part."""
+    message, _, at = str(error).partition(" - at `$")
+    keys: list[str] = []
+    for key in re.findall(r"[^.\[\]`]+|\.\.\.", at):
+        keys.append(_guilty(values, cls, keys) if key == "..." else key)
+    if unknown := re.match(r"Object contains unknown field `(.*)`", message):
+        keys.append(unknown[1])
+        message = "this key is not known"
+    return message, keys
+
+
+def _guilty(values: Mapping[str, Any], cls: type, keys: Sequence[str]) -> str:
+    """The key of the table below `keys` whose value does not fit."""
+    above: list[tuple[Any, Any]] = []
+    table: Any = values
+    for key in keys:
+        place: Any = int(key) if isinstance(table, list) else key
+        above.append((table, place))
+        table = table[place]
+
+    def fits(name: str) -> bool:
+        tree: Any = {name: table[name]}
+        for container, place in reversed(above):
+            copy = container.copy()
+            copy[place] = tree
+            tree = copy
+        try:
+            msgspec.convert(tree, cls)
+        except ValidationError:
+            return False
+        return True
+
+    return next(str(name) for name in table if not fits(name))
+
+
+def _holds(tree: Mapping[str, Any], path: tuple[str, ...]) -> bool:
+    level: object = tree
+    for key in path:
+        if not isinstance(level, dict) or key not in level:
+            return False
+        level = level[key]
+    return True

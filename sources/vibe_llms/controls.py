@@ -1,0 +1,126 @@
+"""What steers a reply without being part of the conversation, in one vocabulary for all providers.
+
+Which of them a model takes, and in which range, is data of the model; how they are called on the
+wire is its provider's affair.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct, ValidationError
+
+from vibe_llms.exceptions import ControlInvalid
+
+T = TypeVar("T")
+
+
+class Controls(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    rename="kebab",
+    forbid_unknown_fields=True,
+):
+    """Controls of a request; what is `None` is left to the model.
+
+    `output_tokens` bounds the whole reply, reasoning included. `effort` is one of the words that
+    the model's attributes list, `low` to `max` in most cases; `reasoning_tokens` is the budget of
+    models that take one, and 0 turns reasoning off. `tool_choice` is `auto`, `any`, `none` or the
+    name of a tool. `extras` holds what only one provider knows, under the name of its row, and goes
+    to the wire as it is.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    output_tokens: int | None = None
+    stop: tuple[str, ...] | None = None
+    seed: int | None = None
+    effort: str | None = None
+    reasoning_tokens: int | None = None
+    tool_choice: str | None = None
+    parallel_invocations: bool | None = None
+    service_tier: str | None = None
+    extras: Mapping[str, Mapping[str, Any]] = {}
+
+    def given(self) -> dict[str, Any]:
+        """The controls that are set, by their names in configuration (`top-p`); no extras."""
+        names = zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True)
+        return {
+            encoded: value
+            for name, encoded in names
+            if name != "extras" and (value := getattr(self, name)) is not None
+        }
+
+    def over(self, defaults: Controls) -> Controls:
+        """These controls, and those of `defaults` where these leave something open."""
+        values = {
+            name: getattr(self, name)
+            if getattr(self, name) is not None
+            else getattr(defaults, name)
+            for name in self.__struct_fields__
+            if name != "extras"
+        }
+        extras = {row: dict(extra) for row, extra in defaults.extras.items()}
+        for row, extra in self.extras.items():
+            extras.setdefault(row, {}).update(extra)
+        return Controls(**values, extras=extras)
+
+
+class ControlRange(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """The values of one control that a model takes; an empty range takes all."""
+
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def refusal(self, value: object) -> str | None:
+        """Why a value is not taken, in words that end a sentence about it; `None` if it is."""
+        if self.choices and value not in self.choices:
+            return f"it takes one of {', '.join(self.choices)}"
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if not math.isfinite(value):
+                return "it must be a finite number"
+            if self.minimum is not None and value < self.minimum:
+                return f"it must be at least {self.minimum:g}"
+            if self.maximum is not None and value > self.maximum:
+                return f"it must be at most {self.maximum:g}"
+        return None
+
+
+def read_controls(values: Mapping[str, Any]) -> Controls:
+    """Controls from names and values as configuration and the command line give them.
+
+    Text is read as the type that the control has: `"0.5"` is a number for `temperature`.
+    `ControlInvalid` names the control that is unknown or has no such value.
+    """
+    known = dict(zip(Controls.__struct_encode_fields__, Controls.__struct_fields__, strict=True))
+    prepared: dict[str, Any] = {}
+    for key, value in values.items():
+        name = key.replace("_", "-")
+        if name not in known:
+            raise ControlInvalid(
+                f"there is no control {key!r}; the controls are {', '.join(sorted(known))}",
+                control=key,
+            )
+        prepared[name] = [value] if name == "stop" and isinstance(value, str) else value
+    controls = Controls()
+    for name, value in prepared.items():
+        try:
+            one = msgspec.convert({name: value}, Controls, strict=False)
+        except ValidationError as error:
+            reason = str(error).partition(" - at ")[0]
+            raise _refused(name, value, reason) from error
+        if reason := ControlRange().refusal(one.given().get(name)) or "":
+            raise _refused(name, value, reason)
+        controls = one.over(controls)
+    return controls
+
+
+def _refused(name: str, value: object, reason: str) -> ControlInvalid:
+    return ControlInvalid(f"the control {name!r} cannot be {value!r}: {reason}", control=name)

@@ -1,0 +1,498 @@
+"""`Conversation`: what is said, to whom, with which tools; asked, streamed, forked, switched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from msgspec import Struct
+
+from vibe_llms.configuration import ToolSettings
+from vibe_llms.controls import Controls
+from vibe_llms.events import Event, EventHandler, Notice, NoticeEvent
+from vibe_llms.exceptions import (
+    ConversationBusy,
+    ForkPointInvalid,
+    RequestError,
+    SessionClosed,
+    StorageError,
+)
+from vibe_llms.invocation.invokers import Invoker, gather_invokers
+from vibe_llms.ledger import Ledger, finish, locate
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DocumentCanister,
+    InvocationCanister,
+    ResultCanister,
+    StopReason,
+    Turn,
+    UserCanister,
+)
+from vibe_llms.messages.codecs import repair_canister
+from vibe_llms.messages.contents import Content, TextualContent
+from vibe_llms.providers.interfaces import Model, TokenCount, TurnContext, refuse_loading
+from vibe_llms.turns import TurnRun, TurnSettings
+
+#: What can be said: text, contents, whole canisters, or several of these.
+Prompt: TypeAlias = str | Content | Canister | Sequence[str | Content | Canister]
+Tool: TypeAlias = Invoker | Callable[..., Any]
+
+_QUEUED_EVENTS = 256
+
+
+class ConversationDefaults(Struct, frozen=True, kw_only=True):
+    """What a conversation takes from its session; forks share it."""
+
+    event_handler: EventHandler
+    access_model: Callable[[str], Awaitable[Model]]
+    access_controls: Callable[[Model], Controls]
+    enter: Callable[[Conversation], None]
+    tools: ToolSettings = ToolSettings()
+
+
+class Conversation:
+    """One conversation. Made by a session: `await session.begin(...)`.
+
+    One turn at a time; a second one raises `ConversationBusy`. Forks are independent of it.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        model: Model,
+        defaults: ConversationDefaults,
+        *,
+        invokers: Iterable[Tool] = (),
+        controls: Controls | None = None,
+        event_handler: EventHandler | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._model = model
+        self._defaults = defaults
+        self._invokers = gather_invokers(invokers)
+        self._controls = controls or Controls()
+        self._event_handler = event_handler
+        self._running: RunningTurn | None = None
+        self._closed = False
+        self._caches: dict[tuple[str, str], object] = {}
+        self._told: set[tuple[str, str]] = set()
+        defaults.enter(self)
+
+    @property
+    def identity(self) -> str:
+        """The identity in the archive. It changes only where a notice says so."""
+        return self._ledger.identity
+
+    @property
+    def name(self) -> str:
+        """The name that a person gave; empty if none did."""
+        return self._ledger.details.name
+
+    @property
+    def model(self) -> Model:
+        """The model that the next turn speaks with."""
+        return self._model
+
+    @property
+    def canisters(self) -> tuple[Canister, ...]:
+        """All that was said."""
+        return tuple(self._ledger.canisters)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn is running."""
+        return self._running is not None and not self._running.task.done()
+
+    async def converse(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        invokers: Iterable[Tool] | None = None,
+        controls: Controls | None = None,
+        event_handler: EventHandler | None = None,
+        streaming: bool = True,
+    ) -> Turn:
+        """Say something and hold the turn to its end, calls of tools included.
+
+        Without a prompt the model goes on from where the history stands. `invokers`, `controls` and
+        `event_handler` are for this turn, in place of, over and in place of the conversation's own.
+        When this returns, everything is durable. If it raises, or is cancelled, what had arrived is
+        kept, marked as interrupted, and the next turn works.
+        """
+        running = self._start(prompt, invokers, controls, event_handler, streaming)
+        try:
+            return await asyncio.shield(running.task)
+        except asyncio.CancelledError:
+            # The caller was cancelled, so the turn is; its end is waited for.
+            await running.end()
+            raise
+
+    def stream(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        invokers: Iterable[Tool] | None = None,
+        controls: Controls | None = None,
+        streaming: bool = True,
+    ) -> EventStream:
+        """The same turn as a loop over its events::
+
+            async with conversation.stream("Why?") as events:
+                async for event in events:
+                    ...
+
+        Leaving it early cancels the turn. A slow loop holds the stream back.
+        """
+        stream = EventStream()
+        stream.begin(
+            self._start(prompt, invokers, controls, stream.channel.put, streaming, stream.throttle)
+        )
+        return stream
+
+    async def add(self, said: Prompt) -> None:
+        """Keep what was said without asking the model: instructions, documents, an example."""
+        self._require_free()
+        handler = self._event_handler or self._defaults.event_handler
+
+        def notify(notice: Notice) -> None:
+            handler(NoticeEvent(notice=notice, conversation=self.identity))
+
+        await self._ledger.append(read_prompt(said), notify)
+
+    async def cancel(self) -> None:
+        """End the running turn, if there is one, and wait until it has ended.
+
+        What had arrived is kept; `converse` returns a turn whose stop reason is `interrupted`.
+        """
+        running = self._running
+        if running is not None and not running.task.done():
+            running.interrupt(quietly=True)
+            # Not to the end if the task is cancelled: it may be a tool of this very turn.
+            await asyncio.wait([running.task])
+
+    async def fork(self, at: str | int | None = None, *, name: str = "") -> Conversation:
+        """An independent conversation that keeps everything up to and including `at`.
+
+        `at` is the identity or the index of a canister; without it everything is kept. No content
+        is copied. `ForkPointInvalid` names the nearest points where a history can be cut.
+        """
+        self._require_free()
+        ledger = await finish(self._ledger.fork(locate(self._ledger.canisters, at), name=name))
+        return self._twin(ledger)
+
+    async def undo(self, turns: int = 1) -> Conversation:
+        """A fork without the last turns; it takes over the name, and this one gives it up."""
+        return await self._rewind(turns, keep_prompt=False)
+
+    async def regenerate(self) -> Conversation:
+        """A fork that ends with the last prompt; `await it.converse()` answers it anew."""
+        return await self._rewind(1, keep_prompt=True)
+
+    async def switch(self, model: str | Model) -> None:
+        """Go on with another model, of any provider; the history stays as it is."""
+        self._require_free()
+        chosen = await self._defaults.access_model(model) if isinstance(model, str) else model
+        self._model = chosen
+        await self._ledger.revise(model=f"{chosen.provider}/{chosen.name}")
+
+    async def rename(self, name: str) -> None:
+        """Give the conversation a name."""
+        await self._ledger.revise(name=name)
+
+    async def count_tokens(self) -> TokenCount:
+        """How many tokens the model would read for this history."""
+        archive = self._ledger.archive
+        return await self._model.count_tokens(
+            self._ledger.canisters,
+            tuple(self._invokers.values()),
+            refuse_loading if archive is None else archive.load_all,
+        )
+
+    async def preview(
+        self, prompt: Prompt | None = None, *, controls: Controls | None = None
+    ) -> str:
+        """The request that `converse` would send, as its provider writes it; nothing is sent."""
+        said = read_prompt(prompt)
+        archive = self._ledger.archive
+        context = TurnContext(
+            default_controls=self._default_controls(),
+            load=refuse_loading if archive is None else archive.load_all,
+        )
+        body = await self._model.preview(
+            [*self._ledger.canisters, *said],
+            tuple(self._invokers.values()),
+            controls or Controls(),
+            context,
+        )
+        return body.decode("utf-8", "replace")
+
+    async def close(self) -> None:
+        """End a running turn, and accept no further one."""
+        self._closed = True
+        await self.cancel()
+
+    def _start(
+        self,
+        prompt: Prompt | None,
+        invokers: Iterable[Tool] | None,
+        controls: Controls | None,
+        event_handler: EventHandler | None,
+        streaming: bool,
+        throttle: Callable[[], Awaitable[object]] | None = None,
+    ) -> RunningTurn:
+        self._require_free()
+        said = read_prompt(prompt)
+        if not said and not self._ledger.canisters:
+            raise RequestError("there is nothing to answer yet; say something")
+        controls = controls or Controls()
+        self._model.check(said, controls)
+        model = self._model
+        address = (model.provider, model.name)
+        if address not in self._caches:
+            self._caches[address] = model.produce_cache()
+        run = TurnRun(
+            self._ledger,
+            TurnSettings(
+                model=model,
+                invokers=self._invokers if invokers is None else gather_invokers(invokers),
+                controls=controls,
+                default_controls=self._default_controls(),
+                tools=self._defaults.tools,
+                event_handler=event_handler or self._event_handler or self._defaults.event_handler,
+                streaming=streaming,
+                cache=self._caches[address],
+                told=self._told,
+                throttle=throttle,
+            ),
+        )
+        self._running = RunningTurn(run, said, name=f"turn of {self.identity}")
+        return self._running
+
+    def _default_controls(self) -> Controls:
+        return self._controls.over(self._defaults.access_controls(self._model))
+
+    def _require_free(self) -> None:
+        if self._closed:
+            raise SessionClosed("the session of this conversation is closed; open another one")
+        if self.busy:
+            raise ConversationBusy(
+                "a turn of this conversation is running; wait for it, cancel it, or fork"
+            )
+
+    async def _rewind(self, turns: int, *, keep_prompt: bool) -> Conversation:
+        self._require_free()
+        if turns < 1:
+            raise RequestError(f"{turns} turns cannot be taken back; give a number from 1 on")
+        canisters = self._ledger.canisters
+        end = len(canisters)
+        for _ in range(turns):
+            start = _start_of_turn(canisters[:end])
+            if start is None:
+                raise ForkPointInvalid(f"there are not {turns} turns to take back", nearest=())
+            end = start
+        if keep_prompt:
+            while end < len(canisters) and not _is_reply(canisters[end]):
+                end += 1
+        name = self.name
+        ledger = await finish(self._ledger.fork(end, name=name))
+        if name:
+            await self.rename(f"{name} (until {_stamp(canisters)})")
+        return self._twin(ledger)
+
+    def _twin(self, ledger: Ledger) -> Conversation:
+        return Conversation(
+            ledger,
+            self._model,
+            self._defaults,
+            invokers=self._invokers.values(),
+            controls=self._controls,
+            event_handler=self._event_handler,
+        )
+
+
+class RunningTurn:
+    """A turn as a task. It always begins, so that whatever ends it is told and kept."""
+
+    def __init__(self, run: TurnRun, said: Sequence[Canister], *, name: str) -> None:
+        self._run = run
+        self._said = said
+        self._begun = False
+        self._doomed = False
+        self._quiet = False
+        self.task = asyncio.create_task(self._hold(), name=name)
+
+    def interrupt(self, *, quietly: bool = False) -> None:
+        """Cancel the turn; `quietly`, whoever waits for it gets a turn that was interrupted."""
+        self._quiet = self._quiet or quietly
+        self._doomed = True
+        # A task that has not begun would never begin.
+        if self._begun:
+            self.task.cancel()
+
+    async def end(self) -> None:
+        """Cancel the turn if it runs, and wait for its end, however often that is cancelled.
+
+        A `StorageError` is raised: it tells that something of the turn could not be kept.
+        """
+        if not self.task.done():
+            self.interrupt()
+            await finish(asyncio.wait([self.task]))
+        if not self.task.cancelled() and isinstance(error := self.task.exception(), StorageError):
+            raise error
+
+    async def _hold(self) -> Turn:
+        self._begun = True
+        if self._doomed:
+            self.task.cancel()
+        try:
+            return await self._run.run(self._said)
+        except asyncio.CancelledError:
+            if not self._quiet:
+                raise
+            return self._run.result(StopReason.INTERRUPTED)
+
+
+class _Channel:
+    """The events on their way to a loop."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.news = asyncio.Event()
+        self.room = asyncio.Event()
+        self.room.set()
+
+    def put(self, event: Event) -> None:
+        self.events.append(event)
+        self.news.set()
+        if len(self.events) >= _QUEUED_EVENTS:
+            self.room.clear()
+
+    def take(self) -> Sequence[Event]:
+        events, self.events = self.events, []
+        self.news.clear()
+        self.room.set()
+        return events
+
+
+class EventStream:
+    """The events of a turn, for `async for`; as a context manager it ends the turn with the block.
+
+    `turn` is what the turn gave, once the loop has ended.
+    """
+
+    def __init__(self) -> None:
+        self.channel = _Channel()
+        self.turn: Turn | None = None
+        self._running: RunningTurn | None = None
+        self._pending: deque[Event] = deque()
+
+    def begin(self, running: RunningTurn) -> None:
+        """Follow a turn."""
+        self._running = running
+        news = self.channel.news
+        running.task.add_done_callback(lambda _: news.set())
+
+    @property
+    def throttle(self) -> Callable[[], Awaitable[object]]:
+        """Waits while the loop has more events before it than it should."""
+        return self.channel.room.wait
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # Whoever leaves early does not hear of a failure that came later, unless it is a loss.
+        if self._running is not None and not self._running.task.done():
+            await self._running.end()
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._running is None:
+            raise StopAsyncIteration
+        while not self._pending:
+            self._pending.extend(self.channel.take())
+            if not self._pending:
+                if self._running.task.done():
+                    self.turn = self._running.task.result()
+                    raise StopAsyncIteration
+                await self.channel.news.wait()
+        return self._pending.popleft()
+
+    def __del__(self) -> None:
+        # Left by `break` without a context manager: nobody can wait for the end, but it comes.
+        running = self._running
+        if running is not None and not running.task.done():
+            running.task.get_loop().call_soon_threadsafe(running.interrupt)
+
+
+def read_prompt(prompt: Prompt | None) -> tuple[Canister, ...]:
+    """What was said as canisters: neighbouring texts and contents make one message of the user's.
+
+    Lone surrogates become U+FFFD. `RequestError` where there is only white space, or what cannot be
+    said.
+    """
+    if prompt is None:
+        return ()
+    items = [prompt] if isinstance(prompt, str) or not isinstance(prompt, Sequence) else prompt
+    said: list[Canister] = []
+    contents: list[Content] = []
+    for item in items:
+        if isinstance(item, Canister):
+            if contents:
+                said.append(UserCanister(tuple(contents)))
+                contents = []
+            said.append(item)
+        elif isinstance(item, str):
+            contents.append(TextualContent(item))
+        elif isinstance(item, Content):
+            contents.append(item)
+        else:
+            raise RequestError(
+                f"a {type(item).__name__} cannot be said; say text, contents or canisters"
+            )
+    if contents:
+        said.append(UserCanister(tuple(contents)))
+    for canister in said:
+        if isinstance(canister, UserCanister) and not _says_something(canister):
+            raise RequestError("the message is empty; say something")
+    return tuple(repair_canister(canister) for canister in said)
+
+
+def _says_something(canister: UserCanister) -> bool:
+    return any(
+        not isinstance(content, TextualContent)
+        or not isinstance(content.data, str)
+        or bool(content.data.strip())
+        for content in canister.contents
+    )
+
+
+def _is_reply(canister: Canister) -> bool:
+    return isinstance(canister, AssistantCanister | InvocationCanister | ResultCanister)
+
+
+def _start_of_turn(canisters: Sequence[Canister]) -> int | None:
+    """The index at which the last turn begins: its prompt and what was said with it."""
+    index = len(canisters) - 1
+    while index >= 0 and not isinstance(canisters[index], UserCanister):
+        index -= 1
+    if index < 0:
+        return None
+    while index > 0 and isinstance(canisters[index - 1], UserCanister | DocumentCanister):
+        index -= 1
+    return index
+
+
+def _stamp(canisters: Sequence[Canister]) -> str:
+    return f"{canisters[-1].created:%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,202 @@
+"""Keys: where they are looked up, and how they are kept out of log records.
+
+The order is: given by the caller, the environment variable that the row names, the command that
+the row names, the system's keyring if the package `keyring` is installed, the file of keys.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import stat
+import subprocess
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from vibe_llms.exceptions import ConfigurationError, CredentialMissing
+from vibe_llms.redaction import redact, remember
+
+KEYRING_SERVICE = "vibe-llms"
+_COMMAND_SECONDS = 30
+
+
+class Secret:
+    """A key that shows itself only to who asks; it is taken out of all errors and log records."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        remember(text)
+
+    def reveal(self) -> str:
+        """The key itself, for a header and nothing else."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "[secret]"
+
+
+class Credential(Struct, frozen=True):
+    """How the key of one row is found; nothing is looked up before `find`."""
+
+    row: str
+    kind: str = "key"
+    variable: str = ""
+    command: tuple[str, ...] = ()
+    keys_file: Path | None = None
+    given: Secret | None = None
+
+    def find(self) -> Secret:
+        """The key; `CredentialMissing` names every place that was looked at."""
+        secret = (
+            self.given
+            or self._from_environment()
+            or self._from_command()
+            or self._from_keyring()
+            or self._from_file()
+        )
+        if secret is None:
+            places = [f"set {self.variable}"] if self.variable else []
+            places += [f"run: vibe-llms keys set {self.row}"]
+            raise CredentialMissing(
+                f"there is no key for {self.row!r}; {' or '.join(places)}",
+                table=f"providers.{self.row}",
+            )
+        return secret
+
+    def present(self) -> bool:
+        """Whether a key would be found, without running a command."""
+        if self.kind != "key":
+            return self.kind == "none"
+        return bool(
+            self.given
+            or self._from_environment()
+            or self.command
+            or self._from_file()
+            or self._from_keyring()
+        )
+
+    def _from_environment(self) -> Secret | None:
+        text = os.environ.get(self.variable, "") if self.variable else ""
+        return check_key(text, f"the environment variable {self.variable}") if text else None
+
+    def _from_command(self) -> Secret | None:
+        if not self.command:
+            return None
+        place = {"table": f"providers.{self.row}", "key": "api-key-command"}
+        try:
+            done = subprocess.run(
+                self.command, capture_output=True, timeout=_COMMAND_SECONDS, check=False
+            )
+        except OSError as error:
+            raise CredentialMissing(
+                f"the command {self.command[0]!r} cannot be run: {error.strerror}", **place
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise CredentialMissing(
+                f"the command {self.command[0]!r} did not end in {_COMMAND_SECONDS} s", **place
+            ) from error
+        if done.returncode != 0:
+            raise CredentialMissing(
+                f"the command {self.command[0]!r} failed with status {done.returncode}", **place
+            )
+        lines = done.stdout.decode(errors="replace").strip().splitlines()
+        return check_key(lines[0] if lines else "", f"the output of {self.command[0]!r}")
+
+    def _from_keyring(self) -> Secret | None:
+        try:
+            import keyring
+            from keyring.errors import KeyringError
+        except ImportError:
+            return None
+        try:
+            text = keyring.get_password(KEYRING_SERVICE, self.row)
+        except KeyringError:
+            return None
+        return check_key(text, "the system's keyring") if text else None
+
+    def _from_file(self) -> Secret | None:
+        if self.keys_file is None:
+            return None
+        text = read_keys(self.keys_file).get(self.row)
+        return check_key(text, str(self.keys_file)) if text else None
+
+
+def check_key(text: str, place: str) -> Secret:
+    """A key without the white space around it; `ConfigurationError` if it cannot be one.
+
+    What cannot stand in a header is refused here, so that no later error can quote it.
+    """
+    key = text.strip()
+    if not key or not re.fullmatch(r"[\x21-\x7e]+", key):
+        what = "is empty" if not key else "has white space or characters that no key has"
+        raise ConfigurationError(f"the key from {place} {what}")
+    return Secret(key)
+
+
+def read_keys(path: Path) -> Mapping[str, str]:
+    """The file of keys: names of rows to keys. Refused if others than the owner may read it."""
+    import tomllib
+
+    try:
+        with path.open("rb") as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                raise ConfigurationError(
+                    f"others may read it; run: chmod 600 {path}", file=str(path)
+                )
+            keys = tomllib.load(file)
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"this is not valid TOML: {error}", file=str(path)) from error
+    except OSError as error:
+        raise ConfigurationError(f"it cannot be read: {error.strerror}", file=str(path)) from error
+    return {name: key for name, key in keys.items() if isinstance(key, str)}
+
+
+class RedactingFilter(logging.Filter):
+    """Takes keys out of log records, their tracebacks included."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Always true; the record is redacted in place."""
+        try:
+            record.msg, record.args = redact(record.getMessage()), ()
+        except (TypeError, ValueError):
+            # Arguments that do not fit their format; the handler will report it.
+            record.msg, record.args = redact(str(record.msg)), ()
+        if record.exc_info and record.exc_info[0] is not None:
+            trace = record.exc_text or "".join(traceback.format_exception(*record.exc_info))
+            if (redacted := redact(trace)) != trace:
+                record.exc_text, record.exc_info = redacted, None
+        return True
+
+
+def get_logger(name: str) -> logging.Logger:
+    """A logger of this library; no record of it shows a key.
+
+    Nothing is printed unless the program that uses the library asks for it.
+    """
+    top = logging.getLogger(name.partition(".")[0])
+    if not top.handlers:
+        top.addHandler(logging.NullHandler())
+    guard_loggers(name)
+    return logging.getLogger(name)
+
+
+def guard_loggers(*names: str) -> None:
+    """Take keys out of the records of these loggers and of all that exist below them.
+
+    For the loggers of packages that are handed a key. A filter serves only the logger that carries
+    it, so this is called once the package has been imported.
+    """
+    below = tuple(f"{name}." for name in names)
+    known = [name for name in list(logging.root.manager.loggerDict) if name.startswith(below)]
+    for name in (*names, *known):
+        logger = logging.getLogger(name)
+        if not any(isinstance(one, RedactingFilter) for one in logger.filters):
+            logger.addFilter(RedactingFilter())

@@ -1,0 +1,278 @@
+"""The one error tree; every error that this library raises on purpose is in it.
+
+The families are cut by what the caller does next::
+
+    VibeLlmsError
+    ├── ConfigurationError              mend the configuration
+    │   ├── RegistrationError           a row names what cannot be found or loaded
+    │   ├── PackageMissing              install a package
+    │   └── CredentialMissing           give a key
+    ├── RequestError                    mend the call
+    │   ├── ModelNotFound
+    │   ├── ControlInvalid
+    │   ├── ContentUnsupported
+    │   ├── ContentNotLoaded
+    │   ├── AttachmentUnreadable
+    │   ├── InvokerInvalid
+    │   ├── ScriptInvalid
+    │   ├── ConversationNotFound
+    │   ├── ConversationAmbiguous
+    │   ├── ConversationBusy
+    │   ├── ForkPointInvalid
+    │   ├── SessionClosed
+    │   └── TurnInterrupted
+    ├── ProviderError                   a provider refused or failed
+    │   ├── RequestRefused              mend the request, or the history
+    │   │   ├── ContextOverflow
+    │   │   │   └── RequestTooLarge
+    │   │   └── ModelUnavailable
+    │   ├── CredentialRefused           mend the key or its rights
+    │   ├── PaymentRequired             mend the account
+    │   ├── RateLimited                 wait, then send it again
+    │   ├── ProviderOverloaded          wait, then send it again
+    │   ├── ProviderUnreachable         mend the network or the address
+    │   ├── ReplyTimeout                a limit of ours ran out
+    │   ├── ReplyCut                    the reply ended before its end
+    │   └── ReplyMalformed              the reply is not what the interface promises
+    └── StorageError                    nothing was lost; mend the disk or the file
+        ├── ArchiveLocked
+        ├── ArchiveDamaged
+        ├── ContentDamaged
+        ├── ContentMissing
+        ├── ConversationMoved
+        └── FormatNewer
+
+A message says what failed, why, and what to do. What a program needs to decide is in fields, never
+only in the words.
+"""
+
+from __future__ import annotations
+
+from vibe_llms.redaction import redact
+
+
+class VibeLlmsError(Exception):
+    """The base of all errors of this library. No message of theirs shows a key."""
+
+    def __init__(self, *words: object) -> None:
+        super().__init__(*(redact(word) if isinstance(word, str) else word for word in words))
+
+    @property
+    def kind(self) -> str:
+        """The name of the error for machines, as `--json` prints it: `rate-limited`, say."""
+        name = type(self).__name__
+        return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).lstrip("-")
+
+
+class ConfigurationError(VibeLlmsError):
+    """A configuration value is missing or wrong; the fields say where it stands."""
+
+    def __init__(self, message: str, *, file: str = "", table: str = "", key: str = "") -> None:
+        place = ", ".join(
+            part for part in (file, f"[{table}]" if table else "", key and f"key {key!r}") if part
+        )
+        super().__init__(f"{place}: {message}" if place else message)
+        self.file, self.table, self.key = file, table, key
+
+
+class RegistrationError(ConfigurationError):
+    """A row names a module or a factory that cannot be found or loaded."""
+
+
+class PackageMissing(ConfigurationError):
+    """A package is not installed; `command` installs it."""
+
+    def __init__(self, purpose: str, *, package: str, command: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed. Run: {command}"
+        )
+        self.package, self.command = package, command
+
+
+class CredentialMissing(ConfigurationError):
+    """No key was found for a provider in any of the places where one may stand."""
+
+
+class RequestError(VibeLlmsError):
+    """The call itself cannot be carried out as it was made."""
+
+
+class ModelNotFound(RequestError):
+    """No configured provider knows a model by this name."""
+
+
+class ControlInvalid(RequestError):
+    """A control is unknown to the model, or its value is out of range."""
+
+    def __init__(self, message: str, *, control: str, model: str = "") -> None:
+        super().__init__(f"{model}: {message}" if model else message)
+        self.control, self.model = control, model
+
+
+class ContentUnsupported(RequestError):
+    """A content of this very call cannot be carried by the model."""
+
+
+class ContentNotLoaded(RequestError):
+    """A content holds a reference where its data is needed; `await archive.load(reference)`."""
+
+
+class AttachmentUnreadable(RequestError):
+    """A file or an address that should be attached cannot be read, or is of an unknown type."""
+
+
+class InvokerInvalid(RequestError):
+    """A function cannot be offered as a tool, or two tools would share a name."""
+
+
+class ScriptInvalid(RequestError):
+    """A script of the scripted provider cannot be read."""
+
+
+class ConversationNotFound(RequestError):
+    """No conversation has this identity, prefix or name."""
+
+
+class ConversationAmbiguous(RequestError):
+    """Several conversations fit; `candidates` are their identities."""
+
+    def __init__(self, message: str, *, candidates: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.candidates = candidates
+
+
+class ConversationBusy(RequestError):
+    """A turn of this conversation is running; wait for it, or cancel it."""
+
+
+class ForkPointInvalid(RequestError):
+    """A conversation cannot be cut here; `nearest` are the identities where it can."""
+
+    def __init__(self, message: str, *, nearest: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.nearest = nearest
+
+
+class SessionClosed(RequestError):
+    """The session of this conversation has been closed."""
+
+
+class TurnInterrupted(RequestError):
+    """The turn was cancelled; what had arrived is kept and marked as interrupted."""
+
+
+class ProviderError(VibeLlmsError):
+    """A provider refused or failed; `__cause__` keeps what its transport raised.
+
+    `status` is the HTTP status where there was one, `code` the provider's own name for the error,
+    `request_id` what its support asks for.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str,
+        status: int | None = None,
+        code: str = "",
+        request_id: str = "",
+    ) -> None:
+        super().__init__(f"{provider}: {message}")
+        self.provider, self.status = provider, status
+        self.code, self.request_id = redact(code), redact(request_id)
+
+
+class RequestRefused(ProviderError):
+    """The provider does not accept the request; sending it again unchanged is useless."""
+
+
+class ContextOverflow(RequestRefused):
+    """The history is longer than the model's context window: `tokens` against `limit`, if known."""
+
+    tokens: int | None = None
+    limit: int | None = None
+
+
+class RequestTooLarge(ContextOverflow):
+    """The request has more bytes than the provider accepts; what helps an overflow helps here."""
+
+
+class ModelUnavailable(RequestRefused):
+    """The provider does not have this model, or has retired it."""
+
+
+class CredentialRefused(ProviderError):
+    """The key is not valid, or may not do this."""
+
+
+class PaymentRequired(ProviderError):
+    """The account has no credit, or has reached its spending limit."""
+
+
+class RateLimited(ProviderError):
+    """Refused for now; `retry_after` is the provider's advice in seconds, if it gave one."""
+
+    retry_after: float | None = None
+
+
+class ProviderOverloaded(ProviderError):
+    """The provider has an inner error or is overloaded; the same request may succeed later."""
+
+    retry_after: float | None = None
+
+
+class ProviderUnreachable(ProviderError):
+    """No connection, or it broke before the reply began."""
+
+
+class ReplyTimeout(ProviderError):
+    """A time limit ran out; `limit` is its name in the configuration, such as `idle-seconds`."""
+
+    def __init__(self, message: str, *, provider: str, limit: str, seconds: float) -> None:
+        super().__init__(message, provider=provider)
+        self.limit, self.seconds = limit, seconds
+
+
+class ReplyCut(ProviderError):
+    """The reply ended without the provider's mark of its end."""
+
+
+class ReplyMalformed(ProviderError):
+    """The reply is not what the provider's interface promises."""
+
+
+class StorageError(VibeLlmsError):
+    """The archive could not be read or written; `path` is the file concerned."""
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(f"{path}: {message}" if path else message)
+        self.path = path
+
+
+class ArchiveLocked(StorageError):
+    """Another process holds the lock for longer than `lock-seconds`."""
+
+
+class ArchiveDamaged(StorageError):
+    """A stored file cannot be read; `line` counts from 1, `offset` in bytes from 0."""
+
+    def __init__(self, message: str, *, path: str, line: int = 0, offset: int = 0) -> None:
+        where = f"{path}:{line}" if line else path
+        super().__init__(f"{where}: {message}")
+        self.path, self.line, self.offset = path, line, offset
+
+
+class ContentDamaged(StorageError):
+    """Stored bytes do not have the hash under which they are kept."""
+
+
+class ContentMissing(StorageError):
+    """A line refers to bytes that are not in the content store."""
+
+
+class ConversationMoved(StorageError):
+    """Another process has gone on with this conversation; go on in a fork."""
+
+
+class FormatNewer(StorageError):
+    """A newer version of this library wrote this; install that version to open it."""

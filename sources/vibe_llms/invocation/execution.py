@@ -1,0 +1,180 @@
+"""The calls of one turn: all at once, each within its limits, each with exactly one result."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from vibe_llms.credentials import get_logger
+from vibe_llms.events import (
+    EventHandler,
+    InvocationCompletedEvent,
+    InvocationFailedEvent,
+    InvocationProgressEvent,
+    InvocationStartedEvent,
+)
+from vibe_llms.invocation.invokers import InvocationContext, Invoker
+from vibe_llms.invocation.schemata import ArgumentsInvalid
+from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
+from vibe_llms.messages.codecs import repair_canister
+from vibe_llms.messages.contents import Content, TextualContent, repair_text
+from vibe_llms.redaction import redact
+
+_LOGGER = get_logger("vibe_llms.invocation")
+
+INTERRUPTED = "The call was interrupted before it returned; its outcome is unknown."
+
+
+class Execution(Struct, frozen=True, kw_only=True):
+    """What the calls of a turn need: the tools, the bounds, and where news and results go.
+
+    `keep` is awaited for every result as it lands, and once for all that are missing in the end.
+    """
+
+    invokers: Mapping[str, Invoker]
+    event_handler: EventHandler
+    keep: Callable[[Sequence[ResultCanister]], Awaitable[None]]
+    conversation: str = ""
+    timeout_seconds: float = 60.0
+    parallel: int = 16
+
+
+async def execute(invocations: Sequence[InvocationCanister], execution: Execution) -> None:
+    """Run all calls; a result of each is kept as it lands.
+
+    A failing tool does not disturb the others. When the task is cancelled so are the tools, and
+    those without a result get one that says so. What `keep` or the event handler raises stops all
+    calls and reaches the caller. Each call that has begun is told to have ended, whatever happens.
+    """
+    unanswered = {invocation.identity: invocation for invocation in invocations}
+    begun: dict[str, ResultCanister | None] = {}
+    gate = asyncio.Semaphore(execution.parallel)
+    progress = _Progress(execution)
+
+    async def run(invocation: InvocationCanister) -> None:
+        async with gate:
+            execution.event_handler(
+                InvocationStartedEvent(invocation=invocation, conversation=execution.conversation)
+            )
+            begun[invocation.identity] = None
+            result = await _invoke(invocation, execution, progress)
+        # From here on it has a result: keeping is carried out even if it is cancelled.
+        del unanswered[invocation.identity]
+        begun[invocation.identity] = result
+        await execution.keep((result,))
+        progress.close(invocation)
+        end(invocation, result)
+
+    def end(invocation: InvocationCanister, result: ResultCanister) -> None:
+        del begun[invocation.identity]
+        kind = InvocationFailedEvent if result.failed else InvocationCompletedEvent
+        execution.event_handler(
+            kind(result=result, invocation=invocation, conversation=execution.conversation)
+        )
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            pump = group.create_task(progress.pump())
+            async with asyncio.TaskGroup() as calls:
+                for invocation in invocations:
+                    calls.create_task(run(invocation))
+            pump.cancel()
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from None
+    finally:
+        missing = {name: _failure(call, INTERRUPTED) for name, call in unanswered.items()}
+        try:
+            if missing:
+                await execution.keep(tuple(missing.values()))
+        finally:
+            for invocation in invocations:
+                if invocation.identity in begun:
+                    end(invocation, begun[invocation.identity] or missing[invocation.identity])
+
+
+class _Progress:
+    """Carries what tools report, from whatever thread, to the event handler, in order."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._closed: set[str] = set()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._queue: asyncio.Queue[InvocationProgressEvent] = asyncio.Queue()
+
+    def reporter(self, invocation: InvocationCanister) -> Callable[..., None]:
+        def report_progress(
+            text: str = "", done: float | None = None, total: float | None = None
+        ) -> None:
+            event = InvocationProgressEvent(
+                repair_text(text),
+                done,
+                total,
+                invocation=invocation,
+                conversation=self._execution.conversation,
+            )
+            if threading.get_ident() == self._thread:
+                self._queue.put_nowait(event)
+            else:
+                self._loop.call_soon_threadsafe(self._queue.put_nowait, event)
+
+        return report_progress
+
+    async def pump(self) -> None:
+        while True:
+            self._deliver(await self._queue.get())
+
+    def close(self, invocation: InvocationCanister) -> None:
+        """Deliver what has been reported; what this call reports from now on comes too late."""
+        while not self._queue.empty():
+            self._deliver(self._queue.get_nowait())
+        self._closed.add(invocation.identity)
+
+    def _deliver(self, event: InvocationProgressEvent) -> None:
+        if event.invocation.identity not in self._closed:
+            self._execution.event_handler(event)
+
+
+async def _invoke(
+    invocation: InvocationCanister, execution: Execution, progress: _Progress
+) -> ResultCanister:
+    invoker = execution.invokers.get(invocation.name)
+    if invoker is None:
+        offered = ", ".join(sorted(execution.invokers)) or "none"
+        return _failure(
+            invocation, f"There is no tool {invocation.name!r}. The tools are: {offered}."
+        )
+    context = InvocationContext(execution.conversation, invocation, progress.reporter(invocation))
+    limit = asyncio.timeout(execution.timeout_seconds)
+    try:
+        async with limit:
+            contents = await invoker.invoke(invocation.arguments, context)
+    except ArgumentsInvalid as error:
+        return _failure(invocation, f"The arguments are not valid:\n{error}")
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return _failure(invocation, "The tool cancelled itself.")
+    except (Exception, SystemExit, BaseExceptionGroup) as error:  # the border of a tool's call
+        if limit.expired():
+            return _failure(
+                invocation,
+                f"The tool did not return within {execution.timeout_seconds:g} seconds.",
+            )
+        _LOGGER.warning("the tool %s failed", invocation.name, exc_info=error)
+        return _failure(invocation, f"The tool failed: {type(error).__name__}: {error}")
+    return repair_canister(ResultCanister(tuple(contents), invocation=invocation.identity))
+
+
+def _failure(invocation: InvocationCanister, text: str) -> ResultCanister:
+    contents: tuple[Content, ...] = (TextualContent(repair_text(redact(text))),)
+    return ResultCanister(contents, invocation=invocation.identity, failed=True)
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

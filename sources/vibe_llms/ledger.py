@@ -1,0 +1,241 @@
+"""The history of one conversation: in memory, and in the archive if it has one.
+
+What `append` returned from is durable. Where another process has gone on with the conversation, the
+ledger goes on in a fork, so that nothing that was received is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Self, TypeVar
+
+import msgspec
+
+from vibe_llms.events import Notice
+from vibe_llms.exceptions import (
+    ArchiveDamaged,
+    ConversationMoved,
+    ConversationNotFound,
+    ForkPointInvalid,
+    FormatNewer,
+    StorageError,
+)
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    InvocationCanister,
+    ResultCanister,
+)
+from vibe_llms.storage.conversations import fork_details, produce_conversation_identity
+from vibe_llms.storage.interfaces import Archive, Details, Origin
+
+T = TypeVar("T")
+Notifier = Callable[[Notice], None]
+
+#: The lines of a conversation are not there any more, or not as they were.
+_GONE = (ConversationNotFound, ArchiveDamaged, FormatNewer)
+
+
+class Ledger:
+    """Canisters in order, and where they are kept."""
+
+    def __init__(
+        self,
+        archive: Archive | None,
+        details: Details,
+        *,
+        identity: str = "",
+        canisters: Sequence[Canister] = (),
+        stored: bool = False,
+    ) -> None:
+        self.archive = archive
+        self.details = details
+        self.identity = identity or produce_conversation_identity()
+        self.canisters = list(canisters)
+        self._stored = stored
+        # The results of parallel calls come at once; each goes after the one before it.
+        self._turnstile = asyncio.Lock()
+
+    @classmethod
+    def begin(
+        cls,
+        archive: Archive | None,
+        *,
+        name: str = "",
+        model: str = "",
+        tags: Sequence[str] = (),
+        canisters: Sequence[Canister] = (),
+    ) -> Self:
+        """A new history; it is stored with the first message that is appended to it."""
+        details = Details(created=datetime.now(UTC), name=name, model=model, tags=tuple(tags))
+        return cls(archive, details, canisters=canisters)
+
+    @classmethod
+    async def restore(cls, archive: Archive, identity: str) -> tuple[Self, Sequence[Notice]]:
+        """A stored history, and what there is to say of it."""
+        restored = await archive.restore(identity)
+        ledger = cls(
+            archive,
+            restored.details,
+            identity=identity,
+            canisters=restored.canisters,
+            stored=True,
+        )
+        return ledger, restored.notices
+
+    @property
+    def stored(self) -> bool:
+        """Whether the archive has this conversation already."""
+        return self._stored
+
+    async def append(self, canisters: Sequence[Canister], notify: Notifier) -> None:
+        """Keep canisters; once begun, this is carried out even if the task is cancelled."""
+        if self.archive is None:
+            self.canisters += canisters
+        elif canisters:
+            await finish(self._append(self.archive, canisters, notify))
+
+    async def fork(self, at: int, *, name: str = "") -> Ledger:
+        """An independent history of the canisters before the index `at`."""
+        last = self.canisters[at - 1].identity if at else ""
+        details = fork_details(self.details, Origin(self.identity, last), name)
+        twin = Ledger(self.archive, details, canisters=self.canisters[:at])
+        if self.archive is not None and self._stored and at:
+            await self.archive.fork(self.identity, twin.identity, details, at=last)
+            twin._stored = True
+        return twin
+
+    async def withdraw(self, at: int, notify: Notifier, reason: str) -> None:
+        """Go on from the canisters before the index `at`, in a fork; the rest stays where it is.
+
+        The fork takes over the name. Once begun, this is carried out even if the task is cancelled.
+        """
+        if self.archive is None or not self._stored:
+            del self.canisters[at:]
+        else:
+            await finish(self._withdraw(self.archive, at, notify, reason))
+
+    async def revise(self, *, name: str | None = None, model: str | None = None) -> None:
+        """Change the name or the model that is kept with the history."""
+        async with self._turnstile:
+            if self.archive is not None and self._stored:
+                self.details = await self.archive.revise(self.identity, name=name, model=model)
+                return
+            changes = {
+                key: value for key, value in (("name", name), ("model", model)) if value is not None
+            }
+            self.details = msgspec.structs.replace(self.details, **changes)
+
+    async def _append(
+        self, archive: Archive, canisters: Sequence[Canister], notify: Notifier
+    ) -> None:
+        notices: list[Notice] = []
+        try:
+            async with self._turnstile:
+                try:
+                    notices += await self._keep(archive, canisters)
+                except (ConversationMoved, *_GONE) as error:
+                    # A paid reply is never lost: it goes on from the last line that is ours.
+                    notices.append(await self._leave(archive, error))
+                    notices += await self._keep(archive, canisters)
+        finally:
+            for notice in notices:
+                notify(notice)
+
+    async def _keep(self, archive: Archive, canisters: Sequence[Canister]) -> Sequence[Notice]:
+        if not self._stored:
+            every = [*self.canisters, *canisters]
+            self.canisters = list(await archive.create(self.identity, self.details, every))
+            self._stored = True
+            return ()
+        after = self.canisters[-1].identity if self.canisters else None
+        kept, notices = await archive.append(self.identity, canisters, after=after)
+        self.canisters += kept
+        return notices
+
+    async def _leave(self, archive: Archive, error: StorageError | ConversationNotFound) -> Notice:
+        try:
+            twin = await self.fork(len(self.canisters))
+        except _GONE:
+            # Our own last line is not there to be forked, so all is written anew.
+            origin = Origin(self.identity, self.canisters[-1].identity)
+            details = fork_details(self.details, origin, "")
+            twin = Ledger(archive, details, canisters=self.canisters)
+        if isinstance(error, ConversationMoved):
+            return self._go_on_in(twin, "another process has gone on with this conversation")
+        return self._go_on_in(twin, str(error))
+
+    async def _withdraw(self, archive: Archive, at: int, notify: Notifier, reason: str) -> None:
+        async with self._turnstile:
+            name, identity = self.details.name, self.identity
+            until = f"{self.canisters[-1].created:%Y-%m-%d %H:%M:%S}"
+            notice = self._go_on_in(await self.fork(at, name=name), reason)
+            if name:
+                await archive.revise(identity, name=f"{name} (until {until})")
+        notify(notice)
+
+    def _go_on_in(self, twin: Ledger, reason: str) -> Notice:
+        self.identity, self.details, self._stored = twin.identity, twin.details, twin._stored
+        self.canisters = twin.canisters
+        return Notice("fork", f"{reason}; from here on it is {twin.identity}, a fork")
+
+
+def locate(canisters: Sequence[Canister], at: str | int | None) -> int:
+    """The number of canisters up to and including `at`, an identity or an index.
+
+    `ForkPointInvalid` names the nearest valid points where the history cannot be cut there.
+    """
+    if at is None:
+        return len(canisters)
+    if isinstance(at, str):
+        index = next((i for i, one in enumerate(canisters) if one.identity == at), None)
+        if index is None:
+            raise ConversationNotFound(f"this conversation has no message {at!r}")
+    else:
+        index = at + len(canisters) if at < 0 else at
+        if not 0 <= index < len(canisters):
+            raise ConversationNotFound(
+                f"this conversation has {len(canisters)} messages, so none at {at}"
+            )
+    if _may_end(canisters, index):
+        return index + 1
+    before = next((i for i in range(index - 1, -1, -1) if _may_end(canisters, i)), None)
+    after = next(i for i in range(index + 1, len(canisters)) if _may_end(canisters, i))
+    nearest = tuple(canisters[i].identity for i in (before, after) if i is not None)
+    raise ForkPointInvalid(
+        "a conversation cannot be cut within a reply, nor between calls and their results; "
+        f"the nearest points are {' and '.join(nearest)}",
+        nearest=nearest,
+    )
+
+
+def _may_end(canisters: Sequence[Canister], index: int) -> bool:
+    if index + 1 == len(canisters):
+        return True
+    this, following = canisters[index], canisters[index + 1]
+    if isinstance(following, ResultCanister):
+        return False
+    both = isinstance(this, AssistantCanister | InvocationCanister) and isinstance(
+        following, AssistantCanister | InvocationCanister
+    )
+    return not (both and this.reply and this.reply == following.reply)  # type: ignore[union-attr]
+
+
+async def finish(work: Awaitable[T]) -> T:
+    """The result of work that is carried out to its end, even if the task is cancelled meanwhile.
+
+    A cancel is raised again afterwards; if the work failed, its error goes first.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    result = task.result()
+    if cancelled is not None:
+        raise cancelled
+    return result

@@ -1,0 +1,188 @@
+r"""A canister as one line of JSON, and back, without loss.
+
+Lines end at the byte ``\n`` and nowhere else. What a newer version wrote (unknown roles, kinds and
+attributes, at any depth) is kept: the canister remembers its line and encodes to it again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TypeVar, get_args
+
+import msgspec
+from msgspec import Raw, Struct, ValidationError
+
+from vibe_llms.messages.canisters import (
+    CANISTER_ROLES,
+    Canister,
+    UnknownCanister,
+)
+from vibe_llms.messages.contents import UnknownContent, repair_text
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER: msgspec.json.Decoder[Canister] = msgspec.json.Decoder(Canister)
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_ARRAY = msgspec.json.Decoder(list[Raw])
+# An escaped backslash, a pair, or what is left: a lone one.
+_SURROGATE_ESCAPES = re.compile(
+    rb"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)", re.DOTALL
+)
+
+
+C = TypeVar("C", bound=Canister)
+
+
+class LineUnreadable(ValueError):
+    """A stored line is not a canister, nor anything a newer version would write."""
+
+
+def encode_canister(canister: Canister) -> bytes:
+    """One line of JSON, without its newline.
+
+    Lone surrogates become U+FFFD, since no file can hold them.
+    """
+    if canister.source_line is not None:
+        return canister.source_line
+    try:
+        line = _ENCODER.encode(canister)
+    except UnicodeEncodeError:
+        line = _ENCODER.encode(repair_canister(canister))
+    if any(type(content) is UnknownContent for content in getattr(canister, "contents", ())):
+        line = _restore_unknown_contents(line)
+    # A native payload may hold what its issuer wrote and no line can: white space, in which a
+    # newline is as good as a blank, and lone surrogates, which could not be read again.
+    if b"\\ud" in line or b"\\uD" in line:
+        line = _SURROGATE_ESCAPES.sub(lambda found: b"\\ufffd" if found[1] else found[0], line)
+    return line.replace(b"\n", b" ") if b"\n" in line else line
+
+
+def decode_canister(line: bytes) -> Canister:
+    """The canister of a line; `LineUnreadable` says why there is none."""
+    try:
+        canister = _DECODER.decode(line)
+        # Written out, since the opening of a long conversation comes by here for every line.
+        if canister.source_line is None and type(canister) is not UnknownCanister:
+            for content in getattr(canister, "contents", ()):
+                if type(content) is UnknownContent:
+                    break
+            else:
+                return canister
+    except ValidationError:
+        pass
+    except (ValueError, RecursionError) as error:
+        raise LineUnreadable(str(error)) from error
+    try:
+        return _decode_newer(line)
+    except (ValueError, RecursionError) as error:
+        raise LineUnreadable(str(error)) from error
+
+
+def repair_canister(canister: C) -> C:
+    """The canister with every lone surrogate in its texts replaced by U+FFFD.
+
+    The very same object where there is nothing to repair.
+    """
+    repaired = _repair(canister)
+    return repaired if isinstance(repaired, type(canister)) else canister
+
+
+def _repair(value: object) -> object:
+    match value:
+        case str():
+            return repair_text(value)
+        case tuple():
+            items = tuple(_repair(item) for item in value)
+            return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
+        case Struct():
+            changes = {
+                name: repaired
+                for name in value.__struct_fields__
+                if (repaired := _repair(old := getattr(value, name))) is not old
+            }
+            return msgspec.structs.replace(value, **changes) if changes else value
+        case _:
+            return value
+
+
+def _restore_unknown_contents(line: bytes) -> bytes:
+    members = _OBJECT.decode(line)
+    items = [
+        bytes(fields["source"] if fields.get("kind") == Raw(b'"?"') else item)
+        for item in _ARRAY.decode(members["contents"])
+        for fields in [_OBJECT.decode(item)]
+    ]
+    members["contents"] = Raw(b"[" + b",".join(items) + b"]")
+    return _ENCODER.encode(members)
+
+
+def _decode_newer(line: bytes) -> Canister:
+    members = _OBJECT.decode(line)
+    for name in ("identity", "created"):
+        if name not in members:
+            raise LineUnreadable(f"it has no {name}")
+    role = _read_tag(members, "role")
+    if role in CANISTER_ROLES:
+        known = _prune(members, CANISTER_ROLES[role])
+    else:
+        kept = {name: members[name] for name in ("identity", "created")}
+        known = _ENCODER.encode({"role": "?", "label": role, **kept})
+    # As with a payload, a newline can only be white space here.
+    source_line = line.replace(b"\n", b" ") if b"\n" in line else line
+    return msgspec.structs.replace(_DECODER.decode(known), source_line=source_line)
+
+
+def _prune(members: dict[str, Raw], cls: type[Struct]) -> bytes:
+    """JSON of the members of an object that this version knows, at every depth."""
+    known: dict[str, Raw] = {}
+    tag_field = cls.__struct_config__.tag_field
+    if tag_field is not None:
+        known[tag_field] = members[tag_field]
+    for info in msgspec.structs.fields(cls):
+        if info.encode_name in members and info.name != "source_line":
+            known[info.encode_name] = Raw(_prune_value(members[info.encode_name], info.type))
+    return _ENCODER.encode(known)
+
+
+def _prune_value(raw: Raw, annotation: object) -> bytes:
+    classes = list(_struct_classes(annotation))
+    text = bytes(raw)
+    if classes and text.startswith(b"["):
+        return b"[" + b",".join(_prune_value(one, annotation) for one in _ARRAY.decode(raw)) + b"]"
+    if not classes or not text.startswith(b"{"):
+        return text
+    members = _OBJECT.decode(raw)
+    tag_field = classes[0].__struct_config__.tag_field
+    if tag_field is None:
+        return _prune(members, classes[0])
+    tag = _read_tag(members, tag_field)
+    cls = next((one for one in classes if one.__struct_config__.tag == tag), UnknownContent)
+    if UnknownContent not in classes:
+        if cls is UnknownContent:
+            raise _FormUnknown(f"{tag_field} is {tag!r}, which this version does not know")
+        return _prune(members, cls)
+    try:
+        if cls is not UnknownContent:
+            return _prune(members, cls)
+    except _FormUnknown:
+        # A known kind whose data lies where only a newer version can find it.
+        pass
+    return _ENCODER.encode(UnknownContent(label=tag, source=raw))
+
+
+class _FormUnknown(ValueError):
+    """A value has a form that a newer version invented."""
+
+
+def _read_tag(members: dict[str, Raw], tag_field: str) -> str:
+    tag = msgspec.json.decode(members[tag_field], type=str) if tag_field in members else ""
+    if not tag:
+        raise LineUnreadable(f"it has no {tag_field}")
+    return tag
+
+
+def _struct_classes(annotation: object) -> Iterator[type[Struct]]:
+    if isinstance(annotation, type) and issubclass(annotation, Struct):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _struct_classes(argument)

@@ -1,0 +1,1 @@
+"""Who answers: what providers share, and one folder for each of them."""

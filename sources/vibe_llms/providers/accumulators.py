@@ -1,0 +1,349 @@
+"""The one place where replies are put together: deltas in, events and finished canisters out.
+
+An accumulator belongs to one round trip; providers, models and conversations keep no stream state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from vibe_llms.events import (
+    EventHandler,
+    InvocationChunk,
+    MessageCompletedEvent,
+    MessageFailedEvent,
+    MessageProgressEvent,
+    MessageStartedEvent,
+    MessageUpdatedEvent,
+    ReasoningChunk,
+    TextChunk,
+)
+from vibe_llms.exceptions import ReplyMalformed, TurnInterrupted
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Ending,
+    InvocationCanister,
+    Provenance,
+    ReplyCanister,
+    StopReason,
+    Usage,
+)
+from vibe_llms.messages.contents import (
+    Citation,
+    Content,
+    Issuer,
+    NativePayload,
+    ReasoningContent,
+    TextualContent,
+)
+from vibe_llms.messages.identities import produce_identity
+from vibe_llms.providers.deltas import (
+    ArgumentsDelta,
+    CitationDelta,
+    ContentClosed,
+    ContentOpened,
+    ContentReceived,
+    Delta,
+    InvocationClosed,
+    InvocationOpened,
+    ReasoningDelta,
+    ReplyClosed,
+    ReplyOpened,
+    TextDelta,
+    UsageDelta,
+)
+
+# A reply that ends so was stopped in the midst of what the model was saying: a call that comes last
+# may look whole and is not.
+_CUTTING = (StopReason.LENGTH, StopReason.REFUSED)
+
+
+class _Draft:
+    """The message that is being received. Whoever watches sees it from its first piece on."""
+
+    def __init__(self, role: str, name: str = "", call: str = "") -> None:
+        self.identity = produce_identity()
+        self.role, self.name, self.call = role, name, call
+        self.started = False
+        self.contents: list[Content] = []
+        self.kind = ""
+        self.pieces: list[str] = []
+        self.citations: list[Citation] = []
+        self.native: NativePayload | None = None
+        self.whole = False
+
+    @property
+    def severed(self) -> tuple[str, ...]:
+        """The name of the tool whose call this is, where the call did not arrive whole."""
+        return (self.name,) if self.role == "invocation" and not self.whole else ()
+
+    @property
+    def text(self) -> str:
+        """What came of the open content, or of the arguments."""
+        return "".join(self.pieces)
+
+    def close_content(self, native: NativePayload | None = None) -> None:
+        text = self.text
+        if self.kind == "reasoning" and (text or native):
+            self.contents.append(ReasoningContent(text, native=native))
+        elif self.kind == "text" and (text or native):
+            self.contents.append(
+                TextualContent(text, citations=tuple(self.citations), native=native)
+            )
+        self.kind = ""
+        self.pieces = []
+        self.citations = []
+
+
+class Accumulator:
+    """Builds the canisters of one reply and tells what happens to them.
+
+    As a context manager it makes sure that the open message fails exactly once when anything ends
+    the round trip early, a cancel and a raising handler included.
+    """
+
+    def __init__(
+        self, provenance: Provenance, event_handler: EventHandler, conversation: str = ""
+    ) -> None:
+        self.reply = produce_identity()
+        self.visible = False
+        self._provenance = provenance
+        self._issuer = Issuer(provenance.module, provenance.row, provenance.model)
+        self._emit = event_handler
+        self._conversation = conversation
+        self._finished: list[ReplyCanister] = []
+        self._draft: _Draft | None = None
+        self._usage: Usage | None = None
+        self._ended = False
+        self._message = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None and not self._ended:
+            if isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
+                error = TurnInterrupted("the turn was cancelled")
+            self._fail(error)
+
+    @property
+    def canisters(self) -> tuple[ReplyCanister, ...]:
+        """The finished canisters of the reply."""
+        return tuple(self._finished)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the reply has come to its end, or failed."""
+        return self._ended
+
+    def reset(self) -> bool:
+        """Forget an attempt so that another can be made; false where something of it was seen."""
+        if self.visible:
+            return False
+        self._provenance = msgspec.structs.replace(self._provenance, response="")
+        self._draft = None
+        self._usage = None
+        return True
+
+    def accept(self, delta: Delta) -> None:
+        """Take one step of the reply; raises what the event handler raises."""
+        if type(delta) is TextDelta:
+            self._open_content("text")
+            self._progress(delta.text, TextChunk(delta.text))
+            return
+        match delta:
+            case ReasoningDelta(text):
+                self._open_content("reasoning")
+                self._progress(text, ReasoningChunk(text))
+            case ArgumentsDelta(text):
+                if self._draft is not None and self._draft.role == "invocation":
+                    self._progress(text, InvocationChunk(text))
+            case ReplyOpened(response):
+                self._provenance = msgspec.structs.replace(self._provenance, response=response)
+            case ContentOpened(kind):
+                self._assistant().close_content()
+                self._assistant().kind = kind
+            case CitationDelta(citation):
+                self._assistant().citations.append(citation)
+                self._updated("citations")
+            case ContentClosed(native):
+                self._assistant().close_content(self._payload(native))
+            case ContentReceived(content, native):
+                draft = self._assistant()
+                draft.close_content()
+                draft.contents.append(
+                    msgspec.structs.replace(content, native=self._payload(native))
+                    if native is not None
+                    else content
+                )
+            case InvocationOpened(name, call):
+                self._complete()
+                self._draft = _Draft("invocation", name, call)
+            case InvocationClosed(native):
+                if self._draft is not None and self._draft.role == "invocation":
+                    self._draft.whole = True
+                    self._draft.native = self._payload(native)
+            case UsageDelta(usage):
+                self._usage = usage
+                self._updated("usage")
+            case ReplyClosed():
+                self._close(delta)
+
+    def _open_content(self, kind: str) -> None:
+        draft = self._draft
+        if draft is None or draft.kind != kind:
+            draft = self._assistant()
+            draft.close_content()
+            draft.kind = kind
+
+    def _assistant(self) -> _Draft:
+        if self._draft is None or self._draft.role != "assistant":
+            self._complete()
+            self._draft = _Draft("assistant")
+        return self._draft
+
+    def _progress(self, text: str, chunk: TextChunk | ReasoningChunk | InvocationChunk) -> None:
+        draft = self._draft
+        if draft is None or not text:
+            return
+        draft.pieces.append(text)
+        if not draft.started:
+            self._start(draft)
+        self._emit(
+            MessageProgressEvent(
+                chunk, message=self._message, reply=self.reply, conversation=self._conversation
+            )
+        )
+
+    def _start(self, draft: _Draft) -> None:
+        draft.started = True
+        self.visible = True
+        self._message = draft.identity
+        self._emit(
+            MessageStartedEvent(
+                draft.role,
+                draft.name,
+                message=draft.identity,
+                reply=self.reply,
+                conversation=self._conversation,
+            )
+        )
+
+    def _updated(self, subject: str) -> None:
+        if self._draft is not None and self._draft.started:
+            self._emit(
+                MessageUpdatedEvent(
+                    subject,
+                    message=self._message,
+                    reply=self.reply,
+                    conversation=self._conversation,
+                )
+            )
+
+    def _payload(self, native: msgspec.Raw | None) -> NativePayload | None:
+        return None if native is None else NativePayload(self._issuer, native)
+
+    def _complete(self, ending: Ending | None = None) -> None:
+        """The open message is whole: keep it, then tell."""
+        draft = self._draft
+        if draft is None:
+            return
+        if ending is None and draft.severed:
+            raise ReplyMalformed(
+                f"something else begins within the call of {draft.name!r}",
+                provider=self._provenance.row,
+            )
+        self._draft = None
+        canister = self._finish(draft, ending)
+        if not draft.started:
+            if ending is None and draft.role == "assistant" and not draft.contents:
+                # A block without a word before a call is no message.
+                return
+            self._draft = draft
+            self._start(draft)
+            self._draft = None
+        self._finished.append(canister)
+        self._ended = ending is not None
+        self._emit(
+            MessageCompletedEvent(
+                canister,
+                message=draft.identity,
+                reply=self.reply,
+                conversation=self._conversation,
+            )
+        )
+
+    def _close(self, delta: ReplyClosed) -> None:
+        draft = self._draft = self._draft or _Draft("assistant")
+        if delta.reason in _CUTTING:
+            draft.whole = False
+        self._complete(
+            Ending(
+                delta.reason,
+                usage=self._usage,
+                native_reason=delta.native_reason,
+                detail=delta.detail,
+                severed=draft.severed,
+            )
+        )
+
+    def _fail(self, error: BaseException) -> None:
+        """The reply was cut: the open message fails, and what arrived of it is kept."""
+        self._ended = True
+        draft = self._draft or _Draft("assistant")
+        self._draft = None
+        if draft.whole and InvocationCanister(name="", arguments=draft.text).parsed is None:
+            # Its block had ended, but what would have told that it was cut did not come.
+            draft.whole = False
+        interrupted = isinstance(error, TurnInterrupted)
+        ending = Ending(
+            StopReason.INTERRUPTED if interrupted else StopReason.FAILED,
+            usage=self._usage,
+            interrupted=True,
+            detail="" if interrupted else str(error),
+            severed=draft.severed,
+        )
+        partial = self._finish(draft, ending)
+        if not draft.started:
+            self._start(draft)
+        self._finished.append(partial)
+        self._emit(
+            MessageFailedEvent(
+                error,
+                partial,
+                message=draft.identity,
+                reply=self.reply,
+                conversation=self._conversation,
+            )
+        )
+
+    def _finish(self, draft: _Draft, ending: Ending | None) -> ReplyCanister:
+        if draft.role == "invocation" and draft.whole:
+            return InvocationCanister(
+                name=draft.name,
+                arguments=draft.text or "{}",
+                call=draft.call,
+                reply=self.reply,
+                provenance=self._provenance,
+                ending=ending,
+                native=draft.native,
+                identity=draft.identity,
+            )
+        if draft.role == "assistant":
+            draft.close_content()
+        return AssistantCanister(
+            tuple(draft.contents),
+            reply=self.reply,
+            provenance=self._provenance,
+            ending=ending,
+            identity=draft.identity,
+        )

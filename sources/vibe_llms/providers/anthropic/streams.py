@@ -1,0 +1,560 @@
+"""Anthropic's replies, streamed and whole, translated to deltas.
+
+Events are decoded by typed structs. A block of an unknown kind is kept as it came; an unknown event
+and an unknown delta are passed over. Nothing of a reply is complete before `message_stop`.
+
+Source: the event types of anthropic 2.12.0, `types/raw_message_stream_event.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from vibe_llms.exceptions import ReplyCut, ReplyMalformed
+from vibe_llms.messages.canisters import StopReason, Usage
+from vibe_llms.messages.contents import Citation, NativeContent, ReasoningContent, repair_text
+from vibe_llms.providers.anthropic.errors import ErrorObject, produce_error
+from vibe_llms.providers.deltas import (
+    ArgumentsDelta,
+    CitationDelta,
+    ContentClosed,
+    ContentOpened,
+    ContentReceived,
+    Delta,
+    InvocationClosed,
+    InvocationOpened,
+    ReasoningDelta,
+    ReplyClosed,
+    ReplyOpened,
+    TextDelta,
+    UsageDelta,
+)
+from vibe_llms.providers.pieces import compact, encode_json
+from vibe_llms.providers.wire import EventSplitter, EventTooLarge
+
+T = TypeVar("T")
+
+STOP_REASONS = {
+    "end_turn": StopReason.FINISHED,
+    "stop_sequence": StopReason.FINISHED,
+    "tool_use": StopReason.INVOCATIONS,
+    "max_tokens": StopReason.LENGTH,
+    "model_context_window_exceeded": StopReason.LENGTH,
+    "pause_turn": StopReason.PAUSED,
+    "refusal": StopReason.REFUSED,
+}
+
+
+class _TextDelta(Struct, tag_field="type", tag="text_delta"):
+    text: str
+
+
+class _JsonDelta(Struct, tag_field="type", tag="input_json_delta"):
+    partial_json: str
+
+
+class _ThinkingDelta(Struct, tag_field="type", tag="thinking_delta"):
+    thinking: str
+
+
+class _SignatureDelta(Struct, tag_field="type", tag="signature_delta"):
+    signature: str
+
+
+class _CitationsDelta(Struct, tag_field="type", tag="citations_delta"):
+    citation: Raw
+
+
+_AnyDelta: TypeAlias = _TextDelta | _JsonDelta | _ThinkingDelta | _SignatureDelta | _CitationsDelta
+
+
+class _OutputDetails(Struct):
+    thinking_tokens: int | None = None
+
+
+class _Usage(Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    output_tokens_details: _OutputDetails | None = None
+
+
+class _StopDetails(Struct):
+    category: str | None = None
+    explanation: str | None = None
+
+
+class _Ending(Struct):
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+    stop_details: _StopDetails | None = None
+
+
+class _Message(_Ending):
+    type: str = ""
+    id: str = ""
+    content: list[Raw] = []
+    usage: _Usage | None = None
+    error: ErrorObject | None = None
+
+
+class _MessageStart(Struct, tag_field="type", tag="message_start"):
+    message: _Message
+
+
+class _BlockStart(Struct, tag_field="type", tag="content_block_start"):
+    index: int
+    content_block: Raw
+
+
+class _BlockDelta(Struct, tag_field="type", tag="content_block_delta"):
+    index: int
+    delta: _AnyDelta
+
+
+class _BlockStop(Struct, tag_field="type", tag="content_block_stop"):
+    index: int
+
+
+class _MessageDelta(Struct, tag_field="type", tag="message_delta"):
+    delta: _Ending
+    usage: _Usage | None = None
+
+
+class _MessageStop(Struct, tag_field="type", tag="message_stop"):
+    pass
+
+
+class _Ping(Struct, tag_field="type", tag="ping"):
+    pass
+
+
+class _Error(Struct, tag_field="type", tag="error"):
+    error: ErrorObject
+
+
+_Event: TypeAlias = (
+    _MessageStart
+    | _BlockStart
+    | _BlockDelta
+    | _BlockStop
+    | _MessageDelta
+    | _MessageStop
+    | _Ping
+    | _Error
+)
+_EVENT: msgspec.json.Decoder[_Event] = msgspec.json.Decoder(_Event)
+_EVENT_TYPE: Any = _Event
+_WHOLE = msgspec.json.Decoder(_Message)
+_KINDS = frozenset(event.__struct_config__.tag for event in _Event.__args__)
+_DELTA_KINDS = frozenset(delta.__struct_config__.tag for delta in _AnyDelta.__args__)
+
+
+class _Head(Struct):
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    id: str = ""
+    name: str = ""
+    input: Raw = Raw(b"{}")
+    citations: list[Raw] | None = None
+
+
+class _Kind(Struct):
+    type: str
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+_KIND = msgspec.json.Decoder(_Kind)
+_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+_UNDERSTOOD = frozenset({"text", "thinking", "tool_use"})
+
+
+class AnthropicAssimilator:
+    """One reply of Anthropic's; `name_of` gives the canonical name of a tool's name on the wire."""
+
+    def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
+        self._provider = provider
+        self._name_of = name_of
+        self._splitter = EventSplitter()
+        self._usage = _Usage()
+        self._ending = _Ending()
+        self._block: _Block | None = None
+        # The open block of text, unless the half of a surrogate pair waits for its other half.
+        self._plain: int | None = None
+        self._carry = ""
+        self._closed = False
+
+    def feed(self, chunk: bytes) -> Iterator[Delta]:
+        """The deltas that some more bytes of the stream make."""
+        try:
+            payloads = self._splitter.feed(chunk)
+        except EventTooLarge as error:
+            raise self._malformed(str(error)) from error
+        for data in payloads:
+            try:
+                event = _EVENT.decode(data)
+            except (ValueError, RecursionError) as error:
+                newer = self._decode_leniently(data, error)
+                if newer is not None:
+                    yield from self._advance(newer)
+                continue
+            if type(event) is _BlockDelta and event.index == self._plain:
+                delta = event.delta
+                if type(delta) is _TextDelta:
+                    yield TextDelta(delta.text)
+                    continue
+            yield from self._advance(event)
+            if self._closed:
+                return
+
+    def conclude(self) -> Iterable[Delta]:
+        """Nothing, or `ReplyCut` where `message_stop` has not been seen."""
+        if not self._closed:
+            raise ReplyCut(
+                "the stream ended before the reply was complete", provider=self._provider
+            )
+        return ()
+
+    def assimilate(self, body: bytes) -> Iterator[Delta]:
+        """The deltas of a reply that was not streamed: each block in one step."""
+        try:
+            message = _WHOLE.decode(body)
+        except (ValueError, RecursionError) as error:
+            message = self._convert(_escape_contents(self._parse(body, error)), _Message)
+        if message.type == "error":
+            raise produce_error(self._provider, message.error or ErrorObject())
+        if message.stop_reason is None:
+            raise self._malformed("a reply without a stop reason")
+        yield from self._advance(_MessageStart(message))
+        for index, content in enumerate(message.content):
+            yield from self._advance(_BlockStart(index, content))
+            yield from self._advance(_BlockStop(index))
+        yield from self._advance(_MessageDelta(message, message.usage))
+        yield from self._advance(_MessageStop())
+
+    def _advance(self, event: _Event) -> Iterator[Delta]:
+        match event:
+            case _MessageStart(message):
+                yield ReplyOpened(repair_text(message.id))
+                yield from self._count(message.usage)
+            case _BlockStart(index, content):
+                if self._block is not None:
+                    raise self._malformed(f"block {index} begins within block {self._block.index}")
+                yield from self._open(self._produce_block(index, content))
+            case _BlockDelta(index, delta):
+                yield from self._grow(self._open_block(index), delta)
+            case _BlockStop(index):
+                yield from self._close(self._open_block(index))
+            case _MessageDelta(ending, usage):
+                self._ending = ending
+                yield from self._count(usage)
+            case _MessageStop():
+                if self._block is not None:
+                    raise self._malformed(f"the reply ends within block {self._block.index}")
+                self._closed = True
+                yield self._produce_ending()
+            case _Error(error):
+                raise produce_error(self._provider, error)
+
+    def _open_block(self, index: int) -> _Block:
+        block = self._block
+        if block is None or block.index != index:
+            raise self._malformed(f"something of block {index}, which is not open")
+        return block
+
+    def _open(self, block: _Block) -> Iterator[Delta]:
+        self._block = block
+        head = block.head
+        match block.kind:
+            case "text":
+                self._plain = block.index
+                yield ContentOpened("text")
+                for citation in head.citations or ():
+                    yield from self._cite(block, citation)
+                if head.text:
+                    yield from self._text(block, head.text)
+            case "thinking":
+                yield ContentOpened("reasoning")
+                block.signature = head.signature
+                if head.thinking:
+                    yield from self._think(block, head.thinking)
+            case "redacted_thinking":
+                yield ContentReceived(ReasoningContent(), block.content)
+            case "tool_use":
+                yield InvocationOpened(self._name_of(repair_text(head.name)), repair_text(head.id))
+
+    def _grow(self, block: _Block, delta: _AnyDelta) -> Iterator[Delta]:
+        # What does not belong to the kind of its block is passed over, as the official client does.
+        match delta:
+            case _TextDelta(text) if block.kind == "text":
+                yield from self._text(block, text)
+            case _ThinkingDelta(thinking) if block.kind == "thinking":
+                yield from self._think(block, thinking)
+            case _JsonDelta(partial_json) if block.kind == "tool_use":
+                if text := self._join(partial_json):
+                    block.whole = True
+                    yield ArgumentsDelta(text)
+            case _JsonDelta(partial_json):
+                block.arguments.append(partial_json)
+            case _SignatureDelta(signature):
+                block.signature = signature
+            case _CitationsDelta(citation) if block.kind == "text":
+                yield from self._cite(block, citation)
+
+    def _close(self, block: _Block) -> Iterator[Delta]:
+        if self._carry:
+            yield _SPOKEN[block.kind](repair_text(self._carry))
+            block.repaired = block.whole = True
+            self._carry = ""
+        self._block = self._plain = None
+        match block.kind:
+            case "text":
+                native = {"citations": block.citations} if block.citations else None
+                yield ContentClosed(None if native is None else Raw(encode_json(native)))
+            case "thinking":
+                yield ContentClosed(block.thinking_payload())
+            case "redacted_thinking":
+                pass
+            case "tool_use":
+                if not block.whole:
+                    yield ArgumentsDelta(compact(bytes(block.head.input)).decode())
+                yield InvocationClosed(block.call_payload())
+            case label:
+                yield ContentReceived(NativeContent(label=label), block.whole_payload())
+
+    def _text(self, block: _Block, text: str) -> Iterator[Delta]:
+        text = self._join(text)
+        self._plain = None if self._carry else block.index
+        if text:
+            yield TextDelta(text)
+
+    def _think(self, block: _Block, text: str) -> Iterator[Delta]:
+        sent = text.count("\ufffd")
+        text = self._join(text)
+        # The signature covers the thinking as it was sent; a lone surrogate cannot be kept.
+        block.repaired = block.repaired or text.count("\ufffd") != sent
+        if text:
+            yield ReasoningDelta(text)
+
+    def _join(self, text: str) -> str:
+        """The text, with the halves of a surrogate pair that two deltas brought put together."""
+        if self._carry:
+            text, self._carry = self._carry + text, ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self._carry = text[:-1], text[-1]
+        return repair_text(text)
+
+    def _cite(self, block: _Block, citation: Raw) -> Iterator[Delta]:
+        kept = self._keep(citation)
+        try:
+            read = read_citation(kept)
+        except ValueError as error:
+            raise self._malformed(f"{kept[:80]!r} is no citation ({error})") from error
+        block.citations.append(Raw(kept))
+        yield CitationDelta(read)
+
+    def _count(self, usage: _Usage | None) -> Iterator[Delta]:
+        # Counts are cumulative; what a later event leaves out keeps its earlier value.
+        if usage is None:
+            return
+        for name in usage.__struct_fields__:
+            value = getattr(usage, name)
+            if value is not None:
+                setattr(self._usage, name, value)
+        total = self._usage
+        details = total.output_tokens_details
+        reasoning = (details.thinking_tokens or 0) if details else 0
+        yield UsageDelta(
+            Usage(
+                uncached_input_tokens=total.input_tokens or 0,
+                cache_read_tokens=total.cache_read_input_tokens or 0,
+                cache_write_tokens=total.cache_creation_input_tokens or 0,
+                output_tokens=max((total.output_tokens or 0) - reasoning, 0),
+                reasoning_tokens=reasoning,
+            )
+        )
+
+    def _produce_ending(self) -> ReplyClosed:
+        native = repair_text(self._ending.stop_reason or "")
+        details = self._ending.stop_details
+        detail = self._ending.stop_sequence or ""
+        if details is not None:
+            detail = ": ".join(part for part in (details.category, details.explanation) if part)
+        reason = STOP_REASONS.get(native, native or StopReason.FINISHED)
+        return ReplyClosed(reason, native, repair_text(detail))
+
+    def _decode_leniently(self, data: bytes, error: Exception) -> _Event | None:
+        """An event that the typed decoder refuses: a newer kind, or text with lone surrogates."""
+        event = self._parse(data, error)
+        kind = event.get("type")
+        delta = event.get("delta")
+        if str(kind) not in _KINDS:
+            return None
+        if kind == "content_block_delta" and isinstance(delta, dict):
+            if str(delta.get("type")) not in _DELTA_KINDS:
+                return None
+            if "citation" in delta:
+                delta["citation"] = _escape(delta["citation"])
+        if "content_block" in event:
+            event["content_block"] = _escape(event["content_block"])
+        if isinstance(message := event.get("message"), dict):
+            event["message"] = _escape_contents(message)
+        decoded: _Event = self._convert(event, _EVENT_TYPE)
+        return decoded
+
+    def _produce_block(self, index: int, content: Raw) -> _Block:
+        kept = Raw(self._keep(content))
+        try:
+            kind = repair_text(_KIND.decode(kept).type)
+            head = _HEAD.decode(kept) if kind in _UNDERSTOOD else _Head()
+        except (ValueError, RecursionError) as error:
+            raise self._malformed(f"block {index} is not what it says: {error}") from error
+        return _Block(index, kind, kept, head)
+
+    def _keep(self, raw: Raw) -> bytes:
+        """JSON that can be kept and sent back: compact, in UTF-8, without lone surrogates."""
+        data = bytes(raw)
+        try:
+            data.decode()
+            return compact(data)
+        except (ValueError, RecursionError) as error:
+            raise self._malformed(f"{data[:80]!r} is not JSON ({error})") from error
+
+    def _parse(self, data: bytes, error: Exception) -> dict[str, Any]:
+        try:
+            value = json.loads(data, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise self._malformed(f"{data[:80]!r} is not JSON of an event ({error})") from error
+        return value
+
+    def _convert(self, value: object, kind: type[T]) -> T:
+        try:
+            return msgspec.convert(value, kind)
+        except (ValueError, TypeError) as error:
+            raise self._malformed(f"an event has not its promised form: {error}") from error
+
+    def _malformed(self, what: str) -> ReplyMalformed:
+        return ReplyMalformed(
+            f"the server sent what the interface does not promise: {what}", provider=self._provider
+        )
+
+
+_SPOKEN: dict[str, Callable[[str], Delta]] = {
+    "text": TextDelta,
+    "thinking": ReasoningDelta,
+    "tool_use": ArgumentsDelta,
+}
+
+
+class _Block:
+    """The block that is being received.
+
+    `content` is the block as it began. `whole` tells that arguments of a call came apart from it,
+    `repaired` that its text is not quite what was sent.
+    """
+
+    def __init__(self, index: int, kind: str, content: Raw, head: _Head) -> None:
+        self.index, self.kind, self.content, self.head = index, kind, content, head
+        self.arguments: list[str] = []
+        self.citations: list[Raw] = []
+        self.signature = ""
+        self.whole = False
+        self.repaired = False
+
+    def thinking_payload(self) -> Raw | None:
+        """What Anthropic wants back with its thinking; nothing where it would not fit the text."""
+        if not self.signature or self.repaired:
+            return None
+        return Raw(encode_json({"signature": repair_text(self.signature)}))
+
+    def call_payload(self) -> Raw | None:
+        """The members of a call that have no place in ours: who called, from which toolset."""
+        members = _MEMBERS.decode(self.content)
+        for name in ("type", "id", "name", "input"):
+            members.pop(name, None)
+        return Raw(encode_json(members)) if members else None
+
+    def whole_payload(self) -> Raw:
+        """The block with the input that arrived for it, unless that was cut."""
+        arguments = repair_text("".join(self.arguments)).encode()
+        try:
+            members = {**_MEMBERS.decode(self.content), "input": Raw(compact(arguments))}
+        except ValueError:
+            return self.content
+        return Raw(encode_json(members))
+
+
+class _Source(Struct):
+    cited_text: str | None = None
+    document_title: str | None = None
+    title: str | None = None
+    url: str | None = None
+    source: str | None = None
+    start_char_index: int | None = None
+    end_char_index: int | None = None
+    start_page_number: int | None = None
+    end_page_number: int | None = None
+    start_block_index: int | None = None
+    end_block_index: int | None = None
+
+
+_SOURCE = msgspec.json.Decoder(_Source)
+
+
+def read_citation(raw: bytes) -> Citation:
+    """A citation in our terms; its units are those that Anthropic counts in.
+
+    Source: the `citation_*_location.py` types of anthropic 2.12.0.
+    """
+    told = _SOURCE.decode(raw)
+    spans = (
+        ("character", told.start_char_index, told.end_char_index),
+        ("page", told.start_page_number, told.end_page_number),
+        ("block", told.start_block_index, told.end_block_index),
+    )
+    unit, start, end = next((span for span in spans if span[1] is not None), ("", None, None))
+    return Citation(
+        quote=told.cited_text or "",
+        title=told.document_title or told.title or "",
+        source=told.url or told.source or "",
+        start=start,
+        end=end,
+        unit=unit,
+    )
+
+
+def _escape(value: object) -> Raw:
+    """JSON of a value that Python has read, in which lone surrogates are replaced."""
+    return Raw(json.dumps(_repair(value), ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def _escape_contents(message: dict[str, Any]) -> dict[str, Any]:
+    content = message.get("content")
+    if isinstance(content, list):
+        return {**message, "content": [_escape(item) for item in content]}
+    return message
+
+
+def _repair(value: object) -> object:
+    match value:
+        case str():
+            return repair_text(value)
+        case list():
+            return [_repair(item) for item in value]
+        case dict():
+            return {repair_text(key): _repair(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

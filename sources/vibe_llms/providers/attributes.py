@@ -1,0 +1,183 @@
+"""What is known of models: data from TOML, general patterns first, the most specific one last."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.configuration import Configuration, merge, read_toml, shipped_folder
+from vibe_llms.controls import ControlRange, Controls
+from vibe_llms.exceptions import ConfigurationError, ControlInvalid
+
+
+class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """What a model is and takes. The defaults are careful ones, for models that no file knows.
+
+    `accepts` names the kinds of contents that can be sent besides text: `image`, `audio`, `video`,
+    and MIME types of files. `controls` holds the accepted controls and their ranges; `None` means
+    that nothing is known, and then every control is sent. In TOML `effort = false` takes a control
+    away that a more general pattern gives. `native` is for the provider alone.
+    """
+
+    context_tokens: int | None = None
+    output_tokens: int | None = None
+    default_output_tokens: int | None = None
+    request_bytes: int | None = None
+    accepts: tuple[str, ...] = ()
+    tools: Literal["native", "contract", "none"] = "native"
+    reasoning: bool = False
+    title: str = ""
+    retires: str = ""
+    controls: Mapping[str, ControlRange] | None = None
+    native: Mapping[str, Any] = {}
+
+    def accept(self, kind: str, mimetype: str = "") -> bool:
+        """Whether contents of a kind, or of a MIME type, can be sent as they are."""
+        return kind in self.accepts or (bool(mimetype) and mimetype in self.accepts)
+
+
+class ModelsIntegrator:
+    """Attributes by model name.
+
+    Each layer maps regular expressions, which must match the whole name, to attributes. Within a
+    layer the more specific pattern, the one with more literal characters, overrides the less
+    specific one key by key; of two equals the later wins. A later layer overrides an earlier one.
+    """
+
+    def __init__(
+        self,
+        layers: Iterable[Mapping[str, Mapping[str, Any]]],
+        origin: str = "",
+        table: str = "models",
+    ) -> None:
+        self._origin = origin
+        self._table = table
+        self._layers = [
+            sorted(
+                ((self._compile(pattern), entry) for pattern, entry in layer.items()),
+                key=lambda item: specificity(item[0].pattern),
+            )
+            for layer in layers
+        ]
+        self._known: dict[str, ModelAttributes] = {}
+
+    def integrate(self, model: str, *, further: Mapping[str, Any] | None = None) -> ModelAttributes:
+        """The attributes of a model; `further` is what its server said, over the shipped ones."""
+        if further is None and model in self._known:
+            return self._known[model]
+        tree: dict[str, Any] = {}
+        for depth, layer in enumerate(self._layers):
+            for pattern, entry in layer:
+                if pattern.fullmatch(model):
+                    tree = merge(tree, entry)
+            if depth == 0 and further:
+                tree = merge(tree, further)
+        try:
+            attributes = msgspec.convert(_given(tree), ModelAttributes)
+        except msgspec.ValidationError as error:
+            raise ConfigurationError(
+                f"the attributes of {model!r} are wrong: {error}",
+                file=self._origin,
+                table=self._table,
+            ) from error
+        self._known[model] = attributes
+        return attributes
+
+    def _compile(self, pattern: str) -> re.Pattern[str]:
+        try:
+            return re.compile(pattern)
+        except re.error as error:
+            raise ConfigurationError(
+                f"{pattern!r} is not a regular expression: {error}",
+                file=self._origin,
+                table=self._table,
+                key=pattern,
+            ) from error
+
+
+def specificity(pattern: str) -> int:
+    """The number of literal characters that a regular expression demands at least.
+
+    >>> [specificity(p) for p in (r"claude-opus-4-5.*", r"claude-(opus|haiku)-4.*", r".*")]
+    [15, 13, 0]
+    """
+    group = re.compile(r"\((?:\?:)?([^()]*)\)([?*]?)")
+    while found := group.search(pattern):
+        shortest = "" if found[2] else min(found[1].split("|"), key=specificity)
+        pattern = pattern[: found.start()] + shortest + pattern[found.end() :]
+    return len(re.sub(r"\\[a-zA-Z]|\[[^]]*\]|.[?*]|[.+|^$\\]|\{[^}]*\}", "", pattern))
+
+
+def load_attributes(configuration: Configuration, row: str, *files: str) -> ModelsIntegrator:
+    """The attributes of models: those of the shipped files, and the user's own over them.
+
+    `anthropic` is `data/providers/anthropic.toml`; the user's stand in their configuration, in
+    `[providers.ROW.models."PATTERN"]`.
+    """
+    shipped: dict[str, Any] = {}
+    for name in files:
+        shipped.update(read_toml(shipped_folder() / "providers" / f"{name}.toml").get("models", {}))
+    own = configuration.tree.get("providers", {}).get(row, {}).get("models", {})
+    place = ("providers", row, "models")
+    if not isinstance(own, dict):
+        raise configuration.error("models must be a table, one for each pattern", *place)
+    for pattern, entry in own.items():
+        if not isinstance(entry, dict):
+            raise configuration.error("the attributes must be a table", *place, pattern)
+        configuration.read(ModelAttributes, _given(entry), *place, pattern)
+    file = str(configuration.places.configuration_file)
+    return ModelsIntegrator([shipped, own], file, ".".join(place))
+
+
+def _given(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Attributes without the controls that they take away."""
+    controls = entry.get("controls")
+    if not isinstance(controls, dict):
+        return entry
+    kept = {name: bounds for name, bounds in controls.items() if bounds is not False}
+    return {**entry, "controls": kept}
+
+
+def settle_controls(
+    controls: Controls,
+    defaults: Controls,
+    attributes: ModelAttributes,
+    model: str,
+) -> tuple[Controls, tuple[str, ...]]:
+    """The controls to send, and in words those of the defaults that were left out.
+
+    A control of this very call that the model does not take is a `ControlInvalid`; a configured
+    default that it does not take is left out and told.
+    """
+    left_out: list[str] = []
+    kept: dict[str, Any] = {}
+    asked = controls.given()
+    for name, value in controls.over(defaults).given().items():
+        refusal = _refusal(name, value, attributes)
+        if refusal is None:
+            kept[name] = value
+        elif name in asked:
+            raise ControlInvalid(
+                f"the control {name!r} cannot be {value!r}: {refusal}", control=name, model=model
+            )
+        else:
+            left_out.append(f"the configured control {name} = {value!r} is not sent: {refusal}")
+    extras = controls.over(defaults).extras
+    return msgspec.convert({**kept, "extras": extras}, Controls), tuple(left_out)
+
+
+def _refusal(name: str, value: object, attributes: ModelAttributes) -> str | None:
+    try:
+        msgspec.convert({name: value}, Controls)
+    except msgspec.ValidationError as error:
+        return str(error).partition(" - at ")[0]
+    if attributes.controls is None:
+        return None
+    if name not in attributes.controls:
+        taken = ", ".join(sorted(attributes.controls)) or "none"
+        return f"this model does not take it (it takes: {taken})"
+    return attributes.controls[name].refusal(value)

@@ -1,0 +1,249 @@
+"""One round trip over a transport: send, wait within limits, translate, accumulate, retry.
+
+This is the only place that sends anything twice, and it does so only while nothing of the reply has
+been seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Protocol, TypeVar
+
+from msgspec import Struct
+
+from vibe_llms.configuration import StreamSettings
+from vibe_llms.events import Notice
+from vibe_llms.exceptions import (
+    ProviderError,
+    ProviderOverloaded,
+    ProviderUnreachable,
+    RateLimited,
+    ReplyCut,
+    ReplyMalformed,
+)
+from vibe_llms.messages.canisters import ReplyCanister
+from vibe_llms.providers.accumulators import Accumulator
+from vibe_llms.providers.deltas import Delta
+from vibe_llms.providers.interfaces import Notifier, ignore_notices
+from vibe_llms.providers.transport import Incoming, Outgoing, Transport, Watch
+from vibe_llms.providers.wire import LIMIT_BYTES
+
+T = TypeVar("T")
+
+ERROR_BODY_BYTES = 1024 * 1024
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 8.0
+DRAIN_SECONDS = 0.5
+JSON = "application/json"
+HTML = "text/html"
+
+
+class Assimilator(Protocol):
+    """Translates the bytes of one reply; made anew for every attempt."""
+
+    def feed(self, chunk: bytes) -> Iterable[Delta]:
+        """The steps that some more bytes of the stream make."""
+        ...
+
+    def conclude(self) -> Iterable[Delta]:
+        """The steps that the end of the stream makes; `ReplyCut` if it came too early."""
+        ...
+
+    def assimilate(self, body: bytes) -> Iterable[Delta]:
+        """The steps of a reply that was not streamed."""
+        ...
+
+
+class Exchange(Struct, frozen=True, kw_only=True):
+    """What a round trip needs to know of its provider.
+
+    `read_error` makes the error of a status other than success out of the body and the headers.
+    """
+
+    provider: str
+    transport: Transport
+    settings: StreamSettings
+    produce_assimilator: Callable[[], Assimilator]
+    read_error: Callable[[int, Mapping[str, str], bytes], ProviderError]
+    notify: Notifier
+    throttle: Callable[[], Awaitable[object]] | None = None
+    streaming: bool = True
+
+
+async def hold(
+    exchange: Exchange, outgoing: Outgoing, accumulator: Accumulator
+) -> tuple[ReplyCanister, ...]:
+    """Send a request and return the canisters of its reply; events go out as they arise."""
+    return await attempt_reply(
+        lambda watch: _attempt(exchange, outgoing, accumulator, watch),
+        accumulator,
+        provider=exchange.provider,
+        settings=exchange.settings,
+        notify=exchange.notify,
+    )
+
+
+async def attempt_reply(
+    attempt: Callable[[Watch], Awaitable[None]],
+    accumulator: Accumulator,
+    *,
+    provider: str,
+    settings: StreamSettings,
+    notify: Notifier,
+) -> tuple[ReplyCanister, ...]:
+    """Make attempts at a reply until one succeeds, something of it was seen, or none is left.
+
+    `attempt` feeds the accumulator and tells the watch what it waits for. Any way out of here has
+    told the failure of the open message, a cancel included.
+    """
+    # The watch is the inner one: the accumulator has to see its timeout, not a cancel.
+    with accumulator:
+        await _repeat(attempt, accumulator.reset, provider, settings, notify)
+    return accumulator.canisters
+
+
+async def fetch(
+    transport: Transport,
+    outgoing: Outgoing,
+    *,
+    provider: str,
+    settings: StreamSettings,
+    read_error: Callable[[int, Mapping[str, str], bytes], ProviderError],
+    notify: Notifier = ignore_notices,
+) -> bytes:
+    """The whole body of a reply that is no conversation: a list of models, a count of tokens."""
+
+    async def attempt(watch: Watch) -> bytes:
+        body = _hand_over(outgoing, watch, settings.first_byte_seconds)
+        async with transport.open(outgoing, body) as incoming:
+            return await _read_whole(incoming, provider, settings, read_error, watch)
+
+    return await _repeat(attempt, lambda: True, provider, settings, notify)
+
+
+async def _repeat(
+    attempt: Callable[[Watch], Awaitable[T]],
+    reset: Callable[[], bool],
+    provider: str,
+    settings: StreamSettings,
+    notify: Notifier,
+) -> T:
+    """What the first attempt gives that succeeds; `reset` tells whether another may be made."""
+    async with Watch(provider, settings.reply_seconds) as watch:
+        retry = 0
+        while True:
+            retry += 1
+            try:
+                return await attempt(watch)
+            except ProviderError as error:
+                wait = _wait_before_retry(error, retry, settings)
+                if wait is None or not reset():
+                    raise
+                text = f"{error}; trying again in {wait:.1f} s ({retry} of {settings.retries})"
+            notify(Notice("retry", text))
+            watch.expect("reply-seconds")
+            await asyncio.sleep(wait)
+
+
+async def _attempt(
+    exchange: Exchange, outgoing: Outgoing, accumulator: Accumulator, watch: Watch
+) -> None:
+    settings = exchange.settings
+    first_byte = settings.first_byte_seconds if exchange.streaming else None
+    assimilator = exchange.produce_assimilator()
+    accept = accumulator.accept
+    async with exchange.transport.open(
+        outgoing, _hand_over(outgoing, watch, first_byte)
+    ) as incoming:
+        if (
+            incoming.status != 200
+            or not exchange.streaming
+            # Also where streaming was asked for: some servers do not stream and answer whole.
+            or _kind_of(incoming) in (JSON, HTML)
+        ):
+            body = await _read_whole(
+                incoming, exchange.provider, settings, exchange.read_error, watch
+            )
+            watch.rest()
+            for delta in assimilator.assimilate(body):
+                accept(delta)
+            return
+        async for chunk in incoming.chunks:
+            watch.rest()
+            for delta in assimilator.feed(chunk):
+                accept(delta)
+            if accumulator.ended:
+                await _drain(incoming)
+                return
+            if exchange.throttle is not None:
+                await exchange.throttle()
+            watch.expect("idle-seconds", settings.idle_seconds)
+        watch.rest()
+        for delta in assimilator.conclude():
+            accept(delta)
+
+
+async def _hand_over(
+    outgoing: Outgoing, watch: Watch, first_byte_seconds: float | None
+) -> AsyncIterator[bytes]:
+    for part in outgoing.body:
+        yield part
+    if first_byte_seconds is not None:
+        watch.expect("first-byte-seconds", first_byte_seconds)
+
+
+async def _read_whole(
+    incoming: Incoming,
+    provider: str,
+    settings: StreamSettings,
+    read_error: Callable[[int, Mapping[str, str], bytes], ProviderError],
+    watch: Watch,
+) -> bytes:
+    """The body of an answer that is no stream; raises the error that it may be."""
+    limit = LIMIT_BYTES if incoming.status == 200 else ERROR_BODY_BYTES
+    parts: list[bytes] = []
+    size = 0
+    watch.expect("idle-seconds", settings.idle_seconds)
+    async for chunk in incoming.chunks:
+        parts.append(chunk)
+        size += len(chunk)
+        if size >= limit:
+            break
+        watch.expect("idle-seconds", settings.idle_seconds)
+    body = b"".join(parts)
+    if incoming.status != 200:
+        raise read_error(incoming.status, incoming.headers, body)
+    if _kind_of(incoming) == HTML:
+        raise ReplyMalformed(
+            "the server answered with a web page instead of a reply; is base-url right?",
+            provider=provider,
+        )
+    return body
+
+
+async def _drain(incoming: Incoming) -> None:
+    """Read to the end of a reply that is complete, so that its connection can serve again."""
+    with suppress(ProviderError, TimeoutError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            async for _ in incoming.chunks:
+                pass
+
+
+def _kind_of(incoming: Incoming) -> str:
+    return incoming.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _wait_before_retry(error: ProviderError, retry: int, settings: StreamSettings) -> float | None:
+    """Seconds to wait before a retry, counted from 1; `None` where there shall be none."""
+    if retry > settings.retries:
+        return None
+    if isinstance(error, RateLimited | ProviderOverloaded) and error.retry_after is not None:
+        advised: float = error.retry_after
+        return advised if advised <= settings.retry_wait_seconds else None
+    if not isinstance(error, RateLimited | ProviderOverloaded | ProviderUnreachable | ReplyCut):
+        return None
+    longest = min(FIRST_WAIT_SECONDS * 2 ** (retry - 1), LONGEST_WAIT_SECONDS)
+    return float(longest * (0.5 + random.random() / 2))  # noqa: S311

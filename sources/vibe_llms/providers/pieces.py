@@ -1,0 +1,202 @@
+"""Encoded history: bytes that are ready to be sent, with slots where a picture or a file goes.
+
+Media stay references: their bytes are read and encoded when a request is put together, and given up
+again after it was sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.contents import (
+    ReasoningContent,
+    Reference,
+    TextualContent,
+    repair_text,
+)
+from vibe_llms.providers.interfaces import Loader
+
+_ENCODER = msgspec.json.Encoder()
+# Text of this size and more is sent as it is, without being copied into something larger.
+_RUN_BYTES = 64 * 1024
+
+
+class Slot(Struct, frozen=True, gc=False):
+    """The place of bytes within encoded JSON, to be filled as base64 or as a JSON string.
+
+    `before` and `after` are the JSON around it within its block; `instead` is a whole other block
+    for the case that it has to be left out, and `label` says what it is. `origin` is the identity
+    of the canister that it is of.
+    """
+
+    data: bytes | Reference
+    encoding: Literal["base64", "text"]
+    before: bytes
+    after: bytes
+    instead: bytes
+    label: str
+    origin: str = ""
+
+    @property
+    def encoded_size(self) -> int:
+        """The number of bytes of the block when it is filled; of text, the least it can be."""
+        size = self.data.size if isinstance(self.data, Reference) else len(self.data)
+        filled = (size + 2) // 3 * 4 if self.encoding == "base64" else size
+        return len(self.before) + filled + len('""') + len(self.after)
+
+    async def fill(self, load: Loader) -> bytes:
+        """The whole block."""
+        data = self.data
+        if isinstance(data, Reference):
+            data = (await load([data]))[data.hash]
+        if self.encoding == "base64":
+            return self.before + b'"' + base64.b64encode(data) + b'"' + self.after
+        return self.before + encode_json(data.decode("utf-8", "replace")) + self.after
+
+
+Fragment: TypeAlias = bytes | Slot
+#: One JSON object of a request, in fragments.
+Block: TypeAlias = tuple[Fragment, ...]
+
+
+def interleave(blocks: Iterable[Block]) -> list[Fragment]:
+    """The fragments of blocks as the members of a JSON array, without its brackets."""
+    fragments: list[Fragment] = []
+    for block in blocks:
+        if fragments:
+            fragments.append(b",")
+        fragments += block
+    return fragments
+
+
+def append_member(block: Block, member: bytes) -> Block:
+    """The block, a JSON object, with one more member; `member` is its JSON, name and value.
+
+    >>> append_member((b'{"a":1}',), b'"b":2')
+    (b'{"a":1,"b":2}',)
+    """
+    last = block[-1]
+    added = b"," + member + b"}"
+    if isinstance(last, Slot):
+        marked: Fragment = msgspec.structs.replace(
+            last, after=last.after[:-1] + added, instead=last.instead[:-1] + added
+        )
+    else:
+        marked = last[:-1] + added
+    return (*block[:-1], marked)
+
+
+class Baked:
+    """A growing run of encoded JSON that never changes again; adding to it costs what is added.
+
+    What is added is put together with the rest when it has become a quarter of it, so that a long
+    history is sent in a few large pieces, which need no copying, and each byte is copied a few
+    times in all.
+    """
+
+    def __init__(self, start: bytes = b"") -> None:
+        self._settled: list[Fragment] = []
+        self._run = start
+        self._recent: list[bytes] = []
+        self._recent_size = 0
+        self.count = 0
+
+    def append(self, fragments: Iterable[Fragment]) -> None:
+        """Add one member of an array, in fragments."""
+        parts: list[Fragment] = [b","] if self.count else []
+        parts += fragments
+        self.count += 1
+        for part in parts:
+            if isinstance(part, Slot):
+                self._settle()
+                self._settled += [self._run, part]
+                self._run = b""
+            else:
+                self._recent.append(part)
+                self._recent_size += len(part)
+        if self._recent_size >= max(_RUN_BYTES, len(self._run) // 4):
+            self._settle()
+
+    def fragments(self) -> list[Fragment]:
+        """All of it."""
+        return [*self._settled, self._run, b"".join(self._recent)]
+
+    def _settle(self) -> None:
+        self._run = b"".join([self._run, *self._recent])
+        self._recent, self._recent_size = [], 0
+
+
+def fit(
+    fragments: Sequence[Fragment], limit: int | None, keep: AbstractSet[str] = frozenset()
+) -> tuple[Sequence[Fragment], list[Slot], int]:
+    """The fragments within a number of bytes: the oldest media give way to words first.
+
+    Also the slots that gave way, and the number of bytes that is left; it can still be too large,
+    since the media of the canisters `keep` stay.
+    """
+    size = sum(part.encoded_size if isinstance(part, Slot) else len(part) for part in fragments)
+    if limit is None or size <= limit:
+        return fragments, [], size
+    fitted = list(fragments)
+    left_out: list[Slot] = []
+    for index, fragment in enumerate(fragments):
+        if size <= limit:
+            break
+        if isinstance(fragment, Slot) and fragment.origin not in keep:
+            fitted[index] = fragment.instead
+            size += len(fragment.instead) - fragment.encoded_size
+            left_out.append(fragment)
+    return fitted, left_out, size
+
+
+async def fill(fragments: Iterable[Fragment], load: Loader) -> list[bytes]:
+    """The fragments as parts of a body, their slots filled with what `load` gives."""
+    parts: list[bytes] = []
+    run: list[bytes] = []
+    for fragment in fragments:
+        if isinstance(fragment, Slot):
+            parts += [b"".join(run), await fragment.fill(load)]
+            run = []
+        elif len(fragment) >= _RUN_BYTES:
+            parts += [b"".join(run), fragment]
+            run = []
+        else:
+            run.append(fragment)
+    parts.append(b"".join(run))
+    return [part for part in parts if part]
+
+
+async def load_texts(canisters: Iterable[Canister], load: Loader) -> Mapping[str, bytes]:
+    """The bytes of all texts that these canisters have by reference, by their hashes."""
+    references = [
+        content.data
+        for canister in canisters
+        for content in getattr(canister, "contents", ())
+        if isinstance(content, TextualContent | ReasoningContent)
+        and isinstance(content.data, Reference)
+    ]
+    return await load(references) if references else {}
+
+
+def encode_json(value: object) -> bytes:
+    """Compact JSON; lone surrogates become U+FFFD."""
+    try:
+        return _ENCODER.encode(value)
+    except UnicodeEncodeError:
+        return repair_text(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
+
+
+def compact(raw: bytes) -> bytes:
+    """JSON as it was sent, without the white space between its parts; `ValueError` if it is none.
+
+    No value changes: numbers and escapes stay as they were written.
+    """
+    return msgspec.json.format(raw, indent=-1)

@@ -1,0 +1,320 @@
+"""Provider, client and model of the scripted provider: a script played as if it were streamed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from vibe_llms.configuration import StreamSettings
+from vibe_llms.controls import Controls
+from vibe_llms.events import EventHandler
+from vibe_llms.exceptions import ModelNotFound
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    InvocationCanister,
+    Provenance,
+    ReplyCanister,
+    Usage,
+)
+from vibe_llms.providers.accumulators import Accumulator
+from vibe_llms.providers.attributes import ModelAttributes
+from vibe_llms.providers.deltas import (
+    ArgumentsDelta,
+    ContentClosed,
+    ContentOpened,
+    Delta,
+    InvocationClosed,
+    InvocationOpened,
+    ReasoningDelta,
+    ReplyClosed,
+    ReplyOpened,
+    TextDelta,
+    UsageDelta,
+)
+from vibe_llms.providers.exchanges import attempt_reply
+from vibe_llms.providers.interfaces import (
+    Loader,
+    ProviderConfiguration,
+    TokenCount,
+    TurnContext,
+    refuse_loading,
+)
+from vibe_llms.providers.pieces import encode_json, load_texts
+from vibe_llms.providers.scripted.controls import ScriptedControlsProcessor
+from vibe_llms.providers.scripted.demo import improvise, last_words
+from vibe_llms.providers.scripted.invocations import ScriptedInvocationsProcessor
+from vibe_llms.providers.scripted.messages import ScriptedMessagesProcessor
+from vibe_llms.providers.scripted.scripts import (
+    Improvisation,
+    Part,
+    Script,
+    ScriptedReply,
+    produce_fault,
+    read_script,
+)
+from vibe_llms.providers.scripted.tokenizer import ScriptedConversationTokenizer
+from vibe_llms.providers.transport import Watch
+
+MODULE = "vibe_llms.providers.scripted"
+READABLE_PACE_SECONDS = 0.02
+DEMO = "demo"
+
+
+class Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """The keys of a row of this module.
+
+    `scripts` are further models: names to paths of TOML files, which lie beside the configuration
+    if they are not absolute. `pace-seconds` is the wait between two words; without it there is none
+    unless a person watches.
+    """
+
+    scripts: dict[str, str] = {}
+    pace_seconds: Annotated[float, Meta(ge=0)] | None = None
+
+
+class ScriptedProvider:
+    """A row of this module."""
+
+    def __init__(
+        self, name: str, configuration: ProviderConfiguration, event_handler: EventHandler
+    ) -> None:
+        self.name = name
+        self.event_handler = event_handler
+        self.stream = configuration.stream
+        settings = configuration.configuration.read(
+            Settings, configuration.settings, "providers", name
+        )
+        folder = configuration.configuration.places.configuration
+        self.scripts = {
+            model: folder / os.path.expanduser(path) for model, path in settings.scripts.items()
+        }
+        watched = READABLE_PACE_SECONDS if configuration.interactive else 0.0
+        self.pace_seconds = watched if settings.pace_seconds is None else settings.pace_seconds
+
+    def produce_client(self) -> ScriptedClient:
+        """A new client; whoever asks for it closes it."""
+        return ScriptedClient(
+            self.name,
+            self.event_handler,
+            stream=self.stream,
+            scripts=self.scripts,
+            pace_seconds=self.pace_seconds,
+        )
+
+
+class ScriptedClient:
+    """The four processors, and no connection."""
+
+    def __init__(
+        self,
+        provider: str,
+        event_handler: EventHandler,
+        *,
+        stream: StreamSettings,
+        scripts: Mapping[str, Path],
+        pace_seconds: float = 0.0,
+    ) -> None:
+        self.provider = provider
+        self.event_handler = event_handler
+        self.stream = stream
+        self.pace_seconds = pace_seconds
+        self.controls = ScriptedControlsProcessor()
+        self.invocations = ScriptedInvocationsProcessor()
+        self.messages = ScriptedMessagesProcessor()
+        self.tokenizer = ScriptedConversationTokenizer()
+        self._scripts = scripts
+
+    async def access_model(self, name: str) -> ScriptedModel:
+        """`demo`, a script that the row names, or the path of one; `ModelNotFound` otherwise.
+
+        The model of a path has the absolute one as its name, so that a conversation with it can be
+        continued from elsewhere.
+        """
+        if name == DEMO:
+            return ScriptedModel(self, name, improvise)
+        if name not in self._scripts and name.endswith(".toml"):
+            name = os.path.abspath(os.path.expanduser(name))  # noqa: ASYNC240  (it reads no file)
+            path = Path(name)
+        elif name in self._scripts:
+            path = self._scripts[name]
+        else:
+            known = ", ".join([DEMO, *self._scripts])
+            raise ModelNotFound(
+                f"{self.provider!r} has no script {name!r}; there are {known}, "
+                "or give the path of a script: scripted/PATH.toml"
+            )
+        script = await asyncio.to_thread(read_script, path)
+        return ScriptedModel(self, name, script)
+
+    async def survey_models(self) -> Sequence[ScriptedModel]:
+        """`demo` and the scripts that the row names."""
+        return [await self.access_model(name) for name in (DEMO, *self._scripts)]
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+class ScriptedModel:
+    """One script. `requests` are the requests that it was sent, for tests to look at."""
+
+    def __init__(self, client: ScriptedClient, name: str, script: Script | Improvisation) -> None:
+        self.client = client
+        self.name = name
+        self.attributes = ModelAttributes(
+            accepts=("image", "audio", "video", "file"), title="a script, not a model"
+        )
+        self.requests: list[Mapping[str, Any]] = []
+        self._script = script
+        self._served = 0
+
+    @property
+    def provider(self) -> str:
+        """The name of the row."""
+        return self.client.provider
+
+    def produce_cache(self) -> None:
+        """A script needs no cache."""
+
+    def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
+        """A script takes everything."""
+
+    async def converse(
+        self,
+        canisters: Sequence[Canister],
+        invokers: Sequence[Invoker] = (),
+        controls: Controls = Controls(),
+        context: TurnContext = TurnContext(),
+    ) -> tuple[ReplyCanister, ...]:
+        """One round trip; see `vibe_llms.providers.interfaces.Model`."""
+        self.requests.append(await self._encode(canisters, invokers, controls, context))
+        accumulator = Accumulator(
+            Provenance(MODULE, self.provider, self.name),
+            context.event_handler or self.client.event_handler,
+            context.conversation,
+        )
+
+        async def attempt(watch: Watch) -> None:
+            reply = self._choose(canisters, invokers)
+            watch.expect("first-byte-seconds", self.client.stream.first_byte_seconds)
+            async for delta in self._play(reply, context.streaming):
+                watch.rest()
+                accumulator.accept(delta)
+                if context.throttle is not None:
+                    await context.throttle()
+                watch.expect("idle-seconds", self.client.stream.idle_seconds)
+
+        return await attempt_reply(
+            attempt,
+            accumulator,
+            provider=self.provider,
+            settings=self.client.stream,
+            notify=context.notify,
+        )
+
+    async def count_tokens(
+        self,
+        canisters: Sequence[Canister],
+        invokers: Sequence[Invoker] = (),
+        load: Loader = refuse_loading,
+    ) -> TokenCount:
+        """An estimate of the tokens that a model would read."""
+        return await self.client.tokenizer.count(canisters, invokers, self, load)
+
+    async def preview(
+        self,
+        canisters: Sequence[Canister],
+        invokers: Sequence[Invoker],
+        controls: Controls,
+        context: TurnContext,
+    ) -> bytes:
+        """The request that would be recorded."""
+        return encode_json(await self._encode(canisters, invokers, controls, context))
+
+    async def _encode(
+        self,
+        canisters: Sequence[Canister],
+        invokers: Sequence[Invoker],
+        controls: Controls,
+        context: TurnContext,
+    ) -> Mapping[str, Any]:
+        texts = await load_texts(canisters, context.load)
+        client = self.client
+        settled = controls.over(context.default_controls)
+        return {
+            "messages": [client.messages.nativize(c, self, texts)[0] for c in canisters],
+            "tools": client.invocations.nativize(invokers, self),
+            "controls": client.controls.nativize(settled, self),
+            "streaming": context.streaming,
+        }
+
+    def _choose(self, canisters: Sequence[Canister], invokers: Sequence[Invoker]) -> ScriptedReply:
+        if not isinstance(self._script, Script):
+            return self._script(canisters, invokers)
+        # Each attempt takes the next reply; a conversation that is continued in another process
+        # goes on after the replies that it already has.
+        answered = {
+            canister.reply
+            for canister in canisters
+            if isinstance(canister, AssistantCanister | InvocationCanister) and canister.reply
+        }
+        position = max(self._served, len(answered))
+        self._served = position + 1
+        return self._script.choose(last_words(canisters), position)
+
+    async def _play(self, reply: ScriptedReply, streaming: bool) -> AsyncIterator[Delta]:
+        said: list[str] = []
+        opened = False
+        for part in reply.parts:
+            if part.delay_seconds:
+                await asyncio.sleep(part.delay_seconds)
+            if (fault := produce_fault(part, self.provider)) is not None:
+                raise fault
+            async for delta in self._play_part(part, streaming):
+                if not opened:
+                    yield ReplyOpened("scripted")
+                    opened = True
+                if isinstance(delta, TextDelta | ReasoningDelta | ArgumentsDelta):
+                    said.append(delta.text)
+                yield delta
+        if not opened:
+            yield ReplyOpened("scripted")
+        yield UsageDelta(reply.usage or Usage(output_tokens=len("".join(said).split())))
+        yield ReplyClosed(reply.reason, native_reason="script")
+
+    async def _play_part(self, part: Part, streaming: bool) -> AsyncIterator[Delta]:
+        if part.text is not None:
+            yield ContentOpened("text")
+            async for chunk in self._pace(part.text, streaming):
+                yield TextDelta(chunk)
+            yield ContentClosed()
+        if part.reasoning is not None:
+            yield ContentOpened("reasoning")
+            async for chunk in self._pace(part.reasoning, streaming):
+                yield ReasoningDelta(chunk)
+            yield ContentClosed()
+        if part.invocation is not None:
+            yield InvocationOpened(part.invocation)
+            arguments = part.arguments
+            if not isinstance(arguments, str):
+                arguments = msgspec.json.encode(arguments).decode()
+            yield ArgumentsDelta(arguments)
+            yield InvocationClosed()
+
+    async def _pace(self, text: str | tuple[str, ...], streaming: bool) -> AsyncIterator[str]:
+        if not streaming:
+            yield text if isinstance(text, str) else "".join(text)
+            return
+        chunks = re.findall(r"\s*\S+\s*|\s+", text) if isinstance(text, str) else text
+        for chunk in chunks:
+            if self.client.pace_seconds:
+                await asyncio.sleep(self.client.pace_seconds)
+            yield chunk

@@ -1,0 +1,185 @@
+"""Scripts: what the scripted provider answers, as values, and as they are read from TOML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.configuration import read_toml
+from vibe_llms.exceptions import (
+    ConfigurationError,
+    ContextOverflow,
+    CredentialRefused,
+    ModelUnavailable,
+    PaymentRequired,
+    ProviderError,
+    ProviderOverloaded,
+    ProviderUnreachable,
+    RateLimited,
+    ReplyCut,
+    ReplyMalformed,
+    RequestRefused,
+    RequestTooLarge,
+    ScriptInvalid,
+)
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import Canister, StopReason, Usage
+
+FAULTS: dict[str, type[ProviderError]] = {
+    "rate-limited": RateLimited,
+    "overloaded": ProviderOverloaded,
+    "unreachable": ProviderUnreachable,
+    "refused": RequestRefused,
+    "context-overflow": ContextOverflow,
+    "too-large": RequestTooLarge,
+    "credential-refused": CredentialRefused,
+    "payment-required": PaymentRequired,
+    "model-unavailable": ModelUnavailable,
+    "malformed": ReplyMalformed,
+}
+
+
+class Part(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    rename="kebab",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
+    """One step of a scripted reply; each sets one of these.
+
+    `text` and `reasoning` are streamed chunk by chunk where they are lists, word by word otherwise.
+    `invocation` names a tool that is called with `arguments`, an object or, to test how a program
+    bears nonsense, any text. `delay_seconds` waits. `error` is one of `FAULTS`, `cut` ends the
+    stream without its end.
+    """
+
+    text: str | tuple[str, ...] | None = None
+    reasoning: str | tuple[str, ...] | None = None
+    invocation: str | None = None
+    arguments: dict[str, Any] | str = {}
+    delay_seconds: float = 0.0
+    error: str | None = None
+    message: str = "as the script says"
+    retry_after_seconds: float | None = None
+    cut: bool = False
+
+
+class ScriptedReply(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    rename="kebab",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
+    """One reply. With `when`, a regular expression, it answers whenever the last words fit."""
+
+    parts: tuple[Part, ...]
+    when: str | None = None
+    stop_reason: str | None = None
+    usage: Usage | None = None
+
+    @classmethod
+    def from_chunks(cls, *chunks: str) -> Self:
+        """A reply of text that is streamed in just these chunks."""
+        return cls(parts=(Part(text=chunks),))
+
+    @property
+    def reason(self) -> str:
+        """How the reply says that it ended."""
+        if self.stop_reason is not None:
+            return self.stop_reason
+        calls = any(part.invocation is not None for part in self.parts)
+        return StopReason.INVOCATIONS if calls else StopReason.FINISHED
+
+
+class Script(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """Replies. Those without `when` are given in order, one to each request."""
+
+    replies: tuple[ScriptedReply, ...]
+
+    def choose(self, words: str, position: int) -> ScriptedReply:
+        """The reply to the last words, at a position among the requests, counted from 0."""
+        for reply in self.replies:
+            if reply.when is not None and _compile(reply.when).search(words):
+                return reply
+        ordered = [reply for reply in self.replies if reply.when is None]
+        if position < len(ordered):
+            return ordered[position]
+        raise ScriptInvalid(
+            f"the script has no reply to request {position + 1} ({words[:60]!r}); "
+            "add one, or one with when = '.*'"
+        )
+
+
+#: A script in Python: it is given the conversation and the tools, and returns the reply.
+Improvisation: TypeAlias = Callable[[Sequence[Canister], Sequence[Invoker]], ScriptedReply]
+
+
+def read_script(path: Path) -> Script:
+    """A script from a TOML file; `ScriptInvalid` says where it is wrong."""
+    try:
+        tree = read_toml(path)
+    except ConfigurationError as error:
+        raise ScriptInvalid(str(error)) from error
+    return produce_script(tree, str(path))
+
+
+def produce_script(tree: Mapping[str, Any], origin: str) -> Script:
+    """A script from plain data; `ScriptInvalid` says where it is wrong."""
+    try:
+        script = msgspec.convert(_rename_usage(tree), Script)
+    except msgspec.ValidationError as error:
+        raise ScriptInvalid(f"{origin}: {error}") from error
+    for number, reply in enumerate(script.replies, 1):
+        try:
+            _compile(reply.when or "")
+            for part in reply.parts:
+                produce_fault(part, "")
+        except ScriptInvalid as error:
+            raise ScriptInvalid(f"{origin}: reply {number}: {error}") from error
+    return script
+
+
+def produce_fault(part: Part, provider: str) -> ProviderError | None:
+    """The error that a part of a script stands for, if it stands for one."""
+    if part.error is None:
+        return ReplyCut("the script cuts the reply here", provider=provider) if part.cut else None
+    if part.error not in FAULTS:
+        raise ScriptInvalid(
+            f"there is no error {part.error!r}; there are {', '.join(sorted(FAULTS))}"
+        )
+    error = FAULTS[part.error](part.message, provider=provider)
+    if isinstance(error, RateLimited | ProviderOverloaded):
+        error.retry_after = part.retry_after_seconds
+    return error
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern, re.IGNORECASE)
+    except re.error as error:
+        raise ScriptInvalid(f"{pattern!r} is not a regular expression: {error}") from error
+
+
+def _rename_usage(tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The keys of `usage` are kebab-case in a script, though those of the stored class are not."""
+    replies = tree.get("replies")
+    if not isinstance(replies, list):
+        return tree
+    return {
+        **tree,
+        "replies": [
+            {**reply, "usage": {key.replace("-", "_"): n for key, n in reply["usage"].items()}}
+            if isinstance(reply, dict) and isinstance(reply.get("usage"), dict)
+            else reply
+            for reply in replies
+        ],
+    }

@@ -1,0 +1,353 @@
+"""Sending as a seam: bytes out; status, headers and a stream of bytes back.
+
+`HttpTransport` sends through httpx2 with a plain key. A provider's `package.py` may send through
+the official client instead. Neither retries; that is done in one place, `exchanges.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from msgspec import Struct
+
+from vibe_llms.credentials import guard_loggers
+from vibe_llms.exceptions import (
+    ConfigurationError,
+    ProviderError,
+    ProviderUnreachable,
+    ReplyCut,
+    ReplyTimeout,
+)
+from vibe_llms.meta import __version__
+from vibe_llms.redaction import redact
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx2
+
+# Idle connections that are kept, and for how long. Few, since the request that finds them stale has
+# to close them all before it is sent: of 200 streams at once, one was seen to wait 2 s for that.
+KEPT_CONNECTIONS = 16
+KEPT_SECONDS = 30.0
+HELD_UP_SECONDS = 0.05
+
+
+class Outgoing(Struct, frozen=True):
+    """A request: `body` is sent as its parts one after the other."""
+
+    method: str
+    path: str
+    body: Sequence[bytes] = ()
+    headers: Mapping[str, str] = {}
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of the body."""
+        return sum(len(part) for part in self.body)
+
+
+class Incoming(Struct, frozen=True):
+    """A reply whose body is still to come; the names of `headers` are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    chunks: AsyncIterator[bytes]
+
+
+class Transport(Protocol):
+    """Sends requests; what goes wrong on the way is a `ProviderError`."""
+
+    def open(
+        self, outgoing: Outgoing, body: AsyncIterator[bytes]
+    ) -> AbstractAsyncContextManager[Incoming]:
+        """Send a request, its body taken from `body`; leaving the context closes the reply."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections; safe to call twice."""
+        ...
+
+
+class HttpTransport:
+    """Requests through httpx2.
+
+    `authorize` gives the headers that hold the key; it is called for the first request, not before.
+    `connect_seconds` bounds the connecting and `idle_seconds` each write; waiting for the reply is
+    bounded by whoever reads it. `kept_seconds` after the last request all connections are given up,
+    by a task of its own, so that no request has to close what others left.
+    """
+
+    def __init__(
+        self,
+        provider: str,
+        base_url: str,
+        authorize: Callable[[], Mapping[str, str]],
+        *,
+        connect_seconds: float,
+        idle_seconds: float,
+        kept_seconds: float = KEPT_SECONDS,
+    ) -> None:
+        self._provider = provider
+        self._base_url = base_url.rstrip("/")
+        self._authorize = authorize
+        self._connect_seconds = connect_seconds
+        self._idle_seconds = idle_seconds
+        self._kept_seconds = kept_seconds
+        self._client: httpx2.AsyncClient | None = None
+        self._headers: Mapping[str, str] | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._running = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> AsyncIterator[Incoming]:
+        """Send a request and give the reply; see `Transport`."""
+        import httpx2
+
+        client = self._client or self._connect()
+        self._engage()
+        try:
+            headers = dict(outgoing.headers)
+            if outgoing.body:
+                headers["content-length"] = str(outgoing.size)
+            try:
+                request = client.build_request(
+                    outgoing.method,
+                    self._base_url + outgoing.path,
+                    content=body if outgoing.body else None,
+                    headers=headers,
+                )
+                response = await client.send(request, stream=True)
+            except (httpx2.TransportError, httpx2.InvalidURL) as error:
+                raise translate_error(
+                    error,
+                    self._provider,
+                    self._base_url,
+                    connect_seconds=self._connect_seconds,
+                    idle_seconds=self._idle_seconds,
+                ) from error
+            try:
+                yield produce_incoming(response, self._provider)
+            finally:
+                await response.aclose()
+        finally:
+            self._release()
+
+    async def close(self) -> None:
+        """Close all connections; safe to call twice."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._give_up()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _engage(self) -> None:
+        self._running += 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _release(self) -> None:
+        self._running -= 1
+        if not self._running and self._client is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._kept_seconds, self._give_up)
+
+    def _give_up(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            task = asyncio.get_running_loop().create_task(client.aclose())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def _connect(self) -> httpx2.AsyncClient:
+        import httpx2
+
+        guard_loggers("httpx2", "httpcore2")
+        place = {"table": f"providers.{self._provider}", "key": "base-url"}
+        try:
+            address = httpx2.URL(self._base_url)
+        except httpx2.InvalidURL as error:
+            raise ConfigurationError(
+                f"{redact(self._base_url)!r} is not an address: {error}", **place
+            ) from error
+        if address.scheme not in ("http", "https") or not address.host:
+            raise ConfigurationError(
+                f"{redact(self._base_url)!r} is not an http(s) address", **place
+            )
+        if self._headers is None:
+            self._headers = {
+                "user-agent": f"vibe-llms/{__version__}",
+                "accept-encoding": "identity",
+                **self._authorize(),
+            }
+        try:
+            if self._tls is None:
+                self._tls = httpx2.create_ssl_context()
+            self._client = httpx2.AsyncClient(
+                headers=self._headers,
+                verify=self._tls,
+                timeout=httpx2.Timeout(
+                    connect=self._connect_seconds, write=self._idle_seconds, read=None, pool=None
+                ),
+                limits=httpx2.Limits(
+                    max_connections=None,
+                    max_keepalive_connections=KEPT_CONNECTIONS,
+                    keepalive_expiry=self._kept_seconds,
+                ),
+                follow_redirects=False,
+            )
+        except (OSError, ValueError, httpx2.InvalidURL) as error:
+            raise ConfigurationError(
+                "no connection can be made with the proxies and certificates that the environment "
+                f"names (HTTPS_PROXY, SSL_CERT_FILE and their kin): {_words(error)}"
+            ) from error
+        return self._client
+
+
+def produce_incoming(response: httpx2.Response, provider: str) -> Incoming:
+    """A response of httpx2 as a reply."""
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return Incoming(response.status_code, headers, _chunks(response, provider))
+
+
+async def _chunks(response: httpx2.Response, provider: str) -> AsyncIterator[bytes]:
+    import httpx2
+
+    encoded = "content-encoding" in response.headers
+    try:
+        async for chunk in response.aiter_bytes() if encoded else response.aiter_raw():
+            yield chunk
+    except (httpx2.TransportError, httpx2.DecodingError) as error:
+        raise ReplyCut(
+            f"the connection broke while the reply was read: {_words(error)}", provider=provider
+        ) from error
+
+
+def translate_error(
+    error: Exception, provider: str, address: str, *, connect_seconds: float, idle_seconds: float
+) -> ProviderError:
+    """What went wrong before a reply began, as an error of ours."""
+    import httpx2
+
+    match error:
+        case httpx2.ConnectTimeout():
+            return ReplyTimeout(
+                f"no connection to {redact(address)} in {connect_seconds:g} s (connect-seconds)",
+                provider=provider,
+                limit="connect-seconds",
+                seconds=connect_seconds,
+            )
+        case httpx2.WriteTimeout():
+            return ReplyTimeout(
+                f"the server took no bytes for {idle_seconds:g} s (idle-seconds)",
+                provider=provider,
+                limit="idle-seconds",
+                seconds=idle_seconds,
+            )
+        case _:
+            return ProviderUnreachable(
+                f"{redact(address)} cannot be reached: {_words(error)}", provider=provider
+            )
+
+
+class Watch:
+    """Ends a wait when a limit runs out, as a `ReplyTimeout` that names the limit.
+
+    Time counts from `expect` on; after `rest` no limit runs until something is expected again, not
+    even `reply-seconds`, which bounds the whole: what handlers and readers take is their own. One
+    timer serves all limits, so that a chunk costs no timer of its own.
+    """
+
+    def __init__(self, provider: str, reply_seconds: float) -> None:
+        self._provider = provider
+        self._reply_seconds = reply_seconds
+        self._scope = asyncio.timeout(None)
+        self._loop = asyncio.get_running_loop()
+        self._end = self._loop.time() + reply_seconds
+        self._due = math.inf
+        self._limit = ("reply-seconds", reply_seconds)
+        self._rested: float | None = None
+        self._armed = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._fired = self._limit
+
+    async def __aenter__(self) -> Self:
+        await self._scope.__aenter__()
+        self._arm(self._end)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            await self._scope.__aexit__(kind, error, trace)
+        except TimeoutError as timeout:
+            limit, seconds = self._fired
+            raise ReplyTimeout(
+                f"no answer within {seconds:g} s ({limit})"
+                if limit != "reply-seconds"
+                else f"the reply was not complete within {seconds:g} s ({limit})",
+                provider=self._provider,
+                limit=limit,
+                seconds=seconds,
+            ) from timeout
+
+    def expect(self, limit: str, seconds: float = math.inf) -> None:
+        """From now on something has to arrive within so many seconds."""
+        now = self._loop.time()
+        if self._rested is not None:
+            self._end += now - self._rested
+            self._rested = None
+        self._due = due = now + seconds
+        self._limit = (limit, seconds)
+        if due < self._armed or self._timer is None:
+            self._arm(due)
+
+    def rest(self) -> None:
+        """Nothing is waited for: what goes on now is our own work."""
+        self._due = math.inf
+        if self._rested is None:
+            self._rested = self._loop.time()
+
+    def _arm(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed = min(when, self._end)
+        self._timer = self._loop.call_at(self._armed, self._tick)
+
+    def _tick(self) -> None:
+        now = self._loop.time()
+        late = now - self._armed > HELD_UP_SECONDS
+        self._armed = math.inf
+        self._timer = None
+        if self._rested is not None:
+            return
+        if late:
+            # The loop was held up: what has come meanwhile is still to be handed over.
+            self._armed = now + HELD_UP_SECONDS
+            self._timer = self._loop.call_at(self._armed, self._tick)
+        elif now >= self._end:
+            self._fired = ("reply-seconds", self._reply_seconds)
+            self._scope.reschedule(now)
+        elif now >= self._due:
+            self._fired = self._limit
+            self._scope.reschedule(now)
+        else:
+            self._arm(self._due)
+
+
+def _words(error: Exception) -> str:
+    return redact(str(error)) or type(error).__name__

@@ -1,0 +1,411 @@
+"""The archive in a folder: conversations, contents, and the index that is derived of them.
+
+Every method hands its plain synchronous work to a worker thread, here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from vibe_llms.configuration import StorageSettings
+from vibe_llms.events import Notice
+from vibe_llms.exceptions import (
+    ContentMissing,
+    ConversationAmbiguous,
+    ConversationNotFound,
+    StorageError,
+)
+from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.contents import Reference
+from vibe_llms.storage.contents import ContentStore, references_of
+from vibe_llms.storage.conversations import (
+    ConversationFolder,
+    is_conversation_identity,
+    survey_folders,
+)
+from vibe_llms.storage.files import (
+    TEMPORARY,
+    make_folder,
+    new_folder,
+    read_within,
+    refuse_link,
+    remove_folder,
+    storage_errors,
+    synchronise_folder,
+)
+from vibe_llms.storage.interfaces import Details, Finding, Restored, Summary
+from vibe_llms.storage.locks import locked
+from vibe_llms.storage.search import Index
+
+T = TypeVar("T")
+
+CONVERSATIONS = "conversations"
+CONTENT = "content"
+INDEX = "index.sqlite3"
+_SHORTEST_PREFIX = 4
+#: Whatever looks like a hash counts as one, since a newer version may write it elsewhere.
+_HASH = re.compile(rb"[0-9a-f]{64}")
+#: What was put or begun less than this ago is not collected: its line may still be on its way.
+GRACE_SECONDS = 3600.0
+
+
+class DirectoryArchive:
+    """Conversations and contents in one folder of the user's."""
+
+    def __init__(self, folder: Path, settings: StorageSettings = StorageSettings()) -> None:
+        self.folder = folder
+        self.settings = settings
+        self.conversations = folder / CONVERSATIONS
+        self.contents = ContentStore(folder / CONTENT, settings)
+        self._folders: dict[str, ConversationFolder] = {}
+        self._trusted = False
+
+    async def create(
+        self, identity: str, details: Details, canisters: Sequence[Canister]
+    ) -> tuple[Canister, ...]:
+        """A new conversation with its first canisters; gives them as they are kept in memory."""
+        return await _in_thread(self.create_now, identity, details, canisters)
+
+    async def append(
+        self, identity: str, canisters: Sequence[Canister], *, after: str | None
+    ) -> tuple[tuple[Canister, ...], tuple[Notice, ...]]:
+        """Add canisters; see `vibe_llms.storage.interfaces.Archive`."""
+        return await _in_thread(self.append_now, identity, canisters, after)
+
+    async def restore(self, identity: str, *, lenient: bool = False) -> Restored:
+        """A conversation; `lenient` bears with damage and tells the gaps."""
+        return await _in_thread(self.restore_now, identity, lenient)
+
+    async def fork(
+        self, identity: str, target: str, details: Details, *, at: str | None = None
+    ) -> None:
+        """A new conversation with the lines of another up to and including the canister `at`."""
+        await _in_thread(self.fork_now, identity, target, details, at)
+
+    async def revise(
+        self,
+        identity: str,
+        *,
+        name: str | None = None,
+        model: str | None = None,
+        add_tags: Sequence[str] = (),
+        remove_tags: Sequence[str] = (),
+    ) -> Details:
+        """Change what is kept besides the canisters."""
+        changes: dict[str, Any] = {}
+        if name is not None:
+            changes["name"] = name
+        if model is not None:
+            changes["model"] = model
+        if add_tags or remove_tags:
+            changes["tags"] = lambda tags: sorted({*(tags or ()), *add_tags} - {*remove_tags})
+        return await _in_thread(self.access_folder(identity).revise, changes)
+
+    async def remove(self, identity: str) -> None:
+        """Give a conversation up. Contents that nobody needs any more go with `collect`."""
+        await _in_thread(self.remove_now, identity)
+
+    async def resolve(self, text: str) -> str:
+        """The identity that a prefix of at least 4 characters, or a name, stands for."""
+        return await _in_thread(self.resolve_now, text)
+
+    async def survey(self, *, limit: int | None = None, tag: str = "") -> Sequence[Summary]:
+        """The conversations, the most recent first."""
+        return await _in_thread(self.survey_now, limit, tag)
+
+    async def search(self, text: str, *, limit: int = 20) -> Sequence[Finding]:
+        """Messages that hold all words of a text, the best first."""
+        return await _in_thread(self.search_now, text, limit)
+
+    async def load(self, reference: Reference) -> bytes:
+        """The bytes of a reference, checked against its hash."""
+        return await _in_thread(self.contents.load, reference)
+
+    async def load_all(self, references: Sequence[Reference]) -> Mapping[str, bytes]:
+        """The bytes of references, by their hashes."""
+        return await _in_thread(lambda: {one.hash: self.contents.load(one) for one in references})
+
+    async def put(self, data: bytes, mimetype: str = "") -> Reference:
+        """Keep bytes. Unless a message refers to them within an hour, they may be collected."""
+        return await _in_thread(self._put_now, data, mimetype)
+
+    async def collect(self) -> Sequence[str]:
+        """Give up the contents that no conversation refers to; gives their hashes."""
+        return await _in_thread(self.collect_now)
+
+    async def close(self) -> None:
+        """Nothing is held open between two calls."""
+
+    # The synchronous work. Other parts of the archive use it too, off the event loop.
+
+    def prepare(self) -> None:
+        """Make the folders, and refuse an archive that others can change."""
+        with storage_errors(self.folder):
+            for folder in (self.conversations, self.contents.folder):
+                refuse_link(folder)
+                make_folder(folder)
+        self._refuse_foreign()
+
+    def access_folder(self, identity: str) -> ConversationFolder:
+        """The folder of a conversation; `ConversationNotFound` if this cannot be an identity."""
+        folder = self._folders.get(identity)
+        if folder is not None:
+            return folder
+        if not is_conversation_identity(identity):
+            raise ConversationNotFound(
+                f"{identity!r} is not the identity of a conversation; see: vibe-llms list"
+            )
+        self._refuse_foreign()
+        with storage_errors(self.conversations):
+            refuse_link(self.conversations)
+        folder = ConversationFolder(self.conversations / identity, self.settings)
+        self._folders[identity] = folder
+        return folder
+
+    @contextmanager
+    def sharing(self) -> Iterator[None]:
+        """While within, nothing is collected."""
+        with self._locked(shared=True):
+            yield
+
+    def create_now(
+        self, identity: str, details: Details, canisters: Sequence[Canister]
+    ) -> tuple[Canister, ...]:
+        """See `create`."""
+        folder = self.access_folder(identity)
+        with self.sharing():
+            stored, kept = self._deposit(canisters)
+            with self._appearing(folder.path) as temporary:
+                folder.write_first(temporary, details, stored)
+        return kept
+
+    def append_now(
+        self, identity: str, canisters: Sequence[Canister], after: str | None
+    ) -> tuple[tuple[Canister, ...], tuple[Notice, ...]]:
+        """See `append`."""
+        folder = self.access_folder(identity)
+        if not any(map(self.contents.concerns, canisters)):
+            return tuple(canisters), tuple(folder.append(canisters, after=after))
+        with self.sharing():
+            stored, kept = self._deposit(canisters)
+            notices = folder.append(stored, after=after)
+        return kept, tuple(notices)
+
+    def restore_now(self, identity: str, lenient: bool = False) -> Restored:
+        """See `restore`."""
+        folder = self.access_folder(identity)
+        details = folder.read_details()
+        canisters, gaps, notices = folder.read(lenient=lenient)
+        return Restored(identity, details, tuple(canisters), tuple(gaps), tuple(notices))
+
+    def fork_now(self, identity: str, target: str, details: Details, at: str | None = None) -> None:
+        """See `fork`."""
+        parent, child = self.access_folder(identity), self.access_folder(target)
+        with self.sharing():
+            parent.read_details()
+            lines = parent.read_lines(at)
+            with self._appearing(child.path) as temporary:
+                child.copy_first(temporary, details, lines)
+
+    def remove_now(self, identity: str) -> None:
+        """See `remove`."""
+        folder = self.access_folder(identity)
+        with storage_errors(folder.path):
+            try:
+                with locked(folder.path, seconds=self.settings.lock_seconds):
+                    self._give_up(folder.path)
+            except FileNotFoundError as error:
+                raise ConversationNotFound(f"there is no conversation {identity}") from error
+        self._folders.pop(identity, None)
+
+    def resolve_now(self, text: str) -> str:
+        """See `resolve`."""
+        self.prepare()
+        identities = list(survey_folders(self.conversations))
+        if text in identities:
+            return text
+        matching = [one for one in identities if one.startswith(text.lower())]
+        if len(text) < _SHORTEST_PREFIX:
+            matching = []
+        named = self._index().survey(name=text) if text else ()
+        found = sorted({*matching, *(summary.identity for summary in named)})
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise ConversationAmbiguous(
+                f"{text!r} fits {len(found)} conversations: {', '.join(found[:8])}; "
+                "give more of the identity",
+                candidates=tuple(found),
+            )
+        raise ConversationNotFound(
+            f"no conversation has the identity, a prefix of it (of {_SHORTEST_PREFIX} characters "
+            f"or more) or the name {text!r}; see: vibe-llms list"
+        )
+
+    def survey_now(self, limit: int | None = None, tag: str = "") -> Sequence[Summary]:
+        """See `survey`."""
+        self.prepare()
+        return self._index().survey(limit=limit, tag=tag)
+
+    def search_now(self, text: str, limit: int = 20) -> Sequence[Finding]:
+        """See `search`."""
+        self.prepare()
+        return self._index().search(text, limit=limit)
+
+    def collect_now(self, *, grace_seconds: float = GRACE_SECONDS) -> Sequence[str]:
+        """Give up the contents that no conversation refers to; gives their hashes.
+
+        What is younger than the grace is kept. Takes the archive's lock alone.
+        """
+        with self._locked(shared=False), storage_errors(self.folder):
+            used = self._used_hashes()
+            before = time.time() - grace_seconds
+            given_up = [
+                digest
+                for digest in self.contents.survey()
+                if digest not in used and _changed(self.contents.folder / digest) < before
+            ]
+            for digest in given_up:
+                self.contents.remove(digest)
+            for path in self.survey_remains():
+                if _changed(path) < before:
+                    if path.is_dir() and not path.is_symlink():
+                        remove_folder(path)
+                    else:
+                        path.unlink(missing_ok=True)
+        return given_up
+
+    def discard_index(self) -> None:
+        """Give the index up, so that the next list makes it anew."""
+        with storage_errors(self.folder):
+            self._index().discard()
+
+    def survey_remains(self) -> Iterator[Path]:
+        """What was interrupted while it was written, and is no part of the archive."""
+        for root in (self.conversations, self.contents.folder):
+            for folder in (root, *_folders_in(root)):
+                for entry in _entries_of(folder):
+                    if entry.name.startswith(TEMPORARY):
+                        yield Path(entry.path)
+
+    @property
+    def _durable(self) -> bool:
+        return self.settings.durability == "safe"
+
+    def _refuse_foreign(self) -> None:
+        if self._trusted:
+            return
+        with storage_errors(self.folder):
+            try:
+                status = os.stat(self.folder)
+            except FileNotFoundError:
+                return
+        if status.st_uid != os.geteuid():
+            raise StorageError(
+                "it belongs to somebody else; set VIBE_LLMS_HOME to a folder of your own",
+                path=str(self.folder),
+            )
+        if stat.S_IMODE(status.st_mode) & 0o022:
+            raise StorageError(
+                f"others may write here; run: chmod go-w {self.folder}", path=str(self.folder)
+            )
+        self._trusted = True
+
+    def _put_now(self, data: bytes, mimetype: str) -> Reference:
+        with self.sharing():
+            return self.contents.put(data, mimetype)
+
+    def _deposit(
+        self, canisters: Sequence[Canister]
+    ) -> tuple[tuple[Canister, ...], tuple[Canister, ...]]:
+        stored: list[Canister] = []
+        kept: list[Canister] = []
+        for canister in canisters:
+            one, other = self.contents.deposit(canister)
+            for reference in references_of(one):
+                if not self.contents.holds(reference):
+                    raise ContentMissing(
+                        f"the message refers to {reference.hash[:12]}…, which is not in the store; "
+                        "put it there first: await archive.put(data)"
+                    )
+            stored.append(one)
+            kept.append(other)
+        return tuple(stored), tuple(kept)
+
+    def _used_hashes(self) -> set[str]:
+        """Every hash that stands in any file of any conversation, the ones set aside included."""
+        used: set[str] = set()
+        for folder in _folders_in(self.conversations):
+            for entry in _entries_of(folder):
+                if entry.is_file(follow_symlinks=False):
+                    with suppress(FileNotFoundError):
+                        data = read_within(folder, entry.name)
+                        used.update(digest.decode() for digest in _HASH.findall(data))
+        return used
+
+    @contextmanager
+    def _locked(self, *, shared: bool) -> Iterator[None]:
+        self.prepare()
+        folder = self.contents.folder
+        with (
+            storage_errors(folder),
+            locked(folder, seconds=self.settings.lock_seconds, shared=shared),
+        ):
+            yield
+
+    @contextmanager
+    def _appearing(self, path: Path) -> Iterator[Path]:
+        """A new folder among the conversations, which is durable afterwards or is not there."""
+        with storage_errors(path):
+            with new_folder(path, durable=self._durable) as temporary:
+                yield temporary
+            if self._durable:
+                try:
+                    synchronise_folder(path.parent)
+                except OSError:
+                    with suppress(OSError):
+                        self._give_up(path)
+                    raise
+
+    def _give_up(self, path: Path) -> None:
+        # Renamed first, so that a crash leaves no half of a conversation behind.
+        doomed = path.with_name(f"{TEMPORARY}{secrets.token_hex(12)}")
+        os.rename(path, doomed)
+        if self._durable:
+            synchronise_folder(path.parent)
+        remove_folder(doomed)
+
+    def _index(self) -> Index:
+        return Index(self.folder / INDEX, self.conversations, self.contents)
+
+
+async def _in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, lambda: function(*arguments))
+
+
+def _entries_of(folder: Path) -> Sequence[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except FileNotFoundError:
+        return ()
+
+
+def _folders_in(root: Path) -> Sequence[Path]:
+    return [Path(entry.path) for entry in _entries_of(root) if entry.is_dir(follow_symlinks=False)]
+
+
+def _changed(path: Path) -> float:
+    try:
+        return os.stat(path, follow_symlinks=False).st_mtime
+    except FileNotFoundError:
+        return float("inf")

@@ -1,0 +1,228 @@
+"""Bytes under their hash, each kept once; and the rule of what is kept there.
+
+`content/{hash}/data` holds the bytes, `content/{hash}/metadata.toml` their size and, as a hint
+only, the first MIME type seen. Such a folder appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from vibe_llms.configuration import StorageSettings
+from vibe_llms.exceptions import ContentDamaged, ContentMissing
+from vibe_llms.messages.canisters import Canister, SupervisorCanister
+from vibe_llms.messages.contents import (
+    AudioContent,
+    Content,
+    FileContent,
+    ImageContent,
+    ReasoningContent,
+    Reference,
+    TextualContent,
+    VideoContent,
+    repair_text,
+)
+from vibe_llms.storage.files import (
+    make_folder,
+    new_folder,
+    open_folder,
+    read_within,
+    refuse_link,
+    remove_folder,
+    replace_file,
+    storage_errors,
+    synchronise_folder,
+    write_new,
+)
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+_MIMETYPE = re.compile(r"[\w.+/-]+")
+C = TypeVar("C", bound=Canister)
+
+
+def belongs_inline(text: str, *, limit: int, supervisor: bool = False) -> bool:
+    """Whether a text stays in its message line rather than in the content store.
+
+    Size counts in UTF-8 bytes, not characters. A supervisor's text never stays inline, because
+    conversations and their forks share it.
+
+    >>> belongs_inline("é" * 511, limit=1024), belongs_inline("é" * 512, limit=1024)
+    (True, False)
+
+    Source: documentation/adr/0008-hybrid-content-storage.md
+    """
+    if supervisor or len(text) >= limit:
+        return False
+    return len(text) * 4 < limit or len(text.encode("utf-8", "replace")) < limit
+
+
+class ContentStore:
+    """The folder of contents."""
+
+    def __init__(self, folder: Path, settings: StorageSettings) -> None:
+        self.folder = folder
+        self.settings = settings
+        self._durable = settings.durability == "safe"
+
+    def put(self, data: bytes, mimetype: str = "") -> Reference:
+        """Keep bytes; returns when they are durable. What is kept already is not written again."""
+        reference = Reference.from_bytes(data)
+        path = self._path(reference.hash)
+        with storage_errors(path):
+            if not self._refresh(path, data):
+                make_folder(self.folder)
+                try:
+                    self._write(path, data, mimetype)
+                except FileExistsError:
+                    # Somebody else was faster.
+                    if not self._refresh(path, data):
+                        raise
+            if self._durable:
+                # Also where somebody else put it: they may not have come so far yet.
+                synchronise_folder(self.folder)
+        return reference
+
+    def load(self, reference: Reference) -> bytes:
+        """The bytes of a reference, checked against its hash.
+
+        `ContentMissing` or `ContentDamaged` where they are not there or not the same.
+        """
+        path = self._path(reference.hash)
+        with storage_errors(path):
+            try:
+                data = read_within(path, "data")
+            except FileNotFoundError:
+                raise ContentMissing(
+                    "a message refers to this content, but it is not in the store; restore it from "
+                    "a backup",
+                    path=str(path),
+                ) from None
+        if Reference.from_bytes(data).hash != reference.hash:
+            raise ContentDamaged(
+                "the bytes do not have this hash any more; restore them from a backup",
+                path=str(path),
+            )
+        return data
+
+    def holds(self, reference: Reference) -> bool:
+        """Whether the store has bytes of this hash and size; they are not read."""
+        path = self._path(reference.hash)
+        with storage_errors(path):
+            try:
+                with open_folder(path) as folder:
+                    status = os.stat("data", dir_fd=folder, follow_symlinks=False)
+            except FileNotFoundError:
+                return False
+        return stat.S_ISREG(status.st_mode) and status.st_size == reference.size
+
+    def survey(self) -> Iterator[str]:
+        """The hashes of all contents."""
+        with storage_errors(self.folder):
+            try:
+                names = os.listdir(self.folder)
+            except FileNotFoundError:
+                return
+        yield from (name for name in names if _HASH.fullmatch(name))
+
+    def remove(self, digest: str) -> None:
+        """Give a content up."""
+        path = self._path(digest)
+        with storage_errors(path):
+            remove_folder(path)
+
+    def concerns(self, canister: Canister) -> bool:
+        """Whether a canister refers to what is kept here, or has what should be."""
+        supervisor = isinstance(canister, SupervisorCanister)
+        for content in getattr(canister, "contents", ()):
+            data = getattr(content, "data", None)
+            if isinstance(data, str):
+                if self._is_long(data, supervisor):
+                    return True
+            elif isinstance(data, (bytes, Reference)):
+                return True
+        return False
+
+    def deposit(self, canister: C) -> tuple[C, C]:
+        """A canister as it is stored, and as it is kept in memory.
+
+        Stored, all media and large texts are references; in memory only media are, so that what
+        was just said can be read without the archive.
+        """
+        contents: tuple[Content, ...] = getattr(canister, "contents", ())
+        supervisor = isinstance(canister, SupervisorCanister)
+        stored: list[Content] = []
+        kept: list[Content] = []
+        for content in contents:
+            match content:
+                case TextualContent(data=str() as text) | ReasoningContent(data=str() as text) if (
+                    self._is_long(text, supervisor)
+                ):
+                    reference = self.put(repair_text(text).encode(), "text/plain")
+                    stored.append(msgspec.structs.replace(content, data=reference))
+                    kept.append(content)
+                case (
+                    ImageContent(data=bytes() as data, mimetype=mimetype)
+                    | AudioContent(data=bytes() as data, mimetype=mimetype)
+                    | VideoContent(data=bytes() as data, mimetype=mimetype)
+                    | FileContent(data=bytes() as data, mimetype=mimetype)
+                ):
+                    reference = self.put(data, mimetype)
+                    stored.append(msgspec.structs.replace(content, data=reference))
+                    kept.append(stored[-1])
+                case _:
+                    stored.append(content)
+                    kept.append(content)
+        if all(one is other for one, other in zip(stored, contents, strict=True)):
+            return canister, canister
+        replace = msgspec.structs.replace
+        return (
+            replace(canister, contents=tuple(stored)),
+            replace(canister, contents=tuple(kept)),
+        )
+
+    def _is_long(self, text: str, supervisor: bool) -> bool:
+        limit = self.settings.inline_bytes
+        return bool(text) and not belongs_inline(text, limit=limit, supervisor=supervisor)
+
+    def _refresh(self, path: Path, data: bytes) -> bool:
+        """Whether these bytes are kept already; if so they are young again, and whole."""
+        held: bytes | None = None
+        try:
+            held = read_within(path, "data")
+        except FileNotFoundError:
+            if not path.is_dir():
+                return False
+        if held != data:
+            # What was damaged is set right by the same bytes coming once more.
+            replace_file(path / "data", data, durable=self._durable)
+        os.utime(path)
+        return True
+
+    def _write(self, path: Path, data: bytes, mimetype: str) -> None:
+        hint = f'mimetype = "{mimetype}"\n' if _MIMETYPE.fullmatch(mimetype) else ""
+        with new_folder(path, durable=self._durable) as temporary:
+            write_new(temporary / "data", data, durable=self._durable)
+            details = f"size = {len(data)}\n{hint}".encode()
+            write_new(temporary / "metadata.toml", details, durable=self._durable)
+
+    def _path(self, digest: str) -> Path:
+        if not _HASH.fullmatch(digest):
+            raise ContentMissing(f"{digest!r} is not a SHA-256 in hexadecimal")
+        with storage_errors(self.folder):
+            refuse_link(self.folder)
+        return self.folder / digest
+
+
+def references_of(canister: Canister) -> Iterator[Reference]:
+    """The references that a canister needs."""
+    for content in getattr(canister, "contents", ()):
+        data = getattr(content, "data", None)
+        if isinstance(data, Reference):
+            yield data

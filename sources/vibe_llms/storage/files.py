@@ -1,0 +1,196 @@
+"""The few ways in which the archive touches the disk, each safe against a crash half-way.
+
+Folders are made with mode 0700 and files with 0600 from their first moment; symbolic links are
+never followed. Errors of the system become `StorageError`s that say what to do.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from vibe_llms.exceptions import StorageError
+
+#: How a folder is opened: a link in its place is refused.
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+#: The start of the names of what is not finished; such entries are no part of the archive.
+TEMPORARY = ".new-"
+
+_NO_LOCKS = (
+    "this file system cannot lock a folder, as some network file systems cannot; "
+    "set VIBE_LLMS_HOME to a folder on a local disk"
+)
+_ADVICE = {
+    errno.ENOSPC: "the disk is full; free some room and try again",
+    errno.EDQUOT: "your quota is used up; free some room and try again",
+    errno.EROFS: "the file system is read-only; set VIBE_LLMS_HOME to a folder that can be written",
+    errno.EACCES: "permission denied; mend the rights, or set VIBE_LLMS_HOME to another folder",
+    errno.EPERM: "permission denied; mend the rights, or set VIBE_LLMS_HOME to another folder",
+    errno.EIO: "the disk reported an error; check it and your backup",
+    errno.ELOOP: "it is a symbolic link, which is not followed here; replace it by the real thing",
+    errno.ENOTDIR: "it is a symbolic link or a file where a folder belongs; put the folder back",
+    errno.EMFILE: "too many files are open in this process",
+    errno.EBADF: _NO_LOCKS,
+    errno.ENOLCK: _NO_LOCKS,
+    errno.EOPNOTSUPP: _NO_LOCKS,
+}
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Errors of the system within become `StorageError`s about `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise explain(error, path) from error
+
+
+def explain(error: OSError, path: Path) -> StorageError:
+    """What an error of the system about `path` means, and what to do."""
+    return StorageError(_ADVICE.get(error.errno or 0, error.strerror or str(error)), path=str(path))
+
+
+@contextmanager
+def open_folder(path: Path) -> Iterator[int]:
+    """The descriptor of a folder, for names relative to it; a link is refused."""
+    descriptor = os.open(path, FOLDER)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def refuse_link(path: Path) -> None:
+    """An error where a symbolic link lies; nothing lying there is fine."""
+    if os.path.islink(path):
+        raise OSError(errno.ELOOP, "it is a symbolic link", str(path))
+
+
+def make_folder(path: Path) -> None:
+    """The folder and the missing ones above it, durable and only for their owner."""
+    if path.is_dir():
+        return
+    if path.parent != path:
+        make_folder(path.parent)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+    synchronise_folder(path.parent)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """All the bytes, also where the system takes them piece by piece; one write if it can be."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def synchronise(descriptor: int) -> None:
+    """Return when the file's bytes would survive a power cut."""
+    # macOS has no fdatasync, and its fsync leaves the bytes in the drive's cache.
+    full: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is None:
+        os.fdatasync(descriptor)
+    else:
+        fcntl.fcntl(descriptor, full)
+
+
+def synchronise_folder(path: Path) -> None:
+    """Return when the names in a folder would survive a power cut."""
+    # The folder above an archive may well be a link, and nothing is read or written through it.
+    descriptor = os.open(path, FOLDER & ~os.O_NOFOLLOW)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_new(path: Path, data: bytes, *, durable: bool) -> None:
+    """A file that must not exist yet."""
+    descriptor = os.open(path, _CREATE, 0o600)
+    try:
+        write_all(descriptor, data)
+        if durable:
+            synchronise(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """A file replaced whole: whoever reads sees the old bytes or the new ones."""
+    temporary = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(8)}")
+    try:
+        write_new(temporary, data, durable=durable)
+        os.rename(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    if durable:
+        synchronise_folder(path.parent)
+
+
+def read_within(folder: Path, name: str) -> bytes:
+    """The bytes of a file in a folder; neither of the two may be a link."""
+    with open_folder(folder) as descriptor:
+        return read_relative(descriptor, name)
+
+
+def read_relative(folder: int, name: str) -> bytes:
+    """The bytes of a file in an open folder; a link is refused."""
+    descriptor = os.open(name, _READ, dir_fd=folder)
+    try:
+        size = os.fstat(descriptor).st_size
+        parts: list[bytes] = []
+        while part := os.read(descriptor, size + 1):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def new_folder(path: Path, *, durable: bool) -> Iterator[Path]:
+    """A folder that appears whole: filled under another name, then given its own.
+
+    That it appeared is durable once the folder above it is synchronised, which is left to the
+    caller. Raises `FileExistsError` where there is one already. What remains after a crash starts
+    with `TEMPORARY` and is cleared away by the archive's collection.
+    """
+    temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(12)}")
+    os.mkdir(temporary, 0o700)
+    try:
+        yield temporary
+        if durable:
+            synchronise_folder(temporary)
+        try:
+            os.rename(temporary, path)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                raise FileExistsError(error.errno, "it exists already") from error
+            raise
+    except BaseException:
+        with suppress(OSError):
+            remove_folder(temporary)
+        raise
+
+
+def remove_folder(path: Path) -> None:
+    """A folder of plain files and what is in it; does nothing where there is none."""
+    try:
+        with open_folder(path) as descriptor:
+            for name in os.listdir(descriptor):
+                os.unlink(name, dir_fd=descriptor)
+        os.rmdir(path)
+    except FileNotFoundError:
+        return

@@ -1,0 +1,59 @@
+"""Advisory locks on folders, between processes and between threads of one.
+
+A lock is taken on the folder itself, so nothing is left behind and nothing can be stale: the system
+gives it back when its holder ends, however it ends. Files within may be replaced meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from vibe_llms.exceptions import ArchiveLocked
+from vibe_llms.storage.files import FOLDER
+
+_FIRST_WAIT_SECONDS = 0.001
+#: Short, because whoever is asleep when the lock becomes free does not get it.
+_LONGEST_WAIT_SECONDS = 0.01
+
+
+@contextmanager
+def locked(path: Path, *, seconds: float, shared: bool = False) -> Iterator[int]:
+    """Hold the lock of a folder; gives its descriptor.
+
+    `ArchiveLocked` after so many seconds, `FileNotFoundError` where the folder has gone meanwhile.
+    """
+    descriptor = os.open(path, FOLDER)
+    try:
+        _acquire(descriptor, path, seconds, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        here = os.fstat(descriptor)
+        there = os.stat(path, follow_symlinks=False)
+        if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
+            raise FileNotFoundError(errno.ENOENT, "it was removed meanwhile", str(path))
+        yield descriptor
+    finally:
+        # This gives the lock back as well.
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, path: Path, seconds: float, kind: int) -> None:
+    end = time.monotonic() + seconds
+    wait = _FIRST_WAIT_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise ArchiveLocked(
+                    f"another process has held it for {seconds:g} s; try again, or see which one: "
+                    f"fuser {path}",
+                    path=str(path),
+                ) from None
+        time.sleep(wait)
+        wait = min(wait * 2, _LONGEST_WAIT_SECONDS)

@@ -1,0 +1,266 @@
+"""The synchronous face: the same sessions and conversations for code that does not `await`.
+
+One daemon thread with its own event loop serves each session, so it also works where a loop is
+running already, in a notebook say. Ctrl-C in the caller ends the turn, waits until what had arrived
+is kept, and then raises `KeyboardInterrupt`. Event handlers run in the session's thread.
+
+>>> with open_session(home=home) as session:
+...     conversation = session.begin("scripted/demo")
+...     turn = conversation.converse("Hello!")
+>>> turn.text.startswith("Hello!")
+True
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import queue
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from vibe_llms import conversation as asynchronous
+from vibe_llms import session as sessions
+from vibe_llms.events import Event
+from vibe_llms.exceptions import RequestError, SessionClosed, StorageError
+from vibe_llms.messages.canisters import Canister
+from vibe_llms.providers.interfaces import Model
+
+P = ParamSpec("P")
+T = TypeVar("T")
+I = TypeVar("I")  # noqa: E741  (the asynchronous thing within)
+
+_QUEUED_EVENTS = 256
+_ROOM_SECONDS = 0.005
+
+
+class Portal:
+    """A daemon thread with an event loop, and calls into it that wait for their end."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, daemon=True, name="vibe-llms session"
+        )
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work on the loop; Ctrl-C cancels it and waits for its end."""
+        errand = Errand(self.require(work))
+        try:
+            errand.begin(self._loop)
+            return errand.outcome.result()
+        except KeyboardInterrupt:
+            errand.end()
+            raise
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> Errand[T]:
+        """Begin work on the loop without waiting for it."""
+        errand = Errand(self.require(work))
+        errand.begin(self._loop)
+        return errand
+
+    def require(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """The work, if it can be carried out; an error where waiting for it would never end."""
+        if self._loop.is_closed():
+            work.close()
+            raise SessionClosed("the session is closed; open another one")
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RequestError(
+                "this cannot be waited for in the session's own thread, where event handlers run"
+            )
+        return work
+
+    def close(self) -> None:
+        """End the thread."""
+        self.call(self._loop.shutdown_asyncgens())
+        self.call(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Errand(Generic[T]):
+    """Work on the loop of another thread, and its outcome for this one."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self.outcome: Future[T] = Future()
+        self._work = work
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[T] | None = None
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hand the work over."""
+        self._loop = loop
+        loop.call_soon_threadsafe(self._start, loop)
+
+    def end(self) -> None:
+        """Cancel the work, and wait until it has ended.
+
+        A `StorageError` is raised: it tells that something could not be kept.
+        """
+        if self._loop is None:
+            self._work.close()
+            return
+        self._loop.call_soon_threadsafe(self._cancel)
+        if isinstance(error := self.outcome.exception(), StorageError):
+            raise error
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._task = loop.create_task(self._work)
+        self._task.add_done_callback(self._settle)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        else:
+            # Ctrl-C came while it was handed over.
+            self._work.close()
+            self.outcome.set_exception(asyncio.CancelledError())
+
+    def _settle(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self.outcome.set_exception(asyncio.CancelledError())
+        elif (error := task.exception()) is not None:
+            self.outcome.set_exception(error)
+        else:
+            self.outcome.set_result(task.result())
+
+
+class _Face(Generic[I]):
+    """A thing of the library, and the portal through which it is called."""
+
+    def __init__(self, portal: Portal, inner: I) -> None:
+        self._portal = portal
+        self._inner = inner
+
+
+def _through(
+    method: Callable[Concatenate[I, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_Face[I], P], T]:
+    """A method of the inner thing, waited for."""
+
+    @functools.wraps(method)
+    def call(self: _Face[I], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._portal.call(method(self._inner, *args, **kwargs))
+
+    return call
+
+
+def _produces(
+    method: Callable[Concatenate[I, P], Coroutine[Any, Any, asynchronous.Conversation]],
+) -> Callable[Concatenate[_Face[I], P], Conversation]:
+    """A method of the inner thing that makes a conversation, waited for."""
+
+    @functools.wraps(method)
+    def call(self: _Face[I], /, *args: P.args, **kwargs: P.kwargs) -> Conversation:
+        made = self._portal.call(method(self._inner, *args, **kwargs))
+        return Conversation(self._portal, made)
+
+    return call
+
+
+def _streams(
+    method: Callable[Concatenate[asynchronous.Conversation, P], asynchronous.EventStream],
+) -> Callable[Concatenate[Conversation, P], Iterator[Event]]:
+    """The events of a turn, for a `for` loop; leaving it early cancels the turn."""
+
+    @functools.wraps(method)
+    def call(self: Conversation, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[Event]:
+        events: queue.Queue[Event | None] = queue.Queue()
+
+        async def pump() -> None:
+            async with method(self._inner, *args, **kwargs) as stream:
+                async for event in stream:
+                    events.put(event)
+                    while events.qsize() >= _QUEUED_EVENTS:  # noqa: ASYNC110  (another thread takes)
+                        await asyncio.sleep(_ROOM_SECONDS)
+
+        errand = self._portal.begin(pump())
+        errand.outcome.add_done_callback(lambda _: events.put(None))
+        try:
+            while (event := events.get()) is not None:
+                yield event
+        finally:
+            if not errand.outcome.done():
+                errand.end()
+        errand.outcome.result()
+
+    return call
+
+
+class Conversation(_Face[asynchronous.Conversation]):
+    """A conversation, as `vibe_llms.Conversation`, for callers that do not `await`."""
+
+    @property
+    def identity(self) -> str:
+        """The identity in the archive. It changes only where a notice says so."""
+        return self._inner.identity
+
+    @property
+    def name(self) -> str:
+        """The name that a person gave; empty if none did."""
+        return self._inner.name
+
+    @property
+    def model(self) -> Model:
+        """The model that the next turn speaks with."""
+        return self._inner.model
+
+    @property
+    def canisters(self) -> tuple[Canister, ...]:
+        """All that was said."""
+        return self._inner.canisters
+
+    converse = _through(asynchronous.Conversation.converse)
+    stream = _streams(asynchronous.Conversation.stream)
+    add = _through(asynchronous.Conversation.add)
+    cancel = _through(asynchronous.Conversation.cancel)
+    fork = _produces(asynchronous.Conversation.fork)
+    undo = _produces(asynchronous.Conversation.undo)
+    regenerate = _produces(asynchronous.Conversation.regenerate)
+    switch = _through(asynchronous.Conversation.switch)
+    rename = _through(asynchronous.Conversation.rename)
+    preview = _through(asynchronous.Conversation.preview)
+    count_tokens = _through(asynchronous.Conversation.count_tokens)
+
+
+class Session(_Face[sessions.Session]):
+    """A session, as `vibe_llms.Session`, for callers that do not `await`."""
+
+    begin = _produces(sessions.Session.begin)
+    resume = _produces(sessions.Session.resume)
+    access_model = _through(sessions.Session.access_model)
+    survey_models = _through(sessions.Session.survey_models)
+    survey = _through(sessions.Session.survey)
+    search = _through(sessions.Session.search)
+    load = _through(sessions.Session.load)
+    remove = _through(sessions.Session.remove)
+
+
+def _opens(
+    opener: Callable[P, Any],
+) -> Callable[P, AbstractContextManager[Session]]:
+    @functools.wraps(opener)
+    @contextmanager
+    def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[Session]:
+        opened = opener(*args, **kwargs)
+        portal = Portal()
+        try:
+            session = portal.call(opened.__aenter__())
+            try:
+                yield Session(portal, session)
+            finally:
+                portal.call(opened.__aexit__(None, None, None))
+        finally:
+            portal.close()
+
+    return call
+
+
+#: A session, closed with the block; the options are those of `vibe_llms.open_session`.
+open_session = _opens(sessions.open_session)

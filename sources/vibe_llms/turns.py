@@ -1,0 +1,295 @@
+"""One turn: ask, hear, invoke, ask again, until the model is done or a limit ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import chain
+
+from msgspec import Struct
+
+from vibe_llms.configuration import ToolSettings
+from vibe_llms.controls import Controls
+from vibe_llms.events import (
+    Event,
+    EventHandler,
+    MessageCompletedEvent,
+    MessageFailedEvent,
+    MessageProgressEvent,
+    Notice,
+    NoticeEvent,
+    TurnEndedEvent,
+)
+from vibe_llms.exceptions import ContextOverflow, ProviderError, ReplyMalformed
+from vibe_llms.invocation.execution import Execution, execute
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.ledger import Ledger
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    InvocationCanister,
+    ReplyCanister,
+    ResultCanister,
+    StopReason,
+    Turn,
+    usage_of,
+)
+from vibe_llms.messages.contents import Reference, TextualContent, text_of
+from vibe_llms.providers.interfaces import Model, TurnContext, refuse_loading
+
+#: From this share of the context window on, the tokens are counted before they are sent.
+_COUNTED_SHARE = 0.8
+_CHARACTERS_PER_TOKEN = 3
+_PICTURE_TOKENS = 1600
+
+
+class Dispatcher:
+    """The events of one turn: to the handler until it raises, and a record of what was received."""
+
+    def __init__(self, handler: EventHandler) -> None:
+        self._handler: EventHandler | None = handler
+        self.received: list[ReplyCanister] = []
+
+    def __call__(self, event: Event) -> None:
+        """Pass an event on; raises what the handler raises, which is not called again then."""
+        kind = type(event)
+        if kind is not MessageProgressEvent:
+            match event:
+                case MessageCompletedEvent(canister=canister):
+                    self.received.append(canister)
+                case MessageFailedEvent(partial=partial):
+                    self.received.append(partial)
+        handler, self._handler = self._handler, None
+        if handler is not None:
+            handler(event)
+            self._handler = handler
+
+
+class TurnSettings(Struct, frozen=True, kw_only=True):
+    """What a turn is held with."""
+
+    model: Model
+    invokers: Mapping[str, Invoker]
+    controls: Controls
+    default_controls: Controls
+    tools: ToolSettings
+    event_handler: EventHandler
+    streaming: bool
+    cache: object
+    told: set[tuple[str, str]]
+    throttle: Callable[[], Awaitable[object]] | None = None
+
+
+class TurnRun:
+    """A turn while it runs."""
+
+    def __init__(self, ledger: Ledger, settings: TurnSettings) -> None:
+        self._ledger = ledger
+        self._settings = settings
+        self._dispatcher = Dispatcher(settings.event_handler)
+        self._added: list[Canister] = []
+        self._said = 0
+        self._rounds = 0
+        self._calls = 0
+        self._previous: tuple[str, str] = ("", "")
+        self._repeats = 0
+
+    async def run(self, prompt: Sequence[Canister]) -> Turn:
+        """Hold the turn. Whatever ends it, what was received is kept, and the end is told last."""
+        reason: str = StopReason.FAILED
+        start = len(self._ledger.canisters)
+        self._said = len(prompt)
+        try:
+            await self._check_context(prompt)
+            await self._keep(prompt)
+            reason = await self._hold(frozenset(canister.identity for canister in prompt))
+        except asyncio.CancelledError:
+            reason = StopReason.INTERRUPTED
+            raise
+        except ContextOverflow:
+            if len(self._ledger.canisters) > start:
+                await self._ledger.withdraw(
+                    start, self._notify, "the history has become too long for the model"
+                )
+            raise
+        finally:
+            self._dispatcher(
+                TurnEndedEvent(
+                    turn=self.result(reason), reason=reason, conversation=self._ledger.identity
+                )
+            )
+        return self.result(reason)
+
+    def result(self, reason: str) -> Turn:
+        """What the turn gave so far."""
+        received = self._added[self._said :]
+        replies = [c for c in received if isinstance(c, AssistantCanister | InvocationCanister)]
+        text = "".join(
+            text_of(canister.contents)
+            for canister in replies
+            if isinstance(canister, AssistantCanister) and canister.reply == replies[-1].reply
+        )
+        return Turn(tuple(self._added), text, None, usage_of(self._added), reason)
+
+    async def _hold(self, fresh: frozenset[str]) -> str:
+        while True:
+            reply = await self._ask(fresh)
+            ending = reply[-1].ending
+            reason = ending.reason if ending is not None else StopReason.FINISHED
+            calls = [canister for canister in reply if isinstance(canister, InvocationCanister)]
+            runs = calls and reason in (StopReason.INVOCATIONS, StopReason.FINISHED)
+            if not runs and reason != StopReason.PAUSED:
+                return reason
+            self._rounds += 1
+            if limit := self._limit(calls):
+                await self._refuse(calls, limit)
+                return StopReason.LIMIT
+            if calls:
+                await self._invoke(calls)
+
+    async def _ask(self, fresh: frozenset[str]) -> Sequence[ReplyCanister]:
+        settings = self._settings
+        archive = self._ledger.archive
+        context = TurnContext(
+            conversation=self._ledger.identity,
+            event_handler=self._dispatcher,
+            notify=self._notify,
+            load=refuse_loading if archive is None else archive.load_all,
+            streaming=settings.streaming,
+            fresh=fresh,
+            default_controls=settings.default_controls,
+            cache=settings.cache,
+            throttle=settings.throttle,
+        )
+        received = self._dispatcher.received
+        received.clear()
+        try:
+            reply = await settings.model.converse(
+                self._ledger.canisters,
+                tuple(settings.invokers.values()),
+                settings.controls,
+                context,
+            )
+            if not reply:
+                raise ReplyMalformed(
+                    "the model returned no reply", provider=settings.model.provider
+                )
+            received[:] = reply
+        finally:
+            # However it ended: what had arrived is kept, before any of its calls runs.
+            if any(_is_worth_keeping(canister) for canister in received):
+                await self._keep(tuple(received))
+        return reply
+
+    async def _invoke(self, calls: Sequence[InvocationCanister]) -> None:
+        await execute(
+            calls,
+            Execution(
+                invokers=self._settings.invokers,
+                event_handler=self._dispatcher,
+                keep=self._keep,
+                conversation=self._ledger.identity,
+                timeout_seconds=self._settings.tools.timeout_seconds,
+                parallel=self._settings.tools.parallel,
+            ),
+        )
+
+    def _limit(self, calls: Sequence[InvocationCanister]) -> str:
+        """Which limit forbids another round, in words; empty if none does."""
+        tools = self._settings.tools
+        if self._rounds > tools.max_rounds:
+            return f"the turn has had {tools.max_rounds} rounds of tool calls (max-rounds)"
+        self._calls += len(calls)
+        if self._calls > tools.max_calls:
+            return f"the turn has had {tools.max_calls} tool calls (max-calls)"
+        for call in calls:
+            this = (call.name, call.arguments)
+            self._repeats = self._repeats + 1 if this == self._previous else 1
+            self._previous = this
+            if self._repeats >= tools.identical_calls:
+                return f"{call.name!r} was called {self._repeats} times alike (identical-calls)"
+        return ""
+
+    async def _refuse(self, calls: Sequence[InvocationCanister], limit: str) -> None:
+        self._notify(Notice("limit", f"the turn ends here: {limit}"))
+        contents = (TextualContent(f"The call was not run: {limit}."),)
+        await self._keep(
+            [ResultCanister(contents, invocation=call.identity, failed=True) for call in calls]
+        )
+
+    async def _keep(self, canisters: Sequence[Canister]) -> None:
+        await self._ledger.append(canisters, self._notify)
+        self._added += canisters
+
+    def _notify(self, notice: Notice) -> None:
+        told = (notice.canister, notice.text)
+        if notice.subject == "conversion":
+            if told in self._settings.told:
+                return
+            self._settings.told.add(told)
+        self._dispatcher(NoticeEvent(notice=notice, conversation=self._ledger.identity))
+
+    async def _check_context(self, prompt: Sequence[Canister]) -> None:
+        """Refuse what is surely too long before anything is kept or sent."""
+        model = self._settings.model
+        limit = model.attributes.context_tokens
+        history = self._ledger.canisters
+        backwards = chain(reversed(prompt), reversed(history))
+        if limit is None or _estimate_tokens(backwards) < limit * _COUNTED_SHARE:
+            return
+        every = [*history, *prompt]
+        archive = self._ledger.archive
+        try:
+            count = await model.count_tokens(
+                every,
+                tuple(self._settings.invokers.values()),
+                refuse_loading if archive is None else archive.load_all,
+            )
+        except ContextOverflow:
+            raise
+        except ProviderError:
+            # Not every server counts; the request itself will tell.
+            return
+        if not count.estimated and count.tokens > limit:
+            overflow = ContextOverflow(
+                f"the history and the new message have {count.tokens} tokens, {model.name} takes "
+                f"{limit}; go on in a fork of an earlier point, or with another model",
+                provider=model.provider,
+            )
+            overflow.tokens, overflow.limit = count.tokens, limit
+            raise overflow
+
+
+def _is_worth_keeping(canister: ReplyCanister) -> bool:
+    """Whether anything of a reply arrived: nothing is kept of one that was refused."""
+    if isinstance(canister, InvocationCanister) or canister.contents:
+        return True
+    ending = canister.ending
+    begun = canister.provenance is not None and bool(canister.provenance.response)
+    return begun or (ending is not None and (not ending.interrupted or bool(ending.severed)))
+
+
+def _estimate_tokens(backwards: Iterable[Canister]) -> int:
+    """A careful guess: what the last reply counted, and the characters that came after it."""
+    tokens = 0
+    for canister in backwards:
+        if isinstance(canister, AssistantCanister | InvocationCanister):
+            usage = canister.ending.usage if canister.ending else None
+            if usage is not None and usage.input_tokens:
+                return tokens + usage.total_tokens
+            tokens += len(getattr(canister, "arguments", "")) // _CHARACTERS_PER_TOKEN
+        for content in _contents(canister):
+            data = getattr(content, "data", "")
+            match content, data:
+                case TextualContent(), Reference(size=size):
+                    tokens += size // _CHARACTERS_PER_TOKEN
+                case TextualContent(), str():
+                    tokens += len(data) // _CHARACTERS_PER_TOKEN
+                case _:
+                    tokens += _PICTURE_TOKENS
+    return tokens
+
+
+def _contents(canister: Canister) -> Sequence[object]:
+    contents: Sequence[object] = getattr(canister, "contents", ())
+    return contents

@@ -1,0 +1,62 @@
+"""The command `doctor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.command import invoke
+
+
+def damage(home: Path) -> Path:
+    assert invoke("--name", "hurt", "hello").status == 0
+    (path,) = home.glob("conversations/*/messages.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"{broken}\n" + lines[1])
+    return path
+
+
+def test_a_sound_archive_is_called_so(home: Path) -> None:
+    assert invoke("doctor") == (0, "", "all is well\n")
+    assert not home.exists()
+    assert invoke("hello").status == 0
+    assert invoke("doctor") == (0, "", "all is well\n")
+    assert invoke("doctor", "--json") == (0, "[]\n", "")
+    assert invoke("doctor", "--repair") == (0, "", "all is well\n")
+
+
+def test_damage_is_told_with_its_remedy_and_mended_where_that_is_wanted(home: Path) -> None:
+    path = damage(home)
+    outcome = invoke("doctor")
+    assert outcome.status == 1
+    assert outcome.output.startswith(f"{path.parent}:1: ")
+    assert "    vibe-llms doctor --repair" in outcome.output
+    (one,) = invoke("doctor", "--json").json
+    assert set(one) == {"subject", "path", "text", "remedy", "mended"}
+    outcome = invoke("doctor", "--repair")
+    assert outcome.status == 0
+    assert outcome.output.startswith("mended: ")
+    assert invoke("doctor").status == 0
+    assert invoke("show", "hurt").output.count("Hello!") == 1
+
+
+def test_a_wrong_configuration_is_told_first(home: Path) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text("x = \n")
+    outcome = invoke("doctor")
+    assert outcome.status == 1
+    assert str(home / "config.toml") in outcome.output
+
+
+def test_a_provider_that_cannot_be_loaded_is_told(home: Path) -> None:
+    damage(home)
+    (home / "config.toml").write_text('[providers.x]\nmodule = "nonesuch"\n')
+    outcome = invoke("doctor")
+    assert outcome.status == 1
+    assert "providers.x" in outcome.output
+
+
+def test_hostile_names_of_files_do_not_drive_the_terminal(home: Path) -> None:
+    path = damage(home)
+    (path.parent / "\x1b[2J").touch()
+    output = invoke("doctor", terminals="stdout stderr").output
+    assert "\x1b" not in output

@@ -1,0 +1,116 @@
+"""The commands on models and providers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import invoke
+from tests.fakes.anthropic import FakeAnthropic, failure
+
+_OPUS = {
+    "id": "claude-opus-4-5",
+    "type": "model",
+    "display_name": "Claude Opus 4.5",
+    "created_at": "x",
+}
+
+
+def fail_listing(server: FakeAnthropic, monkeypatch: pytest.MonkeyPatch) -> None:
+    respond = server.respond
+    monkeypatch.setattr(
+        server,
+        "respond",
+        lambda request: (
+            failure(401, "authentication_error")
+            if request.path.startswith("/v1/models")
+            else respond(request)
+        ),
+    )
+
+
+def test_all_models_that_can_be_used_are_listed(claude: FakeAnthropic) -> None:
+    claude.models = [_OPUS]
+    outcome = invoke("models")
+    assert outcome.status == 0
+    assert outcome.output.splitlines() == [
+        "anthropic/claude-opus-4-5  Claude Opus 4.5",
+        "scripted/demo  a script, not a model",
+    ]
+    assert invoke("models", "scripted").output.splitlines() == outcome.output.splitlines()[1:]
+    assert invoke("models", "-q", "OPUS").output.splitlines() == outcome.output.splitlines()[:1]
+    (one,) = invoke("models", "anthropic", "--json").json
+    assert one["model"] == "anthropic/claude-opus-4-5"
+    assert one["title"] == "Claude Opus 4.5"
+
+
+def test_a_server_that_fails_does_not_hide_the_others(
+    claude: FakeAnthropic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_listing(claude, monkeypatch)
+    outcome = invoke("models")
+    assert outcome.status == 77
+    assert outcome.output.startswith("scripted/demo")
+    assert outcome.error
+    assert invoke("models", "anthropic").status == 77
+    assert invoke("models", "anthropic").output == ""
+    assert len(invoke("models", "--json").json) == 1
+
+
+def test_a_model_that_there_is_not_is_told() -> None:
+    assert "no models" in invoke("models", "-q", "nonesuch").errors
+    assert invoke("models", "-q", "nonesuch", "--json").output == "[]\n"
+    outcome = invoke("models", "nonesuch")
+    assert (outcome.status, outcome.error.startswith("there is no provider")) == (66, True)
+    assert invoke("models", "scripted", "x").status == 2
+    assert invoke("models", "default", "scripted/demo", "x").status == 2
+
+
+def test_the_default_model_is_told_and_set(home: Path) -> None:
+    outcome = invoke("models", "default")
+    assert outcome.output == "scripted/demo\n"
+    assert "no key is set" in outcome.errors
+    assert invoke("models", "default", "anthropic/claude-opus-4-5").status == 0
+    assert invoke("models", "default") == (0, "anthropic/claude-opus-4-5\n", "")
+    assert (home / "config.toml").read_text() == 'default-model = "anthropic/claude-opus-4-5"\n'
+    for wrong in ("nope/x", "anthropic/", "scripted/nope"):
+        assert invoke("models", "default", wrong).status == 66
+    assert invoke("models", "default").output == "anthropic/claude-opus-4-5\n"
+
+
+def test_the_providers_and_what_they_lack_are_listed(claude: FakeAnthropic) -> None:
+    claude.models = [_OPUS]
+    lines = invoke("providers").output.splitlines()
+    assert [line.split(None, 1) for line in lines] == [
+        ["anthropic", "ready"],
+        ["scripted", "ready"],
+    ]
+    lines = invoke("providers", "--check").output.splitlines()
+    assert lines[0].endswith("ready, 1 models")
+    rows = invoke("providers", "--json").json
+    assert [row["name"] for row in rows] == ["anthropic", "scripted"]
+    assert set(rows[0]) == {"name", "module", "default_model", "credential", "present", "problem"}
+
+
+def test_a_provider_without_a_key_says_how_to_give_one(home: Path) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text(
+        '[providers.broken]\nmodule = "nonesuch"\n'
+        '[providers.managed]\nmodule = "vibe_llms.providers.scripted"\ncredential = "package"\n'
+    )
+    lines = dict(line.split(None, 1) for line in invoke("providers").output.splitlines())
+    assert lines["anthropic"] == "no key; run: vibe-llms keys set anthropic"
+    assert lines["broken"].startswith("cannot be used: ")
+    assert lines["managed"] == "uses the credentials of its package"
+
+
+def test_a_server_that_fails_its_check_gives_the_status(
+    claude: FakeAnthropic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_listing(claude, monkeypatch)
+    outcome = invoke("providers", "--check")
+    assert outcome.status == 77
+    assert outcome.output.splitlines()[0].startswith("anthropic        cannot be used: ")
+    assert outcome.output.splitlines()[1].endswith("ready, 1 models")
+    assert invoke("providers").status == 0

@@ -1,0 +1,459 @@
+"""The options of `chat`: what is said, in which conversation, shown how."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import Outcome, invoke, run, script_of, write_script
+from tests.fakes.anthropic import KEY, FakeAnthropic, failure, text_reply
+from vibe_llms.cli.options import read_piped
+from vibe_llms.exceptions import AttachmentUnreadable
+from vibe_llms.messages.contents import ImageContent
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\2\0\0\0\x90wS\xde"
+PDF = b"%PDF-1.7\n\xff\xfe\n"
+_MODEL = "anthropic/claude-sonnet-4-5"
+
+
+def messages_of(server: FakeAnthropic) -> list[dict[str, Any]]:
+    """The messages of the request that came last."""
+    messages: list[dict[str, Any]] = server.requests[-1].json["messages"]
+    return messages
+
+
+def texts_of(message: dict[str, Any]) -> list[str]:
+    if isinstance(message["content"], str):
+        return [message["content"]]
+    return [part["text"] for part in message["content"] if part["type"] == "text"]
+
+
+def listed() -> list[dict[str, Any]]:
+    conversations: list[dict[str, Any]] = invoke("list", "--json").json
+    return conversations
+
+
+def stored(conversation: str) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = invoke("show", conversation, "--json").json["messages"]
+    return messages
+
+
+def ask(*arguments: str, data: bytes = b"") -> Outcome:
+    outcome = invoke("chat", *arguments, data=data)
+    assert outcome.status == 0, outcome
+    return outcome
+
+
+def test_words_and_piped_text_are_one_message_the_piped_first(claude: FakeAnthropic) -> None:
+    assert ask("What", "is this?", data=b"\n a poem \n\n").output == "Hello.\n"
+    assert texts_of(messages_of(claude)[0]) == [" a poem \n\nWhat is this?"]
+    ask(data=b"only piped\n")
+    assert texts_of(messages_of(claude)[0]) == ["only piped"]
+    ask("only words")
+    assert texts_of(messages_of(claude)[0]) == ["only words"]
+
+
+def test_the_default_is_the_first_provider_with_a_key(claude: FakeAnthropic) -> None:
+    outcome = ask("hi")
+    assert outcome.errors == ""
+    assert claude.requests[0].json["model"] == "claude-sonnet-5-5"
+
+
+def test_without_a_key_the_script_answers_and_says_how_to_choose() -> None:
+    outcome = ask("hello")
+    assert outcome.output.startswith("Hello! I am scripted/demo")
+    assert len(outcome.errors.splitlines()) == 1
+    for word in ("-m", "vibe-llms keys set anthropic", "default-model"):
+        assert word in outcome.errors
+    assert ask("-q", "hello").errors == ""
+    assert ask("-m", "scripted/demo", "hello").errors == ""
+
+
+def test_a_model_may_be_written_with_a_colon_or_be_an_alias(home: Path) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text('[aliases]\nfast = "scripted/demo"\n')
+    for model in ("scripted/demo", "scripted:demo", "scripted", "fast"):
+        assert ask("-m", model, "hello").output.startswith("Hello!")
+
+
+@pytest.mark.parametrize(
+    ("flags", "system"),
+    [(["-s", "Be brief."], "Be brief."), (["--system-file", "system.txt"], "Be långsam.\n")],
+)
+def test_system_text_goes_before_a_new_conversation(
+    claude: FakeAnthropic,
+    flags: list[str],
+    system: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("system.txt").write_text("Be långsam.\n", "utf-8")
+    ask(*flags, "hi")
+    (part,) = claude.requests[-1].json["system"]
+    assert part["text"] == system
+
+
+def test_system_text_in_an_old_conversation_holds_from_there_on(claude: FakeAnthropic) -> None:
+    ask("hi")
+    ask("-c", "-s", "Be brief.", "again")
+    assert claude.refusals == []
+    roles = [message["role"] for message in stored(listed()[0]["id"])]
+    assert roles == ["user", "assistant", "supervisor", "user", "assistant"]
+
+
+def test_the_last_conversation_goes_on(claude: FakeAnthropic) -> None:
+    ask("one")
+    ask("two")
+    ask("-c", "three")
+    assert [texts_of(message) for message in messages_of(claude)] == [
+        ["two"],
+        ["Hello."],
+        ["three"],
+    ]
+    assert len(listed()) == 2
+
+
+def test_a_conversation_goes_on_by_identity_prefix_or_name() -> None:
+    first = ask("--print-id", "--name", "my talk", "hello").errors.splitlines()[-1]
+    ask("hello")
+    for wanted in (first, first[:4], "my talk"):
+        ask("--cid", wanted, "and again")
+    assert len(stored(first)) == 8
+    assert next(one for one in listed() if one["id"] == first)["name"] == "my talk"
+
+
+def test_a_conversation_that_is_not_there_is_named() -> None:
+    outcome = invoke("-c", "hi")
+    assert (outcome.status, outcome.error) == (66, "there is no conversation to go on with yet")
+    ask("--name", "twin", "hello")
+    ask("--name", "twin", "hello")
+    outcome = invoke("--cid", "twin", "hi")
+    assert outcome.status == 66
+    assert "fits 2 conversations" in outcome.error
+    outcome = invoke("--cid", "nonesuch", "hi")
+    assert outcome.status == 66
+    assert "vibe-llms list" in outcome.error
+    assert len(listed()) == 2
+
+
+def test_a_fork_goes_on_and_the_other_stays_as_it_is(claude: FakeAnthropic) -> None:
+    ask("-m", "scripted/demo", "--name", "root", "hello")
+    before = stored("root"), invoke("show", "root", "--json").json["model"]
+    ask("--cid", "root", "--fork", "--name", "branch", "-m", _MODEL, "go on")
+    assert (stored("root"), invoke("show", "root", "--json").json["model"]) == before
+    assert stored("branch")[:2] == before[0]
+    assert len(stored("branch")) == 4
+    branch = next(one for one in listed() if one["name"] == "branch")
+    assert branch["forked_from"] == next(one["id"] for one in listed() if one["name"] == "root")
+    assert branch["model"] == _MODEL
+    assert texts_of(messages_of(claude)[-1]) == ["go on"]
+
+
+def test_a_fork_is_not_made_for_a_model_that_there_is_not() -> None:
+    ask("hello")
+    assert invoke("-c", "--fork", "-m", "nope/x", "hi").status == 66
+    assert len(listed()) == 1
+
+
+def test_a_model_that_is_given_stays_with_the_conversation(claude: FakeAnthropic) -> None:
+    ask("-m", "scripted/demo", "hello")
+    ask("-c", "-m", _MODEL, "hi")
+    ask("-c", "hi")
+    assert len(claude.requests) == 2
+    assert listed()[0]["model"] == _MODEL
+
+
+def test_nothing_is_kept_where_nothing_shall_be(claude: FakeAnthropic, home: Path) -> None:
+    outcome = ask("-n", "--print-id", "--json", "hi")
+    assert outcome.json["conversation"] is None
+    assert outcome.errors == ""
+    assert not (home / "conversations").exists() or not list((home / "conversations").iterdir())
+    long = "long " * 1000
+    ask("--name", "kept", "-a", "-", "-m", _MODEL, "look", data=PNG)
+    ask("-c", long)
+    before = stored("kept")
+    ask("-n", "-c", "go on")
+    assert stored("kept") == before
+    assert len(listed()) == 1
+    said = messages_of(claude)
+    assert texts_of(said[2]) == [long.strip() + " "] or texts_of(said[2]) == [long]
+    assert said[0]["content"][0]["source"]["data"] == base64.b64encode(PNG).decode()
+    assert texts_of(said[4]) == ["go on"]
+    assert claude.refusals == []
+
+
+def test_attachments_and_documents_go_along(claude: FakeAnthropic, tmp_path: Path) -> None:
+    picture, paper, notes = tmp_path / "a.png", tmp_path / "b.pdf", tmp_path / "c.md"
+    picture.write_bytes(PNG)
+    paper.write_bytes(PDF)
+    notes.write_text("# Notes\n")
+    ask("-a", str(picture), "--at", str(paper), "application/pdf", "-f", str(notes), "what?")
+    (message,) = messages_of(claude)
+    kinds = [part["type"] for part in message["content"]]
+    assert sorted(kinds) == ["document", "document", "image", "text"]
+    assert kinds[-1] == "text"
+    assert claude.refusals == []
+
+
+def test_an_address_is_sent_as_one(claude: FakeAnthropic) -> None:
+    ask("-a", "https://e.org/a.png", "--at", "https://e.org/b", "image/gif", "what?")
+    urls = [part["source"] for part in messages_of(claude)[0]["content"] if "source" in part]
+    assert urls == [
+        {"type": "url", "url": "https://e.org/a.png"},
+        {"type": "url", "url": "https://e.org/b"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "data", "kind"),
+    [
+        (["-a", "-"], PNG, "image"),
+        (["--at", "-", "image/png"], PNG, "image"),
+        (["-f", "-"], b"some text", "document"),
+        # What is no text is attached even if nobody says so.
+        ([], PNG, "image"),
+        ([], PDF, "document"),
+    ],
+)
+def test_standard_input_can_be_attached(
+    claude: FakeAnthropic, flags: list[str], data: bytes, kind: str
+) -> None:
+    ask(*flags, "what is it?", data=data)
+    content = messages_of(claude)[0]["content"]
+    assert [part["type"] for part in content] == [kind, "text"]
+    assert claude.refusals == []
+
+
+def test_piped_bytes_that_are_no_text_are_replaced_or_refused() -> None:
+    outcome = ask("-m", "scripted/demo", data="naïve".encode("latin-1"))
+    assert "U+FFFD" in outcome.errors
+    assert stored(listed()[0]["id"])[0]["contents"][0]["data"] == "na\ufffdve"
+    outcome = invoke("look", data=b"\x01\x02\0\xff")
+    assert outcome.status == 66
+    assert "its type cannot be told" in outcome.error
+    with pytest.raises(AttachmentUnreadable):
+        read_piped(b"\0\xff")
+    assert read_piped(PNG) == ImageContent(PNG, "image/png")
+    assert read_piped("\ufeffx\n".encode()) == "x"
+
+
+def test_arguments_that_are_no_text_are_mended_with_a_note() -> None:
+    outcome = run("chat", "-m", "scripted/demo", "--name", b"n\xff", b"caf\xe9")
+    assert outcome.status == 0
+    assert "U+FFFD" in outcome.errors
+    (one,) = listed()
+    assert stored(one["id"])[0]["contents"][0]["data"] == "caf\ufffd"
+    assert run("-q", "-m", "scripted/demo", b"caf\xe9").errors == ""
+
+
+def test_a_file_whose_name_is_no_text_can_be_given(tmp_path: Path) -> None:
+    path = bytes(tmp_path) + b"/caf\xe9.txt"
+    with open(path, "wb") as file:
+        file.write(b"words")
+    assert run("-m", "scripted/demo", "-f", path, "-a", path, "what?").status == 0
+    assert stored(listed()[0]["id"])[0]["title"] == "caf\ufffd.txt"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "data"), [((), b""), (("",), b""), ((" ",), b"\n\n"), (("chat", "  "), b"")]
+)
+def test_an_empty_message_is_refused(arguments: tuple[str, ...], data: bytes) -> None:
+    outcome = invoke(*arguments, data=data)
+    assert outcome.status == 2
+    assert outcome.error == "the message is empty; say something"
+    assert invoke(*arguments, "--json", data=data).json["error"]["kind"] == "request-error"
+
+
+@pytest.mark.parametrize(
+    ("flags", "status", "words"),
+    [
+        (["-a", "/nonesuch"], 66, "No such file"),
+        (["-a", "/"], 66, "Is a directory"),
+        (["-f", "/nonesuch"], 66, "No such file"),
+        (["--at", "/dev/null", "image/png"], 66, "it is empty"),
+        (["--at", __file__, "nonsense"], 66, "no MIME type"),
+        (["-a", "https://e.org/a"], 66, "--at https://e.org/a image/png"),
+        (["-a", "-"], 66, "standard input: it is empty"),
+        (["--system-file", "/nonesuch"], 66, "No such file"),
+        (["-m", "nope/x"], 66, "write provider/model with one of anthropic, scripted"),
+        (["-m", "scripted/nope"], 66, "give the path of a script"),
+        (["-o", "warmth", "1"], 2, "the controls are effort"),
+        (["-o", "temperature", "hot"], 2, "temperature"),
+        (["-c", "--cid", "x"], 2, "exclude each other"),
+        (["-s", "x", "--system-file", "y"], 2, "exclude each other"),
+        (["--json", "--jsonl"], 2, "exclude each other"),
+        (["-x", "--xl"], 2, "exclude each other"),
+        (["--fork"], 2, "--fork needs"),
+        (["-c", "--name", "x"], 2, "vibe-llms rename"),
+        (["--key", "k"], 2, "-m provider/model"),
+        (["--key", "k", "-c"], 2, "-m provider/model"),
+        (["-m", "anthropic/claude-sonnet-4-5"], 77, "vibe-llms keys set anthropic"),
+        (["-m", "anthropic/claude-sonnet-4-5", "--key", "a b"], 78, "white space"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_nothing_is_kept(
+    flags: list[str], status: int, words: str
+) -> None:
+    outcome = invoke(*flags, "hi")
+    assert outcome.status == status, outcome
+    assert words in outcome.error
+    if "--jsonl" not in flags:
+        told = invoke(*flags, "--json", "hi").json["error"]
+        assert told["status"] == status
+        assert words in told["message"]
+    # A message that is refused by its provider is kept; what is wrong before that is not.
+    assert len(listed()) == (2 if status == 77 else 0)
+
+
+def test_controls_reach_the_model(claude: FakeAnthropic) -> None:
+    ask("-m", _MODEL, "-o", "output-tokens", "50", "-o", "stop", "A", "-o", "stop", "B", "hi")
+    body = claude.requests[-1].json
+    assert (body["max_tokens"], body["stop_sequences"]) == (50, ["A", "B"])
+    ask("-m", _MODEL, "--no-stream", "hi")
+    assert not claude.requests[-1].json.get("stream")
+
+
+def test_a_key_can_be_given_for_once(
+    claude: FakeAnthropic, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    ask("-m", _MODEL, "--key", KEY, "hi")
+    home.mkdir(exist_ok=True)
+    (home / "config.toml").write_text(f'default-model = "smart"\n[aliases]\nsmart = "{_MODEL}"\n')
+    ask("--key", KEY, "hi")
+    ask("-m", "smart", "--key", KEY, "hi")
+    assert len(claude.requests) == 3
+    outcome = invoke("--key", "canary-wrong-key-0123", "hi")
+    assert outcome.status == 77
+    assert "canary" not in outcome.errors
+
+
+def test_a_request_is_shown_instead_of_sent(claude: FakeAnthropic, home: Path) -> None:
+    outcome = ask("-m", _MODEL, "--dry-run", "-s", "Be brief.", "hi")
+    assert outcome.json["model"] == "claude-sonnet-4-5"
+    assert KEY not in outcome.output + outcome.errors
+    assert claude.requests == []
+    assert not list(home.glob("conversations/*"))
+    clean = invoke("--dry-run", "-m", "scripted/demo", "a\u202eb", terminals="stdout")
+    assert "\u202e" not in clean.output
+
+
+@pytest.mark.parametrize("code", ["x = 1\n", "y = 2\n"])
+def test_only_code_is_printed(tmp_path: Path, code: str) -> None:
+    model = write_script(
+        tmp_path, script_of("{ text = '''See:\n```py\nx = 1\n```\nor\n```\ny = 2\n```\n''' }")
+    )
+    flag = "-x" if code.startswith("x") else "--xl"
+    assert ask("-m", model, flag, "code").output == code
+
+
+def test_usage_and_notes_go_to_stderr(claude: FakeAnthropic) -> None:
+    outcome = ask("-u", "hi")
+    assert outcome.output == "Hello.\n"
+    assert outcome.errors == "1,020 tokens in (900 from the cache), 42 out\n"
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"), [("length", "cut off by its length"), ("refused", "refused to answer")]
+)
+def test_an_end_that_matters_is_noted(tmp_path: Path, reason: str, words: str) -> None:
+    model = write_script(tmp_path, script_of("{ text = 'x' }", **{"stop-reason": f"'{reason}'"}))
+    assert words in ask("-m", model, "go").errors
+    assert ask("-q", "-m", model, "go").errors == ""
+    assert ask("--json", "-m", model, "go").json["stop_reason"] == reason
+
+
+def test_one_object_tells_the_turn(claude: FakeAnthropic) -> None:
+    outcome = ask("--json", "hi")
+    (one,) = listed()
+    assert outcome.json == {
+        "conversation": one["id"],
+        "model": "anthropic/claude-sonnet-5-5",
+        "text": "Hello.",
+        "stop_reason": "finished",
+        "usage": {
+            "uncached_input_tokens": 20,
+            "cache_read_tokens": 900,
+            "cache_write_tokens": 100,
+            "output_tokens": 42,
+        },
+    }
+    assert outcome.errors == ""
+
+
+def test_lines_tell_the_events_and_a_failure(claude: FakeAnthropic) -> None:
+    outcome = ask("--jsonl", "hi")
+    events = [line for line in outcome.output.splitlines() if line]
+    assert '"event":"message-started"' in events[0].replace(" ", "")
+    assert '"event":"turn-ended"' in events[-1].replace(" ", "")
+    claude.replies = [failure(400, "invalid_request_error", "no")]
+    outcome = invoke("--jsonl", "hi")
+    assert '{"error": {"kind": "request-refused"' in outcome.output.splitlines()[-1]
+
+
+_FAILURES = [
+    (401, "authentication_error", 77, "credential-refused"),
+    (402, "billing_error", 75, "payment-required"),
+    (404, "not_found_error", 66, "model-unavailable"),
+    (413, "request_too_large", 1, "request-too-large"),
+    (429, "rate_limit_error", 75, "rate-limited"),
+    (529, "overloaded_error", 69, "provider-overloaded"),
+]
+
+
+@pytest.mark.parametrize(("status", "kind", "code", "name"), _FAILURES)
+def test_what_a_server_refuses_is_told_with_its_status(
+    claude: FakeAnthropic, status: int, kind: str, code: int, name: str
+) -> None:
+    claude.replies = [failure(status, kind, "for a reason", headers={"retry-after": "90"})] * 4
+    outcome = invoke("--json", "--print-id", "hi")
+    assert outcome.status == code, outcome
+    assert outcome.json["error"]["kind"] == name
+    assert outcome.error
+    # What was said is kept, and can be asked again.
+    (one,) = listed()
+    assert name == "request-too-large" or one["id"] in outcome.errors
+    claude.replies = [text_reply("Now.")]
+    assert ask("-c", "again").output == "Now.\n"
+
+
+def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIBE_LLMS_PROVIDERS__ANTHROPIC__BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("VIBE_LLMS_STREAM__RETRIES", "0")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    outcome = invoke("--json", "hi")
+    assert outcome.status == 69
+    assert outcome.json["error"]["kind"] == "provider-unreachable"
+    assert KEY not in outcome.errors + outcome.output
+
+
+def test_a_reply_that_is_cut_is_kept_and_told(tmp_path: Path) -> None:
+    model = write_script(tmp_path, script_of("{ text = 'Half an answ' }", "{ cut = true }"))
+    outcome = invoke("-m", model, "go")
+    assert (outcome.status, outcome.output) == (69, "Half an answ\n")
+    assert outcome.error
+    reply = stored(listed()[0]["id"])[-1]
+    assert reply["contents"][0]["data"] == "Half an answ"
+    assert reply["ending"]["interrupted"] is True
+
+
+@pytest.mark.parametrize("flag", ["--json", "--jsonl", "-x", "--xl", "--dry-run"])
+def test_what_only_one_answer_can_be_needs_a_prompt(flag: str) -> None:
+    outcome = invoke("chat", flag, terminals="stdin stdout")
+    assert outcome.status == 2
+    assert "a prompt." in outcome.error
+
+
+def test_a_conversation_that_was_mended_says_so(home: Path) -> None:
+    ask("--name", "torn", "hello")
+    (messages,) = home.glob("conversations/*/messages.jsonl")
+    with messages.open("ab") as file:
+        file.write(b'{"role":"user","ident')
+    for flags in (["-n"], ["--fork"], []):
+        outcome = ask(*flags, "--cid", "torn", "hello")
+        assert outcome.output.startswith("Hello!")
+        assert "note: " in outcome.errors, flags

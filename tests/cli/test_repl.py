@@ -1,0 +1,416 @@
+"""The REPL: its commands with lines that are given, and the whole of it at a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import invoke, script_of, streams, write_script
+from tests.cli.hostile import check_harmless
+from tests.cli.terminal import PROMPT, Terminal
+from tests.fakes.anthropic import FakeAnthropic, failure
+from vibe_llms.cli.options import Options, Said, open_conversation
+from vibe_llms.cli.prompts import TerminalPrompts
+from vibe_llms.cli.repl import COMMANDS, HELP, Repl, hold_repl, unquote
+from vibe_llms.messages.contents import ImageContent
+from vibe_llms.session import open_session
+
+_PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\2\0\0\0\x90wS\xde"
+
+
+class Lines:
+    """What a person types, given in advance; at its end they leave."""
+
+    def __init__(self, lines: Sequence[str | type[BaseException]]) -> None:
+        self._lines = list(lines)
+
+    async def read(self) -> str:
+        line = self._lines.pop(0) if self._lines else EOFError
+        if isinstance(line, str):
+            return line
+        raise line
+
+
+def hold(
+    *lines: str | type[BaseException], said: Said = Said(), terminals: str = "", **options: Any
+) -> tuple[int, str, str, Repl]:
+    """How a REPL ends in which these lines are typed, what it printed, and itself."""
+
+    async def work() -> tuple[int, str, str, Repl]:
+        given = Options(**{"model": "scripted/demo", **options})
+        with streams(terminals=terminals) as (output, errors):
+            async with open_session() as session:
+                conversation = await open_conversation(session, given)
+                repl = Repl(session, conversation, given, Lines(lines), said)
+                return await repl.hold(), output.text, errors.text, repl
+
+    return asyncio.run(work())
+
+
+def texts(repl: Repl) -> list[str]:
+    return [getattr(canister, "text", "") for canister in repl.conversation.canisters]
+
+
+def listed() -> list[dict[str, Any]]:
+    conversations: list[dict[str, Any]] = invoke("list", "--json").json
+    return conversations
+
+
+def test_lines_are_said_and_answered_until_the_person_leaves() -> None:
+    status, output, errors, repl = hold("hello", "", "  ", "forks?")
+    assert status == 0
+    assert output.startswith("Hello! I am scripted/demo")
+    assert "A fork goes its own way" in output
+    assert texts(repl)[::2] == ["hello", "forks?"]
+    assert errors.splitlines() == ["scripted/demo. /help tells the commands, Ctrl-D leaves."]
+
+
+@pytest.mark.parametrize("leave", ["/exit", "/quit", EOFError])
+def test_there_are_several_ways_out(leave: str | type[BaseException]) -> None:
+    status, output, _, _ = hold(leave, "hello")
+    assert (status, output) == (0, "")
+
+
+def test_ctrl_c_at_the_prompt_says_how_to_leave() -> None:
+    status, output, errors, _ = hold(KeyboardInterrupt, "hello")
+    assert status == 0
+    assert "Ctrl-D or /exit leaves." in errors
+    assert output.startswith("Hello!")
+
+
+def test_quiet_is_quiet() -> None:
+    assert hold("hello", "/rename x", "/fork", quiet=True)[2] == ""
+
+
+def test_the_help_tells_every_command() -> None:
+    errors = hold("/help")[2]
+    for name in COMMANDS:
+        assert f"\n{name} " in f"\n{errors}"
+    assert HELP in errors
+
+
+def test_every_command_of_the_help_is_one() -> None:
+    for name in COMMANDS:
+        assert "there is no command" not in hold(name)[2]
+
+
+def test_a_slash_can_be_said() -> None:
+    _, _, errors, repl = hold("//usr/bin is a path", "/usr/bin is no command")
+    assert texts(repl)[0] == "/usr/bin is a path"
+    assert "vibe-llms: there is no command /usr/bin; see /help; // sends a slash" in errors
+    assert len(repl.conversation.canisters) == 2
+
+
+def test_the_model_is_told_and_changed(claude: FakeAnthropic) -> None:
+    _, output, errors, repl = hold(
+        "/model", "/model anthropic/claude-sonnet-4-5", "hi", "/model nope/x", "/model scripted"
+    )
+    assert errors.splitlines()[1:3] == ["scripted/demo", "anthropic/claude-sonnet-4-5"]
+    assert "'nope/x' names no provider" in errors
+    assert output == "Hello.\n"
+    assert repl.conversation.model.name == "demo"
+
+
+def test_system_text_is_told_and_given() -> None:
+    _, output, errors, repl = hold("/system", "/system Be brief.", "hello", "/system")
+    assert "(there are none)" in errors
+    assert "(from here on)" in errors
+    assert texts(repl)[0] == "Be brief."
+    assert output.endswith("Be brief.\n")
+
+
+def test_files_go_with_the_next_message(tmp_path: Path) -> None:
+    (tmp_path / "two words.png").write_bytes(_PNG)
+    _, _, errors, repl = hold(
+        f"/file '{tmp_path}/two words.png'", "/file", "/file /nonesuch", "what?", "and?"
+    )
+    assert "(goes with the next message)" in errors
+    assert "which file? /file PATH" in errors
+    assert "/nonesuch: it cannot be read" in errors
+    first, _, second, _ = repl.conversation.canisters
+    assert [type(content).__name__ for content in first.contents] == [  # type: ignore[union-attr]
+        "ImageContent",
+        "TextualContent",
+    ]
+    assert len(second.contents) == 1  # type: ignore[union-attr]
+
+
+def test_what_the_options_say_goes_with_the_first_message() -> None:
+    said = Said((), (ImageContent(_PNG, "image/png"),))
+    repl = hold("what?", "and?", said=said)[3]
+    assert len(repl.conversation.canisters[0].contents) == 2  # type: ignore[union-attr]
+    assert len(repl.conversation.canisters[2].contents) == 1  # type: ignore[union-attr]
+
+
+def test_a_message_that_was_refused_leaves_its_files_for_the_next(claude: FakeAnthropic) -> None:
+    said = Said((), (ImageContent(_PNG, "image/png"),))
+    _, _, errors, repl = hold(
+        "too warm", "now", said=said, model="anthropic/x", options=(("temperature", "9"),)
+    )
+    # The control is refused before anything is kept, so nothing is lost with it.
+    assert errors.count("vibe-llms: ") == 2
+    assert repl.conversation.canisters == ()
+    assert repl._attached == said.contents
+
+
+def test_a_fork_an_undo_and_a_second_answer_take_the_place() -> None:
+    _, _, errors, repl = hold(
+        "hello",
+        "forks?",
+        "/fork twin",
+        "/undo",
+        "storage?",
+        "/regenerate",
+        "/rename new",
+        "/rename",
+    )
+    assert "(now in the fork " in errors
+    assert "(taken back; now in the fork " in errors
+    assert errors.rstrip().endswith("(its name is new)")
+    assert texts(repl)[::2] == ["hello", "storage?"]
+    assert repl.conversation.name == "new"
+    assert len(listed()) == 4
+    assert [one["messages"] for one in listed()][-1] == 4
+
+
+def test_only_a_number_of_turns_can_be_taken_back() -> None:
+    _, _, errors, repl = hold("hello", "/undo x", "/undo 0", "/undo -1", "/undo 7", "/undo 1")
+    for wrong in ("'x'", "'0'", "'-1'"):
+        assert f"/undo takes the number of turns, not {wrong}" in errors
+    assert "there are not 7 turns" in errors
+    assert repl.conversation.canisters == ()
+
+
+def test_the_conversation_and_its_tokens_are_shown() -> None:
+    _, output, errors, _ = hold("hello", "/show", "/usage", "/rename")
+    assert "1 user " in output
+    assert "2 assistant " in output
+    assert "0 tokens in, 18 out" in errors
+    assert "(its name is not set)" in errors
+
+
+def test_an_old_conversation_is_introduced() -> None:
+    identity = invoke("--print-id", "--name", "talk", "hello").errors.splitlines()[-1]
+    errors = hold("forks?", conversation="talk", model=None)[2]
+    assert errors.startswith(f"scripted/demo, {identity} 'talk', 2 messages. /help")
+    assert listed()[0]["messages"] == 4
+
+
+def test_no_error_ends_it(
+    claude: FakeAnthropic, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claude.replies = [
+        failure(400, "invalid_request_error", "no"),
+        failure(401, "authentication_error"),
+    ]
+    status, output, errors, _ = hold("one", "two", "three", model="anthropic/claude-sonnet-4-5")
+    assert status == 0
+    assert errors.count("vibe-llms: ") == 2
+    assert errors.count("(your message is kept; /regenerate asks again)") == 2
+    assert output == "Hello.\n"
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    status, _, errors, _ = hold("one", "/usage", model="anthropic/claude-sonnet-4-5")
+    assert status == 0
+    assert "vibe-llms keys set anthropic" in errors
+
+
+def test_not_even_a_bug_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(*_: object) -> str:
+        raise ZeroDivisionError("what no one foresaw")
+
+    monkeypatch.setattr("vibe_llms.cli.repl.describe_usage", break_down)
+    status, output, errors, _ = hold("/usage", "hello")
+    assert status == 0
+    assert "ZeroDivisionError: what no one foresaw (a bug" in errors
+    assert "Traceback" not in errors
+    assert output.startswith("Hello!")
+    assert "Traceback" in hold("/usage", debug=True)[2]
+
+
+def test_hostile_names_do_not_drive_the_terminal() -> None:
+    status, output, errors, _ = hold(
+        "hello \x1b[2J",
+        "/rename \x1b]0;x\x07",
+        "/show",
+        "/model \x9b2J",
+        "/\x1b[2J",
+        "/file \x1b[2J",
+        terminals="stdout stderr",
+    )
+    assert status == 0
+    check_harmless(output)
+    check_harmless(errors)
+
+
+@pytest.mark.parametrize(
+    ("typed", "path"),
+    [("a b", "a b"), ("'a b'", "a b"), ('"a"', "a"), (r"a\ b", "a b"), ("'", "'"), ("'a", "'a")],
+)
+def test_paths_are_taken_as_terminals_write_them(typed: str, path: str) -> None:
+    assert unquote(typed) == path
+
+
+def test_it_is_opened_with_what_the_options_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = Lines(["hello", "/fork"])
+    monkeypatch.setattr(TerminalPrompts, "read", lambda _: lines.read())
+    with streams() as (output, errors):
+        assert asyncio.run(hold_repl(Options(print_id=True))) == 0
+        newest = listed()[0]["id"]
+        assert errors.text.splitlines()[0].startswith("note: no key is set")
+        assert errors.text.splitlines()[-2:] == [
+            f"kept; go on with it: vibe-llms chat --cid {newest}",
+            newest,
+        ]
+        assert output.text.startswith("Hello!")
+    for options in (Options(no_log=True, print_id=True), Options(quiet=True)):
+        lines = Lines(["hello"])
+        with streams() as (_, errors):
+            assert asyncio.run(hold_repl(options)) == 0
+            assert "kept" not in errors.text
+    assert len(listed()) == 3
+
+
+# At a terminal.
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    return write_script(
+        tmp_path / "scripts",
+        script_of("{ text = 'Slowly ' }", "{ delay-seconds = 60.0 }", when="'slow'")
+        + script_of("{ text = 'You **said** it.' }"),
+    )
+
+
+def test_a_conversation_is_held_at_a_terminal(model: str, home: Path) -> None:
+    with Terminal("chat", "-m", model) as terminal:
+        terminal.expect("Ctrl-D leaves")
+        terminal.expect(PROMPT)
+        terminal.enter("hello")
+        terminal.expect("said")
+        terminal.expect(PROMPT)
+        terminal.send("one")
+        terminal.press("c-j")
+        terminal.send("two")
+        terminal.press("alt-enter")
+        terminal.enter("three")
+        terminal.expect("said")
+        terminal.expect(PROMPT)
+        terminal.enter('"""')
+        terminal.expect(PROMPT)
+        terminal.enter("block")
+        terminal.expect(PROMPT)
+        terminal.enter('"""')
+        terminal.expect("said")
+        terminal.expect(PROMPT)
+        terminal.send("\x1b[200~pasted\nlines\x1b[201~")
+        terminal.press("enter")
+        terminal.expect("said")
+        terminal.expect(PROMPT)
+        terminal.send("/ren")
+        terminal.press("tab")
+        terminal.expect("ame")
+        terminal.enter(" my talk")
+        terminal.expect("its name is my talk")
+        terminal.expect(PROMPT)
+        # Clears the line; on an empty one it says how to leave.
+        terminal.send("not this")
+        terminal.expect("not this")
+        terminal.press("c-c")
+        terminal.press("c-c")
+        terminal.expect("Ctrl-D or /exit leaves")
+        terminal.expect(PROMPT)
+        terminal.press("c-d")
+        terminal.expect("vibe-llms chat --cid")
+        assert terminal.wait() == 0
+    messages = invoke("show", "my talk", "--json").json["messages"]
+    assert [message["contents"][0]["data"] for message in messages[::2]] == [
+        "hello", "one\ntwo\nthree", "block", "pasted\nlines",
+    ]  # fmt: skip
+    assert (home / "history").stat().st_mode & 0o777 == 0o600
+    assert "+/rename my talk" in (home / "history").read_text()
+
+
+def test_ctrl_c_ends_an_answer_and_a_second_one_the_conversation(model: str) -> None:
+    with Terminal("chat", "-m", model, "--name", "talk") as terminal:
+        terminal.expect(PROMPT)
+        terminal.enter("slow")
+        terminal.expect("Slowly")
+        terminal.press("c-c")
+        terminal.expect("what arrived is kept")
+        terminal.expect(PROMPT)
+        terminal.enter("hello")
+        terminal.expect("said")
+        terminal.expect(PROMPT)
+        terminal.enter("slow")
+        terminal.expect("Slowly")
+        terminal.press("c-c")
+        # The system makes one signal of two that come at the same time.
+        time.sleep(0.1)
+        terminal.press("c-c")
+        assert terminal.wait() == 130
+        assert "Traceback" not in terminal.output
+    messages = invoke("show", "talk", "--json").json["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant"] * 3
+    assert [bool(m.get("ending", {}).get("interrupted")) for m in messages[1::2]] == [
+        True,
+        False,
+        True,
+    ]
+    assert messages[1]["contents"][0]["data"] == "Slowly "
+
+
+def test_what_was_typed_earlier_comes_back(model: str) -> None:
+    for key in ("first time", None):
+        with Terminal("chat", "-m", model) as terminal:
+            terminal.expect(PROMPT)
+            if key is None:
+                terminal.press("up")
+                terminal.expect("first time")
+                terminal.press("enter")
+            else:
+                terminal.enter(key)
+            terminal.expect("said")
+            terminal.expect(PROMPT)
+            terminal.press("c-d")
+            assert terminal.wait() == 0
+    assert [one["name"] for one in listed()] == ["first time"] * 2
+
+
+def test_a_terminal_that_knows_nothing_will_do(model: str) -> None:
+    with Terminal("chat", "-m", model, environment={"TERM": "dumb"}) as terminal:
+        terminal.expect(PROMPT)
+        terminal.enter("hello")
+        terminal.expect(r"You \*\*said\*\* it\.")
+        terminal.expect(PROMPT)
+        terminal.press("c-d")
+        assert terminal.wait() == 0
+        assert "\x1b[1m" not in terminal.output
+
+
+def test_answers_can_go_into_a_file_while_the_prompt_is_seen(model: str) -> None:
+    with Terminal("chat", "-m", model, pipes={"stdout": subprocess.PIPE}) as terminal:
+        terminal.expect(PROMPT)
+        terminal.enter("hello")
+        terminal.expect(PROMPT)
+        terminal.press("c-d")
+        assert terminal.wait() == 0
+        assert terminal.process.stdout is not None
+        assert terminal.process.stdout.read() == b"You **said** it.\n"
+
+
+def test_bytes_that_are_no_text_can_be_typed(model: str) -> None:
+    with Terminal("chat", "-m", model) as terminal:
+        terminal.expect(PROMPT)
+        terminal.send_bytes(b"caf\xe9 and more\r")
+        terminal.expect("said")
+        terminal.expect(PROMPT)
+        terminal.press("c-d")
+        assert terminal.wait() == 0
+    assert "and more" in listed()[0]["name"]

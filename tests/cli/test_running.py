@@ -1,0 +1,144 @@
+"""Ctrl-C and the end of a process while a turn runs (C1)."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import invoke, script_of, write_script
+from tests.cli.terminal import COMMAND, Terminal
+
+_WORDS = [f"word{n} " for n in range(60)]
+_SLOW = script_of(*(f"{{ text = '{word}' }}, {{ delay-seconds = 0.02 }}" for word in _WORDS))
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> str:
+    return write_script(tmp_path / "scripts", _SLOW)
+
+
+def with_bug(planting: str) -> Sequence[str]:
+    """The command with a bug planted in it."""
+    program = f"{planting}; from vibe_llms.cli.main import main; main()"
+    return (sys.executable, "-c", program)
+
+
+def restore() -> list[dict[str, Any]]:
+    """The messages of the conversation that was used last."""
+    (newest, *_) = invoke("list", "--json", "--limit", "1").json
+    messages: list[dict[str, Any]] = invoke("show", newest["id"], "--json").json["messages"]
+    return messages
+
+
+def check_partial_is_kept() -> None:
+    """What had arrived is in the archive, marked, and the conversation goes on."""
+    messages = restore()
+    assert len(messages) > 1
+    prompt, reply = messages[-2:]
+    assert prompt["role"] == "user"
+    assert reply["role"] == "assistant"
+    assert reply["ending"]["interrupted"] is True
+    said = "".join(content["data"] for content in reply["contents"])
+    assert said
+    assert "".join(_WORDS).startswith(said)
+    again = invoke("-c", "-m", "scripted/demo", "hello")
+    assert again.status == 0
+    assert again.output.startswith("Hello!")
+    assert restore()[-4:-2] == [prompt, reply]
+
+
+def check_interrupt(
+    model: str,
+    seconds: float,
+    end: Callable[[Terminal], None],
+    command: Sequence[str] = COMMAND,
+) -> None:
+    """A reply that is ended after so many seconds leaves with 130, quietly, and is kept."""
+    with Terminal("chat", "-m", model, "go", command=command) as terminal:
+        terminal.expect("word0")
+        time.sleep(seconds)
+        end(terminal)
+        assert terminal.wait() == 130
+        assert "Traceback" not in terminal.output
+        assert "what arrived is kept" in terminal.output
+    check_partial_is_kept()
+
+
+def press(terminal: Terminal) -> None:
+    terminal.press("c-c")
+
+
+@pytest.mark.storm
+def test_ctrl_c_keeps_what_arrived_at_any_point(
+    slow: str, rounds: Callable[[int, int], int]
+) -> None:
+    chance = random.Random(11)
+    for _ in range(rounds(6, 100)):
+        check_interrupt(slow, chance.random() * 1.0, press)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_keeps_what_arrived_too(slow: str, number: signal.Signals) -> None:
+    check_interrupt(slow, 0.1, lambda terminal: terminal.signal(number))
+
+
+def test_two_presses_are_as_good_as_one(slow: str) -> None:
+    check_interrupt(slow, 0.1, lambda terminal: terminal.press("c-c", "c-c", "c-c"))
+
+
+def test_a_reply_that_is_thrown_away_would_be_seen(slow: str) -> None:
+    planted = with_bug("import vibe_llms.turns as t; t._is_worth_keeping = lambda _: False")
+    with pytest.raises(AssertionError):
+        check_interrupt(slow, 0.1, press, planted)
+
+
+def test_a_status_that_is_wrong_would_be_seen(slow: str) -> None:
+    planted = with_bug("import vibe_llms.cli.failures as f; f.INTERRUPTED = 1")
+    with pytest.raises(AssertionError):
+        check_interrupt(slow, 0.1, press, planted)
+
+
+def test_a_window_that_is_closed_loses_nothing(slow: str) -> None:
+    with Terminal("chat", "-m", slow, "go") as terminal:
+        terminal.expect("word1")
+        terminal.hang_up()
+        terminal.process.wait(60)
+    check_partial_is_kept()
+
+
+def test_ctrl_c_before_the_reply_leaves_an_acceptable_conversation(tmp_path: Path) -> None:
+    model = write_script(tmp_path, script_of("{ delay-seconds = 60.0 }", "{ text = 'never' }"))
+    with Terminal("chat", "-m", model, "go") as terminal:
+        terminal.expect("waiting for")
+        terminal.press("c-c")
+        assert terminal.wait() == 130
+    assert invoke("-c", "-m", "scripted/demo", "hello").output.startswith("Hello!")
+    roles = [message["role"] for message in restore()]
+    assert roles in (["user", "user", "assistant"], ["user", "assistant", "user", "assistant"])
+
+
+@pytest.mark.storm
+def test_ctrl_c_while_it_starts_is_quiet(rounds: Callable[[int, int], int]) -> None:
+    chance = random.Random(12)
+    for _ in range(rounds(5, 60)):
+        with Terminal("chat", "hello") as terminal:
+            time.sleep(chance.random() * 0.6)
+            terminal.signal(signal.SIGINT)
+            status = terminal.wait()
+        # Until `main` runs, the interpreter ends as it likes, and may say where it was.
+        if "Traceback" in terminal.output:
+            assert "in main" not in terminal.output, terminal.output
+        assert status in (0, 130, -signal.SIGINT), terminal.output
+
+
+def test_without_an_interruption_the_handlers_are_as_before(tmp_path: Path) -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    assert invoke("hello").status == 0
+    assert {number: signal.getsignal(number) for number in before} == before

@@ -1,0 +1,68 @@
+"""What all tests share: their own home, a closed network, async tests, and counts for storms."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.anthropic import FakeAnthropic
+
+#: Variables that would lead a test out of its own home, or to somebody's key.
+_FOREIGN = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL", "VIBE_LLMS_", "ANTHROPIC_", "_PROXY", "_proxy")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--nightly",
+        action="store_true",
+        help="run storms at their full counts: python -m pytest -m storm --nightly",
+    )
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def rounds(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
+    """How often a storm is repeated: `rounds(few, many)`, many with `--nightly`."""
+    nightly = bool(request.config.getoption("--nightly"))
+    return lambda few, many: many if nightly else few
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of the test's own, with nothing in it."""
+    for name in list(os.environ):
+        if name.startswith(_FOREIGN) or name.endswith(_FOREIGN):
+            monkeypatch.delenv(name)
+    folder = tmp_path / "home"
+    monkeypatch.setenv("VIBE_LLMS_HOME", str(folder))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def closed_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reaches further than this machine."""
+    connect = socket.socket.connect
+
+    def connect_here(self: socket.socket, address: Any) -> None:
+        if self.family != socket.AF_UNIX and address[0] not in ("127.0.0.1", "::1", "localhost"):
+            raise AssertionError(f"a test wanted to reach {address}")
+        connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", connect_here)
+
+
+@pytest.fixture
+def fake_anthropic() -> Iterator[FakeAnthropic]:
+    """A strict server of the Messages interface on this machine."""
+    with FakeAnthropic() as server:
+        yield server

@@ -1,0 +1,67 @@
+"""What the fake of Anthropic answers to the questions that the pages ask."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tests.fakes.anthropic import FakeAnthropic, block, reply, text_block
+from tests.fakes.server import Answer, Request
+
+#: The key that the pages show.
+KEY = "sk-ant-your-key"
+_TEXTS = {
+    "Why is the sky blue?": "Air scatters blue light more than red light.",
+    "Explain it to a child.": "The air throws the blue light around, so you see it everywhere.",
+    "What is in this picture?": "A clear blue sky.",
+    "And in these? Nothing of them is downloaded here.": "A cloud, and a report about it.",
+}
+_CITATION = {
+    "type": "char_location",
+    "cited_text": "The sun rises at six. ",
+    "document_index": 0,
+    "document_title": "notes.txt",
+    "start_char_index": 0,
+    "end_char_index": 22,
+    "file_id": None,
+}
+
+
+class Answering(FakeAnthropic):
+    """Answers by the last words of the person."""
+
+    def __init__(self) -> None:
+        super().__init__(key=KEY)
+        self.models = [
+            {
+                "type": "model",
+                "id": name,
+                "display_name": title,
+                "created_at": "2026-09-01T00:00:00Z",
+            }
+            for name, title in (
+                ("claude-sonnet-5-5", "Claude Sonnet 5.5"),
+                ("claude-haiku-5-5", "Claude Haiku 5.5"),
+            )
+        ]
+
+    def respond(self, request: Request) -> Answer:
+        """The answer to the question that the request ends with."""
+        if request.path == "/v1/messages":
+            self.replies = [choose(request.json)]
+        return super().respond(request)
+
+
+def choose(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The events of the reply to a request."""
+    asked = body["messages"][-1]["content"][-1]["text"]
+    if asked == "When does the sun rise?":
+        cited = block(
+            0,
+            {"type": "text", "text": "", "citations": []},
+            {"type": "text_delta", "text": "At six."},
+            {"type": "citations_delta", "citation": _CITATION},
+        )
+        return reply(cited)
+    return reply(text_block(0, _TEXTS.get(asked, f"You said: {json.dumps(asked)}")))

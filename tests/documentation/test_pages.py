@@ -1,0 +1,328 @@
+"""No page says what is not so: blocks are run, links followed, names looked up.
+
+Blocks of Python and TOML repeat a file of `documentation/examples`, named in their title; blocks of
+a console are played and their output compared; blocks of JSON lines are decoded. The pages that are
+made from code are made again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.documentation.answers import KEY, Answering
+from tests.documentation.pages import (
+    DOCUMENTATION,
+    EXAMPLES,
+    PAGES,
+    PLAYED,
+    ROOT,
+    Page,
+    playable,
+    take_apart,
+)
+from tests.documentation.transcripts import Shell, newcomer, read_commands
+from vibe_llms.cli.commands import command as root_command
+from vibe_llms.configuration import Places, load_configuration
+from vibe_llms.messages.codecs import decode_canister, encode_canister
+from vibe_llms.providers.scripted.scripts import read_script
+from vibe_llms.session import open_session
+
+_STAGED = [name for name, page in PAGES.items() if any(b.language in PLAYED for b in page.blocks)]
+
+
+@contextmanager
+def open_shell(folder: Path) -> Iterator[Shell]:
+    """A shell in a copy of the examples, as a reader has them who saved each from its page."""
+    shutil.copytree(EXAMPLES, folder / "work")
+    with Answering() as server:
+        yield Shell(newcomer(folder / "you", server.url), folder / "work", folder / "state")
+        assert server.refusals == []
+
+
+def play_page(name: str, folder: Path) -> None:
+    """`AssertionError` where something else happens than the page says."""
+    with open_shell(folder) as shell:
+        for block in PAGES[name].blocks:
+            if block.language in PLAYED:
+                try:
+                    shell.play(playable(block))
+                except AssertionError as error:
+                    raise AssertionError(f"{block.place}: {error}") from error
+
+
+@pytest.fixture(scope="module")
+def performances(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[str, Future[None]]]:
+    """The pages that are asked for, while they are played: most of it is waiting for processes."""
+    names = [name for name in _STAGED if any(f"[{name}]" in i.name for i in request.session.items)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield {
+            name: pool.submit(play_page, name, tmp_path_factory.mktemp("page")) for name in names
+        }
+
+
+@pytest.mark.parametrize("name", _STAGED)
+def test_what_a_page_shows_of_a_console_happens(
+    name: str, performances: Mapping[str, Future[None]]
+) -> None:
+    performances[name].result()
+
+
+def test_the_readme_opens_with_its_two_commands() -> None:
+    blocks = PAGES["README.md"].blocks
+    assert [block.text for block in blocks[:2]] == [
+        'python -m pip install . && vibe-llms chat "What can you do?"\n',
+        "python -m pip install -e '.[dev]' && python -m pytest\n",
+    ]
+
+
+def _unplayed() -> list[str]:
+    played = {
+        word
+        for page in PAGES.values()
+        for block in page.blocks
+        if block.language in PLAYED
+        for word in re.findall(r"[\w.-]+\.py", block.text)
+    }
+    return sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in played)
+
+
+@pytest.mark.parametrize("name", _unplayed())
+def test_an_example_that_no_console_shows_runs_too(name: str, tmp_path: Path) -> None:
+    with open_shell(tmp_path) as shell:
+        shell.play(read_commands(f"$ ANTHROPIC_API_KEY={KEY} python {name}\n…\n"))
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.name)
+async def test_an_example_in_toml_is_understood(
+    path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if path.name.startswith("script"):
+        assert read_script(path).replies
+        return
+    monkeypatch.syspath_prepend(EXAMPLES)
+    home.mkdir()
+    shutil.copy(path, home / "config.toml")
+    configuration = load_configuration(Places(home, home, home))
+    async with open_session(configuration=configuration) as session:
+        assert [status.problem for status in session.survey_providers() if status.problem] == []
+        for alias in configuration.aliases:
+            session.locate_model(alias)
+        for row in session.survey_providers():
+            await session.access_model(f"{row.name}/{row.default_model or 'demo'}")
+
+
+@pytest.mark.parametrize("page", list(PAGES.values()), ids=lambda page: page.name)
+def test_every_block_is_one_that_is_checked(page: Page) -> None:
+    check_blocks(page)
+
+
+def check_blocks(page: Page) -> None:
+    """`AssertionError` where a block is not what it repeats, or is of a kind that nobody checks."""
+    for block in page.blocks:
+        match block.language:
+            case "python" | "toml":
+                assert block.title, f"{block.place}: name its file: ```{block.language} title=..."
+                assert block.text == (EXAMPLES / block.title).read_text(), (
+                    f"{block.place}: {block.title} is another; run .auxiliary/scripts/reference"
+                )
+            case "jsonl":
+                for line in block.text.encode().splitlines():
+                    canister = decode_canister(line)
+                    assert encode_canister(canister) == line, block.place
+            case "text" | "pycon":
+                assert block.generated, f"{block.place}: nobody checks this block"
+            case "console" | "sh":
+                assert playable(block) is not None
+            case "":
+                # Too slow to be played: what is started must at least be there.
+                for command in block.text.splitlines():
+                    if not command.startswith("python -m pytest "):
+                        named = [word for word in shlex.split(command) if "/" in word]
+                        assert named, block.place
+                        assert all((ROOT / word).exists() for word in named), block.place
+            case language:
+                raise AssertionError(f"{block.place}: nobody checks blocks of {language!r}")
+
+
+def test_every_example_is_shown_on_a_page() -> None:
+    shown = {block.title for page in PAGES.values() for block in page.blocks}
+    played = "".join(
+        block.text for page in PAGES.values() for block in page.blocks if block.language in PLAYED
+    )
+    for path in EXAMPLES.iterdir():
+        if path.is_file():
+            assert path.name in shown or path.name in played, path.name
+
+
+@pytest.mark.parametrize("page", list(PAGES.values()), ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Page) -> None:
+    check_links(page, PAGES)
+
+
+def check_links(page: Page, pages: Mapping[str, Page]) -> None:
+    """`AssertionError` where a link within the documentation leads nowhere."""
+    for link in page.links:
+        if link.startswith(("http://", "https://")):
+            continue
+        target, _, anchor = link.partition("#")
+        path = (page.path.parent / target).resolve() if target else page.path
+        assert not target or path.exists(), f"{page.name}: {link} leads nowhere"
+        if anchor:
+            assert anchor in pages[str(path.relative_to(ROOT))].anchors, (
+                f"{page.name}: {link}: there is no such heading"
+            )
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached: set[str] = set()
+    waiting = ["README.md"]
+    while waiting:
+        name = waiting.pop()
+        if name in reached:
+            continue
+        reached.add(name)
+        page = PAGES[name]
+        for link in page.links:
+            target = (page.path.parent / link.partition("#")[0]).resolve()
+            if target.suffix == ".md" and target.is_relative_to(ROOT):
+                waiting.append(str(target.relative_to(ROOT)))
+    assert reached == set(PAGES)
+
+
+def test_pages_that_the_code_names_exist() -> None:
+    named: set[str] = set()
+    for folder in ("sources", "data"):
+        for path in (ROOT / folder).rglob("*.*"):
+            if path.suffix in (".py", ".toml"):
+                named.update(re.findall(r"documentation/[\w./-]+\.md", path.read_text("utf-8")))
+    assert named
+    assert [name for name in named if name not in PAGES] == []
+
+
+@pytest.mark.parametrize("page", list(PAGES.values()), ids=lambda page: page.name)
+def test_names_in_the_text_exist(page: Page) -> None:
+    check_names(page)
+
+
+def check_names(page: Page) -> None:
+    """`AssertionError` where a command, an option, a module or a path in the text is not there."""
+    for code in page.codes:
+        if re.fullmatch(r"vibe_llms(\.\w+)+", code):
+            find_name(code)
+        elif code.startswith("vibe-llms "):
+            parse_command(code, page.name)
+        elif re.fullmatch(
+            r"(sources|tests|data|documentation|\.auxiliary|\.ci)(/[\w.-]+)+/?", code
+        ):
+            assert (ROOT / code).exists(), f"{page.name}: there is no {code}"
+
+
+def find_name(dotted: str) -> object:
+    """What a dotted name stands for: a module, or a name within one."""
+    parts = dotted.split(".")
+    for depth in range(len(parts), 0, -1):
+        try:
+            value: object = importlib.import_module(".".join(parts[:depth]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[depth:]:
+            value = getattr(value, part)
+        return value
+    raise AssertionError(f"there is no {dotted}")
+
+
+def parse_command(text: str, place: str) -> None:
+    """`AssertionError` where the command does not exist or does not have such an option."""
+    arguments = shlex.split(re.split(r"[|<>]", text)[0].replace("…", ""))[1:]
+    command: click.Command = root_command
+    context = click.Context(command, **command.context_settings)
+    while isinstance(command, click.Group):
+        if not arguments or arguments[0] in ("--help", "-h", "--version"):
+            return
+        name, *arguments = arguments
+        found = command.get_command(context, name)
+        if found is None:
+            found, arguments = command.get_command(context, "chat"), [name, *arguments]
+        assert found is not None, f"{place}: there is no {text}"
+        command = found
+    try:
+        command.make_context("vibe-llms", arguments, parent=context)
+    except (click.MissingParameter, click.exceptions.Exit):
+        return
+    except click.BadArgumentUsage:
+        return
+    except click.UsageError as error:
+        raise AssertionError(f"{place}: {text}: {error.message}") from error
+
+
+def test_pages_that_are_made_from_code_are_up_to_date() -> None:
+    assert call_script("--check") == (0, ""), "run .auxiliary/scripts/reference"
+
+
+def test_a_page_that_is_not_up_to_date_is_named(tmp_path: Path) -> None:
+    for name in (".auxiliary", "documentation", "data"):
+        shutil.copytree(
+            ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("caches", "artifacts")
+        )
+    page = tmp_path / "documentation" / "reference" / "events.md"
+    shutil.copy(ROOT / "README.md", tmp_path)
+    page.write_text(page.read_text("utf-8").replace("TurnEndedEvent\n", "NothingEvent\n"), "utf-8")
+    assert call_script("--check", root=tmp_path) == (1, "documentation/reference/events.md\n")
+    assert call_script(root=tmp_path) == (0, "documentation/reference/events.md\n")
+    assert page.read_text("utf-8") == (ROOT / page.relative_to(tmp_path)).read_text("utf-8")
+
+
+def call_script(*arguments: str, root: Path = ROOT) -> tuple[int, str]:
+    """Status and output of the script that makes pages."""
+    script = str(root / ".auxiliary" / "scripts" / "reference")
+    done = subprocess.run(
+        [sys.executable, script, *arguments], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout
+
+
+def check_page(page: Page) -> None:
+    """All that is checked of a page without playing it."""
+    check_blocks(page)
+    check_links(page, {**PAGES, page.name: page})
+    check_names(page)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("```python\nprint()\n```\n", "name its file"),
+        ('```python title="first_conversation.py"\nprint()\n```\n', "is another"),
+        ("```text\nnobody checks this\n```\n", "nobody checks"),
+        ("```ruby\nputs 1\n```\n", "nobody checks"),
+        ('```jsonl\n{"role": "user" }\n```\n', "rotten.md:3"),
+        ("```\npython tests/no_such_file.py\n```\n", "rotten.md:3"),
+        ("```sh\npython -m pip install -e '.[nosuchextra]'\n```\n", "nosuchextra"),
+        ("[nowhere](no-such-page.md)\n", "leads nowhere"),
+        ("[nowhere](#no-such-heading)\n", "no such heading"),
+        ("`vibe-llms chat --no-such-option`\n", "No such option"),
+        ("`vibe-llms config nothing`\n", "there is no"),
+        ("`vibe_llms.no_such_module`\n", "no_such_module"),
+        ("`sources/vibe_llms/no_such_file.py`\n", "there is no"),
+    ],
+)
+def test_what_is_wrong_on_a_page_is_noticed(text: str, what: str) -> None:
+    path = DOCUMENTATION / "rotten.md"
+    page = take_apart(path, f"# Rotten\n\n{text}")
+    with pytest.raises((AssertionError, AttributeError), match=what):
+        check_page(page)

@@ -1,0 +1,1 @@
+"""Doubles at the outermost edge: servers on real sockets that speak the real wire format."""

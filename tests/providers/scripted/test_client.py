@@ -1,0 +1,405 @@
+"""The scripted provider plays its replies as a real one would stream them, faults included."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vibe_llms.configuration import StreamSettings
+from vibe_llms.controls import Controls
+from vibe_llms.events import (
+    Event,
+    MessageCompletedEvent,
+    MessageFailedEvent,
+    MessageProgressEvent,
+    MessageStartedEvent,
+    Notice,
+    ReasoningChunk,
+    TextChunk,
+)
+from vibe_llms.exceptions import (
+    ConfigurationError,
+    ModelNotFound,
+    ProviderOverloaded,
+    ReplyCut,
+    ReplyTimeout,
+    RequestRefused,
+    ScriptInvalid,
+)
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DocumentCanister,
+    InvocationCanister,
+    ReplyCanister,
+    ResultCanister,
+    StopReason,
+    SupervisorCanister,
+    Usage,
+    UserCanister,
+)
+from vibe_llms.messages.contents import (
+    ImageContent,
+    ReasoningContent,
+    Reference,
+    TextualContent,
+    UnknownContent,
+)
+from vibe_llms.providers.interfaces import TurnContext
+from vibe_llms.providers.scripted import client as clients
+from vibe_llms.session import open_session
+from vibe_llms.testing import Part, Script, ScriptedReply, check_events, scripted_model
+
+HELLO = (UserCanister.from_text("Hello"),)
+#: Retries do not wait here.
+QUICK = StreamSettings(retries=2)
+
+
+def add(a: int) -> int:
+    """Add."""
+    return a
+
+
+async def play(
+    reply: ScriptedReply, *, streaming: bool = True
+) -> tuple[tuple[ReplyCanister, ...], list[Event]]:
+    events: list[Event] = []
+    model = scripted_model(reply, event_handler=events.append)
+    canisters = await model.converse(HELLO, context=TurnContext(streaming=streaming))
+    check_events(events, turn=False)
+    return canisters, events
+
+
+FULL = ScriptedReply(
+    parts=(
+        Part(reasoning="Let me look."),
+        Part(text="Before. "),
+        Part(invocation="look", arguments={"where": "up"}),
+        Part(invocation="look", arguments='{"where": '),
+        Part(text=("Af", "", "ter.")),
+    ),
+    usage=Usage(1, 2, 3, 4, 5),
+)
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_all_parts_of_a_reply_come_in_their_order(streaming: bool) -> None:
+    canisters, _ = await play(FULL, streaming=streaming)
+    before, call, torn, after = canisters
+    assert isinstance(before, AssistantCanister)
+    assert before.contents == (ReasoningContent("Let me look."), TextualContent("Before. "))
+    assert isinstance(call, InvocationCanister)
+    assert (call.name, call.parsed) == ("look", {"where": "up"})
+    assert isinstance(torn, InvocationCanister)
+    assert (torn.arguments, torn.parsed) == ('{"where": ', None)
+    assert isinstance(after, AssistantCanister)
+    assert after.text == "After."
+    assert len({canister.reply for canister in canisters}) == 1
+    assert [canister.ending is None for canister in canisters] == [True, True, True, False]
+    assert after.ending is not None
+    assert after.ending.reason == StopReason.INVOCATIONS
+    assert after.ending.usage == Usage(1, 2, 3, 4, 5)
+    assert after.provenance is not None
+    assert (after.provenance.row, after.provenance.response) == ("scripted", "scripted")
+
+
+async def test_text_is_streamed_word_by_word_or_in_the_chunks_that_are_given() -> None:
+    _, events = await play(ScriptedReply(parts=(Part(text="  one two\n\nthree "),)))
+    chunks = [event.chunk.text for event in events if isinstance(event, MessageProgressEvent)]
+    assert chunks == ["  one ", "two\n\n", "three "]
+    _, events = await play(FULL)
+    chunks = [event.chunk.text for event in events if isinstance(event, MessageProgressEvent)]
+    assert chunks[-2:] == ["Af", "ter."]
+    _, events = await play(FULL, streaming=False)
+    chunks = [event.chunk.text for event in events if isinstance(event, MessageProgressEvent)]
+    assert chunks == ["Let me look.", "Before. ", '{"where":"up"}', '{"where": ', "After."]
+
+
+async def test_reasoning_is_streamed_as_such() -> None:
+    _, events = await play(ScriptedReply(parts=(Part(reasoning="a b"), Part(text="c"))))
+    assert [event.chunk for event in events if isinstance(event, MessageProgressEvent)] == [
+        ReasoningChunk("a "), ReasoningChunk("b"), TextChunk("c")
+    ]  # fmt: skip
+
+
+async def test_a_reply_without_parts_is_an_empty_one() -> None:
+    (canister,), events = await play(ScriptedReply(parts=()))
+    assert isinstance(canister, AssistantCanister)
+    assert canister.contents == ()
+    assert [type(event) for event in events] == [MessageStartedEvent, MessageCompletedEvent]
+
+
+async def test_usage_is_counted_where_the_script_has_none() -> None:
+    (canister,), _ = await play(ScriptedReply.from_chunks("one two ", "three"))
+    assert canister.ending is not None
+    assert canister.ending.usage == Usage(output_tokens=3)
+
+
+async def fail(
+    *parts: Part, settings: StreamSettings = QUICK
+) -> tuple[BaseException, list[Event], list[Notice], int]:
+    events: list[Event] = []
+    notices: list[Notice] = []
+    reply = ScriptedReply(parts=parts)
+    model = scripted_model(Script((reply,) * 5), event_handler=events.append, stream=settings)
+    with pytest.raises(Exception) as caught:
+        await model.converse(HELLO, context=TurnContext(notify=notices.append))
+    check_events(events, turn=False)
+    return caught.value, events, notices, model._served
+
+
+LONG = Part(delay_seconds=3600)
+OVERLOAD = Part(error="overloaded", retry_after_seconds=0.0)
+
+
+async def test_a_fault_before_anything_was_seen_is_tried_again() -> None:
+    error, events, notices, attempts = await fail(OVERLOAD)
+    assert isinstance(error, ProviderOverloaded)
+    assert attempts == 3
+    assert [notice.subject for notice in notices] == ["retry", "retry"]
+    assert "trying again in 0.0 s (2 of 2)" in notices[1].text
+    assert [type(event) for event in events] == [MessageStartedEvent, MessageFailedEvent]
+
+
+async def test_a_fault_that_passes_is_not_seen() -> None:
+    events: list[Event] = []
+    notices: list[Notice] = []
+    script = Script((ScriptedReply(parts=(OVERLOAD,)), ScriptedReply.from_chunks("Well.")))
+    model = scripted_model(script, event_handler=events.append)
+    (canister,) = await model.converse(HELLO, context=TurnContext(notify=notices.append))
+    assert isinstance(canister, AssistantCanister)
+    assert canister.text == "Well."
+    assert len(notices) == 1
+    assert not any(isinstance(event, MessageFailedEvent) for event in events)
+    check_events(events, turn=False)
+
+
+async def test_a_fault_after_something_was_seen_is_not_tried_again() -> None:
+    error, events, notices, attempts = await fail(Part(text="Hal"), OVERLOAD)
+    assert isinstance(error, ProviderOverloaded)
+    assert (attempts, notices) == (1, [])
+    failed = events[-1]
+    assert isinstance(failed, MessageFailedEvent)
+    assert isinstance(failed.partial, AssistantCanister)
+    assert failed.partial.text == "Hal"
+    assert failed.error is error
+
+
+async def test_a_fault_that_waiting_does_not_mend_is_not_tried_again() -> None:
+    error, _, notices, attempts = await fail(Part(error="refused", message="no"))
+    assert isinstance(error, RequestRefused)
+    assert (attempts, notices) == (1, [])
+
+
+async def test_a_cut_ends_the_reply_without_its_end() -> None:
+    error, events, _, _ = await fail(Part(text="Hal"), Part(cut=True))
+    assert isinstance(error, ReplyCut)
+    assert isinstance(events[-1], MessageFailedEvent)
+
+
+async def test_a_reply_that_is_refused_has_not_begun() -> None:
+    _, events, _, _ = await fail(Part(delay_seconds=0.001), Part(error="refused"))
+    refused = events[-1]
+    assert isinstance(refused, MessageFailedEvent)
+    assert isinstance(refused.partial, AssistantCanister)
+    assert refused.partial.provenance is not None
+    assert refused.partial.provenance.response == ""
+
+
+async def test_a_script_that_is_exhausted_says_so() -> None:
+    model = scripted_model(["only"])
+    await model.converse(HELLO)
+    with pytest.raises(ScriptInvalid, match=r"no reply to request 2 \('Hello'\)"):
+        await model.converse(HELLO)
+
+
+async def test_a_script_goes_on_after_the_replies_that_the_history_has() -> None:
+    script = Script(tuple(ScriptedReply.from_chunks(str(number)) for number in range(3)))
+    history: list[Canister] = [*HELLO, *await scripted_model(script).converse(HELLO)]
+    (second,) = await scripted_model(script).converse(history)
+    assert isinstance(second, AssistantCanister)
+    assert second.text == "1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts", "limit"),
+    [
+        (StreamSettings(first_byte_seconds=0.01), (Part(delay_seconds=30),), "first-byte-seconds"),
+        (
+            StreamSettings(idle_seconds=0.01),
+            (Part(text="a"), Part(delay_seconds=30)),
+            "idle-seconds",
+        ),
+        (StreamSettings(reply_seconds=0.01), (Part(delay_seconds=30),), "reply-seconds"),
+    ],
+)
+async def test_delays_run_into_the_limits_of_a_real_provider(
+    settings: StreamSettings, parts: Sequence[Part], limit: str
+) -> None:
+    error, _, _, _ = await fail(*parts, settings=settings)
+    assert isinstance(error, ReplyTimeout)
+    assert error.limit == limit
+
+
+async def test_delays_are_waited_for() -> None:
+    canisters, _ = await play(
+        ScriptedReply(parts=(Part(text="a"), Part(delay_seconds=0.01), Part(text="b")))
+    )
+    assert isinstance(canisters[0], AssistantCanister)
+    assert canisters[0].text == "ab"
+
+
+async def test_a_slow_reader_holds_the_stream_back() -> None:
+    gate = asyncio.Semaphore(0)
+    seen: list[Event] = []
+    model = scripted_model(["a", "b", "c"], event_handler=seen.append)
+    context = TurnContext(throttle=gate.acquire)
+    task = asyncio.ensure_future(model.converse(HELLO, context=context))
+    for steps in range(1, 4):
+        gate.release()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert sum(isinstance(event, MessageProgressEvent) for event in seen) < steps + 1
+    for _ in range(20):
+        gate.release()
+    assert len(await task) == 1
+
+
+async def test_requests_are_recorded_as_they_would_be_sent() -> None:
+    reference = Reference.from_bytes(b"from the archive")
+
+    async def load(references: Sequence[Reference]) -> dict[str, bytes]:
+        return {one.hash: b"from the archive" for one in references}
+
+    call = InvocationCanister(name="look", arguments="{}")
+    canisters: list[Canister] = [
+        SupervisorCanister.from_text("Be brief."),
+        DocumentCanister((TextualContent(reference),), title="t"),
+        UserCanister((TextualContent("See"), ImageContent(b"x", "image/png"))),
+        call,
+        ResultCanister((TextualContent("up"),), invocation=call.identity, failed=True),
+        AssistantCanister((ReasoningContent("hm"), UnknownContent(label="new"))),
+        AssistantCanister(),
+    ]
+    model = scripted_model(["Hi"])
+    context = TurnContext(load=load, default_controls=Controls(seed=1), streaming=False)
+    await model.converse(
+        canisters, [Invoker.from_function(add)], Controls(temperature=0.5), context
+    )
+    (request,) = model.requests
+    assert request["messages"] == [
+        {"role": "supervisor", "contents": [{"kind": "text", "text": "Be brief."}]},
+        {"role": "document", "contents": [{"kind": "text", "text": "from the archive"}]},
+        {"role": "user", "contents": [
+            {"kind": "text", "text": "See"}, {"kind": "image", "mimetype": "image/png"}]},
+        {"role": "invocation", "identity": call.identity, "name": "look", "arguments": "{}"},
+        {"role": "result", "invocation": call.identity, "failed": True,
+         "contents": [{"kind": "text", "text": "up"}]},
+        {"role": "assistant", "contents": [
+            {"kind": "reasoning", "text": "hm"}, {"kind": "?", "mimetype": ""}]},
+        {"role": "assistant"},
+    ]  # fmt: skip
+    assert [tool["name"] for tool in request["tools"]] == ["add"]
+    assert model.client.invocations.nativize_name("a/b") == "a/b"
+    assert request["controls"] == {"temperature": 0.5, "seed": 1}
+    assert request["streaming"] is False
+    preview = await model.preview(canisters, [], Controls(), context)
+    assert b'"from the archive"' in preview
+    assert len(model.requests) == 1
+
+
+async def test_tokens_are_estimated() -> None:
+    model = scripted_model(["Hi"])
+    short = await model.count_tokens(HELLO)
+    long = await model.count_tokens([UserCanister.from_text("Hello " * 1000)])
+    assert short.estimated
+    assert short.tokens < long.tokens
+    assert 1000 < long.tokens < 3000
+
+
+async def test_a_function_is_given_the_conversation_and_the_tools() -> None:
+    def improvise(canisters: Sequence[Canister], invokers: Sequence[Invoker]) -> ScriptedReply:
+        return ScriptedReply.from_chunks(f"{len(canisters)} {[tool.name for tool in invokers]}")
+
+    model = scripted_model(improvise)
+    (canister,) = await model.converse(HELLO, [Invoker.from_function(add)])
+    assert isinstance(canister, AssistantCanister)
+    assert canister.text == "1 ['add']"
+
+
+async def test_what_a_function_raises_fails_the_message_and_is_raised() -> None:
+    def improvise(canisters: Sequence[Canister], invokers: Sequence[Invoker]) -> ScriptedReply:
+        raise ZeroDivisionError
+
+    events: list[Event] = []
+    model = scripted_model(improvise, event_handler=events.append)
+    with pytest.raises(ZeroDivisionError):
+        await model.converse(HELLO)
+    check_events(events, turn=False)
+
+
+SCRIPT = '[[replies]]\nparts = [ { text = "From a file." } ]\n'
+
+
+async def test_scripts_are_models_by_the_names_of_the_row_and_by_their_paths(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "scripts").mkdir(parents=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for path in (home / "scripts" / "mine.toml", elsewhere / "other.toml", tmp_path / "s.toml"):
+        path.write_text(SCRIPT)
+    scripts: Any = {"mine": "scripts/mine.toml", "other": str(elsewhere / "other.toml")}
+    configuration = {"providers": {"scripted": {"scripts": {**scripts, "tilde": "~/s.toml"}}}}
+    monkeypatch.chdir(elsewhere)
+    async with open_session(configuration=configuration) as session:
+        for name in ("mine", "other", "tilde", "other.toml", "~/s.toml", str(tmp_path / "s.toml")):
+            conversation = await session.begin(f"scripted/{name}")
+            assert (await conversation.converse("Hi")).text == "From a file."
+        named = [model.name for model in await session.survey_models("scripted")]
+        assert named == ["demo", "mine", "other", "tilde"]
+        relative = await session.begin("scripted:other.toml")
+        assert relative.model.name == str(elsewhere / "other.toml")
+        await relative.converse("Hi")
+    monkeypatch.chdir(tmp_path)
+    async with open_session(configuration=configuration) as session:
+        again = await session.resume(relative.identity)
+        assert again.model.name == str(elsewhere / "other.toml")
+        with pytest.raises(ModelNotFound, match="no script 'none'; there are demo, mine, other"):
+            await session.access_model("scripted/none")
+        with pytest.raises(ScriptInvalid, match="No such file"):
+            await session.access_model("scripted/none.toml")
+
+
+@pytest.mark.parametrize("key", ["pace", "pace-seconds", "scripts"])
+async def test_a_wrong_key_of_the_row_is_named(key: str) -> None:
+    configuration = {"providers": {"scripted": {key: -1}}}
+    async with open_session(configuration=configuration) as session:
+        with pytest.raises(ConfigurationError) as caught:
+            await session.access_model("scripted/demo")
+    assert (caught.value.table, caught.value.key) == ("providers.scripted", key)
+
+
+@pytest.mark.parametrize(
+    ("interactive", "row", "pace"),
+    [
+        (False, {}, 0.0),
+        (True, {}, clients.READABLE_PACE_SECONDS),
+        (True, {"pace-seconds": 0.0}, 0.0),
+        (False, {"pace-seconds": 0.001}, 0.001),
+    ],
+)
+async def test_words_come_at_a_readable_pace_where_a_person_watches(
+    interactive: bool, row: dict[str, float], pace: float
+) -> None:
+    configuration = {"providers": {"scripted": row}}
+    async with open_session(configuration=configuration, interactive=interactive) as session:
+        model: Any = await session.access_model("scripted/demo")
+        assert model.client.pace_seconds == pace
+        conversation = await session.begin(model)
+        assert (await conversation.converse("Hello!")).text.startswith("Hello!")

@@ -1,0 +1,175 @@
+"""Locks on folders, between processes and between threads of one."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.faults import workers
+from tests.faults.archives import FAST, begin, lines_of, produce_details, say
+from tests.faults.processes import Worker
+from tests.faults.workers import SHARED
+from vibe_llms.configuration import StorageSettings
+from vibe_llms.exceptions import ArchiveLocked, StorageError
+from vibe_llms.storage.locks import locked
+
+
+def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:
+    with locked(tmp_path, seconds=1):
+        with pytest.raises(ArchiveLocked), locked(tmp_path, seconds=0):
+            pass
+        with pytest.raises(ArchiveLocked), locked(tmp_path, seconds=0.01, shared=True):
+            pass
+    with locked(tmp_path, seconds=0):
+        pass
+
+
+def test_a_shared_lock_is_held_by_many_and_keeps_one_out(tmp_path: Path) -> None:
+    with (
+        locked(tmp_path, seconds=0, shared=True),
+        locked(tmp_path, seconds=0, shared=True),
+        pytest.raises(ArchiveLocked),
+        locked(tmp_path, seconds=0.01),
+    ):
+        pass
+    with locked(tmp_path, seconds=0):
+        pass
+
+
+def test_whoever_waits_too_long_is_told_how_to_find_the_holder(tmp_path: Path) -> None:
+    archive = begin(tmp_path, settings=StorageSettings(lock_seconds=0.02))
+    folder = archive.conversations / SHARED
+    before = lines_of(archive).read_bytes()
+    with locked(folder, seconds=0):
+        with pytest.raises(ArchiveLocked) as raised:
+            archive.append_now(SHARED, say("further"), None)
+        with pytest.raises(ArchiveLocked):
+            archive.remove_now(SHARED)
+        with pytest.raises(ArchiveLocked):
+            archive.access_folder(SHARED).revise({"name": "new"})
+        # Whoever only reads waits for nobody.
+        assert len(archive.restore_now(SHARED).canisters) == 1
+    assert str(raised.value) == (
+        f"{folder}: another process has held it for 0.02 s; try again, or see which one: "
+        f"fuser {folder}"
+    )
+    assert lines_of(archive).read_bytes() == before
+    archive.append_now(SHARED, say("further"), None)
+
+
+def test_a_collection_waits_for_those_who_write(tmp_path: Path) -> None:
+    archive = begin(tmp_path, settings=StorageSettings(lock_seconds=0.02))
+    long = say("x" * 2_000)
+    with locked(archive.contents.folder, seconds=0, shared=True):
+        archive.append_now(SHARED, long, None)
+        with pytest.raises(ArchiveLocked):
+            archive.collect_now()
+    with locked(archive.contents.folder, seconds=0):
+        with pytest.raises(ArchiveLocked):
+            archive.append_now(SHARED, long, None)
+        with pytest.raises(ArchiveLocked):
+            archive.append_now(SHARED, archive.restore_now(SHARED).canisters[1:], None)
+        with pytest.raises(ArchiveLocked):
+            archive.fork_now(SHARED, "fork", produce_details())
+        # What has and names no content need not wait.
+        archive.append_now(SHARED, say("short"), None)
+    assert archive.collect_now() == []
+
+
+def test_a_lock_that_becomes_free_is_taken(tmp_path: Path) -> None:
+    taken = threading.Event()
+
+    def wait() -> None:
+        with locked(tmp_path, seconds=60):
+            taken.set()
+
+    with locked(tmp_path, seconds=0):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert not taken.wait(0.05)
+    assert taken.wait(60)
+    thread.join()
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+    holder = Worker(workers.hold_a_lock, tmp_path, 0)
+    holder.wait_until_told(1)
+    with pytest.raises(ArchiveLocked), locked(tmp_path, seconds=0):
+        pass
+    holder.kill()
+    with locked(tmp_path, seconds=0):
+        pass
+
+
+def test_a_folder_that_goes_while_one_waits_is_not_there(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    errors: list[OSError] = []
+
+    def wait() -> None:
+        try:
+            with locked(folder, seconds=60):
+                raise AssertionError("it was given a folder that nobody sees")
+        except OSError as error:
+            errors.append(error)
+
+    for again in (False, True):
+        with locked(folder, seconds=0):
+            thread = threading.Thread(target=wait)
+            thread.start()
+            while not _is_waited_for(folder, thread):
+                thread.join(0.005)
+            folder.rename(tmp_path / f"gone-{again}")
+            if again:
+                folder.mkdir()
+        thread.join()
+        folder.mkdir(exist_ok=True)
+    assert [error.errno for error in errors] == [errno.ENOENT, errno.ENOENT]
+
+
+def _is_waited_for(folder: Path, thread: threading.Thread) -> bool:
+    """Whether the thread has opened the folder, which it does before it waits."""
+    assert thread.is_alive()
+    opened = [os.readlink(f"/proc/self/fd/{name}") for name in _descriptors()]
+    return opened.count(str(folder)) == 2
+
+
+def _descriptors() -> list[str]:
+    return [
+        name for name in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{name}")
+    ]
+
+
+def test_a_folder_that_is_not_there_cannot_be_locked(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), locked(tmp_path / "nothing", seconds=0):
+        pass
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(OSError, match=r"\w"), locked(tmp_path / "link", seconds=0):
+        pass
+
+
+@pytest.mark.parametrize("error", [errno.ENOLCK, errno.EBADF, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    archive = begin(tmp_path, settings=FAST)
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(StorageError, match=r"cannot lock a folder.*on a local disk"):
+        archive.append_now(SHARED, say("further"), None)
+
+
+def test_nothing_stays_open_or_behind(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with locked(tmp_path, seconds=0), pytest.raises(ArchiveLocked), locked(tmp_path, seconds=0):
+            pass
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert [*tmp_path.iterdir()] == []

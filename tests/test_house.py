@@ -1,0 +1,232 @@
+"""The house: what may import what, what importing costs, and which names are public."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import vibe_llms
+from vibe_llms.configuration import load_configuration
+
+ROOT = Path(vibe_llms.__file__).parent
+#: Each imports from its own folder and from those before it, never from one behind it. It is the
+#: table of documentation/explanation/architecture.md, one by one.
+ORDER = (
+    "meta",
+    "redaction",
+    "exceptions",
+    "registries",
+    "controls",
+    "configuration",
+    "messages",
+    "credentials",
+    "events",
+    "attachments",
+    "invocation",
+    "storage",
+    "providers",
+    "providers.anthropic",
+    "providers.scripted",
+    "ledger",
+    "turns",
+    "conversation",
+    "session",
+    "testing",
+    "synchronous",
+    "cli",
+    "__main__",
+)
+#: These know nothing of each other, although one of them comes first.
+APART = {("storage", "invocation"), ("providers", "storage"), ("providers", "attachments")}
+#: Outside their folders only the double that people test with names a provider.
+NAMES_A_PROVIDER = {("testing", "providers.scripted")}
+TYPES_ONLY = "TYPE_CHECKING"
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """The syntax of every module, by its name without the package's."""
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        if name != "__init__":
+            found[name.removesuffix(".__init__")] = ast.parse(path.read_text("utf-8"))
+    return found
+
+
+def room_of(module: str) -> str:
+    """The entry of `ORDER` that a module belongs to."""
+    return max((name for name in ORDER if f"{module}.".startswith(f"{name}.")), key=len)
+
+
+def imports(tree: ast.AST, *, types: bool = True) -> Iterator[tuple[str, ast.stmt]]:
+    """What a module imports; without `types`, only what is imported when it runs."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and TYPES_ONLY in ast.dump(node.test) and not types:
+            continue
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}", node
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node
+        yield from imports(node, types=types)
+
+
+def own_imports(tree: ast.AST) -> Iterator[str]:
+    """The modules of this package that a module imports."""
+    for name, _ in imports(tree):
+        if name.startswith("vibe_llms."):
+            own = name.removeprefix("vibe_llms.")
+            yield own if own in modules() else own.rpartition(".")[0]
+
+
+def complaints(trees: dict[str, ast.Module]) -> list[str]:
+    """What breaks the order."""
+    told = []
+    for module, tree in trees.items():
+        room = room_of(module)
+        for target in own_imports(tree):
+            other = room_of(target) if target else ""
+            if not other or other == room:
+                continue
+            variant = other.startswith("providers.") and (room, other) not in NAMES_A_PROVIDER
+            apart = (room.partition(".")[0], other) in APART
+            if ORDER.index(other) > ORDER.index(room) or variant or apart:
+                told.append(f"{module} imports {target}")
+    return told
+
+
+def test_every_module_has_its_place() -> None:
+    assert {room_of(module) for module in modules()} == set(ORDER)
+
+
+def test_a_module_imports_only_what_lies_below_it() -> None:
+    assert complaints(modules()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("messages.contents", "from vibe_llms.events import Event"),
+        ("storage.archive", "from vibe_llms.providers.core import register"),
+        ("providers.core", "from vibe_llms.storage import archive"),
+        ("providers.scripted.client", "from vibe_llms.providers.anthropic import client"),
+        ("session", "from vibe_llms.providers.anthropic.client import AnthropicProvider"),
+        ("storage.search", "def f() -> None:\n    from vibe_llms.invocation import invokers"),
+    ],
+)
+def test_an_import_upwards_or_sideways_would_be_found_out(module: str, line: str) -> None:
+    assert len(complaints({module: ast.parse(line)})) == 1
+
+
+def test_our_own_modules_are_imported_at_the_top() -> None:
+    hidden = [
+        f"{module}: {name}"
+        for module, tree in modules().items()
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for name, _ in imports(function)
+        if name.startswith("vibe_llms.")
+    ]
+    assert hidden == []
+
+
+def test_other_packages_are_imported_where_they_are_needed() -> None:
+    eager = [
+        f"{module}: {name}"
+        for module, tree in modules().items()
+        for name, node in imports(tree, types=False)
+        if node in tree.body
+        and (root := name.partition(".")[0]) not in sys.stdlib_module_names
+        and root not in ("vibe_llms", "msgspec")
+        # Each file of the command is imported when its command is used.
+        and not module.startswith("cli.")
+    ]
+    assert eager == []
+
+
+def test_a_vendors_package_is_imported_in_one_file_only() -> None:
+    vendors = ("anthropic", "openai", "ollama")
+    found = {
+        module
+        for module, tree in modules().items()
+        for name, _ in imports(tree)
+        if name.partition(".")[0] in vendors
+    }
+    assert found == {"providers.anthropic.package"}
+
+
+def loaded_by(code: str) -> set[str]:
+    """The packages, and modules of ours, that a fresh interpreter has loaded after some code."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {name for name in done.stdout.split() if "." not in name or "vibe_llms" in name}
+
+
+HEAVY = {"pydantic", "rich", "click", "httpx2", "prompt_toolkit", "anthropic", "sqlite3", "tomli_w"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import vibe_llms",
+        "from vibe_llms import MessageProgressEvent, TextChunk, open_session",
+        "import vibe_llms; [getattr(vibe_llms, name) for name in vibe_llms.__all__]",
+    ],
+)
+def test_importing_loads_no_package_but_msgspec(code: str) -> None:
+    loaded = loaded_by(code)
+    assert not loaded & HEAVY
+    assert not {name for name in loaded if name.startswith("vibe_llms.providers.anthropic")}
+
+
+def test_importing_the_package_alone_loads_next_to_nothing() -> None:
+    ours = {name for name in loaded_by("import vibe_llms") if name.startswith("vibe_llms")}
+    assert ours == {"vibe_llms", "vibe_llms.meta"}
+
+
+def test_the_public_names_are_sorted_and_there() -> None:
+    names = vibe_llms.__all__
+    assert list(names) == sorted(set(names))
+    assert len(names) < 80
+    assert set(names) <= set(dir(vibe_llms))
+    for name in names:
+        assert getattr(vibe_llms, name) is not None
+    assert not hasattr(vibe_llms, "no_such_name")
+
+
+def test_the_types_that_checkers_see_are_the_names_that_are_loaded() -> None:
+    tree = ast.parse((ROOT / "__init__.py").read_text("utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {}
+    for node in block.body:
+        assert isinstance(node, ast.ImportFrom)
+        for alias in node.names:
+            seen[alias.name] = node.module
+    assert {*seen, "__version__"} == {*vibe_llms.__all__}
+    for name, home in seen.items():
+        assert home is not None
+        assert getattr(vibe_llms, name) is getattr(importlib.import_module(home), name)
+
+
+def test_every_module_says_what_lives_in_it() -> None:
+    assert [module for module, tree in modules().items() if not ast.get_docstring(tree)] == []
+
+
+def test_every_shipped_row_names_a_module_that_is_there() -> None:
+    rows = {row.name: row for row in load_configuration().rows("providers")}
+    assert {"anthropic", "scripted"} <= set(rows)
+    for row in rows.values():
+        importlib.import_module(row.module)
