@@ -31,7 +31,8 @@ class Controls(
     `output_tokens` bounds the whole reply, reasoning included. `effort` is one of the words that
     the model's attributes list, `low` to `max` in most cases; `reasoning_tokens` is the budget of
     models that take one, and 0 turns reasoning off. `tool_choice` is `auto`, `any`, `none` or the
-    name of a tool. `extras` holds what only one provider knows, under the name of its row, and goes
+    name of a tool. `response_schema` is a JSON Schema that the text of the reply has to follow; its
+    `title` names it where a provider wants a name. `extras` holds what only one provider knows, under the name of its row, and goes
     to the wire as it is.
     """
 
@@ -46,6 +47,7 @@ class Controls(
     tool_choice: str | None = None
     parallel_invocations: bool | None = None
     service_tier: str | None = None
+    response_schema: Mapping[str, Any] | None = None
     extras: Mapping[str, Mapping[str, Any]] = {}
 
     def given(self) -> dict[str, Any]:

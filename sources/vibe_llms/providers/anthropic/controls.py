@@ -47,8 +47,13 @@ class AnthropicControlsProcessor:
             body["stop_sequences"] = controls.stop
         if controls.service_tier is not None:
             body["service_tier"] = controls.service_tier
+        output: dict[str, Any] = {}
         if controls.effort is not None:
-            body["output_config"] = {"effort": controls.effort}
+            output["effort"] = controls.effort
+        if controls.response_schema is not None:
+            output["format"] = {"type": "json_schema", "schema": controls.response_schema}
+        if output:
+            body["output_config"] = output
         if (thinking := self._nativize_thinking(controls, model)) is not None:
             body["thinking"] = thinking
         return body
