@@ -281,10 +281,13 @@ def check_request(request: Request, issued: Issued, *, system_messages: bool = T
     _check_marks(body)
     _check_tools(body)
     _check_thinking(body)
+    for text in body.get("stop_sequences") or ():
+        if not text.strip():
+            raise Refused("stop_sequences: each stop sequence must contain non-whitespace")
     for item in body.get("system") or ():
         _check_text(item, "system")
     _check_roles(messages, issued, system_messages)
-    _check_citations(messages)
+    _check_citations(messages, schema="format" in (body.get("output_config") or {}))
     calls: dict[str, None] = {}
     seen: set[str] = set()
     for index, message in enumerate(messages):
@@ -383,17 +386,21 @@ def _check_marks(body: Mapping[str, Any]) -> None:
 
 
 def _check_tools(body: Mapping[str, Any]) -> None:
-    names = [tool["name"] for tool in body.get("tools") or ()]
+    tools = body.get("tools") or ()
+    names = [tool["name"] for tool in tools if "name" in tool]
     for name in names:
         if not _NAME.fullmatch(name):
             raise Refused(f"tools.name: {name!r} should match '^[a-zA-Z0-9_-]{{1,64}}$'")
     if len(set(names)) != len(names):
         raise Refused("tools: Tool names must be unique.")
     choice = body.get("tool_choice")
-    if choice and not names:
+    if choice and not tools:
         raise Refused("tool_choice may only be specified while providing tools")
     if choice and choice["type"] == "tool" and choice["name"] not in names:
         raise Refused(f"Tool {choice['name']!r} not found in provided tools")
+    thinking = (body.get("thinking") or {}).get("type")
+    if choice and choice["type"] in ("any", "tool") and thinking == "enabled":
+        raise Refused("Thinking may not be enabled when tool_choice forces tool use.")
 
 
 def _check_thinking(body: Mapping[str, Any]) -> None:
@@ -445,10 +452,13 @@ def _check_roles(
         raise Refused("This model does not support assistant message prefill.")
 
 
-def _check_citations(messages: Sequence[Mapping[str, Any]]) -> None:
+def _check_citations(messages: Sequence[Mapping[str, Any]], *, schema: bool) -> None:
     documents = [item for message in messages for item in _documents(message["content"])]
-    if len({bool((item.get("citations") or {}).get("enabled")) for item in documents}) > 1:
+    enabled = {bool((item.get("citations") or {}).get("enabled")) for item in documents}
+    if len(enabled) > 1:
         raise Refused("citations must be enabled on all or none of the documents")
+    if schema and True in enabled:
+        raise Refused("citations cannot be enabled with output_config.format")
     for item in documents:
         if not 0 < len(item.get("title") or "-") <= _LONGEST_TITLE:
             raise Refused("document.title: String should have at most 500 characters")

@@ -1,26 +1,22 @@
-"""Provider, client and model of Anthropic's Messages interface: requests put together and sent."""
+"""Provider, client and model of Anthropic's Messages interface: requests sent, models listed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from operator import is_
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, TypeAlias, get_args
 from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta, Struct
 
-from vibe_llms.configuration import merge
 from vibe_llms.controls import Controls
 from vibe_llms.credentials import Credential
-from vibe_llms.events import EventHandler, Notice
+from vibe_llms.events import EventHandler
 from vibe_llms.exceptions import (
-    ControlInvalid,
     ModelNotFound,
     ProviderError,
     ReplyMalformed,
-    RequestTooLarge,
 )
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, Provenance, ReplyCanister
@@ -32,30 +28,21 @@ from vibe_llms.providers.anthropic.controls import (
     read_native,
 )
 from vibe_llms.providers.anthropic.errors import read_error
-from vibe_llms.providers.anthropic.framing import History
 from vibe_llms.providers.anthropic.invocations import AnthropicInvocationsProcessor
 from vibe_llms.providers.anthropic.messages import MODULE, PDF, AnthropicMessagesProcessor
 from vibe_llms.providers.anthropic.package import PackageTransport
+from vibe_llms.providers.anthropic.requests import CacheDuration, HistoryCache, RequestsAssembler
 from vibe_llms.providers.anthropic.streams import AnthropicAssimilator
 from vibe_llms.providers.anthropic.tokenizer import AnthropicConversationTokenizer
-from vibe_llms.providers.attributes import ModelAttributes, load_attributes, settle_controls
+from vibe_llms.providers.attributes import ModelAttributes, load_attributes
 from vibe_llms.providers.exchanges import Exchange, fetch, hold
 from vibe_llms.providers.interfaces import (
     Loader,
+    Model,
     ProviderConfiguration,
     TokenCount,
     TurnContext,
     refuse_loading,
-)
-from vibe_llms.providers.pieces import (
-    Block,
-    Fragment,
-    append_member,
-    encode_json,
-    fill,
-    fit,
-    interleave,
-    load_texts,
 )
 from vibe_llms.providers.transport import HttpTransport, Outgoing, Transport
 
@@ -70,7 +57,7 @@ _COUNTED = ("model", "output_config", "thinking", "tool_choice")
 _PICTURES = ("image", "image/png", "image/jpeg", "image/gif", "image/webp")
 
 #: The name of an experimental feature, as it may stand in a header.
-Beta: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$")]
+Beta: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+\Z")]
 
 
 class Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -82,7 +69,7 @@ class Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """
 
     base_url: str = BASE_URL
-    cache: Literal["5m", "1h", "off"] = "5m"
+    cache: CacheDuration = "5m"
     citations: bool = True
     beta: tuple[Beta, ...] = ()
 
@@ -114,11 +101,17 @@ class AnthropicClient:
         self.provider = provider.name
         self.event_handler = provider.event_handler
         self.stream = configuration.stream
-        self.settings = settings
         self.transport = _produce_transport(provider.name, configuration, settings)
         self.controls = AnthropicControlsProcessor()
         self.invocations = AnthropicInvocationsProcessor()
-        self.messages = AnthropicMessagesProcessor(self.invocations, citations=settings.citations)
+        self.messages = AnthropicMessagesProcessor(self.invocations)
+        self.requests = RequestsAssembler(
+            self.controls,
+            self.messages,
+            self.invocations,
+            cache=settings.cache,
+            citations=settings.citations,
+        )
         self.tokenizer = AnthropicConversationTokenizer(self._ask_count)
         self._attributes = load_attributes(configuration.configuration, provider.name, "anthropic")
 
@@ -156,16 +149,6 @@ class AnthropicClient:
         """The error of an answer whose status is not success; `size` is the request's."""
         return read_error(self.provider, status, headers, body, size=size)
 
-    def mark(self) -> bytes:
-        """The member that marks the end of what shall be cached; empty where nothing shall."""
-        match self.settings.cache:
-            case "off":
-                return b""
-            case "5m":
-                return b'"cache_control":{"type":"ephemeral"}'
-            case ttl:
-                return b'"cache_control":{"type":"ephemeral","ttl":"' + ttl.encode() + b'"}'
-
     async def _fetch_page(self, path: str) -> _ModelPage:
         body = await fetch(
             self.transport,
@@ -185,10 +168,11 @@ class AnthropicClient:
         self,
         canisters: Sequence[Canister],
         invokers: Sequence[Invoker],
-        model: Any,
+        model: Model,
         load: Loader,
     ) -> bytes:
-        request = await model.encode(canisters, invokers, Controls(), TurnContext(load=load))
+        context = TurnContext(load=load)
+        request = await self.requests.assemble(canisters, invokers, Controls(), context, model)
         body = await request.produce_body(_COUNTED)
         return await fetch(
             self.transport,
@@ -197,16 +181,6 @@ class AnthropicClient:
             settings=self.stream,
             read_error=self.read_error,
         )
-
-
-class HistoryCache:
-    """What a conversation keeps for a model: its history and its tools, encoded once."""
-
-    def __init__(self) -> None:
-        self.history: History | None = None
-        self.added = 0
-        self.last: Canister | None = None
-        self.tools: tuple[Sequence[Invoker], Sequence[Any], list[Fragment]] = ((), (), [])
 
 
 class AnthropicModel:
@@ -229,10 +203,7 @@ class AnthropicModel:
 
     def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
         """Raise for what this model cannot take of a call's own contents and controls."""
-        for canister in canisters:
-            self.client.messages.check(canister, self)
-        settled, _ = settle_controls(controls, Controls(), self.attributes, self.name)
-        self.client.controls.nativize(settled, self)
+        self.client.requests.check(canisters, controls, self)
 
     async def converse(
         self,
@@ -242,7 +213,8 @@ class AnthropicModel:
         context: TurnContext = TurnContext(),
     ) -> tuple[ReplyCanister, ...]:
         """One round trip; see `vibe_llms.providers.interfaces.Model`."""
-        request = await self.encode(canisters, invokers, controls, context)
+        requests = self.client.requests
+        request = await requests.assemble(canisters, invokers, controls, context, self)
         names = self.client.invocations.assimilate_names(invokers)
         body = await request.produce_body()
         outgoing = Outgoing("POST", _MESSAGES, body, {"content-type": "application/json"})
@@ -280,142 +252,9 @@ class AnthropicModel:
         context: TurnContext,
     ) -> bytes:
         """The body of the request that `converse` would send."""
-        request = await self.encode(canisters, invokers, controls, context)
+        requests = self.client.requests
+        request = await requests.assemble(canisters, invokers, controls, context, self)
         return b"".join(await request.produce_body())
-
-    async def encode(
-        self,
-        canisters: Sequence[Canister],
-        invokers: Sequence[Invoker],
-        controls: Controls,
-        context: TurnContext,
-    ) -> _Request:
-        """The request, its history taken from the cache as far as that goes."""
-        client = self.client
-        members, extras = self._nativize_controls(controls, invokers, context)
-        tools = extras.pop("tools", ())
-        members = {"model": self.name, **merge(members, extras), "stream": context.streaming}
-        cache = context.cache if isinstance(context.cache, HistoryCache) else HistoryCache()
-        history = await self._extend(cache, canisters, context)
-        if members.get("thinking", {}).get("type") == "enabled" and history.forbids_thinking:
-            del members["thinking"]
-            self._notify(
-                context,
-                "reasoning-tokens is not sent while calls go on that began without reasoning",
-            )
-        mark = client.mark()
-        fragments = history.messages(mark)
-        if system := history.system(mark):
-            fragments += [b',"system":[', *system, b"]"]
-        if invokers or tools:
-            encoded = self._encode_tools(cache, invokers, tools, mark)
-            fragments += [b',"tools":[', *encoded, b"]"]
-        return _Request(self._fit(fragments, context), members, context.load)
-
-    def _nativize_controls(
-        self, controls: Controls, invokers: Sequence[Invoker], context: TurnContext
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The members that the controls become, and those that are given as they are."""
-        processor = self.client.controls
-        settled, left_out = settle_controls(
-            controls, context.default_controls, self.attributes, self.name
-        )
-        extras = dict(settled.extras.get(self.provider, {}))
-        for name in ("messages", "system"):
-            if name in extras:
-                raise ControlInvalid(
-                    f"{name!r} cannot be given as it is; say it with canisters",
-                    control="extras",
-                    model=self.name,
-                )
-        names = {tool["name"]: tool["name"] for tool in extras.get("tools", ()) if "name" in tool}
-        for invoker in invokers:
-            names[invoker.name] = self.client.invocations.nativize_name(invoker.name)
-        told = list(left_out)
-        while True:
-            try:
-                members = dict(processor.nativize(settled, self, streaming=context.streaming))
-                choice = processor.nativize_choice(settled, names)
-                break
-            except ControlInvalid as error:
-                if error.control in controls.given():
-                    raise
-                told.append(f"the configured control {error.control} is not sent: {error}")
-                open_ = {error.control.replace("-", "_"): None}
-                settled = msgspec.structs.replace(settled, **open_)
-        for text in told:
-            self._notify(context, text)
-        if choice is not None:
-            members["tool_choice"] = choice
-        return members, extras
-
-    def _fit(self, fragments: Sequence[Fragment], context: TurnContext) -> Sequence[Fragment]:
-        limit = self.attributes.request_bytes
-        fitted, dropped, size = fit(fragments, limit, context.fresh)
-        if limit is not None and size > limit:
-            raise RequestTooLarge(
-                f"the request would have {size} bytes, {self.name} takes {limit}; go on in a fork "
-                "of an earlier point, or leave pictures and files out",
-                provider=self.provider,
-            )
-        for slot in dropped:
-            reason = f"the request would have more than {limit} bytes"
-            self._notify(context, f"{slot.label} is left out: {reason}", slot.origin)
-        return fitted
-
-    def _notify(self, context: TurnContext, text: str, canister: str = "") -> None:
-        context.notify(Notice("conversion", f"{self.provider}/{self.name}: {text}", canister))
-
-    async def _extend(
-        self, cache: HistoryCache, canisters: Sequence[Canister], context: TurnContext
-    ) -> History:
-        grown = cache.added and len(canisters) >= cache.added
-        if cache.history is None or not (grown and canisters[cache.added - 1] is cache.last):
-            cache.history, cache.added = History(self.client.messages, self), 0
-        new = canisters[cache.added :]
-        for canister in new:
-            if canister.identity in context.fresh:
-                self.client.messages.check(canister, self)
-        texts = await load_texts(new, context.load)
-        notices: list[Notice] = []
-        for canister in new:
-            notices += cache.history.add(canister, texts)
-            cache.added += 1
-            cache.last = canister
-        for notice in notices:
-            context.notify(notice)
-        return cache.history
-
-    def _encode_tools(
-        self,
-        cache: HistoryCache,
-        invokers: Sequence[Invoker],
-        native: Sequence[Any],
-        mark: bytes,
-    ) -> list[Fragment]:
-        known, known_native, fragments = cache.tools
-        same = len(known) == len(invokers) and all(map(is_, known, invokers))
-        if not fragments or not same or known_native != native:
-            tools = [*native, *self.client.invocations.nativize(invokers, self)]
-            blocks: list[Block] = [(encode_json(tool),) for tool in tools]
-            if mark:
-                blocks[-1] = append_member(blocks[-1], mark)
-            fragments = interleave(blocks)
-            cache.tools = (tuple(invokers), native, fragments)
-        return fragments
-
-
-class _Request(Struct, frozen=True):
-    """A request: what is encoded already, and the members after it."""
-
-    fragments: Sequence[Fragment]
-    members: Mapping[str, Any]
-    load: Loader
-
-    async def produce_body(self, names: Sequence[str] | None = None) -> Sequence[bytes]:
-        """The body in parts; of the members only those that are named, if any are."""
-        kept = {name: value for name, value in self.members.items() if not names or name in names}
-        return await fill([*self.fragments, b",", encode_json(kept)[1:]], self.load)
 
 
 class _ModelEntry(Struct):

@@ -44,6 +44,12 @@ class AnthropicControlsProcessor:
         """The members; controls that the attributes refuse have been refused before."""
         body: dict[str, Any] = {"max_tokens": self._bound(controls, model, streaming)}
         if controls.stop is not None:
+            if not all(text.strip() for text in controls.stop):
+                raise ControlInvalid(
+                    "the control 'stop' cannot hold a text of nothing but white space",
+                    control="stop",
+                    model=model.name,
+                )
             body["stop_sequences"] = controls.stop
         if controls.service_tier is not None:
             body["service_tier"] = controls.service_tier
@@ -59,21 +65,30 @@ class AnthropicControlsProcessor:
         return body
 
     def nativize_choice(
-        self, controls: Controls, names: Mapping[str, str]
+        self, controls: Controls, names: Mapping[str, str], *, offered: bool
     ) -> Mapping[str, Any] | None:
-        """The `tool_choice`; `names` are the names on the wire of the tools that are offered."""
+        """The `tool_choice`; `names` are the names on the wire of the tools that are offered.
+
+        `offered` tells whether there are any, named or not: without tools the interface takes no
+        choice, and what needs none is left unsaid.
+        """
         choice = controls.tool_choice
         if choice is None and controls.parallel_invocations is None:
             return None
-        if choice in (None, "auto", "any", "none"):
-            native: dict[str, Any] = {"type": choice or "auto"}
+        native: dict[str, Any]
+        if choice in (None, "auto", "none"):
+            if not offered:
+                return None
+            native = {"type": choice or "auto"}
+        elif choice == "any" and offered:
+            native = {"type": "any"}
         elif choice in names:
             native = {"type": "tool", "name": names[choice]}
         else:
-            offered = ", ".join(sorted(names)) or "none"
+            known = ", ".join(sorted(names)) or "none"
+            demanded = "a call" if choice == "any" else f"a call of {choice!r}"
             raise ControlInvalid(
-                f"there is no tool {choice!r} to choose; the tools are {offered}",
-                control="tool-choice",
+                f"{demanded} cannot be demanded; the tools are {known}", control="tool-choice"
             )
         if controls.parallel_invocations is not None and native["type"] != "none":
             native["disable_parallel_tool_use"] = not controls.parallel_invocations
@@ -82,7 +97,7 @@ class AnthropicControlsProcessor:
     def _bound(self, controls: Controls, model: Model, streaming: bool) -> int:
         budget = controls.reasoning_tokens or 0
         if controls.output_tokens is not None:
-            if budget >= controls.output_tokens:
+            if budget and budget >= controls.output_tokens:
                 raise ControlInvalid(
                     f"the control 'reasoning-tokens' cannot be {budget}: it must be less than "
                     f"output-tokens, which is {controls.output_tokens} and counts both",
@@ -91,13 +106,20 @@ class AnthropicControlsProcessor:
                 )
             return controls.output_tokens
         attributes = model.attributes
-        bound = (
-            attributes.default_output_tokens
-            or attributes.output_tokens
-            or budget + CAREFUL_OUTPUT_TOKENS
-        )
+        longest = attributes.output_tokens
+        needed = budget + CAREFUL_OUTPUT_TOKENS
+        bound = attributes.default_output_tokens or longest or needed
         if not streaming:
-            bound = min(bound, max(UNSTREAMED_OUTPUT_TOKENS, budget + CAREFUL_OUTPUT_TOKENS))
+            bound = min(bound, max(UNSTREAMED_OUTPUT_TOKENS, needed))
+        if budget >= bound:
+            bound = needed if longest is None else min(needed, longest)
+        if budget >= bound:
+            raise ControlInvalid(
+                f"the control 'reasoning-tokens' cannot be {budget}: it must be less than what a "
+                f"whole reply may have, which is {bound}",
+                control="reasoning-tokens",
+                model=model.name,
+            )
         return bound
 
     def _nativize_thinking(self, controls: Controls, model: Model) -> Mapping[str, Any] | None:
@@ -115,7 +137,18 @@ class AnthropicControlsProcessor:
                     control="reasoning-tokens",
                     model=model.name,
                 )
-            return self._accepted("enabled", thinking, known, model)
+            accepted = self._accepted("enabled", thinking, known, model)
+            if controls.tool_choice not in (None, "auto", "none"):
+                # Adaptive thinking goes with every choice. Source:
+                # https://platform.claude.com/docs/en/build-with-claude/thinking-tool-workflows
+                # (2026-11).
+                raise ControlInvalid(
+                    f"the control 'reasoning-tokens' cannot be {budget} where a call is demanded: "
+                    f"tool-choice is {controls.tool_choice!r}, not 'auto' or 'none'",
+                    control="reasoning-tokens",
+                    model=model.name,
+                )
+            return accepted
         if "adaptive" in known and (
             controls.effort is not None or native.thinking_default == "adaptive"
         ):

@@ -100,9 +100,12 @@ class _Open:
 class History:
     """The messages of one conversation for one model; grows as the conversation does."""
 
-    def __init__(self, processor: AnthropicMessagesProcessor, model: Model) -> None:
+    def __init__(
+        self, processor: AnthropicMessagesProcessor, model: Model, *, citing: bool = True
+    ) -> None:
         self._processor = processor
         self._model = model
+        self._citing = citing
         self._midway = read_native(model).system_messages
         self._system: list[Block] = []
         self._baked = Baked(b'{"messages":[')
@@ -120,7 +123,9 @@ class History:
             call = next(call for call in self._name_call(canister) if self._is_free(call))
         elif isinstance(canister, ResultCanister) and not (call := self._find_call(canister)):
             canister = _unpaired(canister)
-        piece, notices = self._processor.nativize(canister, self._model, texts, call=call)
+        piece, notices = self._processor.nativize(
+            canister, self._model, texts, call=call, citing=self._citing
+        )
         match canister:
             case UnknownCanister():
                 pass

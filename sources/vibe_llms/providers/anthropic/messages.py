@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -41,6 +41,8 @@ from vibe_llms.messages.contents import (
 from vibe_llms.providers.anthropic.invocations import AnthropicInvocationsProcessor
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.pieces import Block, Slot, compact, encode_json, interleave
+
+T = TypeVar("T")
 
 MODULE = "vibe_llms.providers.anthropic"
 PDF = "application/pdf"
@@ -88,22 +90,26 @@ _SERVER_TOOL = msgspec.json.Decoder(_ServerTool)
 class AnthropicMessagesProcessor:
     """Canisters to pieces, each encoded once."""
 
-    def __init__(
-        self, invocations: AnthropicInvocationsProcessor, *, citations: bool = True
-    ) -> None:
+    def __init__(self, invocations: AnthropicInvocationsProcessor) -> None:
         self._invocations = invocations
-        self._citations = citations
 
     def nativize(
-        self, canister: Canister, model: Model, texts: Mapping[str, bytes], *, call: str = ""
+        self,
+        canister: Canister,
+        model: Model,
+        texts: Mapping[str, bytes],
+        *,
+        call: str = "",
+        citing: bool = True,
     ) -> tuple[Piece, Sequence[Notice]]:
         """The piece of a canister, and what of it this model cannot be sent.
 
         `texts` are the bytes of texts that the canister has by reference, `call` is the identity on
-        the wire of a call, for the canister of the call and for its result.
+        the wire of a call, for the canister of the call and for its result; `citing` tells whether
+        documents are sent so that they can be cited, all of a request or none.
         """
         notices: list[Notice] = []
-        work = _Work(canister, model, texts, notices)
+        work = _Work(canister, model, texts, notices, citing=citing)
         match canister:
             case AssistantCanister():
                 piece = self._nativize_reply(work, canister)
@@ -144,7 +150,8 @@ class AnthropicMessagesProcessor:
                         thinking += 1
                     continue
                 case NativeContent(native=native):
-                    if native is None or not work.issued(native):
+                    members = work.read(native, _MEMBERS)
+                    if native is None or members is None or "type" not in members:
                         work.leave_out(f"a block {content.label!r} that only its model understands")
                         continue
                     told = _read_server_tool(native.data)
@@ -165,35 +172,36 @@ class AnthropicMessagesProcessor:
 
     def _nativize_thinking(self, work: _Work, content: ReasoningContent) -> Block | None:
         native = content.native
-        if native is None or not work.issued(native):
-            # Without its signature no thinking is accepted: that of an interrupted reply, say.
-            if native is not None:
-                work.leave_out("the reasoning of another model")
-            elif content.data:
-                work.leave_out("reasoning that its model did not sign")
-            return None
-        members = _MEMBERS.decode(native.data)
-        if "type" in members:
-            return (bytes(native.data),)
-        thinking = {"type": "thinking", "thinking": work.text(content.data), **members}
-        return (encode_json(thinking),)
+        members = work.read(native, _MEMBERS)
+        if native is not None and members is not None:
+            if "type" in members:
+                return (bytes(native.data),)
+            if "signature" in members:
+                thinking = {"type": "thinking", "thinking": work.text(content.data), **members}
+                return (encode_json(thinking),)
+        # Without its signature no thinking is accepted: that of an interrupted reply, say.
+        if native is not None:
+            work.leave_out("the reasoning of another model")
+        elif content.data:
+            work.leave_out("reasoning that its model did not sign")
+        return None
 
     def _nativize_cited(self, work: _Work, content: TextualContent, text: str) -> Block:
-        native = content.native
-        if native is None or not work.issued(native):
+        cited = work.read(content.native, _CITATIONS)
+        if cited is None:
+            if content.native is not None:
+                work.leave_out("what another model told of the sources of its words")
             return _encode_text(text)
-        citations = _CITATIONS.decode(native.data).citations
-        for citation in citations:
+        for citation in cited.citations:
             # The interface sends this member and does not take it back.
             citation.pop("file_id", None)
-        return (encode_json({"type": "text", "text": text, "citations": citations}),)
+        return (encode_json({"type": "text", "text": text, "citations": cited.citations}),)
 
     def _nativize_call(self, work: _Work, canister: InvocationCanister, call: str) -> Piece:
-        extra: Mapping[str, Raw] = {}
-        if canister.native is not None:
-            if work.issued(canister.native):
-                extra = _MEMBERS.decode(canister.native.data)
-            else:
+        extra = work.read(canister.native, _MEMBERS)
+        if extra is None:
+            extra = {}
+            if canister.native is not None:
                 work.leave_out("what another model told of a call besides its arguments")
         arguments: object = (
             Raw(compact((canister.arguments.strip() or "{}").encode()))
@@ -222,7 +230,7 @@ class AnthropicMessagesProcessor:
         return (before + b',"content":[', *interleave(blocks), b"]}")
 
     def _nativize_document(self, work: _Work, canister: DocumentCanister) -> Sequence[Block]:
-        about = self._describe_document(canister.title, canister.source)
+        about = _describe_document(work, canister.title, canister.source)
         match canister.contents:
             case (TextualContent() as content,):
                 text = work.text(content.data)
@@ -230,7 +238,9 @@ class AnthropicMessagesProcessor:
                     return []
                 source = {"type": "text", "media_type": "text/plain", "data": text}
                 return [(encode_json({"type": "document", "source": source, **about}),)]
-            case (FileContent() as content,) if not unsupported(content, work.model):
+            case (FileContent() as content,) if not (
+                _is_picture(content) or unsupported(content, work.model)
+            ):
                 return [self._nativize_media(work, content, about)]
             case contents if any(isinstance(content, FileContent) for content in contents):
                 # A document of blocks takes text and images only, so files stand for themselves.
@@ -244,18 +254,6 @@ class AnthropicMessagesProcessor:
                 start = b'{"type":"document","source":{"type":"content","content":['
                 after = b"]}," + encode_json(about)[1:] if about else b"]}}"
                 return [(start, *interleave(blocks), after)]
-
-    def _describe_document(self, title: str, context: str = "") -> dict[str, object]:
-        """What a document's block says besides its source."""
-        about: dict[str, object] = {}
-        if title.strip():
-            about["title"] = repair_text(title)[:_LONGEST_TITLE]
-        if context.strip():
-            about["context"] = repair_text(context)
-        if self._citations:
-            # In one request either all documents can be cited or none.
-            about["citations"] = {"enabled": True}
-        return about
 
     def _nativize_instructions(self, work: _Work, canister: SupervisorCanister) -> list[Block]:
         # The interface takes text blocks only.
@@ -281,7 +279,7 @@ class AnthropicMessagesProcessor:
                         blocks.append(work.describe(content))
                     else:
                         name = content.name if isinstance(content, FileContent) else ""
-                        about = self._describe_document(name)
+                        about = _describe_document(work, name)
                         blocks.append(self._nativize_media(work, content, about))
                 case ReasoningContent() | NativeContent():
                     work.leave_out("a part that only a model's own reply can hold")
@@ -294,7 +292,7 @@ class AnthropicMessagesProcessor:
         self, work: _Work, content: ImageContent | FileContent, about: Mapping[str, object]
     ) -> Block:
         head: dict[str, object] = {"type": "image"}
-        if isinstance(content, FileContent):
+        if not _is_picture(content):
             head = {"type": "document", **about}
         match content.data:
             case Location(url):
@@ -333,8 +331,11 @@ class _Work:
         model: Model,
         texts: Mapping[str, bytes],
         notices: list[Notice],
+        *,
+        citing: bool,
     ) -> None:
         self.model = model
+        self.citing = citing
         self.origin = canister.identity
         self._texts = texts
         self._notices = notices
@@ -345,9 +346,15 @@ class _Work:
             return self._texts[data.hash].decode("utf-8", "replace")
         return repair_text(data)
 
-    def issued(self, native: NativePayload) -> bool:
-        """Whether the payload came from this very model."""
-        return native.issuer == Issuer(MODULE, self.model.provider, self.model.name)
+    def read(self, native: NativePayload | None, decoder: msgspec.json.Decoder[T]) -> T | None:
+        """A payload of this very model; nothing where another made it, or it is no such thing."""
+        own = Issuer(MODULE, self.model.provider, self.model.name)
+        if native is None or native.issuer != own:
+            return None
+        try:
+            return decoder.decode(native.data)
+        except (ValueError, RecursionError):
+            return None
 
     def leave_out(self, what: str, how: str = "left out") -> None:
         """Tell that something of the canister is not sent as it is."""
@@ -368,10 +375,10 @@ def unsupported(content: MediaContent, model: Model) -> str:
     """Why a model cannot take a content, in words; empty where it can."""
     name = name_content(content)
     attributes = model.attributes
-    picture = isinstance(content, ImageContent)
-    if not picture and not isinstance(content, FileContent):
+    if not isinstance(content, ImageContent | FileContent):
         return name
-    textual = not picture and content.mimetype.startswith("text/")
+    picture = _is_picture(content)
+    textual = content.mimetype.startswith("text/")
     match content.data:
         case Upload(row=row):
             if row != model.provider:
@@ -399,6 +406,26 @@ def name_content(content: Content) -> str:
     label = words.get(kind, f"a content of kind {getattr(content, 'label', '') or kind!r}")
     parts = (label, repr(name) if name else "", mimetype)
     return repair_text(" ".join(part for part in parts if part))
+
+
+def _is_picture(content: ImageContent | FileContent) -> bool:
+    """Whether it is sent as a picture: what it is follows its MIME type, where that is known."""
+    if content.mimetype:
+        return content.mimetype.startswith("image/")
+    return isinstance(content, ImageContent)
+
+
+def _describe_document(work: _Work, title: str, context: str = "") -> dict[str, object]:
+    """What a document's block says besides its source."""
+    about: dict[str, object] = {}
+    if title.strip():
+        about["title"] = repair_text(title).strip()[:_LONGEST_TITLE]
+    if context.strip():
+        about["context"] = repair_text(context)
+    if work.citing:
+        # In one request either all documents can be cited or none.
+        about["citations"] = {"enabled": True}
+    return about
 
 
 def _read_server_tool(data: Raw) -> _ServerTool:
