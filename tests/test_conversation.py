@@ -131,7 +131,7 @@ def test_neighbouring_texts_and_contents_make_one_message() -> None:
         (TextualContent("d"),),
         (TextualContent("b"), TextualContent("c")),
     ]
-    assert read_prompt(picture)[0].contents == (picture,)  # type: ignore[union-attr]
+    assert read_prompt(picture)[0].contents == (picture,)
     assert read_prompt(document) == (document,)
     assert read_prompt(None) == read_prompt([]) == ()
 
@@ -515,6 +515,8 @@ async def check_storm(session: Session, number: int) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
     for _ in range(number):
         await check_cancel(session, chance)
+    # What the archive holds open between two appends has a bound of its own.
+    await session.archive.close()
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 

@@ -28,7 +28,8 @@ from vibe_llms.messages.canisters import (
     InvocationCanister,
     ResultCanister,
 )
-from vibe_llms.storage.conversations import fork_details, produce_conversation_identity
+from vibe_llms.storage.conversations import produce_conversation_identity
+from vibe_llms.storage.details import fork_details
 from vibe_llms.storage.interfaces import Archive, Details, Origin
 
 T = TypeVar("T")

@@ -278,7 +278,7 @@ def _estimate_tokens(backwards: Iterable[Canister]) -> int:
             if usage is not None and usage.input_tokens:
                 return tokens + usage.total_tokens
             tokens += len(getattr(canister, "arguments", "")) // _CHARACTERS_PER_TOKEN
-        for content in _contents(canister):
+        for content in canister.contents:
             data = getattr(content, "data", "")
             match content, data:
                 case TextualContent(), Reference(size=size):
@@ -288,8 +288,3 @@ def _estimate_tokens(backwards: Iterable[Canister]) -> int:
                 case _:
                     tokens += _PICTURE_TOKENS
     return tokens
-
-
-def _contents(canister: Canister) -> Sequence[object]:
-    contents: Sequence[object] = getattr(canister, "contents", ())
-    return contents

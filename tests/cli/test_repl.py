@@ -134,18 +134,18 @@ def test_files_go_with_the_next_message(tmp_path: Path) -> None:
     assert "which file? /file PATH" in errors
     assert "/nonesuch: it cannot be read" in errors
     first, _, second, _ = repl.conversation.canisters
-    assert [type(content).__name__ for content in first.contents] == [  # type: ignore[union-attr]
+    assert [type(content).__name__ for content in first.contents] == [
         "ImageContent",
         "TextualContent",
     ]
-    assert len(second.contents) == 1  # type: ignore[union-attr]
+    assert len(second.contents) == 1
 
 
 def test_what_the_options_say_goes_with_the_first_message() -> None:
     said = Said((), (ImageContent(_PNG, "image/png"),))
     repl = hold("what?", "and?", said=said)[3]
-    assert len(repl.conversation.canisters[0].contents) == 2  # type: ignore[union-attr]
-    assert len(repl.conversation.canisters[2].contents) == 1  # type: ignore[union-attr]
+    assert len(repl.conversation.canisters[0].contents) == 2
+    assert len(repl.conversation.canisters[2].contents) == 1
 
 
 def test_a_message_that_was_refused_leaves_its_files_for_the_next(claude: FakeAnthropic) -> None:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import ImageContent, TextualContent
-from vibe_llms.storage import contents, conversations, files
+from vibe_llms.storage import appending, contents, conversations, files
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.conversations import produce_conversation_identity
 from vibe_llms.storage.interfaces import Details, Origin
@@ -55,11 +55,13 @@ def append_in_two_writes(folder: Path, tell: Tell, seed: int, count: int = 1_000
         os.sched_yield()
         files.write_all(descriptor, data[-1:])
 
-    def find_end(self: object, descriptor: int) -> tuple[int, str, tuple[()]]:
-        return os.fstat(descriptor).st_size, "", ()
+    def find_end(
+        self: object, descriptor: int, status: os.stat_result
+    ) -> tuple[int, str, tuple[()]]:
+        return status.st_size, "", ()
 
-    conversations.__dict__.update(write_all=write_in_two, locked=_unlocked)
-    conversations.ConversationFolder._find_end = find_end  # type: ignore[method-assign]
+    appending.__dict__.update(write_all=write_in_two, acquire=lambda *_: None)
+    appending.LinesWriter._find_end = find_end  # type: ignore[method-assign]
     append_messages(folder, tell, seed, count)
 
 

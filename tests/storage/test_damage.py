@@ -16,8 +16,8 @@ from vibe_llms.exceptions import ArchiveDamaged
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.codecs import LineUnreadable, decode_canister, encode_canister
 from vibe_llms.storage import conversations
+from vibe_llms.storage.appending import complete_size
 from vibe_llms.storage.archive import DirectoryArchive
-from vibe_llms.storage.conversations import complete_size
 from vibe_llms.storage.inspection import inspect_archive
 
 Rounds = Callable[[int, int], int]
@@ -212,6 +212,6 @@ def test_that_check_sees_lines_split_elsewhere_than_at_their_ends(
         return decode(self, [line.encode() for line in text.splitlines()], lenient=lenient)
 
     monkeypatch.setattr(conversations.ConversationFolder, "_decode", split_lines)
-    monkeypatch.setattr(conversations, "_decode_plain", lambda data: None)
+    monkeypatch.setattr(conversations, "_decode_plain", lambda parts: None)
     with pytest.raises((AssertionError, ArchiveDamaged)):
         check_all_comes_out(tmp_path, [*produce_canisters(5, 200)])

@@ -26,7 +26,7 @@ from vibe_llms.configuration import StorageSettings
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.messages.contents import ImageContent, TextualContent
-from vibe_llms.storage import conversations
+from vibe_llms.storage import appending
 from vibe_llms.storage.archive import DirectoryArchive
 
 Rounds = Callable[[int, int], int]
@@ -110,7 +110,7 @@ def test_a_power_cut_loses_nothing_that_was_acknowledged(tmp_path: Path, rounds:
 def test_that_check_sees_an_acknowledgement_before_the_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversations, "synchronise", lambda descriptor: None)
+    monkeypatch.setattr(appending, "synchronise", lambda descriptor: None)
     archive = DirectoryArchive(tmp_path / "disk" / "archive", produce_settings())
     with pytest.raises(AssertionError, match="acknowledged and lost"):
         check_power_cuts(tmp_path, archive, 150)
@@ -191,7 +191,7 @@ def test_that_check_sees_lines_written_straight_after_a_fragment(
     def heal_nothing(self: Any, descriptor: int, size: int) -> tuple[int, bytes]:
         return size, encode_canister(say("")[0])
 
-    monkeypatch.setattr(conversations.ConversationFolder, "_heal", heal_nothing)
+    monkeypatch.setattr(appending.LinesWriter, "_heal", heal_nothing)
     ends = TornEnds(tmp_path)
     ends.check(ends.data)
     with pytest.raises(AssertionError):

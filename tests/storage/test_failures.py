@@ -24,7 +24,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import ImageContent, Reference, TextualContent
-from vibe_llms.storage import conversations, files
+from vibe_llms.storage import appending, files
 from vibe_llms.storage.archive import DirectoryArchive
 
 Rounds = Callable[[int, int], int]
@@ -141,7 +141,7 @@ async def test_that_check_sees_a_failure_that_is_swallowed(
         except OSError:
             return
 
-    monkeypatch.setattr(conversations, "write_all", write_anyway)
+    monkeypatch.setattr(appending, "write_all", write_anyway)
     with pytest.raises(AssertionError):
         await check_every_call(tmp_path, 1)
 

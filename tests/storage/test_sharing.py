@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,9 +20,9 @@ from tests.faults.workers import INLINE, SHARED, SIZES, produce_text
 from vibe_llms.exceptions import ArchiveDamaged, ConversationMoved
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.codecs import LineUnreadable, decode_canister
-from vibe_llms.storage import conversations
+from vibe_llms.storage import appending
+from vibe_llms.storage.appending import LinesWriter
 from vibe_llms.storage.archive import DirectoryArchive
-from vibe_llms.storage.conversations import ConversationFolder
 
 Rounds = Callable[[int, int], int]
 WRITERS = 8
@@ -136,13 +137,15 @@ def test_whoever_is_behind_is_told(tmp_path: Path) -> None:
 def test_that_check_sees_a_writer_that_trusts_its_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    find_end = ConversationFolder._find_end
+    find_end = LinesWriter._find_end
 
-    def trust(self: ConversationFolder, descriptor: int) -> tuple[int, str, Sequence[object]]:
+    def trust(
+        self: LinesWriter, descriptor: int, status: os.stat_result
+    ) -> tuple[int, str, Sequence[object]]:
         seen = self._seen
-        return (seen.size, seen.last, ()) if seen else find_end(self, descriptor)
+        return (seen.size, seen.last, ()) if seen else find_end(self, descriptor, status)
 
-    monkeypatch.setattr(ConversationFolder, "_find_end", trust)
+    monkeypatch.setattr(LinesWriter, "_find_end", trust)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         check_line_of_two_writers(begin(tmp_path, settings=FAST_INLINE))
 
@@ -295,7 +298,7 @@ def test_names_are_kept_whatever_is_in_them(tmp_path: Path) -> None:
 def test_an_empty_name_takes_it_away(tmp_path: Path) -> None:
     folder = begin(tmp_path).access_folder(SHARED)
     folder.revise({"name": "x", "tags": ["a"]})
-    assert conversations.MESSAGES == "messages.jsonl"
+    assert appending.MESSAGES == "messages.jsonl"
     folder.revise({"name": "", "tags": []})
     assert "name" not in (folder.path / "metadata.toml").read_text()
     assert folder.read_details().tags == ()

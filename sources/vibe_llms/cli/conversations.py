@@ -329,7 +329,7 @@ async def draw_canister(
     if isinstance(canister, InvocationCanister):
         parts.append(shown(canister.arguments))
     spoken = drawing if isinstance(canister, AssistantCanister) else None
-    for content in getattr(canister, "contents", ()):
+    for content in canister.contents:
         parts.append(await _draw_content(content, archive, spoken))
     return "\n".join(parts) + "\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
@@ -152,6 +152,9 @@ class InvocationCanister(_Canister, frozen=True, tag="invocation"):
     the call, which is provenance only: results are paired by the identity of this canister.
     """
 
+    #: A call has no contents.
+    contents: ClassVar[tuple[Content, ...]] = ()
+
     name: str
     arguments: str = "{}"
     call: str = ""
@@ -179,6 +182,8 @@ class ResultCanister(_Spoken, frozen=True, kw_only=True, tag="result"):
 
 class UnknownCanister(_Canister, frozen=True, tag="?"):
     """A message of a role that a newer version wrote; kept as it is."""
+
+    contents: ClassVar[tuple[Content, ...]] = ()
 
     label: str = ""
 

@@ -48,7 +48,7 @@ def encode_canister(canister: Canister) -> bytes:
         line = _ENCODER.encode(canister)
     except UnicodeEncodeError:
         line = _ENCODER.encode(repair_canister(canister))
-    if any(type(content) is UnknownContent for content in getattr(canister, "contents", ())):
+    if any(type(content) is UnknownContent for content in canister.contents):
         line = _restore_unknown_contents(line)
     # A native payload may hold what its issuer wrote and no line can: white space, in which a
     # newline is as good as a blank, and lone surrogates, which could not be read again.
@@ -63,7 +63,7 @@ def decode_canister(line: bytes) -> Canister:
         canister = _DECODER.decode(line)
         # Written out, since the opening of a long conversation comes by here for every line.
         if canister.source_line is None and type(canister) is not UnknownCanister:
-            for content in getattr(canister, "contents", ()):
+            for content in canister.contents:
                 if type(content) is UnknownContent:
                     break
             else:

@@ -179,7 +179,7 @@ async def load_texts(canisters: Iterable[Canister], load: Loader) -> Mapping[str
     references = [
         content.data
         for canister in canisters
-        for content in getattr(canister, "contents", ())
+        for content in canister.contents
         if isinstance(content, TextualContent | ReasoningContent)
         and isinstance(content.data, Reference)
     ]

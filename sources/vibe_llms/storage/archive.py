@@ -11,6 +11,7 @@ import re
 import secrets
 import stat
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -54,6 +55,9 @@ INDEX = "index.sqlite3"
 _SHORTEST_PREFIX = 4
 #: Whatever looks like a hash counts as one, since a newer version may write it elsewhere.
 _HASH = re.compile(rb"[0-9a-f]{64}")
+#: How many conversations are remembered; each may have two descriptors open. Forgetting one costs
+#: no more than a look at its last line.
+OPEN_FOLDERS = 16
 #: What was put or begun less than this ago is not collected: its line may still be on its way.
 GRACE_SECONDS = 3600.0
 
@@ -66,7 +70,7 @@ class DirectoryArchive:
         self.settings = settings
         self.conversations = folder / CONVERSATIONS
         self.contents = ContentStore(folder / CONTENT, settings)
-        self._folders: dict[str, ConversationFolder] = {}
+        self._folders: OrderedDict[str, ConversationFolder] = OrderedDict()
         self._trusted = False
 
     async def create(
@@ -143,7 +147,8 @@ class DirectoryArchive:
         return await _in_thread(self.collect_now)
 
     async def close(self) -> None:
-        """Nothing is held open between two calls."""
+        """Close the files that are open between two appends; the archive can still be used."""
+        self._folders.clear()
 
     # The synchronous work. Other parts of the archive use it too, off the event loop.
 
@@ -159,6 +164,8 @@ class DirectoryArchive:
         """The folder of a conversation; `ConversationNotFound` if this cannot be an identity."""
         folder = self._folders.get(identity)
         if folder is not None:
+            with suppress(KeyError):
+                self._folders.move_to_end(identity)
             return folder
         if not is_conversation_identity(identity):
             raise ConversationNotFound(
@@ -169,6 +176,9 @@ class DirectoryArchive:
             refuse_link(self.conversations)
         folder = ConversationFolder(self.conversations / identity, self.settings)
         self._folders[identity] = folder
+        while len(self._folders) > OPEN_FOLDERS:
+            with suppress(KeyError):
+                self._folders.popitem(last=False)
         return folder
 
     @contextmanager

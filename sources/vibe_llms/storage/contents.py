@@ -140,7 +140,7 @@ class ContentStore:
     def concerns(self, canister: Canister) -> bool:
         """Whether a canister refers to what is kept here, or has what should be."""
         supervisor = isinstance(canister, SupervisorCanister)
-        for content in getattr(canister, "contents", ()):
+        for content in canister.contents:
             data = getattr(content, "data", None)
             if isinstance(data, str):
                 if self._is_long(data, supervisor):
@@ -155,7 +155,7 @@ class ContentStore:
         Stored, all media and large texts are references; in memory only media are, so that what
         was just said can be read without the archive.
         """
-        contents: tuple[Content, ...] = getattr(canister, "contents", ())
+        contents: tuple[Content, ...] = canister.contents
         supervisor = isinstance(canister, SupervisorCanister)
         stored: list[Content] = []
         kept: list[Content] = []
@@ -222,7 +222,7 @@ class ContentStore:
 
 def references_of(canister: Canister) -> Iterator[Reference]:
     """The references that a canister needs."""
-    for content in getattr(canister, "contents", ()):
+    for content in canister.contents:
         data = getattr(content, "data", None)
         if isinstance(data, Reference):
             yield data

@@ -20,6 +20,8 @@ from vibe_llms.exceptions import StorageError
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+# What fits into the caches of a processor.
+_PART_BYTES = 256 * 1024
 
 #: The start of the names of what is not finished; such entries are no part of the archive.
 TEMPORARY = ".new-"
@@ -144,6 +146,17 @@ def read_within(folder: Path, name: str) -> bytes:
     """The bytes of a file in a folder; neither of the two may be a link."""
     with open_folder(folder) as descriptor:
         return read_relative(descriptor, name)
+
+
+def read_parts(folder: Path, name: str) -> Iterator[bytes]:
+    """The bytes of a file in a folder, piece by piece; neither of the two may be a link."""
+    with open_folder(folder) as opened:
+        descriptor = os.open(name, _READ, dir_fd=opened)
+        try:
+            while part := os.read(descriptor, _PART_BYTES):
+                yield part
+        finally:
+            os.close(descriptor)
 
 
 def read_relative(folder: int, name: str) -> bytes:

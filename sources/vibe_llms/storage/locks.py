@@ -30,7 +30,7 @@ def locked(path: Path, *, seconds: float, shared: bool = False) -> Iterator[int]
     """
     descriptor = os.open(path, FOLDER)
     try:
-        _acquire(descriptor, path, seconds, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        acquire(descriptor, path, seconds, shared=shared)
         here = os.fstat(descriptor)
         there = os.stat(path, follow_symlinks=False)
         if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
@@ -41,7 +41,9 @@ def locked(path: Path, *, seconds: float, shared: bool = False) -> Iterator[int]
         os.close(descriptor)
 
 
-def _acquire(descriptor: int, path: Path, seconds: float, kind: int) -> None:
+def acquire(descriptor: int, path: Path, seconds: float, *, shared: bool = False) -> None:
+    """Take the lock of an open folder; `ArchiveLocked` after so many seconds."""
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     end = time.monotonic() + seconds
     wait = _FIRST_WAIT_SECONDS
     while True:
@@ -57,3 +59,8 @@ def _acquire(descriptor: int, path: Path, seconds: float, kind: int) -> None:
                 ) from None
         time.sleep(wait)
         wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
+
+
+def give_back(descriptor: int) -> None:
+    """Give the lock of an open folder back without closing it."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -29,14 +29,10 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.codecs import LineUnreadable, decode_canister
 from vibe_llms.messages.contents import Reference, TextualContent, repair_text
+from vibe_llms.storage.appending import MESSAGES, complete_size
 from vibe_llms.storage.contents import ContentStore
-from vibe_llms.storage.conversations import (
-    MESSAGES,
-    METADATA,
-    ConversationFolder,
-    complete_size,
-    is_conversation_identity,
-)
+from vibe_llms.storage.conversations import ConversationFolder, is_conversation_identity
+from vibe_llms.storage.details import METADATA
 from vibe_llms.storage.files import open_folder, refuse_link, storage_errors
 from vibe_llms.storage.interfaces import Details, Finding, Origin, Summary
 
@@ -414,7 +410,7 @@ class Index:
                 parts += [name, arguments]
             case DocumentCanister(title=title, source=source):
                 parts += [title, source]
-        for content in getattr(canister, "contents", ()):
+        for content in canister.contents:
             if isinstance(content, TextualContent):
                 parts.append(self._read_text(content.data))
         return repair_text("\n".join(part for part in parts if part)[:_INDEXED_CHARACTERS])

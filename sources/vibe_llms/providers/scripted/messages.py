@@ -31,7 +31,7 @@ class ScriptedMessagesProcessor:
                 )
             case ResultCanister():
                 record.update(invocation=canister.invocation, failed=canister.failed)
-        contents: Sequence[Content] = getattr(canister, "contents", ())
+        contents: Sequence[Content] = canister.contents
         if contents:
             record["contents"] = [self._nativize_content(content, texts) for content in contents]
         return record, ()

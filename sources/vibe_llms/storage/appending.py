@@ -1,0 +1,221 @@
+"""The open end of a conversation's lines: appended to under the folder's lock, healed where torn.
+
+Between two appends the folder and its file stay open: opening them again for every message costs
+more than the message does. `DirectoryArchive` bounds how many do.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+from msgspec import Struct
+
+from vibe_llms.configuration import StorageSettings
+from vibe_llms.events import Notice
+from vibe_llms.exceptions import ArchiveDamaged, ArchiveLocked, ConversationMoved
+from vibe_llms.messages.codecs import LineUnreadable, decode_canister
+from vibe_llms.storage.details import refuse_newer
+from vibe_llms.storage.files import (
+    FOLDER,
+    synchronise,
+    synchronise_folder,
+    write_all,
+    write_new,
+)
+from vibe_llms.storage.locks import acquire, give_back
+
+MESSAGES = "messages.jsonl"
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_TAIL_BYTES = 64 * 1024
+
+
+class _Seen(Struct, frozen=True):
+    """The file as this process left it: while it is so, its last line need not be read again."""
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+    last: str
+
+    @classmethod
+    def of(cls, status: os.stat_result, last: str) -> Self:
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, last)
+
+
+class _Held:
+    """The open folder and the open file in it; closed when nobody has them any more."""
+
+    def __init__(self, path: Path) -> None:
+        self._open: list[int] = []
+        self.process = os.getpid()
+        self.folder = self._keep(os.open(path, FOLDER))
+        self.file = self._keep(os.open(MESSAGES, _APPEND, dir_fd=self.folder))
+        self.status = os.fstat(self.file)
+
+    def _keep(self, descriptor: int) -> int:
+        self._open.append(descriptor)
+        return descriptor
+
+    def __del__(self) -> None:
+        for descriptor in self._open:
+            os.close(descriptor)
+
+    def is_there(self, status: os.stat_result) -> bool:
+        """Whether this is the file that lies in its place now."""
+        mine = self.status
+        return (mine.st_dev, mine.st_ino) == (status.st_dev, status.st_ino)
+
+
+class LinesWriter:
+    """Appends to the lines of one conversation; safe to use from several threads."""
+
+    def __init__(self, path: Path, settings: StorageSettings) -> None:
+        self._path = path
+        self._file = f"{path}/{MESSAGES}"
+        self._settings = settings
+        self._durable = settings.durability == "safe"
+        self._held: _Held | None = None
+        self._seen: _Seen | None = None
+        # The system's lock belongs to the open folder, which the threads of this process share.
+        self._turn = threading.Lock()
+        #: The size of the torn end that whoever read the lines has been told of.
+        self.told = 0
+
+    def append(self, lines: bytes, last: str, *, after: str | None) -> Sequence[Notice]:
+        """Add lines by one write and one synchronisation; notices tell what was healed before.
+
+        `last` is the identity of the last canister among the lines.
+        """
+        seconds = self._settings.lock_seconds
+        if not self._turn.acquire(timeout=seconds):
+            raise ArchiveLocked(
+                f"another thread has held it for {seconds:g} s; try again", path=str(self._path)
+            )
+        try:
+            return self._append(lines, last, after)
+        except OSError:
+            self._held = None
+            raise
+        finally:
+            self._turn.release()
+
+    def _append(self, lines: bytes, last: str, after: str | None) -> Sequence[Notice]:
+        held, status = self._lock()
+        try:
+            size, end, notices = self._find_end(held.file, status)
+            if after is not None and end != after:
+                raise ConversationMoved(
+                    "another process has gone on with this conversation; go on in a fork",
+                    path=str(self._path),
+                )
+            self._write(held.file, size, lines)
+            with suppress(OSError):
+                self._seen = _Seen.of(os.fstat(held.file), last or end)
+        finally:
+            give_back(held.folder)
+        return notices
+
+    def _lock(self) -> tuple[_Held, os.stat_result]:
+        """What is open, locked, and still what lies at the path."""
+        while True:
+            held = self._held
+            # After a fork of the process its lock would be the parent's as well.
+            if held is None or held.process != os.getpid():
+                held = self._held = _Held(self._path)
+            acquire(held.folder, self._path, self._settings.lock_seconds)
+            try:
+                status = os.stat(self._file, follow_symlinks=False)
+            except OSError:
+                give_back(held.folder)
+                raise
+            if held.is_there(status):
+                return held, status
+            give_back(held.folder)
+            self._held = None
+
+    def _write(self, descriptor: int, size: int, lines: bytes) -> None:
+        self._seen = None
+        try:
+            write_all(descriptor, lines)
+            if self._durable:
+                synchronise(descriptor)
+        except OSError:
+            # If this fails too, the next writer heals the end.
+            with suppress(OSError):
+                os.ftruncate(descriptor, size)
+            raise
+
+    def _find_end(
+        self, descriptor: int, status: os.stat_result
+    ) -> tuple[int, str, Sequence[Notice]]:
+        """Where the next line begins and whose line stands before it; heals a torn end."""
+        if self._seen is not None and self._seen == _Seen.of(status, self._seen.last):
+            return self._seen.size, self._seen.last, ()
+        refuse_newer(self._path)
+        size, tail = self._heal(descriptor, status.st_size)
+        notices: Sequence[Notice] = ()
+        if size < status.st_size:
+            torn = status.st_size - size
+            notices = () if torn == self.told else (tell_torn(self._path.name, torn),)
+            self.told = 0
+        if not size:
+            return 0, "", notices
+        try:
+            return size, decode_canister(tail).identity, notices
+        except LineUnreadable as error:
+            raise ArchiveDamaged(
+                f"the last line cannot be read ({error}); run: vibe-llms doctor --repair",
+                path=self._file,
+            ) from error
+
+    def _heal(self, descriptor: int, size: int) -> tuple[int, bytes]:
+        """Set an incomplete end aside; gives the size that is left, and the last line."""
+        length = min(size, _TAIL_BYTES)
+        while True:
+            start = size - length
+            data = os.pread(descriptor, length, start)
+            end = complete_size(data)
+            line = data[:end].rpartition(b"\n")[0].rpartition(b"\n")
+            # Enough was read where a newline stands before the last line that is complete.
+            if start == 0 or line[1]:
+                break
+            length = min(size, length * 4)
+        if start + end < size:
+            torn = self._path / f"messages.torn-{produce_stamp()}"
+            write_new(torn, data[end:], durable=self._durable)
+            if self._durable:
+                synchronise_folder(self._path)
+            os.ftruncate(descriptor, start + end)
+        return start + end, line[2]
+
+
+def complete_size(data: bytes) -> int:
+    """The number of bytes up to the end of the last line that is complete.
+
+    A last line with NUL bytes is not complete: so ends what a power cut left unwritten.
+    """
+    end = data.rfind(b"\n") + 1
+    start = data.rfind(b"\n", 0, max(end - 1, 0)) + 1
+    return start if b"\0" in data[start:end] else end
+
+
+def tell_torn(identity: str, size: int) -> Notice:
+    """The notice of a torn end."""
+    return Notice(
+        "repair",
+        f"{identity}: the last {size} bytes were no whole message, as after a crash; "
+        "they are set aside beside messages.jsonl with the next message",
+    )
+
+
+def produce_stamp() -> str:
+    """A piece of a file name that is not there yet, and tells when it was made."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"

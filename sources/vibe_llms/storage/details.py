@@ -1,0 +1,96 @@
+"""What is kept of a conversation besides its lines: the text of `metadata.toml`, and back."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vibe_llms.exceptions import ArchiveDamaged, FormatNewer
+from vibe_llms.messages.contents import repair_text
+from vibe_llms.storage.files import read_within
+from vibe_llms.storage.interfaces import FORMAT, Details, Origin
+
+METADATA = "metadata.toml"
+
+
+def encode_details(details: Details) -> bytes:
+    """The text of `metadata.toml`."""
+    tree: dict[str, Any] = {"format": details.format, "created": details.created}
+    if details.name:
+        tree["name"] = details.name
+    if details.model:
+        tree["model"] = details.model
+    if details.tags:
+        tree["tags"] = list(details.tags)
+    if details.forked_from is not None:
+        tree["forked-from"] = msgspec.to_builtins(details.forked_from)
+    return encode_tree(tree)
+
+
+def decode_details(tree: Mapping[str, Any], path: str) -> Details:
+    """The details of parsed TOML; `FormatNewer` where a newer version wrote it."""
+    version = tree.get("format", FORMAT)
+    if isinstance(version, int) and version > FORMAT:
+        raise FormatNewer(
+            f"a newer version of vibe-llms wrote this (format {version}, known is {FORMAT}); "
+            "install that version to open it",
+            path=path,
+        )
+    known = {
+        key.replace("-", "_"): value
+        for key, value in tree.items()
+        if key in ("format", "created", "name", "model", "tags", "forked-from")
+    }
+    try:
+        return msgspec.convert(known, Details)
+    except msgspec.ValidationError as error:
+        raise ArchiveDamaged(
+            f"{error}; mend it by hand, it was left as it is", path=path
+        ) from error
+
+
+def read_details(folder: Path) -> Details:
+    """The details of the conversation in a folder."""
+    place = str(folder / METADATA)
+    return decode_details(parse_tree(read_within(folder, METADATA), place), place)
+
+
+def refuse_newer(folder: Path) -> None:
+    """`FormatNewer` where a newer version wrote the conversation in a folder."""
+    # What else may be wrong with the details is no reason not to keep a message.
+    with suppress(ArchiveDamaged, FileNotFoundError):
+        read_details(folder)
+
+
+def parse_tree(data: bytes, path: str) -> dict[str, Any]:
+    """The tree of a file's text; `ArchiveDamaged` where it is not valid TOML."""
+    try:
+        return tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ArchiveDamaged(
+            f"this is not valid TOML ({error}); mend it by hand, it was left as it is", path=path
+        ) from error
+
+
+def encode_tree(tree: Mapping[str, Any]) -> bytes:
+    """The text of a tree, keys of newer versions included."""
+    import tomli_w
+
+    return repair_text(tomli_w.dumps(tree)).encode()
+
+
+def fork_details(parent: Details, origin: Origin, name: str) -> Details:
+    """The details of a fork made now."""
+    return Details(
+        created=datetime.now(UTC),
+        name=name,
+        model=parent.model,
+        tags=parent.tags,
+        forked_from=origin,
+    )

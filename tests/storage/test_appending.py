@@ -1,0 +1,133 @@
+"""The open end of the lines: what stays open between two appends never misleads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.faults.archives import FAST_INLINE, begin, lines_of, produce_details, say
+from tests.faults.leaks import count_descriptors
+from tests.faults.workers import SHARED
+from vibe_llms.configuration import StorageSettings
+from vibe_llms.exceptions import ArchiveLocked, ConversationNotFound
+from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.storage import appending, archive
+from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.storage.files import replace_file
+from vibe_llms.storage.locks import give_back
+
+
+def texts(held: DirectoryArchive) -> list[str]:
+    canisters = DirectoryArchive(held.folder).restore_now(SHARED).canisters
+    return [canister.text for canister in canisters if isinstance(canister, UserCanister)]
+
+
+def check_replaced_file(held: DirectoryArchive) -> None:
+    """A file that was replaced meanwhile, as a repair does it, is the one appended to."""
+    held.append_now(SHARED, say("one"), None)
+    replace_file(lines_of(held), lines_of(held).read_bytes())
+    held.append_now(SHARED, say("two"), None)
+    assert texts(held)[-2:] == ["one", "two"], "it went into the file that was replaced"
+
+
+def test_a_file_that_was_replaced_is_noticed(tmp_path: Path) -> None:
+    check_replaced_file(begin(tmp_path, settings=FAST_INLINE))
+
+
+def test_that_check_sees_a_file_that_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appending._Held, "is_there", lambda self, status: True)
+    with pytest.raises(AssertionError, match="the file that was replaced"):
+        check_replaced_file(begin(tmp_path, settings=FAST_INLINE))
+
+
+def test_a_conversation_that_was_removed_by_another_is_noticed(tmp_path: Path) -> None:
+    held = begin(tmp_path, settings=FAST_INLINE)
+    held.append_now(SHARED, say("one"), None)
+    DirectoryArchive(tmp_path).remove_now(SHARED)
+    for _ in range(2):
+        with pytest.raises(ConversationNotFound):
+            held.append_now(SHARED, say("two"), None)
+    DirectoryArchive(tmp_path).create_now(SHARED, produce_details(), say("anew"))
+    held.append_now(SHARED, say("three"), None)
+    assert texts(held) == ["anew", "three"]
+
+
+def check_lock_after_fork(held: DirectoryArchive) -> None:
+    """What a forked process has inherited is not its own lock: it waits for the parent's."""
+    writer = held.access_folder(SHARED).writer
+    held.append_now(SHARED, say("one"), None)
+    open_end, _ = writer._lock()
+    child = os.fork()
+    if not child:
+        try:
+            held.append_now(SHARED, say("child"), None)
+        except ArchiveLocked:
+            os._exit(7)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    give_back(open_end.folder)
+    assert status == 7, "it wrote while the parent held the lock"
+
+
+def settings_of(seconds: float) -> StorageSettings:
+    return StorageSettings(durability="fast", lock_seconds=seconds, inline_bytes=1_000_000)
+
+
+def test_a_forked_process_has_a_lock_of_its_own(tmp_path: Path) -> None:
+    held = begin(tmp_path, settings=settings_of(0.05))
+    check_lock_after_fork(held)
+    held.append_now(SHARED, say("two"), None)
+    assert texts(held)[-2:] == ["one", "two"]
+
+
+def test_that_check_sees_a_lock_that_is_inherited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = begin(tmp_path, settings=settings_of(0.05))
+    mine = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: mine)
+    with pytest.raises(AssertionError, match="while the parent held the lock"):
+        check_lock_after_fork(held)
+
+
+def test_another_thread_waits_no_longer_than_it_may(tmp_path: Path) -> None:
+    held = begin(tmp_path, settings=settings_of(0.05))
+    turn = held.access_folder(SHARED).writer._turn
+    failures: list[Exception] = []
+
+    def append() -> None:
+        try:
+            held.append_now(SHARED, say("late"), None)
+        except ArchiveLocked as error:
+            failures.append(error)
+
+    with turn:
+        thread = threading.Thread(target=append)
+        thread.start()
+        thread.join(30)
+    assert "another thread has held it for 0.05 s" in str(failures[0])
+    assert "late" not in texts(held)
+
+
+async def test_few_files_stay_open_and_none_after_closing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "OPEN_FOLDERS", 3)
+    held = DirectoryArchive(tmp_path, FAST_INLINE)
+    before = count_descriptors()
+    for number in range(10):
+        held.create_now(f"talk-{number}", produce_details(), say("first"))
+        held.append_now(f"talk-{number}", say("second"), None)
+    assert count_descriptors() - before == 6
+    held.append_now("talk-0", say("third"), None)
+    assert len(held.restore_now("talk-0").canisters) == 3
+    assert count_descriptors() - before == 6
+    await held.close()
+    assert count_descriptors() == before
+    held.append_now("talk-0", say("fourth"), None)
+    assert len(held.restore_now("talk-0").canisters) == 4
