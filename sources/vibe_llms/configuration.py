@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
@@ -219,6 +218,8 @@ def load_configuration(
 
 def read_toml(path: Path) -> Tree:
     """A TOML file as a tree; `ConfigurationError` names the file, the line and the column."""
+    import tomllib
+
     try:
         return tomllib.loads(path.read_bytes().decode())
     except UnicodeDecodeError as error:
@@ -307,6 +308,8 @@ def _setting_path(name: str, known: Tree) -> list[str]:
 
 
 def _parse_value(text: str) -> Any:
+    import tomllib
+
     try:
         tree = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):

@@ -160,20 +160,25 @@ def read_keys(path: Path) -> Mapping[str, str]:
 
 
 class RedactingFilter(logging.Filter):
-    """Takes keys out of log records, their tracebacks included."""
+    """Takes keys out of log records, their tracebacks included, and what no file can hold."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Always true; the record is redacted in place."""
+        """Always true; the record is changed in place."""
         try:
-            record.msg, record.args = redact(record.getMessage()), ()
+            record.msg, record.args = _clear(record.getMessage()), ()
         except (TypeError, ValueError):
             # Arguments that do not fit their format; the handler will report it.
-            record.msg, record.args = redact(str(record.msg)), ()
+            record.msg, record.args = _clear(str(record.msg)), ()
         if record.exc_info and record.exc_info[0] is not None:
             trace = record.exc_text or "".join(traceback.format_exception(*record.exc_info))
-            if (redacted := redact(trace)) != trace:
-                record.exc_text, record.exc_info = redacted, None
+            if (cleared := _clear(trace)) != trace:
+                record.exc_text, record.exc_info = cleared, None
         return True
+
+
+def _clear(text: str) -> str:
+    """Words without keys; a lone surrogate, which a log file could not take, is shown escaped."""
+    return redact(text).encode("utf-8", "backslashreplace").decode()
 
 
 def get_logger(name: str) -> logging.Logger:

@@ -60,7 +60,7 @@ def test_the_list_has_the_fields_that_are_promised() -> None:
     fork = do("fork", identity).output.strip()
     newest, oldest = listed()
     assert set(oldest) == {
-        "id", "name", "created", "updated", "model", "tags", "forked_from", "messages",
+        "id", "name", "title", "created", "updated", "model", "tags", "forked_from", "messages",
     }  # fmt: skip
     assert oldest["id"] == identity
     assert oldest["name"] == "näme"
@@ -154,7 +154,7 @@ def test_words_are_found() -> None:
     assert "talk" in outcome.output
     found = do("search", "--json", "tell", "forks").json
     assert {one["conversation"] for one in found} == {identity}
-    assert set(found[0]) == {"conversation", "name", "canister", "role", "created", "excerpt"}
+    assert set(found[0]) == {"conversation", "title", "canister", "role", "created", "excerpt"}
     assert len(do("search", "--json", "--limit", "1", "forks").json) == 1
     assert "nothing was found" in do("search", "nonesuch").errors
     assert invoke("search").status == 2
@@ -201,7 +201,7 @@ def test_a_conversation_gets_a_name_and_tags() -> None:
     assert do("tag", identity, "b", "--remove").errors == "no tags\n"
     assert listed()[0]["name"] == "new name"
     do("rename", "new name", "")
-    assert listed()[0]["name"] == "hello"
+    assert (listed()[0]["name"], listed()[0]["title"]) == ("", "hello")
     assert invoke("rename", "nonesuch", "x").status == 66
     assert invoke("tag", identity).status == 2
 

@@ -193,6 +193,7 @@ async def test_the_error_of_a_tool_goes_to_the_log_and_its_keys_nowhere(
     assert "the tool leak failed" in caplog.text
     assert "LookupError: refused: [secret]" in caplog.text
     assert secret not in caplog.text
+    assert caplog.text.isascii()
 
 
 async def test_contents_of_a_tool_that_hold_lone_surrogates_are_repaired() -> None:

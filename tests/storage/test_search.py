@@ -90,11 +90,11 @@ def test_a_conversation_without_a_name_is_called_by_its_first_words(tmp_path: Pa
         "bbbb", produce_details(), [AssistantCanister.from_text("no"), *say("x" * 100)]
     )
     archive.create_now("cccc", produce_details(), [AssistantCanister.from_text("nobody asked")])
-    names = {summary.identity: summary.name for summary in archive.survey_now()}
+    names = {summary.identity: summary.title for summary in archive.survey_now()}
     assert names == {"aaaa": "Why is the sky blue?", "bbbb": "x" * 59 + "…", "cccc": ""}
     archive.append_now("cccc", say("now somebody does"), None)
     archive.access_folder("aaaa").revise({"name": "sky"})
-    names = {summary.identity: summary.name for summary in archive.survey_now()}
+    names = {summary.identity: summary.title for summary in archive.survey_now()}
     assert (names["aaaa"], names["cccc"]) == ("sky", "now somebody does")
 
 

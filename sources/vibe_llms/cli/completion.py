@@ -24,13 +24,13 @@ _OFFERED = 200
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    r"""Print the completion script of a shell.
+    """Print the completion script of a shell.
 
     \b
     bash: add to ~/.bashrc   eval "$(vibe-llms completion bash)"
     zsh:  add to ~/.zshrc    eval "$(vibe-llms completion zsh)"
     fish: run   vibe-llms completion fish > ~/.config/fish/completions/vibe-llms.fish
-    """
+    """  # noqa: D301  (click reads the control character)
     kind = get_completion_class(shell)
     assert kind is not None
     root = click.get_current_context().find_root().command
@@ -73,7 +73,7 @@ def complete_conversations(
         archive = DirectoryArchive(configuration.places.data, configuration.storage)
         summaries = await archive.survey(limit=_OFFERED)
         return [
-            CompletionItem(summary.identity, help=visible(one_line(summary.name)))
+            CompletionItem(summary.identity, help=visible(one_line(summary.title)))
             for summary in summaries
             if summary.identity.startswith(incomplete)
         ]

@@ -147,7 +147,7 @@ def search(text: tuple[str, ...], limit: int, as_json: bool) -> None:
         elif not findings:
             note("nothing was found")
         for finding in () if as_json else findings:
-            name = f"  {shown(one_line(finding.name))}" if finding.name else ""
+            name = f"  {shown(one_line(finding.title))}" if finding.title else ""
             excerpt = shown(one_line(f"{finding.role}: {finding.excerpt}"))
             _print(f"{styled(finding.conversation, BOLD)}{name}\n    {excerpt}")
 
@@ -264,6 +264,7 @@ def describe_summary(summary: Summary) -> dict[str, Any]:
     return {
         "id": summary.identity,
         "name": summary.name,
+        "title": summary.title,
         "created": summary.created.isoformat(),
         "updated": summary.updated.isoformat(),
         "model": summary.model,
@@ -295,7 +296,7 @@ def draw_summary(summary: Summary) -> str:
     tags = "".join(f" #{tag}" for tag in summary.tags)
     fork = " (fork)" if summary.forked_from else ""
     head = f"{summary.updated.astimezone():%Y-%m-%d %H:%M}  {summary.messages:>4}  "
-    text = one_line(f"{summary.name}{tags}{fork}")
+    text = one_line(f"{summary.title}{tags}{fork}")
     if is_terminal(sys.stdout):
         room = max(20, columns(sys.stdout) - len(summary.identity) - len(head) - 2)
         text = visible(text)
@@ -341,10 +342,9 @@ def draw_gap(gap: Gap) -> str:
 
 async def load_whole(canister: Canister, archive: Archive) -> Canister:
     """The canister with all its data in it, so that it needs the archive no longer."""
-    contents = getattr(canister, "contents", None)
-    if contents is None:
+    if not canister.contents:
         return canister
-    loaded = [await _load_content(content, archive) for content in contents]
+    loaded = [await _load_content(content, archive) for content in canister.contents]
     return msgspec.structs.replace(canister, contents=tuple(loaded))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-import json
 import re
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -138,6 +137,8 @@ def _encode(value: object) -> str:
     try:
         return msgspec.json.encode(value, enc_hook=_simplify).decode()
     except UnicodeEncodeError:
+        import json
+
         plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_simplify)
         return repair_text(json.dumps(plain, ensure_ascii=False, separators=(",", ":")))
 

@@ -78,6 +78,27 @@ def decode_canister(line: bytes) -> Canister:
         raise LineUnreadable(str(error)) from error
 
 
+def decode_plain(lines: bytes) -> list[Canister] | None:
+    """The canisters of whole lines, all at a stroke; `None` where one is not as we write it.
+
+    Then `decode_canister` tells of each line what it is.
+    """
+    try:
+        canisters = _DECODER.decode_lines(lines)
+    except (ValueError, RecursionError):
+        return None
+    if len(canisters) != lines.count(b"\n"):
+        return None
+    # Written out, since the opening of a long conversation takes them all through here.
+    for canister in canisters:
+        if canister.source_line is not None or type(canister) is UnknownCanister:
+            return None
+        for content in canister.contents:
+            if type(content) is UnknownContent:
+                return None
+    return canisters
+
+
 def repair_canister(canister: C) -> C:
     """The canister with every lone surrogate in its texts replaced by U+FFFD.
 

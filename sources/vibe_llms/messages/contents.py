@@ -6,7 +6,6 @@ A content holds its data or says where it lies. Values know no files: whoever ne
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import TypeAlias
 
@@ -29,7 +28,7 @@ class Reference(_Place, frozen=True, tag="hash"):
     @classmethod
     def from_bytes(cls, data: bytes) -> Reference:
         """The reference under which these bytes would be kept."""
-        return cls(hashlib.sha256(data).hexdigest(), len(data))
+        return cls(hash_bytes(data), len(data))
 
 
 class Location(_Place, frozen=True, tag="url"):
@@ -220,9 +219,9 @@ def _fingerprint(data: object) -> object:
         case Reference(hash=digest):
             return digest
         case str():
-            return hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()
+            return hash_bytes(data.encode("utf-8", "surrogatepass"))
         case bytes():
-            return hashlib.sha256(data).hexdigest()
+            return hash_bytes(data)
         case _:
             return data
 
@@ -231,3 +230,10 @@ def _same(one: object, other: object) -> bool:
     if isinstance(one, Reference) != isinstance(other, Reference):
         return _fingerprint(one) == _fingerprint(other)
     return one == other
+
+
+def hash_bytes(data: bytes) -> str:
+    """The SHA-256 of bytes, in hexadecimal."""
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()

@@ -7,7 +7,6 @@ been seen.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Protocol, TypeVar
@@ -245,5 +244,7 @@ def _wait_before_retry(error: ProviderError, retry: int, settings: StreamSetting
         return advised if advised <= settings.retry_wait_seconds else None
     if not isinstance(error, RateLimited | ProviderOverloaded | ProviderUnreachable | ReplyCut):
         return None
+    import random
+
     longest = min(FIRST_WAIT_SECONDS * 2 ** (retry - 1), LONGEST_WAIT_SECONDS)
     return float(longest * (0.5 + random.random() / 2))  # noqa: S311

@@ -7,7 +7,6 @@ again after it was sent.
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Literal, TypeAlias
@@ -191,6 +190,8 @@ def encode_json(value: object) -> bytes:
     try:
         return _ENCODER.encode(value)
     except UnicodeEncodeError:
+        import json
+
         return repair_text(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
 
 

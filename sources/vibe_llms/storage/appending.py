@@ -7,7 +7,6 @@ more than the message does. `DirectoryArchive` bounds how many do.
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -218,4 +217,4 @@ def tell_torn(identity: str, size: int) -> Notice:
 
 def produce_stamp() -> str:
     """A piece of a file name that is not there yet, and tells when it was made."""
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.urandom(3).hex()}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import secrets
 import stat
 import time
 from collections import OrderedDict
@@ -388,7 +387,7 @@ class DirectoryArchive:
 
     def _give_up(self, path: Path) -> None:
         # Renamed first, so that a crash leaves no half of a conversation behind.
-        doomed = path.with_name(f"{TEMPORARY}{secrets.token_hex(12)}")
+        doomed = path.with_name(f"{TEMPORARY}{os.urandom(12).hex()}")
         os.rename(path, doomed)
         if self._durable:
             synchronise_folder(path.parent)

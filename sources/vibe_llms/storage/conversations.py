@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,9 +23,9 @@ from vibe_llms.exceptions import (
     StorageError,
     VibeLlmsError,
 )
-from vibe_llms.messages.canisters import Canister, UnknownCanister
-from vibe_llms.messages.codecs import LineUnreadable, decode_canister, encode_canister
-from vibe_llms.messages.contents import UnknownContent, repair_text
+from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.codecs import LineUnreadable, decode_canister, decode_plain, encode_canister
+from vibe_llms.messages.contents import repair_text
 from vibe_llms.storage.appending import (
     MESSAGES,
     LinesWriter,
@@ -58,12 +57,11 @@ from vibe_llms.storage.locks import locked
 _IDENTITY = re.compile(r"[0-9a-z][0-9a-z_-]{0,63}")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _IDENTITY_LENGTH = 12
-_LINES: msgspec.json.Decoder[Canister] = msgspec.json.Decoder(Canister)
 
 
 def produce_conversation_identity() -> str:
     """A new identity: 12 random characters of base32, 60 bits."""
-    return "".join(secrets.choice(_ALPHABET) for _ in range(_IDENTITY_LENGTH))
+    return "".join(_ALPHABET[byte % 32] for byte in os.urandom(_IDENTITY_LENGTH))
 
 
 def is_conversation_identity(text: str) -> bool:
@@ -255,26 +253,11 @@ def _decode_plain(parts: Iterable[bytes]) -> tuple[list[Canister], int] | None:
             rest += part
             continue
         lines, rest = rest + part[:end], part[end:]
-        try:
-            some = _LINES.decode_lines(lines)
-        except (ValueError, RecursionError):
-            return None
-        if len(some) != lines.count(b"\n") or not _are_plain(some):
+        some = decode_plain(lines)
+        if some is None:
             return None
         canisters += some
     return canisters, len(rest)
-
-
-def _are_plain(canisters: Sequence[Canister]) -> bool:
-    """Whether none has what only we write, and only for what a newer version wrote."""
-    # Written out, since the opening of a long conversation takes them all through here.
-    for canister in canisters:
-        if canister.source_line is not None or type(canister) is UnknownCanister:
-            return False
-        for content in canister.contents:
-            if type(content) is UnknownContent:
-                return False
-    return True
 
 
 def survey_folders(root: Path) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -70,9 +69,11 @@ def refuse_newer(folder: Path) -> None:
 
 def parse_tree(data: bytes, path: str) -> dict[str, Any]:
     """The tree of a file's text; `ArchiveDamaged` where it is not valid TOML."""
+    import tomllib
+
     try:
         return tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ArchiveDamaged(
             f"this is not valid TOML ({error}); mend it by hand, it was left as it is", path=path
         ) from error

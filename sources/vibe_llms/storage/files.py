@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -130,7 +129,7 @@ def write_new(path: Path, data: bytes, *, durable: bool) -> None:
 
 def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
     """A file replaced whole: whoever reads sees the old bytes or the new ones."""
-    temporary = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(8)}")
+    temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.urandom(8).hex()}")
     try:
         write_new(temporary, data, durable=durable)
         os.rename(temporary, path)
@@ -180,7 +179,7 @@ def new_folder(path: Path, *, durable: bool) -> Iterator[Path]:
     caller. Raises `FileExistsError` where there is one already. What remains after a crash starts
     with `TEMPORARY` and is cleared away by the archive's collection.
     """
-    temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(12)}")
+    temporary = path.with_name(f"{TEMPORARY}{os.urandom(12).hex()}")
     os.mkdir(temporary, 0o700)
     try:
         yield temporary

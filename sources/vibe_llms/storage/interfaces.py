@@ -54,10 +54,11 @@ class Restored(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """A conversation in a list."""
+    """A conversation in a list; `opening` are the first words that the user said in it."""
 
     identity: str
     name: str
+    opening: str
     created: datetime
     updated: datetime
     model: str
@@ -65,12 +66,20 @@ class Summary(Struct, frozen=True):
     forked_from: Origin | None
     messages: int
 
+    @property
+    def title(self) -> str:
+        """What a person knows it by: its name, else its opening."""
+        return self.name or self.opening
+
 
 class Finding(Struct, frozen=True):
-    """A message that holds what was searched for; `excerpt` marks the words with `[` and `]`."""
+    """A message that holds what was searched for; `excerpt` marks the words with `[` and `]`.
+
+    `title` is the name of its conversation, else the opening.
+    """
 
     conversation: str
-    name: str
+    title: str
     canister: str
     role: str
     created: datetime

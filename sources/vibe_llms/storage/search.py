@@ -6,8 +6,6 @@ every file first and takes in what changed. An index that is missing or damaged 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 #: Raised when the tables change; an index of another version is made anew.
-_VERSION = 1
+_VERSION = 2
 _TITLE_LENGTH = 60
 _EXCERPT_LENGTH = 60
 _INDEXED_CHARACTERS = 200_000
@@ -48,7 +46,7 @@ _PRIVATE = 0o600
 _IN_MEMORY = ":memory:"
 
 #: Characters of scripts that put no spaces between words, or grammar at the end of them.
-_UNSPACED = re.compile(
+_UNSPACED = (
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u312f\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
@@ -67,7 +65,7 @@ create table conversations (
     title text not null, created text not null, updated integer not null, model text not null,
     tags text not null, origin text not null, messages integer not null,
     size integer not null, last_offset integer not null, last_hash blob not null);
-create index conversations_updated on conversations (updated);
+create index conversations_updated on conversations (updated, created);
 create index conversations_name on conversations (name);
 create table messages (
     key integer primary key autoincrement, conversation integer not null, offset integer not null);
@@ -174,17 +172,18 @@ class Index:
             "select identity, name, title, created, updated, model, tags, origin, messages "
             "from conversations where (:name = '' or name = :name) and (:tag = '' or exists "
             "(select 1 from json_each(tags) where value = :tag)) "
-            "order by updated desc, key desc limit :limit",
+            "order by updated desc, created desc limit :limit",
             values,
         )
         return [
             Summary(
                 identity,
-                name or title,
+                name,
+                title,
                 datetime.fromisoformat(created),
                 datetime.fromtimestamp(updated / 1e9, UTC),
                 model,
-                tuple(json.loads(tags)),
+                msgspec.json.decode(tags, type=tuple[str, ...]),
                 msgspec.json.decode(origin, type=Origin) if origin else None,
                 messages,
             )
@@ -322,7 +321,7 @@ class Index:
                 details.name,
                 details.created.isoformat(),
                 details.model,
-                json.dumps(details.tags),
+                msgspec.json.encode(details.tags).decode(),
                 msgspec.json.encode(details.forked_from).decode() if details.forked_from else "",
                 key,
             ),
@@ -457,6 +456,8 @@ def _version_of(database: sqlite3.Connection) -> int:
 
 
 def _hash(data: bytes) -> bytes:
+    import hashlib
+
     return hashlib.sha256(data).digest()
 
 
@@ -468,7 +469,7 @@ def _title(text: str) -> str:
 
 def _spread(text: str) -> str:
     """The text with every character of a script without spaces as a word of its own."""
-    return text if text.isascii() else _UNSPACED.sub(r" \g<0> ", text)
+    return text if text.isascii() else re.sub(_UNSPACED, r" \g<0> ", text)
 
 
 def _excerpt(text: str, words: Sequence[str]) -> str:
@@ -485,4 +486,4 @@ def _excerpt(text: str, words: Sequence[str]) -> str:
 
 def _whole(word: str) -> str:
     escaped = re.escape(word)
-    return escaped if _UNSPACED.search(word) else rf"\b{escaped}\b"
+    return escaped if re.search(_UNSPACED, word) else rf"\b{escaped}\b"
