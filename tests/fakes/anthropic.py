@@ -302,25 +302,42 @@ def _decode(data: bytes) -> dict[str, Any]:
     def refuse_constant(name: str) -> None:
         raise Refused(f"the body is not JSON: {name}")
 
-    def gather(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        members = dict(pairs)
-        if len(members) != len(pairs):
-            raise Refused("the body has a member twice")
-        return members
-
     try:
         body: dict[str, Any] = json.loads(
-            data.decode(), parse_constant=refuse_constant, object_pairs_hook=gather
+            data.decode(), parse_constant=refuse_constant, object_pairs_hook=_gather
         )
         json.dumps(body, ensure_ascii=False).encode()
     except ValueError as error:
         raise Refused(f"the body is not JSON: {error}") from error
+    _check_members(body)
     if not isinstance(body.get("messages"), list):
         raise Refused("messages: Field required")
     for owner, member in ((body, "system"), *((item, "content") for item in body["messages"])):
         if isinstance(text := owner.get(member), str):
             owner[member] = [{"type": "text", "text": text}]
     return body
+
+
+class _Twice(dict[str, Any]):
+    """An object in which some member stood twice."""
+
+
+def _gather(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    return members if len(members) == len(pairs) else _Twice(members)
+
+
+def _check_members(value: Any) -> None:
+    if isinstance(value, _Twice):
+        raise Refused("the body has a member twice")
+    if isinstance(value, list):
+        for item in value:
+            _check_members(item)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            # What a model wrote as arguments is its own affair.
+            if name != "input":
+                _check_members(item)
 
 
 @cache

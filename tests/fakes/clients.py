@@ -1,16 +1,22 @@
-"""Clients of the Anthropic provider for tests: for a fake server, or without any."""
+"""Clients and models of the Anthropic provider for tests: for a fake server, or without any."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.fakes.anthropic import KEY
+from tests.fakes.anthropic import KEY, Issued, check_request
+from tests.fakes.server import Request
 from vibe_llms.configuration import StreamSettings, load_configuration
+from vibe_llms.controls import Controls
 from vibe_llms.credentials import Credential, Secret
-from vibe_llms.events import EventHandler, ignore_events
+from vibe_llms.events import EventHandler, Notice, ignore_events
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import Canister
 from vibe_llms.providers.anthropic.client import AnthropicClient, AnthropicModel, AnthropicProvider
-from vibe_llms.providers.interfaces import ProviderConfiguration
+from vibe_llms.providers.anthropic.controls import read_native
+from vibe_llms.providers.interfaces import ProviderConfiguration, TurnContext
 from vibe_llms.providers.transport import Transport
 
 #: No retries, and limits that no test reaches by accident.
@@ -45,3 +51,28 @@ async def produce_model(url: str = "http://127.0.0.1:9", **options: Any) -> Anth
     """A model of such a client; `name` is `claude-opus-5` unless given."""
     name = options.pop("name", "claude-opus-5")
     return await produce_client(url, **options).access_model(name)
+
+
+async def assemble(
+    model: AnthropicModel,
+    canisters: Sequence[Canister],
+    *invokers: Invoker,
+    controls: Controls = Controls(),
+    issued: Issued | None = None,
+    **context: Any,
+) -> tuple[dict[str, Any], list[str]]:
+    """The body of a request, which the strict fake accepts, and what notices say of it."""
+    notices: list[Notice] = []
+    body = await model.preview(
+        canisters, invokers, controls, TurnContext(notify=notices.append, **context)
+    )
+    check_body(model, body, issued)
+    members: dict[str, Any] = json.loads(body)
+    return members, [notice.text for notice in notices]
+
+
+def check_body(model: AnthropicModel, body: bytes, issued: Issued | None = None) -> None:
+    """Raise `Refused` where the strict fake would not accept a body that is sent to a model."""
+    request = Request("POST", "/v1/messages", {}, body)
+    system_messages = read_native(model).system_messages
+    check_request(request, issued or Issued(), system_messages=system_messages)

@@ -153,6 +153,7 @@ def settle_controls(
     A control of this very call that the model does not take is a `ControlInvalid`; a configured
     default that it does not take is left out and told.
     """
+    _check_extras(controls, model)
     left_out: list[str] = []
     kept: dict[str, Any] = {}
     asked = controls.given()
@@ -170,11 +171,36 @@ def settle_controls(
     return msgspec.convert({**kept, "extras": extras}, Controls), tuple(left_out)
 
 
+def _check_extras(controls: Controls, model: str) -> None:
+    for row, extra in controls.extras.items():
+        words = "" if isinstance(extra, Mapping) else "it must be a table"
+        if words := words or _find_foreign(extra):
+            raise ControlInvalid(
+                f"what 'extras' hold for {row!r} cannot be sent: {words}",
+                control="extras",
+                model=model,
+            )
+
+
+def _find_foreign(value: object) -> str:
+    """What keeps a value from being JSON, in words; empty if nothing does."""
+    try:
+        msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        # Lone surrogates are replaced on the way out.
+        return ""
+    except (TypeError, ValueError, RecursionError) as error:
+        return str(error)
+    return ""
+
+
 def _refusal(name: str, value: object, attributes: ModelAttributes) -> str | None:
     try:
         msgspec.convert({name: value}, Controls)
     except msgspec.ValidationError as error:
         return str(error).partition(" - at ")[0]
+    if words := _find_foreign(value):
+        return words
     if attributes.controls is None:
         return None
     if name not in attributes.controls:

@@ -171,17 +171,7 @@ class HttpTransport:
         import httpx2
 
         guard_loggers("httpx2", "httpcore2")
-        place = {"table": f"providers.{self._provider}", "key": "base-url"}
-        try:
-            address = httpx2.URL(self._base_url)
-        except httpx2.InvalidURL as error:
-            raise ConfigurationError(
-                f"{redact(self._base_url)!r} is not an address: {error}", **place
-            ) from error
-        if address.scheme not in ("http", "https") or not address.host:
-            raise ConfigurationError(
-                f"{redact(self._base_url)!r} is not an http(s) address", **place
-            )
+        check_address(self._base_url, self._provider)
         if self._headers is None:
             self._headers = {
                 "user-agent": f"vibe-llms/{__version__}",
@@ -210,6 +200,19 @@ class HttpTransport:
                 f"names (HTTPS_PROXY, SSL_CERT_FILE and their kin): {_words(error)}"
             ) from error
         return self._client
+
+
+def check_address(text: str, provider: str) -> None:
+    """`ConfigurationError` where the `base-url` of a row is no address that can be reached."""
+    import httpx2
+
+    place = {"table": f"providers.{provider}", "key": "base-url"}
+    try:
+        address = httpx2.URL(text)
+    except httpx2.InvalidURL as error:
+        raise ConfigurationError(f"{redact(text)!r} is not an address: {error}", **place) from error
+    if address.scheme not in ("http", "https") or not address.host:
+        raise ConfigurationError(f"{redact(text)!r} is not an http(s) address", **place)
 
 
 def produce_incoming(response: httpx2.Response, provider: str) -> Incoming:

@@ -282,12 +282,12 @@ class _ModelEntry(Struct):
             accepts += [PDF] if _supported(capabilities, "pdf_input") else []
             told["accepts"] = accepts
             told["reasoning"] = _supported(capabilities, "thinking")
-            types = (capabilities.get("thinking") or {}).get("types") or {}
+            types = _table(_table(capabilities, "thinking"), "types")
             thinking = [name for name in get_args(ThinkingType) if _supported(types, name)]
             if thinking:
                 told["native"] = {"thinking": thinking}
                 controls["reasoning-tokens"] = self._bound_budget(thinking)
-            effort = capabilities.get("effort") or {}
+            effort = _table(capabilities, "effort")
             levels = [name for name in effort if name != "supported" and _supported(effort, name)]
             if effort:
                 controls["effort"] = {"choices": levels} if levels else False
@@ -306,9 +306,14 @@ class _ModelPage(Struct):
     last_id: str | None = None
 
 
-def _supported(capabilities: Mapping[str, Any], name: str) -> bool:
+def _table(capabilities: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A table of what the server says; empty where it says something else."""
     entry = capabilities.get(name)
-    return isinstance(entry, dict) and entry.get("supported") is True
+    return entry if isinstance(entry, dict) else {}
+
+
+def _supported(capabilities: Mapping[str, Any], name: str) -> bool:
+    return _table(capabilities, name).get("supported") is True
 
 
 def _produce_transport(

@@ -7,6 +7,7 @@ that this table does not know.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from vibe_llms.exceptions import (
     PaymentRequired,
     ProviderError,
     ProviderOverloaded,
+    ProviderUnreachable,
     RateLimited,
     ReplyMalformed,
     RequestRefused,
@@ -62,7 +64,8 @@ BY_STATUS: dict[int, type[ProviderError]] = {
 }
 
 #: Where the name of the cause says more than type and status: spending limits that have the status
-#: of a rate limit, though waiting does not help; things other than a model that were not found.
+#: of a rate limit, though waiting does not help; things other than a model that were not found; a
+#: body that came too slowly; pictures that are too large because there are many of them.
 BY_CODE: dict[str, type[ProviderError]] = {
     "contract_spend_limit_reached": PaymentRequired,
     "enforced_spend_limit_reached": PaymentRequired,
@@ -71,8 +74,15 @@ BY_CODE: dict[str, type[ProviderError]] = {
     "organization_on_hold": PaymentRequired,
     "user_profile_billing_not_authorized": PaymentRequired,
     "user_profile_not_billable": PaymentRequired,
+    "environment_not_found": RequestRefused,
     "file_expired": RequestRefused,
+    "rbac_group_managed_settings_not_found": RequestRefused,
+    "rbac_group_not_found": RequestRefused,
+    "rbac_role_not_found": RequestRefused,
+    "slack_channel_set_up_environment_not_found": RequestRefused,
     "thread_not_found": RequestRefused,
+    "request_body_timeout": ProviderUnreachable,
+    "image_dimensions_too_large": RequestTooLarge,
 }
 
 # An overflow has no type or code of its own, so its words have to tell it:
@@ -82,6 +92,10 @@ _OVERFLOW = re.compile(
     r"prompt is too long(?:: (?P<prompt>\d+) tokens > (?P<maximum>\d+))?"
     r"|exceed context limit: (?P<input>\d+) \+ (?P<output>\d+) > (?P<limit>\d+)"
 )
+# Likewise where a request has too many pictures, or many that are too large beside each other:
+#   too many images and documents: 601 + 0 > 600
+#   At least one of the image dimensions exceed max allowed size for many-image requests: 2000 ...
+_TOO_MANY = re.compile(r"too many images and documents|exceed max allowed size for many-image")
 
 
 class ErrorObject(Struct, frozen=True):
@@ -144,6 +158,8 @@ def produce_error(
         kind = BY_STATUS[status]
     kind = BY_CODE.get(code, kind)
     message = redact(repair_text(error.message))
+    if _TOO_MANY.search(message):
+        kind = RequestTooLarge
     if overflow := _OVERFLOW.search(message):
         return _produce_overflow(overflow, message, provider, status, request_id)
     advice = _ADVICE.get(kind, "")
@@ -196,10 +212,16 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         try:
             seconds = float(text) * scale
         except ValueError:
-            date = parsedate_tz(text)
-            if date is None:
-                continue
-            seconds = max(mktime_tz(date) - time.time(), 0.0)
-        if 0 <= seconds < float("inf"):
+            seconds = _until(text)
+        if 0 <= seconds < math.inf:
             return seconds
     return None
+
+
+def _until(text: str) -> float:
+    """Seconds until a date as headers have it; infinity where it is none."""
+    date = parsedate_tz(text)
+    try:
+        return math.inf if date is None else max(mktime_tz(date) - time.time(), 0.0)
+    except (ValueError, OverflowError):
+        return math.inf

@@ -25,7 +25,8 @@ class AnthropicInvocationsProcessor:
             {
                 "name": self.nativize_name(invoker.name),
                 **({"description": invoker.description} if invoker.description else {}),
-                "input_schema": invoker.arguments_schema,
+                # The type has to be said, which a foreign schema need not do.
+                "input_schema": {"type": "object", **invoker.arguments_schema},
             }
             for invoker in invokers
         ]

@@ -11,11 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from vibe_llms.configuration import StreamSettings
 from vibe_llms.credentials import guard_loggers
-from vibe_llms.exceptions import CredentialMissing, PackageMissing
-from vibe_llms.providers.transport import Incoming, Outgoing, produce_incoming, translate_error
-from vibe_llms.redaction import redact
+from vibe_llms.exceptions import ConfigurationError, CredentialMissing, PackageMissing
+from vibe_llms.providers.transport import (
+    KEPT_CONNECTIONS,
+    KEPT_SECONDS,
+    Incoming,
+    Outgoing,
+    check_address,
+    produce_incoming,
+    translate_error,
+)
+from vibe_llms.redaction import redact, remember
 
 if TYPE_CHECKING:
+    import httpx2
     from anthropic import AsyncAnthropic
 
 
@@ -75,11 +84,7 @@ class PackageTransport:
                 idle_seconds=self._stream.idle_seconds,
             ) from error
         except (AnthropicError, TypeError) as error:
-            raise CredentialMissing(
-                f"the package anthropic found no credentials: {redact(str(error))}",
-                table=f"providers.{self._provider}",
-                key="credential",
-            ) from error
+            raise self._miss_credentials(error) from error
         try:
             if response.is_stream_consumed:
                 headers = {name.lower(): value for name, value in response.headers.items()}
@@ -106,19 +111,57 @@ class PackageTransport:
                 command="python -m pip install 'vibe-llms[anthropic]'",
             ) from error
         guard_loggers("anthropic", "httpx2", "httpcore2")
-        self._client = anthropic.AsyncAnthropic(
-            base_url=self._base_url,
-            max_retries=0,
-            # Spans are ours to make; two of one call would be counted twice.
-            open_telemetry=False,
-            timeout=httpx2.Timeout(
-                connect=self._stream.connect_seconds,
-                write=self._stream.idle_seconds,
-                read=None,
-                pool=None,
-            ),
+        timeout = httpx2.Timeout(
+            connect=self._stream.connect_seconds,
+            write=self._stream.idle_seconds,
+            read=None,
+            pool=None,
         )
-        return self._client
+        limits = httpx2.Limits(
+            max_connections=None,
+            max_keepalive_connections=KEPT_CONNECTIONS,
+            keepalive_expiry=KEPT_SECONDS,
+        )
+        if self._base_url is not None:
+            check_address(self._base_url, self._provider)
+        try:
+            client = anthropic.AsyncAnthropic(
+                base_url=self._base_url,
+                max_retries=0,
+                # Spans are ours to make; two of one call would be counted twice.
+                open_telemetry=False,
+                timeout=timeout,
+                http_client=anthropic.DefaultAsyncHttpxClient(
+                    timeout=timeout,
+                    limits=limits,
+                    follow_redirects=False,
+                    event_hooks={"request": [_remember_key]},
+                ),
+            )
+        except anthropic.AnthropicError as error:
+            raise self._miss_credentials(error) from error
+        except (OSError, ValueError, httpx2.InvalidURL) as error:
+            raise ConfigurationError(
+                "the package anthropic makes no connection with what the environment and its "
+                f"profiles say: {redact(str(error))}",
+                table=f"providers.{self._provider}",
+            ) from error
+        check_address(str(client.base_url), self._provider)
+        self._client = client
+        return client
+
+    def _miss_credentials(self, error: Exception) -> CredentialMissing:
+        return CredentialMissing(
+            f"the package anthropic found no credentials: {redact(str(error))}",
+            table=f"providers.{self._provider}",
+            key="credential",
+        )
+
+
+async def _remember_key(request: httpx2.Request) -> None:
+    """What the package found, or was given by a server, is a key that no words may show."""
+    for name in ("authorization", "x-api-key"):
+        remember(request.headers.get(name, "").rpartition(" ")[2])
 
 
 async def _whole(content: bytes) -> AsyncIterator[bytes]:
