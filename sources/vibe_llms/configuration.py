@@ -82,7 +82,6 @@ class ToolSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     identical_calls: Positive = 3
     timeout_seconds: Seconds = 60.0
     parallel: Positive = 16
-    result_bytes: Number = 32 * 1024
 
 
 class Layer(Struct, frozen=True):
