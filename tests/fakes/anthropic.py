@@ -430,19 +430,23 @@ def _check_thinking(body: Mapping[str, Any]) -> None:
     if "max_tokens" in body and budget >= body["max_tokens"]:
         raise Refused("`max_tokens` must be greater than `thinking.budget_tokens`")
     # A run of calls and results is one turn of the assistant's, which has to begin with thinking.
-    begins, calls = None, False
-    for message in body["messages"]:
-        kinds = [item["type"] for item in message["content"]]
-        if message["role"] == "user" and "tool_result" not in kinds:
-            begins = None
-        elif message["role"] == "assistant":
-            begins = begins or kinds[0]
-            calls = "tool_use" in kinds
-    if begins is not None and calls and begins not in _THINKING:
-        raise Refused(
-            f"Expected `thinking` or `redacted_thinking`, but found `{begins}`. When `thinking` is "
-            "enabled, a final `assistant` message must start with a thinking block"
-        )
+    # Whether other words beside the results begin another run is not told, so both are checked.
+    for parted in (False, True):
+        begins, calls = None, False
+        for message in body["messages"]:
+            kinds = {item["type"]: None for item in message["content"]}
+            ends = "tool_result" not in kinds or (parted and len(kinds) > 1)
+            if message["role"] == "user" and ends:
+                begins = None
+            elif message["role"] == "assistant":
+                begins = begins or next(iter(kinds))
+                calls = "tool_use" in kinds
+        if calls and begins is not None and begins not in _THINKING:
+            raise Refused(
+                f"Expected `thinking` or `redacted_thinking`, but found `{begins}`. When "
+                "`thinking` is enabled, a final `assistant` message must start with a thinking "
+                "block"
+            )
 
 
 def _check_text(item: Mapping[str, Any], place: str) -> None:

@@ -114,15 +114,22 @@ class History:
         self._calls: set[str] = set()
         self._begun = False
         # Whether the present run of calls and results began with thinking; nothing outside of one.
+        # Where something else is said with the results, the interface does not say whether the run
+        # goes on, so the second of them counts from there.
         self._thought: bool | None = None
+        self._thought_since: bool | None = None
 
     def add(self, canister: Canister, texts: Mapping[str, bytes]) -> Sequence[Notice]:
         """Take the next canister; the notices tell what of it is not sent as it is."""
         call = ""
+        told: list[Notice] = []
         if isinstance(canister, InvocationCanister):
             call = next(call for call in self._name_call(canister) if self._is_free(call))
         elif isinstance(canister, ResultCanister) and not (call := self._find_call(canister)):
             canister = _unpaired(canister)
+            address = f"{self._model.provider}/{self._model.name}"
+            text = f"a result that does not follow its call is said in words for {address}"
+            told.append(Notice("conversion", text, canister.identity))
         piece, notices = self._processor.nativize(
             canister, self._model, texts, call=call, citing=self._citing
         )
@@ -139,7 +146,7 @@ class History:
             case _:
                 self._begun = True
                 self._add_other(canister, piece)
-        return notices
+        return [*told, *notices]
 
     def messages(self, mark: bytes) -> list[Fragment]:
         """The start of the body, its messages; `mark` is put on the last two of the user's.
@@ -173,7 +180,8 @@ class History:
         Then `thinking` of the type `enabled` is refused: such a run has to begin with some.
         """
         state = self._open
-        thought = state.thinks if self._thought is None else self._thought
+        begun = (self._thought, self._thought_since)
+        thought = all(state.thinks if one is None else one for one in begun)
         return bool(state.calls) and not thought
 
     def _name_call(self, canister: InvocationCanister) -> Iterator[str]:
@@ -233,10 +241,12 @@ class History:
         """The open messages are complete: nothing that comes changes them any more."""
         state = self._open
         self._push(self._recent, last=False)
-        if not state.calls or state.user:
-            self._thought = None
-        elif self._thought is None:
-            self._thought = state.thinks
+        if not state.calls:
+            self._thought = self._thought_since = None
+        else:
+            self._thought = state.thinks if self._thought is None else self._thought
+            since = state.thinks if self._thought_since is None else self._thought_since
+            self._thought_since = None if state.user else since
         self._open = _Open()
         while len(self._recent) > _UNBAKED_MESSAGES:
             self._baked.append(_frame(self._recent.pop(0)))
