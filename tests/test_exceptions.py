@@ -24,6 +24,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.codecs import LineUnreadable
+from vibe_llms.outputs import OutputMismatch
 from vibe_llms.providers.wire import EventTooLarge
 from vibe_llms.redaction import remember
 
@@ -33,8 +34,9 @@ ERRORS = {
     if inspect.isclass(value) and issubclass(value, BaseException)
 }
 #: Each is caught by its callers and never leaves the library: the execution makes a failed result
-#: of the first, the providers a `ReplyMalformed` of the second, the archive an `ArchiveDamaged`.
-INNER = {ArgumentsInvalid, EventTooLarge, LineUnreadable}
+#: of the first, the providers a `ReplyMalformed` of the second, the archive an `ArchiveDamaged` of
+#: the third, the turn an `OutputInvalid` of the last.
+INNER = {ArgumentsInvalid, EventTooLarge, LineUnreadable, OutputMismatch}
 
 
 def drawn() -> dict[str, str]:

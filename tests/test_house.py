@@ -30,6 +30,7 @@ ORDER = (
     "events",
     "attachments",
     "invocation",
+    "outputs",
     "storage",
     "providers",
     "providers.anthropic",

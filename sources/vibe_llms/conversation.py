@@ -12,7 +12,15 @@ from msgspec import Struct
 
 from vibe_llms.configuration import ToolSettings
 from vibe_llms.controls import Controls
-from vibe_llms.events import Event, EventHandler, Notice, NoticeEvent
+from vibe_llms.events import (
+    Event,
+    EventHandler,
+    MessageProgressEvent,
+    MessageStartedEvent,
+    Notice,
+    NoticeEvent,
+    TextChunk,
+)
 from vibe_llms.exceptions import (
     ConversationBusy,
     ForkPointInvalid,
@@ -29,11 +37,13 @@ from vibe_llms.messages.canisters import (
     InvocationCanister,
     ResultCanister,
     StopReason,
+    SupervisorCanister,
     Turn,
     UserCanister,
 )
 from vibe_llms.messages.codecs import repair_canister
 from vibe_llms.messages.contents import Content, TextualContent
+from vibe_llms.outputs import OutputForm, OutputType, produce_form, read_partial
 from vibe_llms.providers.interfaces import Model, TokenCount, TurnContext, refuse_loading
 from vibe_llms.turns import TurnRun, TurnSettings
 
@@ -114,16 +124,20 @@ class Conversation:
         invokers: Iterable[Tool] | None = None,
         controls: Controls | None = None,
         event_handler: EventHandler | None = None,
+        output: OutputType | None = None,
         streaming: bool = True,
     ) -> Turn:
         """Say something and hold the turn to its end, calls of tools included.
 
         Without a prompt the model goes on from where the history stands. `invokers`, `controls` and
         `event_handler` are for this turn, in place of, over and in place of the conversation's own.
+        With `output`, a type or a JSON Schema, the reply is a value of it, as the turn's `output`;
+        a reply that is none is asked for again, twice at most, before `OutputInvalid` is raised.
         When this returns, everything is durable. If it raises, or is cancelled, what had arrived is
         kept, marked as interrupted, and the next turn works.
         """
-        running = self._start(prompt, invokers, controls, event_handler, streaming)
+        form = None if output is None else produce_form(output)
+        running = self._start(prompt, invokers, controls, event_handler, streaming, form)
         try:
             return await asyncio.shield(running.task)
         except asyncio.CancelledError:
@@ -137,6 +151,7 @@ class Conversation:
         *,
         invokers: Iterable[Tool] | None = None,
         controls: Controls | None = None,
+        output: OutputType | None = None,
         streaming: bool = True,
     ) -> EventStream:
         """The same turn as a loop over its events::
@@ -145,12 +160,13 @@ class Conversation:
                 async for event in events:
                     ...
 
-        Leaving it early cancels the turn. A slow loop holds the stream back.
+        Leaving it early cancels the turn. A slow loop holds the stream back. With `output`,
+        `events.partial` is what there is of it so far.
         """
         stream = EventStream()
-        stream.begin(
-            self._start(prompt, invokers, controls, stream.channel.put, streaming, stream.throttle)
-        )
+        form = None if output is None else produce_form(output)
+        handler, throttle = stream.channel.put, stream.throttle
+        stream.begin(self._start(prompt, invokers, controls, handler, streaming, form, throttle))
         return stream
 
     async def add(self, said: Prompt) -> None:
@@ -242,6 +258,7 @@ class Conversation:
         controls: Controls | None,
         event_handler: EventHandler | None,
         streaming: bool,
+        form: OutputForm | None = None,
         throttle: Callable[[], Awaitable[object]] | None = None,
     ) -> RunningTurn:
         self._require_free()
@@ -249,8 +266,13 @@ class Conversation:
         if not said and not self._ledger.canisters:
             raise RequestError("there is nothing to answer yet; say something")
         controls = controls or Controls()
-        self._model.check(said, controls)
         model = self._model
+        if form is not None:
+            if model.attributes.surely_takes("response-schema"):
+                controls = Controls(response_schema=form.schema).over(controls)
+            else:
+                said = (SupervisorCanister.from_text(form.instruction), *said)
+        model.check(said, controls)
         address = (model.provider, model.name)
         if address not in self._caches:
             self._caches[address] = model.produce_cache()
@@ -267,6 +289,7 @@ class Conversation:
                 cache=self._caches[address],
                 told=self._told,
                 throttle=throttle,
+                form=form,
             ),
         )
         self._running = RunningTurn(run, said, name=f"turn of {self.identity}")
@@ -389,12 +412,18 @@ class EventStream:
         self.turn: Turn | None = None
         self._running: RunningTurn | None = None
         self._pending: deque[Event] = deque()
+        self._texts: list[str] = []
 
     def begin(self, running: RunningTurn) -> None:
         """Follow a turn."""
         self._running = running
         news = self.channel.news
         running.task.add_done_callback(lambda _: news.set())
+
+    @property
+    def partial(self) -> Any:
+        """What the text of the present message holds so far of its JSON, as plain values."""
+        return read_partial("".join(self._texts))
 
     @property
     def throttle(self) -> Callable[[], Awaitable[object]]:
@@ -427,7 +456,13 @@ class EventStream:
                     self.turn = self._running.task.result()
                     raise StopAsyncIteration
                 await self.channel.news.wait()
-        return self._pending.popleft()
+        event = self._pending.popleft()
+        match event:
+            case MessageStartedEvent():
+                self._texts.clear()
+            case MessageProgressEvent(chunk=TextChunk(text)):
+                self._texts.append(text)
+        return event
 
     def __del__(self) -> None:
         # Left by `break` without a context manager: nobody can wait for the end, but it comes.

@@ -33,7 +33,9 @@ The families are cut by what the caller does next::
     │   ├── ProviderUnreachable         mend the network or the address
     │   ├── ReplyTimeout                a limit of ours ran out
     │   ├── ReplyCut                    the reply ended before its end
-    │   └── ReplyMalformed              the reply is not what the interface promises
+    │   ├── ReplyMalformed              the reply is not what the interface promises
+    │   ├── OutputCut                   allow more output tokens
+    │   └── OutputInvalid               ask otherwise, or another model
     └── StorageError                    nothing was lost; mend the disk or the file
         ├── ArchiveLocked
         ├── ArchiveDamaged
@@ -239,6 +241,14 @@ class ReplyCut(ProviderError):
 
 class ReplyMalformed(ProviderError):
     """The reply is not what the provider's interface promises."""
+
+
+class OutputCut(ProviderError):
+    """The reply ended before its typed output was complete: a bound on its tokens was reached."""
+
+
+class OutputInvalid(ProviderError):
+    """The reply is no value of the type that was asked for, also when it was asked for again."""
 
 
 class StorageError(VibeLlmsError):

@@ -20,7 +20,13 @@ from vibe_llms.events import (
     NoticeEvent,
     TurnEndedEvent,
 )
-from vibe_llms.exceptions import ContextOverflow, ProviderError, ReplyMalformed
+from vibe_llms.exceptions import (
+    ContextOverflow,
+    OutputCut,
+    OutputInvalid,
+    ProviderError,
+    ReplyMalformed,
+)
 from vibe_llms.invocation.execution import Execution, execute
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.ledger import Ledger
@@ -32,14 +38,18 @@ from vibe_llms.messages.canisters import (
     ResultCanister,
     StopReason,
     Turn,
+    UserCanister,
     usage_of,
 )
 from vibe_llms.messages.contents import Reference, TextualContent, text_of
+from vibe_llms.outputs import OutputForm, OutputMismatch
 from vibe_llms.providers.interfaces import Model, TurnContext, refuse_loading
 
 #: From this share of the context window on, the tokens are counted before they are sent.
 _COUNTED_SHARE = 0.8
 _CHARACTERS_PER_TOKEN = 3
+#: How often a typed output is asked for.
+OUTPUT_ATTEMPTS = 3
 _PICTURE_TOKENS = 1600
 
 
@@ -78,6 +88,7 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     cache: object
     told: set[tuple[str, str]]
     throttle: Callable[[], Awaitable[object]] | None = None
+    form: OutputForm | None = None
 
 
 class TurnRun:
@@ -93,6 +104,7 @@ class TurnRun:
         self._calls = 0
         self._previous: tuple[str, str] = ("", "")
         self._repeats = 0
+        self._output: object = None
 
     async def run(self, prompt: Sequence[Canister]) -> Turn:
         """Hold the turn. Whatever ends it, what was received is kept, and the end is told last."""
@@ -103,6 +115,8 @@ class TurnRun:
             await self._check_context(prompt)
             await self._keep(prompt)
             reason = await self._hold(frozenset(canister.identity for canister in prompt))
+            if self._settings.form is not None:
+                reason = await self._require(self._settings.form, reason)
         except asyncio.CancelledError:
             reason = StopReason.INTERRUPTED
             raise
@@ -129,7 +143,7 @@ class TurnRun:
             for canister in replies
             if isinstance(canister, AssistantCanister) and canister.reply == replies[-1].reply
         )
-        return Turn(tuple(self._added), text, None, usage_of(self._added), reason)
+        return Turn(tuple(self._added), text, self._output, usage_of(self._added), reason)
 
     async def _hold(self, fresh: frozenset[str]) -> str:
         while True:
@@ -146,6 +160,36 @@ class TurnRun:
                 return StopReason.LIMIT
             if calls:
                 await self._invoke(calls)
+
+    async def _require(self, form: OutputForm, reason: str) -> str:
+        """Read the typed output of the last reply; where it does not fit, ask for it again."""
+        provider, problems = self._settings.model.provider, ""
+        for attempt in range(OUTPUT_ATTEMPTS):
+            if reason == StopReason.LENGTH:
+                raise OutputCut(
+                    "the reply ended before its output was complete; allow more: output-tokens",
+                    provider=provider,
+                )
+            if reason != StopReason.FINISHED:
+                raise OutputInvalid(
+                    f"there is no output: the reply ended as {reason}", provider=provider
+                )
+            try:
+                self._output = form.read(self.result(reason).text)
+                return reason
+            except OutputMismatch as mismatch:
+                problems = str(mismatch)
+            if attempt + 1 < OUTPUT_ATTEMPTS:
+                self._notify(Notice("output", f"the output is asked for again: {problems}"))
+                said = UserCanister.from_text(
+                    f"This is no valid answer:\n{problems}\nAnswer again, with JSON only."
+                )
+                await self._keep([said])
+                reason = await self._hold(frozenset({said.identity}))
+        raise OutputInvalid(
+            f"the output is not what was asked for, {OUTPUT_ATTEMPTS} times: {problems}",
+            provider=provider,
+        )
 
     async def _ask(self, fresh: frozenset[str]) -> Sequence[ReplyCanister]:
         settings = self._settings

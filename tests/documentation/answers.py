@@ -15,6 +15,7 @@ _TEXTS = {
     "Why is the sky blue?": "Air scatters blue light more than red light.",
     "Explain it to a child.": "The air throws the blue light around, so you see it everywhere.",
     "What is in this picture?": "A clear blue sky.",
+    "Who wrote the first program?": '{"name": "Ada Lovelace", "born": 1815}',
     "And in these? Nothing of them is downloaded here.": "A cloud, and a report about it.",
 }
 _CITATION = {
@@ -64,4 +65,7 @@ def choose(body: Mapping[str, Any]) -> list[dict[str, Any]]:
             {"type": "citations_delta", "citation": _CITATION},
         )
         return reply(cited)
+    if asked == "And who built the machine?":
+        pieces = ("{", '"name": "Charles', ' Babbage", "born": 17', "91}")
+        return reply(text_block(0, *pieces))
     return reply(text_block(0, _TEXTS.get(asked, f"You said: {json.dumps(asked)}")))

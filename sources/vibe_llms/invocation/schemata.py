@@ -86,7 +86,7 @@ class Signature:
             msgspec.json.decode(arguments or "{}")
             model = self._model.model_validate_json(arguments or "{}", strict=True)
         except ValidationError as error:
-            raise ArgumentsInvalid(_explain(error)) from error
+            raise ArgumentsInvalid(describe_problems(error)) from error
         except (ValueError, RecursionError) as error:
             raise ArgumentsInvalid(f"This is not valid JSON: {error}") from error
         values = {key: getattr(model, field) for field, key in self._names.items()}
@@ -189,7 +189,8 @@ def _tidy(node: Any, *, within: str = "") -> Any:
             return node
 
 
-def _explain(error: Any) -> str:
+def describe_problems(error: Any) -> str:
+    """What a `pydantic.ValidationError` complains of, one problem a line, for a model to mend."""
     lines = []
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     for problem in problems[:_TOLD_PROBLEMS]:

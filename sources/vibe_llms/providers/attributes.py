@@ -39,6 +39,10 @@ class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields
         """Whether contents of a kind, or of a MIME type, can be sent as they are."""
         return kind in self.accepts or (bool(mimetype) and mimetype in self.accepts)
 
+    def surely_takes(self, control: str) -> bool:
+        """Whether the model is known to take a control, by its name in configuration."""
+        return self.controls is not None and control in self.controls
+
 
 class ModelsIntegrator:
     """Attributes by model name.
