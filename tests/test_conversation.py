@@ -29,6 +29,7 @@ from vibe_llms.events import (
 from vibe_llms.exceptions import (
     ConversationBusy,
     ConversationNotFound,
+    CredentialMissing,
     ForkPointInvalid,
     InvokerInvalid,
     ProviderOverloaded,
@@ -508,6 +509,16 @@ async def check_cancel(session: Session, chance: random.Random) -> None:
     assert turn.text == "Works."
     stored = (await session.archive.restore(conversation.identity)).canisters
     assert stored == conversation.canisters
+
+
+async def test_nothing_is_kept_of_what_could_not_be_sent_for_want_of_a_key(
+    session: Session,
+) -> None:
+    conversation = await session.begin("anthropic/claude-opus-5")
+    with pytest.raises(CredentialMissing):
+        await conversation.converse("Hello?")
+    assert conversation.canisters == ()
+    assert await session.survey() == []
 
 
 async def check_storm(session: Session, number: int) -> None:

@@ -380,7 +380,7 @@ def test_what_was_typed_earlier_comes_back(model: str) -> None:
             terminal.expect(PROMPT)
             terminal.press("c-d")
             assert terminal.wait() == 0
-    assert [one["name"] for one in listed()] == ["first time"] * 2
+    assert [one["title"] for one in listed()] == ["first time"] * 2
 
 
 def test_a_terminal_that_knows_nothing_will_do(model: str) -> None:
@@ -413,4 +413,4 @@ def test_bytes_that_are_no_text_can_be_typed(model: str) -> None:
         terminal.expect(PROMPT)
         terminal.press("c-d")
         assert terminal.wait() == 0
-    assert "and more" in listed()[0]["name"]
+    assert "and more" in listed()[0]["title"]

@@ -86,6 +86,9 @@ class ReplayTransport:
         self.raw, self.size, self.cut, self.end = raw, size, cut, end
         self.kind = kind or "text/event-stream"
 
+    def prepare(self) -> None:
+        pass
+
     @asynccontextmanager
     async def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> AsyncIterator[Incoming]:
         async for _ in body:

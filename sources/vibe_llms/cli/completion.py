@@ -29,7 +29,7 @@ def completion(shell: str) -> None:
     \b
     bash: add to ~/.bashrc   eval "$(vibe-llms completion bash)"
     zsh:  add to ~/.zshrc    eval "$(vibe-llms completion zsh)"
-    fish: run   vibe-llms completion fish > ~/.config/fish/completions/vibe-llms.fish
+    fish: write it to        ~/.config/fish/completions/vibe-llms.fish
     """  # noqa: D301  (click reads the control character)
     kind = get_completion_class(shell)
     assert kind is not None

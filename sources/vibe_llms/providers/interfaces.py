@@ -104,7 +104,11 @@ class Model(Protocol):
         ...
 
     def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
-        """Raise `ContentUnsupported` or `ControlInvalid` for what this model cannot take."""
+        """Raise for what stands in the way of a call, before anything of it is kept or sent.
+
+        `ContentUnsupported` and `ControlInvalid` for what this model cannot take; a
+        `ConfigurationError` for a key or a package that is missing.
+        """
         ...
 
     async def converse(

@@ -63,6 +63,10 @@ class Incoming(Struct, frozen=True):
 class Transport(Protocol):
     """Sends requests; what goes wrong on the way is a `ProviderError`."""
 
+    def prepare(self) -> None:
+        """Raise a `ConfigurationError` for what is missing, a key or a package; nothing is sent."""
+        ...
+
     def open(
         self, outgoing: Outgoing, body: AsyncIterator[bytes]
     ) -> AbstractAsyncContextManager[Incoming]:
@@ -77,7 +81,7 @@ class Transport(Protocol):
 class HttpTransport:
     """Requests through httpx2.
 
-    `authorize` gives the headers that hold the key; it is called for the first request, not before.
+    `authorize` gives the headers that hold the key; it is called once, when they are needed.
     `connect_seconds` bounds the connecting and `idle_seconds` each write; waiting for the reply is
     bounded by whoever reads it. `kept_seconds` after the last request all connections are given up,
     by a task of its own, so that no request has to close what others left.
@@ -105,6 +109,11 @@ class HttpTransport:
         self._running = 0
         self._timer: asyncio.TimerHandle | None = None
         self._closing: set[asyncio.Task[None]] = set()
+
+    def prepare(self) -> None:
+        """Find the key and check the address; see `Transport`."""
+        if self._client is None:
+            self._connect()
 
     @asynccontextmanager
     async def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> AsyncIterator[Incoming]:

@@ -202,7 +202,8 @@ class AnthropicModel:
         return HistoryCache()
 
     def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
-        """Raise for what this model cannot take of a call's own contents and controls."""
+        """Raise for what this model cannot take, or what is missing, before anything is kept."""
+        self.client.transport.prepare()
         self.client.requests.check(canisters, controls, self)
 
     async def converse(
