@@ -371,12 +371,7 @@ async def test_streamed_and_not_the_reply_is_the_same(
     )
     fake_anthropic.replies = [events, events]
     model = await client.access_model("claude-opus-5")
-    tool = Invoker.from_function(add, name="now")
-    tools = [
-        Invoker(
-            **{name: getattr(tool, name) for name in tool.__struct_fields__} | {"name": "time/now"}
-        )
-    ]
+    tools = [Invoker.from_function(add, name="time/now")]
     heard = []
     for streaming in (True, False):
         told: list[Event] = []
