@@ -109,11 +109,18 @@ def specificity(pattern: str) -> int:
     >>> [specificity(p) for p in (r"claude-opus-4-5.*", r"claude-(opus|haiku)-4.*", r".*")]
     [15, 13, 0]
     """
+    # A class stands for any of several characters, an escaped one for itself.
+    plain = re.sub(r"\[\^?\]?[^]]*\]|\\[a-zA-Z0-9]", ".", pattern)
+    plain = "(" + re.sub(r"\\.", "_", plain) + ")"
     group = re.compile(r"\((?:\?:)?([^()]*)\)([?*]?)")
-    while found := group.search(pattern):
-        shortest = "" if found[2] else min(found[1].split("|"), key=specificity)
-        pattern = pattern[: found.start()] + shortest + pattern[found.end() :]
-    return len(re.sub(r"\\[a-zA-Z]|\[[^]]*\]|.[?*]|[.+|^$\\]|\{[^}]*\}", "", pattern))
+    while found := group.search(plain):
+        shortest = "" if found[2] else min(found[1].split("|"), key=_count_literals)
+        plain = plain[: found.start()] + shortest + plain[found.end() :]
+    return _count_literals(plain)
+
+
+def _count_literals(plain: str) -> int:
+    return len(re.sub(r".[?*]|[.+^$]|\{[^}]*\}", "", plain))
 
 
 def load_attributes(configuration: Configuration, row: str, *files: str) -> ModelsIntegrator:
