@@ -5,7 +5,7 @@ Its models repeat what was said last, in capitals if the row says `loud = true`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -39,6 +39,7 @@ from vibe_llms.providers.interfaces import (
     TurnContext,
     refuse_loading,
 )
+from vibe_llms.providers.pieces import encode_json
 
 
 class Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -131,8 +132,8 @@ class ParrotModel:
         controls: Controls,
         context: TurnContext,
     ) -> bytes:
-        body: Mapping[str, int] = {"heard": len(canisters)}
-        return str(body).encode()
+        heard = [canister.text for canister in canisters if isinstance(canister, UserCanister)]
+        return encode_json({"heard": heard})
 
 
 register("parrot", ParrotProvider)

@@ -1,22 +1,11 @@
-"""For tests, yours and ours: a model that follows a script, and the contracts as functions.
-
->>> import asyncio
->>> events = []
->>> model = scripted_model(["Hel", "lo"], event_handler=events.append)
->>> (reply,) = asyncio.run(model.converse([UserCanister.from_text("Hi")]))
->>> reply.text
-'Hello'
->>> check_events(events, turn=False)
-"""
+"""The grammar of events, as a function that raises where it is broken."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from vibe_llms.configuration import StreamSettings
 from vibe_llms.events import (
     Event,
-    EventHandler,
     InvocationChunk,
     InvocationCompletedEvent,
     InvocationFailedEvent,
@@ -31,48 +20,13 @@ from vibe_llms.events import (
     ReasoningChunk,
     TextChunk,
     TurnEndedEvent,
-    ignore_events,
 )
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
     InvocationCanister,
-    UserCanister,
 )
 from vibe_llms.messages.contents import ReasoningContent
-from vibe_llms.providers.scripted.client import ScriptedClient, ScriptedModel
-from vibe_llms.providers.scripted.scripts import Improvisation, Part, Script, ScriptedReply
-
-__all__ = [
-    "Improvisation",
-    "Part",
-    "Script",
-    "ScriptedModel",
-    "ScriptedReply",
-    "UserCanister",
-    "check_events",
-    "scripted_model",
-]
-
-
-def scripted_model(
-    script: Sequence[str] | ScriptedReply | Script | Improvisation,
-    *,
-    event_handler: EventHandler = ignore_events,
-    name: str = "script",
-    stream: StreamSettings = StreamSettings(),
-) -> ScriptedModel:
-    """A model that answers from a script, without a network.
-
-    `script` is the chunks of a single reply, one reply, a script, or a function of the conversation
-    and the tools that returns the reply. `requests` of the model are what it was sent.
-    """
-    client = ScriptedClient("scripted", event_handler, stream=stream, scripts={})
-    if isinstance(script, ScriptedReply):
-        script = Script((script,))
-    elif isinstance(script, Sequence):
-        script = Script((ScriptedReply.from_chunks(*script),))
-    return ScriptedModel(client, name, script)
 
 
 def check_events(events: Iterable[Event], *, turn: bool = True) -> None:

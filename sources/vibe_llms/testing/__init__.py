@@ -1,0 +1,54 @@
+"""For tests, yours and ours: a model that follows a script, and the contracts as functions.
+
+>>> import asyncio
+>>> events = []
+>>> model = scripted_model(["Hel", "lo"], event_handler=events.append)
+>>> (reply,) = asyncio.run(model.converse([UserCanister.from_text("Hi")]))
+>>> reply.text
+'Hello'
+>>> check_events(events, turn=False)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vibe_llms.configuration import StreamSettings
+from vibe_llms.events import EventHandler, ignore_events
+from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.providers.scripted.client import ScriptedClient, ScriptedModel
+from vibe_llms.providers.scripted.scripts import Improvisation, Part, Script, ScriptedReply
+from vibe_llms.testing.events import check_events
+from vibe_llms.testing.providers import check_provider
+
+__all__ = [
+    "Improvisation",
+    "Part",
+    "Script",
+    "ScriptedModel",
+    "ScriptedReply",
+    "UserCanister",
+    "check_events",
+    "check_provider",
+    "scripted_model",
+]
+
+
+def scripted_model(
+    script: Sequence[str] | ScriptedReply | Script | Improvisation,
+    *,
+    event_handler: EventHandler = ignore_events,
+    name: str = "script",
+    stream: StreamSettings = StreamSettings(),
+) -> ScriptedModel:
+    """A model that answers from a script, without a network.
+
+    `script` is the chunks of a single reply, one reply, a script, or a function of the conversation
+    and the tools that returns the reply. `requests` of the model are what it was sent.
+    """
+    client = ScriptedClient("scripted", event_handler, stream=stream, scripts={})
+    if isinstance(script, ScriptedReply):
+        script = Script((script,))
+    elif isinstance(script, Sequence):
+        script = Script((ScriptedReply.from_chunks(*script),))
+    return ScriptedModel(client, name, script)

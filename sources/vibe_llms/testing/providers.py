@@ -1,0 +1,304 @@
+"""What every provider must keep to, as a function that anyone can run on their own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from vibe_llms.configuration import StreamSettings, load_configuration
+from vibe_llms.controls import Controls
+from vibe_llms.credentials import Credential, Secret
+from vibe_llms.events import (
+    Event,
+    MessageCompletedEvent,
+    MessageFailedEvent,
+    MessageProgressEvent,
+    ignore_events,
+)
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DocumentCanister,
+    Ending,
+    InvocationCanister,
+    Provenance,
+    ReplyCanister,
+    ResultCanister,
+    StopReason,
+    SupervisorCanister,
+    UserCanister,
+)
+from vibe_llms.messages.contents import (
+    ImageContent,
+    Issuer,
+    NativePayload,
+    ReasoningContent,
+    TextualContent,
+)
+from vibe_llms.providers.attributes import ModelAttributes
+from vibe_llms.providers.interfaces import (
+    Model,
+    ProviderConfiguration,
+    ProviderFactory,
+    TurnContext,
+)
+from vibe_llms.testing.events import check_events
+
+_WAIT_SECONDS = 60.0
+#: The smallest picture: one pixel.
+_PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0"
+    "00000301010018dd8db00000000049454e44ae426082"
+)
+
+
+async def check_provider(
+    factory: ProviderFactory,
+    model: str,
+    *,
+    name: str = "tested",
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    key: str = "",
+) -> None:
+    """Raise `AssertionError` where a provider breaks what conversations rely on.
+
+    The factory is called as for a row of this name with these settings and this key. The model has
+    to answer whatever it is told with some text that streams. It is spoken with a dozen times, so
+    let the provider stand before a fake server.
+    """
+    default: list[Event] = []
+    given = Secret(key) if key else None
+    # What the user of this machine has configured is nothing to a test.
+    with tempfile.TemporaryDirectory() as home:
+        shipped = load_configuration(environment={"VIBE_LLMS_HOME": home})
+    configuration = ProviderConfiguration(
+        configuration=shipped,
+        settings=settings,
+        stream=StreamSettings(retries=0),
+        credential=Credential(name, kind="key" if key else "none", given=given),
+    )
+    provider = factory(name, configuration, default.append)
+    client = provider.produce_client()
+    try:
+        chosen = await client.access_model(model)
+        _require(chosen.name == model, f"the model is called {chosen.name!r}, not {model!r}")
+        _require(chosen.provider == provider.name, f"its provider is {chosen.provider!r}")
+        _require(isinstance(chosen.attributes, ModelAttributes), "it has no ModelAttributes")
+        await _check_reply(chosen, default)
+        await _check_unstreamed(chosen)
+        await _check_histories(chosen)
+        await _check_cache(chosen)
+        await _check_handler(chosen)
+        await _check_cancel(chosen)
+        await _check_preview(chosen)
+        count = await chosen.count_tokens(_hello())
+        _require(count.tokens > 0, f"a greeting has {count.tokens} tokens")
+    finally:
+        await client.close()
+        await client.close()
+
+
+async def _check_reply(model: Model, default: list[Event]) -> None:
+    """A reply with the default handler, then with that of the call."""
+    default.clear()
+    reply = await _converse(model, _hello(), TurnContext())
+    _require(bool(default), "the default event handler was not called")
+    _check_canisters(model, reply, default)
+    default.clear()
+    events: list[Event] = []
+    context = TurnContext(conversation="talk", event_handler=events.append)
+    reply = await _converse(model, _hello(), context)
+    _require(not default, "the default event handler was called beside that of the call")
+    _require(
+        all(event.conversation == "talk" for event in events),
+        "an event does not carry the identity of its conversation",
+    )
+    _check_canisters(model, reply, events)
+
+
+async def _check_unstreamed(model: Model) -> None:
+    events: list[Event] = []
+    context = TurnContext(event_handler=events.append, streaming=False)
+    _check_canisters(model, await _converse(model, _hello(), context), events)
+
+
+async def _check_histories(model: Model) -> None:
+    """What others have said, and what was interrupted, can be gone on with."""
+    for history in _histories():
+        events: list[Event] = []
+        fresh = UserCanister.from_text("Go on.")
+        context = TurnContext(event_handler=events.append, fresh=frozenset({fresh.identity}))
+        said: list[Canister] = [*history, fresh]
+        reply = await _converse(model, said, context)
+        _check_canisters(model, reply, events)
+        _require(said == [*history, fresh], "it has changed the history")
+
+
+async def _check_cache(model: Model) -> None:
+    """A conversation that grows by its cache is sent as one that is sent anew."""
+    cache = model.produce_cache()
+    said: list[Canister] = []
+    for number in range(3):
+        said.append(UserCanister.from_text(f"Question {number}"))
+        context = TurnContext(event_handler=ignore_events, cache=cache)
+        with_cache = await model.preview(said, (), Controls(), context)
+        without = await model.preview(said, (), Controls(), TurnContext())
+        _require(
+            json.loads(with_cache) == json.loads(without),
+            f"with the cache another request is made: {with_cache!r} instead of {without!r}",
+        )
+        said += await _converse(model, said, context)
+
+
+async def _check_handler(model: Model) -> None:
+    """What a handler raises ends the reply, reaches the caller, and is the end of the calls."""
+
+    class Stop(Exception):
+        pass
+
+    calls = 0
+
+    def stop(_: Event) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise Stop
+
+    told: Exception | None = None
+    try:
+        await _converse(model, _hello(), TurnContext(event_handler=stop))
+    except Stop as error:
+        told = error
+    _require(told is not None, "what the event handler raised did not reach the caller")
+
+
+async def _check_cancel(model: Model) -> None:
+    """A reply that is cancelled fails once and keeps what had come; the next one works."""
+    events: list[Event] = []
+    begun = asyncio.Event()
+
+    def listen(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, MessageProgressEvent):
+            begun.set()
+
+    async def hold_back() -> None:
+        if begun.is_set():
+            await asyncio.sleep(_WAIT_SECONDS)
+
+    context = TurnContext(event_handler=listen, throttle=hold_back)
+    task = asyncio.ensure_future(model.converse(_hello(), (), Controls(), context))
+    waiting = asyncio.ensure_future(begun.wait())
+    await asyncio.wait([task, waiting], timeout=_WAIT_SECONDS, return_when="FIRST_COMPLETED")
+    waiting.cancel()
+    _require(begun.is_set(), "the reply does not stream")
+    if not task.done():
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        _require(task.cancelled(), "a cancel was swallowed")
+        check_events(events, turn=False)
+        last = events[-1]
+        _require(isinstance(last, MessageFailedEvent), f"a cancel ended with {last!r}")
+        partial = last.partial if isinstance(last, MessageFailedEvent) else None
+        ending = partial.ending if partial is not None else None
+        _require(ending is not None and ending.interrupted, "what had come is not marked")
+    events.clear()
+    again = TurnContext(event_handler=events.append)
+    _check_canisters(model, await _converse(model, _hello(), again), events)
+
+
+async def _check_preview(model: Model) -> None:
+    body = await model.preview(_hello("a rare word: syzygy"), (), Controls(), TurnContext())
+    _require(b"syzygy" in body, "the preview does not hold what is said")
+    json.loads(body)
+
+
+def _check_canisters(model: Model, reply: Sequence[ReplyCanister], events: Sequence[Event]) -> None:
+    """A reply is what its events told, of one piece, and says how it ended."""
+    check_events(events, turn=False)
+    _require(bool(reply), "the reply has no canisters; an empty one is one without contents")
+    completed = [event.canister for event in events if isinstance(event, MessageCompletedEvent)]
+    _require(completed == list(reply), "the events told of other canisters than the reply has")
+    _require(len({one.reply for one in reply}) == 1, "its canisters are of several replies")
+    for canister in reply:
+        made_by = canister.provenance
+        _require(
+            made_by is not None and (made_by.row, made_by.model) == (model.provider, model.name),
+            f"the provenance is {made_by!r}",
+        )
+    for number, canister in enumerate(reply):
+        ended = canister.ending is not None
+        _require(
+            ended == (number == len(reply) - 1), "not just the last canister says how it ended"
+        )
+    ending = reply[-1].ending
+    _require(
+        ending is not None and ending.reason in list(StopReason) and not ending.interrupted,
+        f"the reply ended as {ending!r}",
+    )
+
+
+async def _converse(
+    model: Model, said: Sequence[Canister], context: TurnContext
+) -> tuple[ReplyCanister, ...]:
+    async with asyncio.timeout(_WAIT_SECONDS):
+        return await model.converse(said, (), Controls(), context)
+
+
+def _hello(text: str = "Hello!") -> list[Canister]:
+    return [UserCanister.from_text(text)]
+
+
+def _histories() -> list[list[Canister]]:
+    """What a provider has to bear that it did not say itself."""
+    foreign = Provenance("elsewhere.provider", "elsewhere", "another-model", "reply-1")
+    issuer = Issuer("elsewhere.provider", "elsewhere", "another-model")
+    payload = NativePayload(issuer, msgspec.Raw(b'{"signature":"foreign"}'))
+    thought = ReasoningContent("I think so.", native=payload)
+    calls = [
+        InvocationCanister(
+            name="weather", arguments=f'{{"city":"{city}"}}', call="same", provenance=foreign
+        )
+        for city in ("Oslo", "Rome")
+    ]
+    results = [
+        ResultCanister((TextualContent("cold"),), invocation=calls[0].identity),
+        ResultCanister((), invocation=calls[1].identity, failed=True),
+    ]
+    said = AssistantCanister(
+        (thought, TextualContent("It is."), TextualContent("")), reply="a", provenance=foreign
+    )
+    cut = AssistantCanister(
+        (TextualContent("It wa"),),
+        reply="b",
+        provenance=foreign,
+        ending=Ending("interrupted", interrupted=True, severed=("weather",)),
+    )
+    hello = UserCanister.from_text("Hello!")
+    return [
+        [SupervisorCanister.from_text("Be brief."), hello, said],
+        [hello, *calls, *results, said],
+        [hello, *calls],
+        [hello, calls[0], results[0], calls[1]],
+        [hello, cut, SupervisorCanister.from_text("Be polite."), hello, hello],
+        [AssistantCanister(()), hello, AssistantCanister(())],
+        [UserCanister((ImageContent(_PIXEL, "image/png"), TextualContent("What is it?"))), said],
+        [
+            DocumentCanister((TextualContent("A report."),), title="Report"),
+            hello,
+            AssistantCanister.from_text("\ud800 \u2028 \0"),
+        ],
+    ]
+
+
+def _require(condition: bool, complaint: str) -> None:
+    if not condition:
+        raise AssertionError(complaint)
