@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vibe_llms.configuration import load_configuration
@@ -64,6 +64,7 @@ def test_a_pattern_is_as_specific_as_the_characters_that_it_demands(
     assert specificity(pattern) == count
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="ab()|?*.+[]\\d", max_size=12))
 def test_the_specificity_of_any_pattern_is_found(pattern: str) -> None:
     assert 0 <= specificity(pattern) <= len(pattern)

@@ -19,6 +19,7 @@ from vibe_llms.messages.canisters import (
     DocumentCanister,
     Ending,
     InvocationCanister,
+    Provenance,
     ResultCanister,
     StopReason,
     SupervisorCanister,
@@ -385,6 +386,10 @@ BUDGET = Controls(reasoning_tokens=2048)
             True,
         ),
         ([user("a"), call("f", "1"), said("b", reply="2"), user("c")], True),
+        # A reply of which nothing is sent ends no run.
+        ([user("a"), call("f", "1"), said(reply="2")], False),
+        ([user("a"), call("f", "1"), said(reply="2"), user("b"), said(reply="3")], False),
+        ([user("a"), thought("hm", "1", OLD), call("f", "1"), thought("hm", "2", OLD)], True),
         ([user("a"), call("f", "1"), said("b", reply="2")], True),
     ],
 )
@@ -406,6 +411,7 @@ async def test_a_budget_is_not_sent_while_calls_go_on_that_began_without_thinkin
 # Tools of the server, and pauses.
 
 
+OURS = Provenance(MODULE, "anthropic", NEW)
 USE = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
 RETURN = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
 
@@ -413,7 +419,7 @@ RETURN = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "conten
 def server(*blocks: Mapping[str, Any], reason: str = "", reply: str = "1") -> AssistantCanister:
     contents = tuple(NativeContent(str(one["type"]), native=native(one)) for one in blocks)
     ending = Ending(reason) if reason else None
-    return AssistantCanister(contents, reply=reply, ending=ending)
+    return AssistantCanister(contents, reply=reply, provenance=OURS, ending=ending)
 
 
 async def test_a_reply_that_paused_goes_on_from_its_own_words() -> None:
@@ -438,9 +444,31 @@ async def test_a_paused_reply_that_was_not_gone_on_with_is_severed() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "provenance",
+    [None, Provenance(MODULE, "anthropic", OLD), Provenance(MODULE, "gateway", NEW)],
+)
+async def test_what_another_model_paused_in_is_not_gone_on_with(
+    provenance: Provenance | None,
+) -> None:
+    paused = AssistantCanister(
+        (TextualContent("b"),), provenance=provenance, ending=Ending(StopReason.PAUSED)
+    )
+    framed = await frame(user("a"), paused)
+    assert framed[1:] == [("assistant", ["b"]), ("user", [CONTINUE])]
+
+
 async def test_a_pause_with_nothing_said_asks_to_go_on() -> None:
-    empty = AssistantCanister(ending=Ending(StopReason.PAUSED))
+    empty = AssistantCanister(provenance=OURS, ending=Ending(StopReason.PAUSED))
     assert await frame(user("a"), empty) == [("user", ["a", CONTINUE])]
+    framed = await frame(user("a"), said("b", reply="1"), empty)
+    assert framed[1:] == [("assistant", ["b"]), ("user", [CONTINUE])]
+    content = ReasoningContent("hm", native=native({"signature": "Shm"}))
+    thinks = AssistantCanister((content,), provenance=OURS, ending=Ending(StopReason.PAUSED))
+    assert await frame(user("a"), said("b", reply="1"), thinks, known=issued("hm")) == [
+        ("user", ["a"]),
+        *framed[1:],
+    ]
 
 
 async def test_a_tool_of_the_servers_that_did_not_return_is_severed() -> None:

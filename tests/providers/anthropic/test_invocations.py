@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.clients import assemble, produce_model
@@ -74,6 +74,7 @@ def test_names_that_look_alike_on_the_wire_stay_apart() -> None:
     assert len({PROCESSOR.nativize_name(name) for name in names}) == len(names)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(alphabet="ab_/- é", max_size=8), unique=True, max_size=30))
 def test_no_two_names_become_one(names: list[str]) -> None:
     natives = [PROCESSOR.nativize_name(name) for name in names]

@@ -357,8 +357,36 @@ async def test_a_message_of_a_newer_role_is_left_out_with_a_notice() -> None:
             DocumentCanister(contents=(FileContent(b"x", "image/png"),)),
             [
                 {
-                    "type": "image",
-                    "source": {"type": "base64", "media_type": "image/png", "data": "eA=="},
+                    "type": "document",
+                    "source": {
+                        "type": "content",
+                        "content": [
+                            {
+                                "type": "image",
+                                "source": {
+                                    "type": "base64",
+                                    "media_type": "image/png",
+                                    "data": "eA==",
+                                },
+                            }
+                        ],
+                    },
+                    **CITED,
+                }
+            ],
+        ),
+        (
+            DocumentCanister(contents=(ImageContent(PDF, "application/pdf"),), title="T"),
+            [
+                {
+                    "type": "document",
+                    "title": "T",
+                    **CITED,
+                    "source": {
+                        "type": "base64",
+                        "media_type": "application/pdf",
+                        "data": encode(PDF),
+                    },
                 }
             ],
         ),

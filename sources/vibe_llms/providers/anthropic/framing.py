@@ -34,6 +34,7 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.messages.contents import TextualContent
 from vibe_llms.providers.anthropic.controls import read_native
 from vibe_llms.providers.anthropic.messages import (
+    MODULE,
     AnthropicMessagesProcessor,
     Piece,
     is_call_identity,
@@ -83,6 +84,11 @@ class _Open:
     def answered(self) -> bool:
         """Whether the user's side has begun."""
         return bool(self.user or self.system or self.answers)
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing of the assistant's is sent."""
+        return self.thinking == len(self.assistant)
 
     def finish(self, *, last: bool) -> list[Block]:
         """The blocks of the assistant's message, fit to be sent; `last` if nothing follows."""
@@ -181,6 +187,8 @@ class History:
         """
         state = self._open
         begun = (self._thought, self._thought_since)
+        if state.silent:
+            return False in begun
         thought = all(state.thinks if one is None else one for one in begun)
         return bool(state.calls) and not thought
 
@@ -220,10 +228,18 @@ class History:
         whole = piece.thinking == len(piece.blocks)
         state.thinking = state.thinking + piece.thinking if whole else piece.thinking
         state.assistant += piece.blocks
-        state.paused = canister.ending is not None and canister.ending.reason == StopReason.PAUSED
+        state.paused = len(piece.blocks) > piece.thinking and self._has_paused(canister)
         if isinstance(canister, InvocationCanister):
             self._calls.add(call)
             state.calls[call] = canister.identity
+
+    def _has_paused(self, canister: AssistantCanister | InvocationCanister) -> bool:
+        """Whether a reply waits to be gone on with, which only the model that paused can do."""
+        provenance, ending = canister.provenance, canister.ending
+        if provenance is None or ending is None or ending.reason != StopReason.PAUSED:
+            return False
+        own = (MODULE, self._model.provider, self._model.name)
+        return (provenance.module, provenance.row, provenance.model) == own
 
     def _add_other(self, canister: Canister, piece: Piece) -> None:
         state = self._open
@@ -241,7 +257,10 @@ class History:
         """The open messages are complete: nothing that comes changes them any more."""
         state = self._open
         self._push(self._recent, last=False)
-        if not state.calls:
+        if state.silent:
+            # What is said before and after it becomes one message of the user's.
+            self._thought_since = None if state.user else self._thought_since
+        elif not state.calls:
             self._thought = self._thought_since = None
         else:
             self._thought = state.thinks if self._thought is None else self._thought

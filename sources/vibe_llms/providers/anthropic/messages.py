@@ -238,11 +238,11 @@ class AnthropicMessagesProcessor:
                     return []
                 source = {"type": "text", "media_type": "text/plain", "data": text}
                 return [(encode_json({"type": "document", "source": source, **about}),)]
-            case (FileContent() as content,) if not (
+            case (ImageContent() | FileContent() as content,) if not (
                 _is_picture(content) or unsupported(content, work.model)
             ):
                 return [self._nativize_media(work, content, about)]
-            case contents if any(isinstance(content, FileContent) for content in contents):
+            case contents if any(_is_file(content) for content in contents):
                 # A document of blocks takes text and images only, so files stand for themselves.
                 name = ", ".join(part for part in (canister.title, canister.source) if part)
                 heading = [_encode_text(f"Document: {repair_text(name)}")] if name else []
@@ -406,6 +406,10 @@ def name_content(content: Content) -> str:
     label = words.get(kind, f"a content of kind {getattr(content, 'label', '') or kind!r}")
     parts = (label, repr(name) if name else "", mimetype)
     return repair_text(" ".join(part for part in parts if part))
+
+
+def _is_file(content: Content) -> bool:
+    return isinstance(content, ImageContent | FileContent) and not _is_picture(content)
 
 
 def _is_picture(content: ImageContent | FileContent) -> bool:
