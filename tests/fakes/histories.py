@@ -104,12 +104,15 @@ arguments = st.one_of(
     values.map(json.dumps),
 )  # fmt: skip
 replies = st.sampled_from(["", "1", "2", "3"])
-endings = st.none() | st.sampled_from(StopReason).map(Ending)
+endings = st.none() | st.sampled_from([*StopReason, *[StopReason.PAUSED] * 8]).map(Ending)
+provenances = st.none() | st.builds(
+    lambda issuer: Provenance(issuer.module, issuer.row, issuer.model), issuers
+)
 spoken = st.one_of(
     st.builds(UserCanister, several),
     st.builds(SupervisorCanister, several),
     st.builds(DocumentCanister, several, title=texts, source=texts),
-    st.builds(AssistantCanister, several, reply=replies, ending=endings),
+    st.builds(AssistantCanister, several, reply=replies, provenance=provenances, ending=endings),
     st.builds(UnknownCanister, label=texts),
     # As archives hold them: every field filled, and nothing that goes together.
     st.integers(0, 2**32).map(lambda seed: next(produce_canisters(seed, 1))),
