@@ -38,6 +38,7 @@ ORDER = (
     "ledger",
     "turns",
     "conversation",
+    "costs",
     "session",
     "testing",
     "synchronous",

@@ -19,6 +19,7 @@ from vibe_llms.configuration import (
 )
 from vibe_llms.controls import Controls, read_controls
 from vibe_llms.conversation import Conversation, ConversationDefaults, Prompt, Tool, read_prompt
+from vibe_llms.costs import Cost, estimate_cost
 from vibe_llms.credentials import Credential, check_key
 from vibe_llms.events import EventHandler, Notice, NoticeEvent, ignore_events
 from vibe_llms.exceptions import (
@@ -27,7 +28,7 @@ from vibe_llms.exceptions import (
     VibeLlmsError,
 )
 from vibe_llms.ledger import Ledger
-from vibe_llms.messages.canisters import SupervisorCanister
+from vibe_llms.messages.canisters import Canister, SupervisorCanister
 from vibe_llms.messages.contents import Reference
 from vibe_llms.providers.core import access_provider
 from vibe_llms.providers.interfaces import Client, Model, Provider, ProviderConfiguration
@@ -48,6 +49,7 @@ class _RowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     default_model: str = ""
     models: dict[str, Any] = {}
     controls: dict[str, Any] = {}
+    prices: str = ""
 
 
 class ProviderStatus(Struct, frozen=True):
@@ -218,6 +220,10 @@ class Session:
             )
         return statuses
 
+    def estimate_cost(self, canisters: Iterable[Canister]) -> Cost:
+        """What the replies among some canisters cost, by the price list that each row names."""
+        return estimate_cost(canisters, self._access_list)
+
     async def survey(self, *, limit: int | None = None, tag: str = "") -> Sequence[Summary]:
         """The stored conversations, the most recent first."""
         return await self.archive.survey(limit=limit, tag=tag)
@@ -312,6 +318,9 @@ class Session:
             )
             self._providers[row.name] = access_provider(row, configuration, self.event_handler)
         return self._providers[row.name]
+
+    def _access_list(self, row: str) -> str:
+        return self._read_row(self._rows[row]).prices if row in self._rows else ""
 
     def _read_row(self, row: Row) -> _RowSettings:
         values = _pick(row.settings, _RowSettings)

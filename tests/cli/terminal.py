@@ -35,7 +35,7 @@ KEYS = {
 #: The prompt, whichever way it is drawn: the cursor may be moved over the blank.
 PROMPT = r"[>…]( |\x08\x1b\[2C)"
 #: Every terminal is asked where its cursor is, and answers.
-_WHERE, _HERE = "\x1b[6n", b"\x1b[1;1R"
+WHERE, _HERE = "\x1b[6n", b"\x1b[1;1R"
 COMMAND = (sys.executable, "-m", "vibe_llms")
 
 
@@ -64,6 +64,7 @@ class Terminal:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.output = ""
         self._seen = 0
+        self._answered = 0
 
     def __enter__(self) -> Self:
         self._master, slave = pty.openpty()
@@ -168,10 +169,10 @@ class Terminal:
             data = os.read(self._master, 65536)
         except OSError:
             data = b""
-        text = self._decoder.decode(data)
-        if _WHERE in text:
+        self.output += self._decoder.decode(data)
+        while self._answered < self.output.count(WHERE):
+            self._answered += 1
             os.write(self._master, _HERE)
-        self.output += text
         return bool(data)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -350,10 +352,25 @@ def test_only_code_is_printed(tmp_path: Path, code: str) -> None:
     assert ask("-m", model, flag, "code").output == code
 
 
-def test_usage_and_notes_go_to_stderr(claude: FakeAnthropic) -> None:
+def test_usage_and_notes_go_to_stderr(
+    claude: FakeAnthropic, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outcome = ask("-u", "hi")
     assert outcome.output == "Hello.\n"
-    assert outcome.errors == "1,020 tokens in (900 from the cache), 42 out\n"
+    assert re.fullmatch(
+        r"1,020 tokens in \(900 from the cache\), 42 out; about \$0\.00\d\d \(genai-prices .*\)\n",
+        outcome.errors,
+    )
+    # Where no list of prices is installed, or has the model, the tokens alone are told.
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+    assert ask("-u", "hi").errors.endswith("42 out\n")
+
+
+def test_what_no_list_of_prices_knows_is_told_in_tokens(tmp_path: Path) -> None:
+    usage = "{ uncached_input_tokens = 3, output_tokens = 4 }"
+    model = write_script(tmp_path, script_of("{ text = 'x' }", usage=usage))
+    assert ask("-u", "-m", model, "go").errors == "3 tokens in, 4 out\n"
+    assert ask("-u", "--json", "-m", model, "go").json["cost"] is None
 
 
 @pytest.mark.parametrize(
@@ -369,7 +386,11 @@ def test_an_end_that_matters_is_noted(tmp_path: Path, reason: str, words: str) -
 def test_one_object_tells_the_turn(claude: FakeAnthropic) -> None:
     outcome = ask("--json", "hi")
     (one,) = listed()
+    cost = ask("-u", "--json", "-n", "hi").json["cost"]
+    assert cost["dollars"] > 0
+    assert cost["unpriced"] == 0
     assert outcome.json == {
+        "cost": None,
         "conversation": one["id"],
         "model": "anthropic/claude-sonnet-5-5",
         "text": "Hello.",

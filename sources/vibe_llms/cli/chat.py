@@ -102,7 +102,7 @@ from vibe_llms.session import open_session
 @click.option("-x", "--extract", is_flag=True, help="Print only the first fenced block.")
 @click.option("--xl", "extract_last", is_flag=True, help="Print only the last fenced block.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the answer, and errors.")
-@click.option("-u", "--usage", is_flag=True, help="Tell the tokens on stderr.")
+@click.option("-u", "--usage", is_flag=True, help="Tell the tokens, and their cost, on stderr.")
 @click.option("-R", "--hide-reasoning", is_flag=True, help="Do not show what the model thinks.")
 @click.option("--key", metavar="KEY", help="The key to use, for this once.")
 @click.option("--dry-run", is_flag=True, help="Print the request instead of sending it.")
@@ -152,7 +152,7 @@ async def _ask_once(options: Options, said: Said) -> int:
             display.close()
             if options.print_id and not options.no_log:
                 note(conversation.identity)
-        report_turn(conversation, turn, options)
+        report_turn(session, conversation, turn, options)
         if left or turn.stop_reason == StopReason.INTERRUPTED:
             if not options.quiet:
                 note(_interrupted(conversation, options))

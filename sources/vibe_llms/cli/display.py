@@ -25,6 +25,7 @@ from vibe_llms.cli.terminal import (
     write,
 )
 from vibe_llms.cli.waiting import Waiting
+from vibe_llms.costs import Cost
 from vibe_llms.events import (
     Event,
     EventHandler,
@@ -242,11 +243,15 @@ def encode_event(event: Event) -> str:
     return msgspec.json.encode(members).decode()
 
 
-def describe_usage(usage: Usage) -> str:
+def describe_usage(usage: Usage, cost: Cost | None = None) -> str:
     """Tokens of a turn, for people."""
     cached = f" ({usage.cache_read_tokens:,} from the cache)" if usage.cache_read_tokens else ""
     thought = f" + {usage.reasoning_tokens:,} of reasoning" if usage.reasoning_tokens else ""
-    return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{thought}"
+    paid = ""
+    if cost is not None:
+        beside = f", {cost.unpriced} replies not counted" if cost.unpriced else ""
+        paid = f"; about ${cost.dollars:.4f} ({cost.source}{beside})"
+    return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{thought}{paid}"
 
 
 def take_code(which: Literal["first", "last"]) -> Callable[[str], str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,13 @@ from vibe_llms.cli.display import Display, EventLines, Silence, describe_usage, 
 from vibe_llms.cli.terminal import is_terminal, note, write
 from vibe_llms.controls import Controls, read_controls
 from vibe_llms.conversation import Conversation
-from vibe_llms.exceptions import AttachmentUnreadable, ConversationNotFound, RequestError
+from vibe_llms.costs import Cost
+from vibe_llms.exceptions import (
+    AttachmentUnreadable,
+    ConversationNotFound,
+    PackageMissing,
+    RequestError,
+)
 from vibe_llms.ledger import Ledger
 from vibe_llms.messages.canisters import (
     Canister,
@@ -238,16 +244,26 @@ async def keys_of(options: Options) -> Mapping[str, str]:
     return {row.name: options.key}
 
 
-def report_turn(conversation: Conversation, turn: Turn, options: Options) -> None:
+def report_turn(session: Session, conversation: Conversation, turn: Turn, options: Options) -> None:
     """What the options want to know of a turn that has ended."""
+    cost = access_cost(session, turn.canisters) if options.usage else None
     if options.json:
-        write(sys.stdout, _encode_turn(conversation, turn, options) + "\n")
+        write(sys.stdout, _encode_turn(conversation, turn, cost, options) + "\n")
     if turn.stop_reason == StopReason.LENGTH and not options.quiet:
         note("note: the answer was cut off by its length limit (-o output-tokens N)")
     if turn.stop_reason == StopReason.REFUSED and not options.quiet:
         note("note: the model refused to answer")
     if options.usage:
-        note(describe_usage(turn.usage), dim=True)
+        note(describe_usage(turn.usage, cost), dim=True)
+
+
+def access_cost(session: Session, canisters: Iterable[Canister]) -> Cost | None:
+    """What replies cost; nothing where no list of prices is installed, or knows of them."""
+    try:
+        cost = session.estimate_cost(canisters)
+    except PackageMissing:
+        return None
+    return cost if cost.dollars or not cost.unpriced else None
 
 
 def address_of(conversation: Conversation) -> str:
@@ -255,7 +271,9 @@ def address_of(conversation: Conversation) -> str:
     return f"{conversation.model.provider}/{conversation.model.name}"
 
 
-def _encode_turn(conversation: Conversation, turn: Turn, options: Options) -> str:
+def _encode_turn(
+    conversation: Conversation, turn: Turn, cost: Cost | None, options: Options
+) -> str:
     return msgspec.json.encode(
         {
             "conversation": None if options.no_log else conversation.identity,
@@ -263,6 +281,13 @@ def _encode_turn(conversation: Conversation, turn: Turn, options: Options) -> st
             "text": turn.text,
             "stop_reason": turn.stop_reason,
             "usage": turn.usage,
+            "cost": None
+            if cost is None
+            else {
+                "dollars": float(cost.dollars),
+                "unpriced": cost.unpriced,
+                "source": cost.source,
+            },
         }
     ).decode()
 

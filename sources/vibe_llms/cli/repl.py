@@ -17,6 +17,7 @@ from vibe_llms.cli.failures import INTERRUPTED, explain, status_of
 from vibe_llms.cli.options import (
     Options,
     Said,
+    access_cost,
     address_of,
     controls_of,
     keys_of,
@@ -48,7 +49,7 @@ COMMANDS = {
     "/regenerate": ("", "answer the last message anew"),
     "/rename": ("[NAME]", "give the conversation a name, or tell the present one"),
     "/show": ("", "show the whole conversation"),
-    "/usage": ("", "tell the tokens of the conversation"),
+    "/usage": ("", "tell the tokens of the conversation, and their cost"),
     "/help": ("", "this"),
     "/exit": ("", "leave, as Ctrl-D does"),
 }
@@ -161,7 +162,7 @@ class Repl:
             display.finish()
         finally:
             display.close()
-        report_turn(self.conversation, turn, self._options)
+        report_turn(self._session, self.conversation, turn, self._options)
         if turn.stop_reason == StopReason.INTERRUPTED:
             self._interrupted = time.monotonic()
             # The terminal has written ^C where the cursor stood.
@@ -223,7 +224,8 @@ class Repl:
             write(sys.stdout, f"{drawn}\n")
 
     async def _usage(self, _: str) -> None:
-        note(describe_usage(usage_of(self.conversation.canisters)))
+        said = self.conversation.canisters
+        note(describe_usage(usage_of(said), access_cost(self._session, said)))
 
     def _describe(self) -> str:
         conversation = self.conversation

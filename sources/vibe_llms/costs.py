@@ -1,0 +1,84 @@
+"""What replies cost, by the price lists of the package `genai-prices`; an estimate, no bill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+
+from msgspec import Struct
+
+from vibe_llms.exceptions import PackageMissing
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    InvocationCanister,
+    Usage,
+)
+
+
+class Cost(Struct, frozen=True):
+    """An estimate in US dollars.
+
+    `unpriced` is the number of replies that are not in it, because no list has their model;
+    `source` is the package that holds the lists, and its version.
+    """
+
+    dollars: Decimal
+    unpriced: int
+    source: str
+
+
+def estimate_cost(canisters: Iterable[Canister], access_list: Callable[[str], str]) -> Cost:
+    """The cost of all replies among some canisters, each at the price of its day.
+
+    `access_list` gives the name of the price list of a row; an empty one means that its replies
+    cost nothing that a list could know. `PackageMissing` where `genai-prices` is not installed.
+    """
+    try:
+        from genai_prices import Usage as PricedUsage
+        from genai_prices import calc_price
+    except ImportError as error:
+        raise PackageMissing(
+            "an estimate of the cost",
+            package="genai-prices",
+            command="python -m pip install 'vibe-llms[prices]'",
+        ) from error
+    dollars, unpriced = Decimal(0), 0
+    for canister in canisters:
+        if not isinstance(canister, AssistantCanister | InvocationCanister):
+            continue
+        usage = canister.ending.usage if canister.ending is not None else None
+        if usage is None or canister.provenance is None:
+            continue
+        listed = access_list(canister.provenance.row)
+        if not listed:
+            unpriced += 1
+            continue
+        try:
+            price = calc_price(
+                PricedUsage(**_count(usage)),
+                canister.provenance.model,
+                provider_id=listed,
+                genai_request_timestamp=canister.created,
+            )
+        except LookupError:
+            unpriced += 1
+        else:
+            dollars += price.total_price
+    return Cost(dollars, unpriced, _source())
+
+
+def _count(usage: Usage) -> dict[str, int]:
+    """Our classes, which do not overlap, as the lists count: the parts are within the wholes."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "output_tokens": usage.output_tokens + usage.reasoning_tokens,
+    }
+
+
+def _source() -> str:
+    from importlib.metadata import version
+
+    return f"genai-prices {version('genai-prices')}"

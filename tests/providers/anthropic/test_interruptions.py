@@ -1,0 +1,297 @@
+"""T8: however a turn of parallel calls is interrupted, the strict server takes the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.anthropic import (
+    FakeAnthropic,
+    accumulate,
+    failure,
+    reply,
+    stream,
+    text_block,
+    text_reply,
+    thinking_block,
+    tool_block,
+)
+from tests.fakes.server import Answer, Request
+from vibe_llms import turns
+from vibe_llms.configuration import StorageSettings
+from vibe_llms.conversation import Conversation
+from vibe_llms.events import Event
+from vibe_llms.exceptions import RequestRefused, VibeLlmsError
+from vibe_llms.messages.canisters import Canister, InvocationCanister
+from vibe_llms.providers.anthropic import framing
+from vibe_llms.session import Session, open_session
+from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.testing import check_events
+
+MODEL = "anthropic/claude-opus-5"
+NAMES = ("first", "second", "third")
+WAYS = ("cancel", "task", "raise", "crash")
+
+
+class Interruption(Exception):
+    """What a handler raises to end a turn."""
+
+
+def produce_reply(chance: random.Random) -> list[dict[str, Any]]:
+    """Three calls at once, among text and thinking, in pieces of any size."""
+    blocks = []
+    if chance.random() < 0.7:
+        blocks.append(thinking_block(0, "Let me ", "see.", signature=f"S{chance.random()}"))
+    if chance.random() < 0.5:
+        blocks.append(text_block(len(blocks), *chance.choices(["I ", "call. "], k=2)))
+    for name in chance.sample(NAMES, 3):
+        text = json.dumps({"number": chance.randrange(9)})
+        cut = chance.randrange(len(text))
+        index = len(blocks)
+        call = f"toolu_{chance.randrange(10**9)}"
+        blocks.append(tool_block(index, name, text[:cut], text[cut:], call=call))
+        if chance.random() < 0.3:
+            blocks.append(text_block(len(blocks), "And "))
+    return reply(*blocks, stop_reason="tool_use")
+
+
+def produce_tools(chance: random.Random) -> list[Callable[..., Any]]:
+    """Tools that return at once, late, not at all, or fail."""
+
+    def produce(name: str, kind: str, steps: int) -> Callable[..., Any]:
+        async def tool(number: int) -> str:
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            if kind == "fail":
+                raise LookupError(f"no {number}")
+            if kind == "late":
+                await asyncio.sleep(0.002)
+            return f"{name} {number}"
+
+        tool.__name__ = name
+        return tool
+
+    kinds = [chance.choice(["at once", "late", "fail"]) for _ in NAMES]
+    return [produce(n, kind, chance.randrange(4)) for n, kind in zip(NAMES, kinds, strict=True)]
+
+
+class Interrupter:
+    """A handler that interrupts a turn, in some way, at its event number `step`."""
+
+    def __init__(self, way: str, step: int, home: Path) -> None:
+        self.way, self.step, self.home = way, step, home
+        self.events: list[Event] = []
+        self.conversation: Conversation | None = None
+        self.running: asyncio.Task[Any] | None = None
+        self.copy: Path | None = None
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+        if len(self.events) != self.step + 1:
+            return
+        assert self.conversation is not None
+        match self.way:
+            case "cancel":
+                self.canceller = asyncio.ensure_future(self.conversation.cancel())
+            case "task":
+                assert self.running is not None
+                self.running.cancel()
+            case "raise":
+                raise Interruption
+            case _:
+                # What a process that is killed now leaves behind.
+                self.copy = self.home.with_name(f"{self.home.name}-{self.step}")
+                shutil.copytree(self.home, self.copy)
+
+
+async def interrupt(
+    session: Session, server: FakeAnthropic, seed: int, way: str, step: int, home: Path
+) -> int:
+    """Interrupt a turn; then two more have to succeed. The number of events that it had."""
+    chance = random.Random(seed)
+    events = produce_reply(chance)
+    tools = produce_tools(chance)
+    handler = Interrupter(way, step, home)
+    conversation = await session.begin(MODEL, invokers=tools, event_handler=handler)
+    handler.conversation = conversation
+    await conversation.converse("Hello", event_handler=_ignore)
+    server.replies = [events, text_reply("It is ", "done.")]
+    handler.running = asyncio.ensure_future(conversation.converse("Go"))
+    ended = (asyncio.CancelledError, Interruption)
+    outcome = (await asyncio.gather(handler.running, return_exceptions=True))[0]
+    assert not isinstance(outcome, BaseException) or isinstance(outcome, ended), outcome
+    if way == "cancel" and step < len(handler.events):
+        await handler.canceller
+    if way != "raise":
+        check_events(handler.events)
+    server.replies = []
+    kept = conversation.canisters
+    await go_on(conversation, kept)
+    if handler.copy is not None:
+        await go_on_after_crash(handler.copy, conversation.identity, server)
+    else:
+        await go_on(await session.resume(conversation.identity, event_handler=_ignore), ())
+    return len(handler.events)
+
+
+async def go_on(conversation: Conversation, kept: Sequence[Canister]) -> None:
+    """The next turn works, and what was kept of the one before is not rewritten."""
+    turn = await conversation.converse("And now?", event_handler=_ignore)
+    assert turn.text == "Hello."
+    assert conversation.canisters[: len(kept)] == tuple(kept)
+
+
+async def go_on_after_crash(copy: Path, identity: str, server: FakeAnthropic) -> None:
+    async with open_at(copy, server) as session:
+        await go_on(await session.resume(identity), ())
+    shutil.rmtree(copy)
+
+
+def _ignore(event: Event) -> None:
+    """The events of the turns after it are not looked at."""
+
+
+def open_at(home: Path, server: FakeAnthropic) -> Any:
+    """A session with an archive in a folder, and the fake server behind its row."""
+    row = {"base-url": server.url, "retries": 0}
+    return open_session(
+        configuration={"providers": {"anthropic": row}},
+        archive=DirectoryArchive(home, StorageSettings(durability="fast")),
+        keys={"anthropic": server.key},
+    )
+
+
+async def check_interruptions(server: FakeAnthropic, home: Path, seeds: Iterator[int]) -> None:
+    """Interrupt turns at every step, in every way, and let none of the next be refused."""
+    async with open_at(home, server) as session:
+        for seed in seeds:
+            for way in WAYS:
+                step, count = 0, 1
+                while step < count:
+                    count = await interrupt(session, server, seed, way, step, home)
+                    assert server.refusals == [], (seed, way, step)
+                    step += 1
+
+
+@pytest.mark.storm
+async def test_a_turn_interrupted_at_any_step_is_followed_by_another(
+    fake_anthropic: FakeAnthropic, tmp_path: Path, rounds: Callable[[int, int], int]
+) -> None:
+    seeds = iter(range(rounds(2, 200)))
+    await check_interruptions(fake_anthropic, tmp_path / "archive", seeds)
+
+
+async def interrupt_after(
+    session: Session, server: FakeAnthropic, seed: int, steps: int
+) -> tuple[Conversation, bool]:
+    """Cancel a turn after so many steps of the loop; whether it had ended before."""
+    chance = random.Random(seed)
+    events, tools = produce_reply(chance), produce_tools(chance)
+    conversation = await session.begin(MODEL, invokers=tools)
+    server.replies = [events, text_reply("It is ", "done.")]
+    running = asyncio.ensure_future(conversation.converse("Go"))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    ended = running.done()
+    running.cancel()
+    await asyncio.wait([running])
+    server.replies = []
+    return conversation, ended
+
+
+@pytest.mark.storm
+async def test_a_turn_cancelled_between_any_two_steps_of_the_loop_is_followed_by_another(
+    fake_anthropic: FakeAnthropic, tmp_path: Path, rounds: Callable[[int, int], int]
+) -> None:
+    async with open_at(tmp_path / "archive", fake_anthropic) as session:
+        for seed in range(rounds(30, 3_000)):
+            steps = random.Random(seed).randrange(400)
+            conversation, _ = await interrupt_after(session, fake_anthropic, seed, steps)
+            await go_on(conversation, conversation.canisters)
+            assert fake_anthropic.refusals == [], (seed, steps)
+
+
+def cut_reply(server: FakeAnthropic, events: Sequence[Mapping[str, Any]], cut: int) -> Any:
+    """A reply that breaks off after so many bytes; its server knows what it signed of it."""
+
+    def respond(request: Request) -> Answer:
+        content = accumulate(events)["content"]
+        server.issued.remember(content, request.json["model"])
+        return stream(events, cut=cut)
+
+    return respond
+
+
+@pytest.mark.storm
+async def test_a_reply_cut_anywhere_in_a_turn_is_followed_by_another(
+    fake_anthropic: FakeAnthropic, tmp_path: Path, rounds: Callable[[int, int], int]
+) -> None:
+    server = fake_anthropic
+    async with open_at(tmp_path / "archive", server) as session:
+        for seed in range(rounds(30, 3_000)):
+            chance = random.Random(seed)
+            first, second = produce_reply(chance), produce_reply(chance)
+            faults: list[Any] = [
+                failure(529, "overloaded_error"),
+                failure(400, "invalid_request_error"),
+                Answer(drop="reset"),
+                cut_reply(server, second, chance.randrange(2_500)),
+            ]
+            server.replies = [first, chance.choice(faults)]
+            if chance.random() < 0.5:
+                server.replies = [cut_reply(server, first, chance.randrange(2_500))]
+            conversation = await session.begin(MODEL, invokers=produce_tools(chance))
+            with suppress(VibeLlmsError):
+                await conversation.converse("Go")
+            server.replies = []
+            await go_on(conversation, conversation.canisters)
+            assert server.refusals == [], seed
+
+
+# Bugs that these would find.
+
+
+def forget_interrupted_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    def results(self: Any) -> list[Any]:
+        return [self.answers[call] for call in self.calls if call in self.answers]
+
+    monkeypatch.setattr(framing._Open, "results", results)
+
+
+def keep_results_as_they_land(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(framing._Open, "results", lambda self: list(self.answers.values()))
+
+
+def end_with_thinking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(framing._Open, "finish", lambda self, *, last: list(self.assistant))
+
+
+def lose_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep = turns.TurnRun._keep
+
+    async def keep_some(self: Any, canisters: Sequence[Canister]) -> None:
+        await keep(self, [one for one in canisters if not isinstance(one, InvocationCanister)])
+
+    monkeypatch.setattr(turns.TurnRun, "_keep", keep_some)
+
+
+@pytest.mark.parametrize(
+    "seed", [forget_interrupted_calls, keep_results_as_they_land, end_with_thinking, lose_calls]
+)
+async def test_an_interruption_that_is_not_mended_would_be_found_out(
+    seed: Callable[[pytest.MonkeyPatch], None],
+    monkeypatch: pytest.MonkeyPatch,
+    fake_anthropic: FakeAnthropic,
+    tmp_path: Path,
+) -> None:
+    seed(monkeypatch)
+    with pytest.raises((AssertionError, RequestRefused)):
+        await check_interruptions(fake_anthropic, tmp_path / "archive", iter(range(20)))
