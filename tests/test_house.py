@@ -33,6 +33,7 @@ ORDER = (
     "storage",
     "providers",
     "providers.anthropic",
+    "providers.openai",
     "providers.scripted",
     "ledger",
     "turns",

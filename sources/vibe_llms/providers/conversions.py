@@ -1,4 +1,4 @@
-"""What the conversion of a canister needs, whoever it is for: its texts, its issuer, its notices."""
+"""What the conversion of a canister needs, whoever it is for: texts, issuer, notices."""
 
 from __future__ import annotations
 
