@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -165,6 +165,14 @@ class OpenAIClient(ABC):
         return read_error(self.provider, status, headers, body, size=size)
 
 
+class Prepared(Struct, frozen=True):
+    """What a request is made of: the history, the member `tools`, and the other members."""
+
+    history: History[Any]
+    tools: Sequence[Fragment]
+    members: Mapping[str, Any]
+
+
 class OpenAIModel(ABC):
     """A model of either interface; subclasses say how it is asked."""
 
@@ -209,9 +217,9 @@ class OpenAIModel(ABC):
         invokers: Sequence[Invoker],
         context: TurnContext,
         *,
-        instead: Request | None = None,
+        instead: Callable[[], Request] | None = None,
     ) -> tuple[ReplyCanister, ...]:
-        """The reply to a request; `instead` is sent where the server lost what it should keep."""
+        """The reply to a request; `instead` makes that for a server which lost what it kept."""
         client = self.client
         names = client.invocations.assimilate_names(invokers)
         outgoing = Outgoing("POST", client.path, await request.produce_body(), JSON_HEADERS)
@@ -219,7 +227,7 @@ class OpenAIModel(ABC):
         async def produce_other(error: ProviderError) -> Outgoing | None:
             if instead is None or not client_forgot(error):
                 return None
-            return Outgoing("POST", client.path, await instead.produce_body(), JSON_HEADERS)
+            return Outgoing("POST", client.path, await instead().produce_body(), JSON_HEADERS)
 
         exchange = Exchange(
             provider=self.provider,
@@ -266,6 +274,16 @@ class OpenAIModel(ABC):
         context: TurnContext,
     ) -> Request:
         """The request, its history taken from the cache as far as that goes."""
+        return self.build(await self.prepare(canisters, invokers, controls, context), context)
+
+    async def prepare(
+        self,
+        canisters: Sequence[Canister],
+        invokers: Sequence[Invoker],
+        controls: Controls,
+        context: TurnContext,
+    ) -> Prepared:
+        """What a request is made of."""
         client = self.client
         members, tools = self.frame_controls(controls, invokers, context)
         cache: HistoryCache[History[Any]] = (
@@ -277,9 +295,13 @@ class OpenAIModel(ABC):
             lambda: client.produce_history(self),
             lambda canister: client.check(canister, self),
         )
-        encoded = self.encode_tools(cache, invokers, tools)
-        fragments = fit_request([*history.fragments(), *encoded], self, context)
-        return Request(fragments, members, context.load)
+        return Prepared(history, self.encode_tools(cache, invokers, tools), members)
+
+    def build(self, prepared: Prepared, context: TurnContext, *, later: bool = False) -> Request:
+        """The request; with `later` without the part of the history that the server keeps."""
+        history = prepared.history.fragments(later=later)
+        fragments = fit_request([*history, *prepared.tools], self, context)
+        return Request(fragments, prepared.members, context.load)
 
     def frame_controls(
         self, controls: Controls, invokers: Sequence[Invoker], context: TurnContext
@@ -309,7 +331,7 @@ class OpenAIModel(ABC):
         cache: HistoryCache[History[Any]],
         invokers: Sequence[Invoker],
         native: Sequence[Any],
-    ) -> Iterable[Fragment]:
+    ) -> Sequence[Fragment]:
         """The member `tools`, if there are any."""
         if not invokers and not native:
             return []

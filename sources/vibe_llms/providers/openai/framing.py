@@ -118,6 +118,9 @@ class History(Generic[P]):
 
     def keep(self, response: str) -> None:
         """The server keeps what was said so far under this name."""
+        if self._open.answered:
+            # The reply was empty, so that nothing stands after what it answers.
+            self._close()
         self.kept = response
         self._later = Baked(self._start)
         self._open.kept = len(self._open.spoken)
