@@ -10,7 +10,6 @@ from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import (
     AudioContent,
     FileContent,
-    ImageContent,
     Location,
     MediaContent,
     Reference,
@@ -128,6 +127,5 @@ def _known(content: MediaContent, model: Model) -> bool:
     kind = str(content.__struct_config__.tag)
     if isinstance(content.data, Location | Upload) and not content.mimetype:
         return kind in attributes.accepts or (kind == "file" and PDF in attributes.accepts)
-    if isinstance(content, ImageContent) and not content.mimetype:
-        return False
-    return content.mimetype in attributes.accepts
+    fits = content.mimetype.startswith(f"{kind}/") or (kind == "file" and content.mimetype == PDF)
+    return fits and content.mimetype in attributes.accepts

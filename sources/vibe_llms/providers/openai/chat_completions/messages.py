@@ -217,8 +217,13 @@ class ChatCompletionsFramer:
         for role, parts in runs:
             yield frame_message(role, parts)
         heard = any(role == "user" for role, _ in runs)
-        if last and not heard and not state.calls and (first or not runs):
+        if heard or state.calls:
+            return
+        if last and (first or not runs):
             yield frame_message("user", [encode_json(CONTINUE)])
+        elif first:
+            # A reply follows on system text alone.
+            yield frame_message("user", [encode_json(BEGIN)])
 
     def _merge(
         self, pieces: Iterable[Piece], shown: Sequence[Part], *, head: bool

@@ -48,6 +48,7 @@ STOP_REASONS = {
     "content_filter": StopReason.REFUSED,
 }
 _DONE = b"[DONE]"
+_NULL = Raw(b"null")
 _HEAD_BYTES = 64 * 1024
 
 
@@ -60,7 +61,7 @@ class _Call(Struct):
     index: int | None = None
     id: str | None = None
     function: _Function | None = None
-    extra_content: Raw | None = None
+    extra_content: Raw = _NULL
 
 
 class _Place(Struct):
@@ -113,7 +114,7 @@ class _Chunk(Struct):
     id: str | None = None
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
-    error: Raw | None = None
+    error: Raw = _NULL
     object: str | None = None
 
 
@@ -184,7 +185,7 @@ class ChatCompletionsAssimilator:
         yield from self._end()
 
     def _advance(self, chunk: _Chunk, data: bytes) -> Iterator[Delta]:
-        if chunk.error is not None or (chunk.choices is None and chunk.usage is None):
+        if bytes(chunk.error) != b"null" or (chunk.choices is None and chunk.usage is None):
             self._raise_error(data)
         if not self._opened and chunk.choices:
             self._opened = True
@@ -223,7 +224,7 @@ class ChatCompletionsAssimilator:
                     call.id or "",
                     function.name or "",
                     function.arguments or "",
-                    None if call.extra_content is None else self._keep(call.extra_content),
+                    self._keep(call.extra_content),
                 )
 
     def _say(self, member: str, text: str) -> Iterator[Delta]:
@@ -283,7 +284,9 @@ class ChatCompletionsAssimilator:
         except (ValueError, TypeError) as other:
             raise self._malformed(f"a chunk has not its promised form: {other}") from other
 
-    def _keep(self, raw: Raw) -> Raw:
+    def _keep(self, raw: Raw) -> Raw | None:
+        if bytes(raw) == b"null":
+            return None
         try:
             return Raw(b'{"extra_content":' + bytes(keep_json(bytes(raw))) + b"}")
         except ValueError as error:

@@ -98,7 +98,7 @@ class _Native(Struct):
     type: str = ""
     call_id: str = ""
     encrypted_content: str | None = None
-    content: Raw | None = None
+    content: Raw = Raw(b"null")
 
 
 _SPOKEN = msgspec.json.Decoder(_Spoken)
@@ -311,7 +311,7 @@ def _nativize_reasoning(work: Conversion, native: NativePayload | None) -> Block
         return None
     told = _NATIVE.decode(native.data)
     # Without either the server would look for an item that it never kept.
-    if not told.encrypted_content and told.content is None:
+    if not told.encrypted_content and bytes(told.content) == b"null":
         return None
     return (bytes(native.data),)
 

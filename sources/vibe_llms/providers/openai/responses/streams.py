@@ -49,6 +49,7 @@ INCOMPLETE_REASONS = {
     "max_messages": StopReason.LENGTH,
     "content_filter": StopReason.REFUSED,
 }
+_NULL = b"null"
 _BETWEEN_SUMMARIES = "\n\n"
 
 
@@ -166,7 +167,7 @@ class _Response(Struct):
     output: list[Raw] | None = None
     usage: _Usage | None = None
     incomplete_details: _Details | None = None
-    error: Raw | None = None
+    error: Raw = Raw(b"null")
 
 
 class _Part(Struct):
@@ -296,8 +297,8 @@ class ResponsesAssimilator:
             case _Incomplete(response):
                 yield from self._end(self._read_response(response), "incomplete")
             case _Failed(response):
-                told = self._read_response(response).error
-                error = read_object({} if told is None else msgspec.json.decode(told))
+                told = bytes(self._read_response(response).error)
+                error = read_object(None if told == _NULL else self._parse(told, ValueError()))
                 raise produce_error(self._provider, error)
             case _Error():
                 raise produce_error(
