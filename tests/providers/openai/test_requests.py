@@ -123,8 +123,6 @@ async def test_a_history_that_leaves_calls_unanswered_would_be_found_out(
         return ""
 
     monkeypatch.setattr(History, "_find_call", forget)
-    kind = type((await produce_openai_model(interface)).client.produce_history)
-    assert kind
     from vibe_llms.providers.openai.chat_completions import messages as chat
     from vibe_llms.providers.openai.responses import messages as responses
 
@@ -154,7 +152,12 @@ async def test_what_a_model_has_sent_goes_back_word_for_word(
         for one in canisters
         if isinstance(one, InvocationCanister)
     ]
-    history = [UserCanister.from_text("Hi"), *canisters, *results, UserCanister.from_text("On?")]
+    history: list[Canister] = [
+        UserCanister.from_text("Hi"),
+        *canisters,
+        *results,
+        UserCanister.from_text("On?"),
+    ]
     body = await preview("responses", history)
     sent = [dump(item) for item in body["input"] if item.get("type") != "function_call_output"]
     complete = [
@@ -175,7 +178,11 @@ async def test_foreign_reasoning_is_left_out_and_told() -> None:
     canisters, _ = assimilate("responses", [load("responses/tools")])
     told: list[Notice] = []
     context = TurnContext(load=load_anything, notify=told.append)
-    history = [UserCanister.from_text("Hi"), *canisters, UserCanister.from_text("On?")]
+    history: list[Canister] = [
+        UserCanister.from_text("Hi"),
+        *canisters,
+        UserCanister.from_text("On?"),
+    ]
     body = await preview("responses", history, name="gpt-5.5", context=context)
     assert "ENC" not in dump(body)
     assert "fc_call_A" not in dump(body)
@@ -291,7 +298,7 @@ async def test_what_a_tool_shows_stays_with_its_result() -> None:
     call = InvocationCanister(name="camera", call="call_0", reply="r")
     seen = (TextualContent("Here:"), ImageContent(PNG, "image/png"))
     result = ResultCanister(seen, invocation=call.identity, failed=True)
-    history = [UserCanister.from_text("Show me."), call, result]
+    history: list[Canister] = [UserCanister.from_text("Show me."), call, result]
     messages = (await preview("chat", history))["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "user"]
     assert messages[2]["content"].startswith("(The call failed.)\n\nHere:")
@@ -305,7 +312,7 @@ async def test_what_a_tool_shows_stays_with_its_result() -> None:
 
 
 async def test_system_text_stands_where_the_model_takes_it() -> None:
-    history = [
+    history: list[Canister] = [
         SupervisorCanister.from_text("Be brief."),
         SupervisorCanister.from_text("Be kind."),
         UserCanister.from_text("Hi"),
@@ -352,7 +359,7 @@ async def test_reasoning_goes_back_to_a_model_that_wants_it() -> None:
     issuer = Issuer(MODULE, "chat", "deepseek-chat")
     native = NativePayload(issuer, msgspec.Raw(b'{"member":"reasoning_content"}'))
     thought = ReasoningContent("Hm.", native=native)
-    history = [
+    history: list[Canister] = [
         UserCanister.from_text("Hi"),
         AssistantCanister((thought, TextualContent("Yes."))),
         UserCanister.from_text("On?"),
@@ -391,10 +398,12 @@ async def test_a_turn_encodes_only_what_is_new(
     processor: Any = model.client.messages  # type: ignore[attr-defined]
     nativize = processor.nativize
     cache: Any = context.cache
-    cache.history._nativize = lambda one, *rest, **more: (
-        seen.append(one),
-        nativize(one, *rest, **more),
-    )[1]
+
+    def watch(one: Canister, *rest: Any, **more: Any) -> Any:
+        seen.append(one)
+        return nativize(one, *rest, **more)
+
+    cache.history._nativize = watch
     history.append(AssistantCanister.from_text("new"))
     longer = await model.preview(history, (), Controls(), context)
     assert seen == history[-1:]
@@ -444,7 +453,7 @@ async def test_controls_become_the_members_of_each_interface(fake_openai: FakeOp
         return city
 
     invokers = [Invoker.from_function(weather)]
-    history = [UserCanister.from_text("Hi")]
+    history: list[Canister] = [UserCanister.from_text("Hi")]
     chat = await preview("chat", history, invokers=invokers, controls=controls)
     assert chat["max_completion_tokens"] == 99
     assert chat["reasoning_effort"] == "low"
@@ -473,11 +482,11 @@ async def test_controls_become_the_members_of_each_interface(fake_openai: FakeOp
 
 @pytest.mark.parametrize("interface", ["chat", "responses"])
 async def test_extras_go_to_the_wire_except_what_canisters_say(interface: str) -> None:
-    history = [UserCanister.from_text("Hi")]
+    history: list[Canister] = [UserCanister.from_text("Hi")]
     extras = {interface: {"prompt_cache_key": "k"}}
     assert (await preview(interface, history, controls=Controls(extras=extras)))[
         "prompt_cache_key"
     ] == "k"
-    bad = {interface: {"messages" if interface == "chat" else "input": []}}
+    bad: dict[str, Any] = {interface: {"messages" if interface == "chat" else "input": []}}
     with pytest.raises(ControlInvalid, match="cannot be given as it is"):
         await preview(interface, history, controls=Controls(extras=bad))

@@ -147,7 +147,8 @@ class ResponsesMessagesProcessor:
         extra: Mapping[str, Raw] = {}
         if canister.native is not None:
             if work.issued(canister.native):
-                extra = _MEMBERS.decode(canister.native.data)
+                # Arguments that are no JSON go back in other words, so it is not the same item.
+                extra = _MEMBERS.decode(canister.native.data) if canister.parsed is not None else {}
             else:
                 work.leave_out("what another model told of a call besides its arguments")
         arguments = (

@@ -39,7 +39,7 @@ from vibe_llms.providers.deltas import (
 )
 from vibe_llms.providers.openai.errors import find_error, produce_error, read_object
 from vibe_llms.providers.pieces import encode_json
-from vibe_llms.providers.repairs import TextJoiner, escape, keep_json, parse_object
+from vibe_llms.providers.repairs import TextJoiner, escape, keep_json, parse_object, repair
 from vibe_llms.providers.wire import EventSplitter, EventTooLarge
 
 T = TypeVar("T")
@@ -223,6 +223,8 @@ class ResponsesAssimilator:
         # Events of items that began while another one was open.
         self._waiting: dict[int, list[_ItemEvent]] = {}
         self._done: set[int] = set()
+        # Items whose text is not quite what was sent: a lone surrogate cannot be kept.
+        self._repaired: set[int] = set()
         self._called = False
         self._refused = False
         self._closed = False
@@ -270,6 +272,8 @@ class ResponsesAssimilator:
             raw = Raw(body)
         except (ValueError, RecursionError) as error:
             members = self._parse(body, error)
+            for index, item in enumerate(members.get("output") or ()):
+                self._note_repair(index, item)
             raw = escape(members)
             status = self._read_response(raw).status
         if status is None:
@@ -431,7 +435,8 @@ class ResponsesAssimilator:
                 members = self._read_members(kept)
                 for name in ("type", "call_id", "name", "arguments"):
                     members.pop(name, None)
-                yield InvocationClosed(Raw(encode_json(members)) if members else None)
+                kept_as_sent = members and item.index not in self._repaired
+                yield InvocationClosed(Raw(encode_json(members)) if kept_as_sent else None)
             case "image_generation_call" if head.result:
                 yield self._receive_image(head, kept)
             case label:
@@ -454,7 +459,7 @@ class ResponsesAssimilator:
                 yield from self._say(item, number, text[len(told) :], refused=refused)
             for annotation in (part.annotations or [])[item.told.get(number, 0) :]:
                 yield from self._cite(item, number, annotation)
-            last = number == len(parts) - 1
+            last = number == len(parts) - 1 and item.index not in self._repaired
             yield from self._close_part(item, members if last else None)
         yield from self._close_part(item)
 
@@ -538,6 +543,8 @@ class ResponsesAssimilator:
             raise produce_error(self._provider, told)
         if str(kind) not in _KINDS:
             return None
+        if kind == "response.output_item.done":
+            self._note_repair(event.get("output_index"), event.get("item"))
         for name in ("item", "part", "response", "annotation"):
             if name in event:
                 event[name] = escape(event[name])
@@ -546,6 +553,10 @@ class ResponsesAssimilator:
         except (ValueError, TypeError) as other:
             raise self._malformed(f"an event has not its promised form: {other}") from other
         return decoded
+
+    def _note_repair(self, index: object, item: object) -> None:
+        if isinstance(index, int) and repair(item) != item:
+            self._repaired.add(index)
 
     def _read_response(self, raw: Raw) -> _Response:
         return self._read(_RESPONSE, raw)
