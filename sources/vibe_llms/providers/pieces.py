@@ -131,7 +131,10 @@ class Baked:
 
     def fragments(self) -> list[Fragment]:
         """All of it."""
-        return [*self._settled, self._run, b"".join(self._recent)]
+        # Joined once: the next turn adds a few parts to what this one has put together.
+        recent = b"".join(self._recent)
+        self._recent = [recent] if recent else []
+        return [*self._settled, self._run, recent]
 
     def _settle(self) -> None:
         self._run = b"".join([self._run, *self._recent])

@@ -155,6 +155,11 @@ class ChatCompletionsAssimilator:
                 decoded = _CHUNK.decode(data)
             except (ValueError, RecursionError) as error:
                 decoded = self._decode_leniently(data, error)
+            if self._open == "text" and (text := _plain_text(decoded)):
+                # Nearly every chunk is the next piece of the open text.
+                if text := self._joiner.join(text):
+                    yield TextDelta(text)
+                continue
             yield from self._advance(decoded, data)
 
     def conclude(self) -> Iterator[Delta]:
@@ -296,6 +301,21 @@ class ChatCompletionsAssimilator:
         return ReplyMalformed(
             f"the server sent what the interface does not promise: {what}", provider=self._provider
         )
+
+
+def _plain_text(chunk: _Chunk) -> str | None:
+    """The text of a chunk that holds nothing else."""
+    if chunk.usage is not None or chunk.choices is None or len(chunk.choices) != 1:
+        return None
+    choice = chunk.choices[0]
+    delta = choice.delta
+    if delta is None or choice.index or choice.finish_reason:
+        return None
+    if delta.tool_calls or delta.refusal or delta.annotations:
+        return None
+    if delta.reasoning_content or delta.reasoning or bytes(chunk.error) != b"null":
+        return None
+    return delta.content
 
 
 def _adapt(told: dict[str, Any]) -> dict[str, Any]:
