@@ -23,7 +23,7 @@ from vibe_llms.credentials import Credential, check_key
 from vibe_llms.events import EventHandler, Notice, NoticeEvent, ignore_events
 from vibe_llms.exceptions import (
     ModelNotFound,
-    ProviderUnreachable,
+    ProviderError,
     SessionClosed,
     VibeLlmsError,
 )
@@ -195,7 +195,7 @@ class Session:
     async def survey_models(self, provider: str | None = None) -> Sequence[Model]:
         """The models that one provider offers, or all that can be used; asks their servers.
 
-        Of all, those that need no key and do not run are passed over.
+        Of all, those that need no key are passed over where no such server answers.
         """
         self._require_open()
         if provider is not None:
@@ -210,7 +210,7 @@ class Session:
                 continue
             try:
                 models += await self._access_client(self._rows[status.name]).survey_models()
-            except ProviderUnreachable:
+            except ProviderError:
                 if not status.optional:
                     raise
         return models

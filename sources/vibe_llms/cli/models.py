@@ -13,7 +13,7 @@ from vibe_llms.cli.failures import explain, status_of
 from vibe_llms.cli.running import run
 from vibe_llms.cli.settings import set_value
 from vibe_llms.cli.terminal import note, one_line, shown, write
-from vibe_llms.exceptions import ProviderUnreachable, VibeLlmsError
+from vibe_llms.exceptions import ProviderError, VibeLlmsError
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.session import ProviderStatus, Session, open_session
 
@@ -125,8 +125,8 @@ def _usable(session: Session) -> dict[str, ProviderStatus]:
 
 
 def _is_absent(provider: ProviderStatus, error: VibeLlmsError) -> bool:
-    """Whether this is a server of the user's own that does not run, which is no failure."""
-    return provider.optional and isinstance(error, ProviderUnreachable)
+    """Whether a server of the user's own is meant and another or none answers: no failure."""
+    return provider.optional and isinstance(error, ProviderError)
 
 
 def _describe(model: Model) -> dict[str, Any]:
@@ -140,7 +140,9 @@ def _describe_row(row: dict[str, Any]) -> str:
     if row["problem"]:
         state = f"cannot be used: {row['problem']}"
     elif row.get("running") is False:
-        state = "needs no key; no server answers"
+        state = "needs no key; no such server answers"
+    elif row["credential"] == "none" and "models" not in row:
+        state = "needs no key"
     elif row["present"]:
         state = "ready" if "models" not in row else f"ready, {row['models']} models"
     elif row["credential"] == "package":
