@@ -308,8 +308,9 @@ class OpenAIModel(ABC):
     ) -> tuple[dict[str, Any], Sequence[Any]]:
         """The members besides the history, and the tools that are given as they are."""
         client = self.client
-        row = controls.over(context.default_controls).extras.get(self.provider, {})
-        tools = read_tools(row)
+        rows = (controls.extras, context.default_controls.extras)
+        found = (row[self.provider] for row in rows if "tools" in row.get(self.provider, ()))
+        tools = read_tools(next(found, {}))
         names = client.invocations.collect_names(invokers, tools)
         members, extras = nativize_controls(
             self,
