@@ -13,7 +13,16 @@ import pytest
 from tests.fakes.anthropic import FakeAnthropic
 
 #: Variables that would lead a test out of its own home, or to somebody's key.
-_FOREIGN = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL", "VIBE_LLMS_", "ANTHROPIC_", "_PROXY", "_proxy")
+_FOREIGN = (
+    "_API_KEY",
+    "_AUTH_TOKEN",
+    "_BASE_URL",
+    "VIBE_LLMS_",
+    "ANTHROPIC_",
+    "OPENAI_",
+    "_PROXY",
+    "_proxy",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

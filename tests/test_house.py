@@ -34,6 +34,7 @@ ORDER = (
     "storage",
     "providers",
     "providers.anthropic",
+    "providers.openai",
     "providers.scripted",
     "ledger",
     "turns",
@@ -162,7 +163,7 @@ def test_a_vendors_package_is_imported_in_one_file_only() -> None:
         for name, _ in imports(tree)
         if name.partition(".")[0] in vendors
     }
-    assert found == {"providers.anthropic.package"}
+    assert found == {"providers.anthropic.package", "providers.openai.package"}
 
 
 def loaded_by(code: str) -> set[str]:
