@@ -33,6 +33,7 @@ ORDER = (
     "storage",
     "providers",
     "providers.anthropic",
+    "providers.ollama",
     "providers.scripted",
     "ledger",
     "turns",
@@ -161,7 +162,7 @@ def test_a_vendors_package_is_imported_in_one_file_only() -> None:
         for name, _ in imports(tree)
         if name.partition(".")[0] in vendors
     }
-    assert found == {"providers.anthropic.package"}
+    assert found == {"providers.anthropic.package", "providers.ollama.package"}
 
 
 def loaded_by(code: str) -> set[str]:
