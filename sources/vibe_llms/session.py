@@ -23,6 +23,7 @@ from vibe_llms.credentials import Credential, check_key
 from vibe_llms.events import EventHandler, Notice, NoticeEvent, ignore_events
 from vibe_llms.exceptions import (
     ModelNotFound,
+    ProviderUnreachable,
     SessionClosed,
     VibeLlmsError,
 )
@@ -53,7 +54,8 @@ class _RowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
 class ProviderStatus(Struct, frozen=True):
     """What is known of a row without asking its server.
 
-    `problem` says why it cannot be used, if it cannot.
+    `problem` says why it cannot be used, if it cannot. `server` tells that the row has an address,
+    of a server that need not be running.
     """
 
     name: str
@@ -62,6 +64,11 @@ class ProviderStatus(Struct, frozen=True):
     credential: str
     present: bool
     problem: str = ""
+    server: bool = False
+
+    def excuses(self, error: VibeLlmsError) -> bool:
+        """Whether a failure is none: a server that needs no key, and that nobody has started."""
+        return self.credential == "none" and isinstance(error, ProviderUnreachable)
 
 
 class Session:
@@ -187,7 +194,10 @@ class Session:
         )
 
     async def survey_models(self, provider: str | None = None) -> Sequence[Model]:
-        """The models that one provider offers, or all that can be used; asks their servers."""
+        """The models that one provider offers, or all that can be used; asks their servers.
+
+        Of all, a server that needs no key need not be running.
+        """
         self._require_open()
         if provider is not None:
             if provider not in self._rows:
@@ -198,7 +208,11 @@ class Session:
         models: list[Model] = []
         for status in self.survey_providers():
             if status.present and not status.problem:
-                models += await self._access_client(self._rows[status.name]).survey_models()
+                try:
+                    models += await self._access_client(self._rows[status.name]).survey_models()
+                except ProviderUnreachable as error:
+                    if not status.excuses(error):
+                        raise
         return models
 
     def survey_providers(self) -> Sequence[ProviderStatus]:
@@ -214,7 +228,15 @@ class Session:
             except VibeLlmsError as error:
                 problem = str(error)
             statuses.append(
-                ProviderStatus(row.name, row.module, default, credential, present, problem)
+                ProviderStatus(
+                    row.name,
+                    row.module,
+                    default,
+                    credential,
+                    present,
+                    problem,
+                    server="base-url" in row.settings,
+                )
             )
         return statuses
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.command import invoke
 from tests.fakes.anthropic import FakeAnthropic, failure
+from tests.fakes.ollama import FakeOllama
 
 _OPUS = {
     "id": "claude-opus-4-5",
@@ -84,13 +85,19 @@ def test_the_providers_and_what_they_lack_are_listed(claude: FakeAnthropic) -> N
     lines = invoke("providers").output.splitlines()
     assert [line.split(None, 1) for line in lines] == [
         ["anthropic", "ready"],
+        ["ollama", "needs no key; whether its server runs: vibe-llms providers --check"],
         ["scripted", "ready"],
     ]
-    lines = invoke("providers", "--check").output.splitlines()
+    outcome = invoke("providers", "--check")
+    lines = outcome.output.splitlines()
     assert lines[0].endswith("ready, 1 models")
+    # Nobody has started it, which is no failure.
+    assert "is it running? Start it: ollama serve" in lines[1]
+    assert outcome.status == 0
     rows = invoke("providers", "--json").json
-    assert [row["name"] for row in rows] == ["anthropic", "scripted"]
-    assert set(rows[0]) == {"name", "module", "default_model", "credential", "present", "problem"}
+    assert [row["name"] for row in rows] == ["anthropic", "ollama", "scripted"]
+    members = {"name", "module", "default_model", "credential", "present", "problem", "server"}
+    assert set(rows[0]) == members
 
 
 def test_a_provider_without_a_key_says_how_to_give_one(home: Path) -> None:
@@ -112,5 +119,25 @@ def test_a_server_that_fails_its_check_gives_the_status(
     outcome = invoke("providers", "--check")
     assert outcome.status == 77
     assert outcome.output.splitlines()[0].startswith("anthropic        cannot be used: ")
-    assert outcome.output.splitlines()[1].endswith("ready, 1 models")
+    assert outcome.output.splitlines()[-1].endswith("ready, 1 models")
     assert invoke("providers").status == 0
+
+
+def test_a_server_without_a_key_need_not_be_running() -> None:
+    outcome = invoke("models")
+    assert (outcome.status, outcome.errors) == (0, "")
+    assert outcome.output == "scripted/demo  a script, not a model\n"
+    outcome = invoke("models", "ollama")
+    assert outcome.status == 69
+    assert "Start it: ollama serve" in outcome.error
+    assert invoke("doctor").status == 0
+
+
+def test_the_models_of_a_running_server_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeOllama() as server:
+        monkeypatch.setenv("OLLAMA_HOST", server.url.removeprefix("http://"))
+        lines = invoke("models").output.splitlines()
+        assert lines[0] == "ollama/qwen3:8b  qwen3 8.2B Q4_K_M"
+        assert invoke("providers", "--check").output.splitlines()[1].endswith("ready, 1 models")
+        # Without a key, and without a default of the user's, nobody is sent there unasked.
+        assert invoke("models", "default").output == "scripted/demo\n"

@@ -112,7 +112,7 @@ class ChatRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     model: str
     messages: list[Message]
-    options: dict[str, Any]
+    options: dict[str, Any] = {}
     stream: bool = True
     format: Any = None
     keep_alive: float | str | None = None

@@ -16,7 +16,7 @@ from vibe_llms.cli.settings import set_value
 from vibe_llms.cli.terminal import note, one_line, shown, write
 from vibe_llms.exceptions import VibeLlmsError
 from vibe_llms.providers.interfaces import Model
-from vibe_llms.session import Session, open_session
+from vibe_llms.session import ProviderStatus, Session, open_session
 
 
 @click.command()
@@ -42,7 +42,8 @@ def models(words: tuple[str, ...], as_json: bool, query: str) -> int:
 def providers(check: bool, as_json: bool) -> int:
     """List the providers of the configuration, and whether they can be used.
 
-    With --check, the exit status is that of the first server that fails.
+    With --check, the exit status is that of the first server that fails. One that needs no key
+    need not be running.
     """
     return run(_survey_providers(check, as_json))
 
@@ -54,15 +55,15 @@ async def _survey(provider: str | None, as_json: bool, query: str) -> int:
     found: list[Model] = []
     failures: list[VibeLlmsError] = []
     async with open_session() as session:
-        names = [provider] if provider is not None else _usable(session)
-        for name in names:
+        if provider is not None:
+            found += await session.survey_models(provider)
+        for status in () if provider is not None else _usable(session):
             try:
-                found += await session.survey_models(name)
+                found += await session.survey_models(status.name)
             except VibeLlmsError as error:
-                if provider is not None:
-                    raise
                 # One server that fails does not hide what the others have.
-                failures.append(error)
+                if not status.excuses(error):
+                    failures.append(error)
     found = [m for m in found if query.lower() in f"{m.provider}/{m.name}".lower()]
     if as_json:
         write(sys.stdout, json.dumps([_describe(model) for model in found]) + "\n")
@@ -83,12 +84,13 @@ async def _survey_providers(check: bool, as_json: bool) -> int:
         usable = _usable(session)
         for provider in session.survey_providers():
             row = msgspec.to_builtins(provider)
-            if check and provider.name in usable:
+            if check and provider in usable:
                 try:
                     row["models"] = len(await session.survey_models(provider.name))
                 except VibeLlmsError as error:
                     row["problem"] = explain(error)
-                    status = status or status_of(error)
+                    if not provider.excuses(error):
+                        status = status or status_of(error)
             rows.append(row)
     if as_json:
         write(sys.stdout, json.dumps(rows) + "\n")
@@ -112,11 +114,9 @@ async def _default(name: str | None) -> int:
     return 0
 
 
-def _usable(session: Session) -> Sequence[str]:
+def _usable(session: Session) -> Sequence[ProviderStatus]:
     return [
-        status.name
-        for status in session.survey_providers()
-        if status.present and not status.problem
+        status for status in session.survey_providers() if status.present and not status.problem
     ]
 
 
@@ -130,8 +130,12 @@ def _describe(model: Model) -> dict[str, Any]:
 def _describe_row(row: dict[str, Any]) -> str:
     if row["problem"]:
         state = f"cannot be used: {row['problem']}"
+    elif "models" in row:
+        state = f"ready, {row['models']} models"
+    elif row["credential"] == "none" and row["server"]:
+        state = "needs no key; whether its server runs: vibe-llms providers --check"
     elif row["present"]:
-        state = "ready" if "models" not in row else f"ready, {row['models']} models"
+        state = "ready"
     elif row["credential"] == "package":
         state = "uses the credentials of its package"
     else:

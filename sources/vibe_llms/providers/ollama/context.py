@@ -34,8 +34,9 @@ _BEYOND, _GAP, _NEAR = 1.25, 0.75, 0.9
 _FULL_MARGIN = 8
 
 _LONG_RUN = re.compile(r"(.)\1{7,}", re.DOTALL)
-# A sign before a letter may be one token with the word, several of them are not.
-_SIGNS = re.compile(r"[^\w\s]+(?!\w)")
+# No tokenizer of today joins words, letters with digits, or more than three digits to one token. A
+# sign may be one token with the word after it.
+_PARTS = re.compile(r"[^\W\d_]+|\d{1,3}|[^\w\s]+(?!\w)")
 
 Verdict: TypeAlias = Literal["whole", "doubtful", "cut"]
 
@@ -65,17 +66,14 @@ MESSAGE = Measure(0, _MESSAGE_TOKENS // 2, _MESSAGE_TOKENS)
 def measure_text(text: str) -> Measure:
     """The tokens of a text, for all tokenizers that models have today.
 
-    None of them has a token that goes over the space between two words, so words are the least.
-
-    >>> measure_text("The sky is blue, they say.").least
-    7
+    >>> measure_text("The sky is blue, they say.")
+    Measure(least=8, likely=9, ample=11)
     """
-    words = text.split()
-    least = len(words) + len(_SIGNS.findall(text))
-    short = _LONG_RUN.sub(r"\1\1\1\1", "".join(words)) if words else ""
+    least = len(_PARTS.findall(text))
+    short = _LONG_RUN.sub(r"\1\1\1\1", "".join(text.split()))
     wide = 0 if short.isascii() else len(short) - len(short.encode("ascii", "ignore"))
     narrow = len(short) - wide
-    likely = max(least, narrow // 4 + wide * 5 // 8)
+    likely = max(least + least // 8, narrow // 4 + wide * 5 // 8)
     return Measure(least, likely, max(likely, narrow // 2 + wide * 2))
 
 
@@ -106,16 +104,21 @@ class Anchor(Struct, frozen=True):
 
 
 def choose_window(
-    measure: Measure, context_tokens: int | None, reply_tokens: int, fixed: int | None
+    measure: Measure,
+    context_tokens: int | None,
+    reply_tokens: int,
+    fixed: int | None,
+    before: int | None = None,
 ) -> int | None:
     """The `num_ctx` to send: fixed by the row, else a power of two that holds prompt and reply.
 
     It grows with the conversation up to the model's context, since a larger one takes memory and
-    makes the server load the model again. `None` leaves it to the server.
+    makes the server load the model again, and for the same reason it never shrinks below what was
+    asked for `before`. `None` leaves it to the server.
     """
     if fixed is not None:
         return fixed or None
-    window = SMALLEST_CONTEXT
+    window = before or SMALLEST_CONTEXT
     while window < measure.ample + reply_tokens and window < (context_tokens or window + 1):
         window *= 2
     return min(window, context_tokens) if context_tokens else window

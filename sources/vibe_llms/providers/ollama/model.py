@@ -56,6 +56,7 @@ class HistoryCache:
         self.last: Canister | None = None
         self.tools = Tools()
         self.anchor: Anchor | None = None
+        self.window: int | None = None
 
 
 class Tools(Struct, frozen=True):
@@ -170,12 +171,11 @@ class OllamaModel:
         settled, extras = self._settle(controls, context)
         history = await self._extend(cache, canisters, context)
         offered = self._choose_tools(invokers, settled, context)
-        if offered != cache.tools.invokers:
+        if (tools := self._encode_tools(cache, offered)) is not cache.tools:
             # What the server counted before was with other tools.
-            cache.anchor = None
-        tools = cache.tools = self._encode_tools(cache, offered)
+            cache.tools, cache.anchor = tools, None
         measure = self._measure(cache, history, tools)
-        members = self._produce_members(settled, extras, measure, context)
+        members = self._produce_members(settled, extras, measure, cache, context.streaming)
         window = members["options"].get("num_ctx")
         if isinstance(window, int) and measure.least > window:
             raise self._overflow(
@@ -240,7 +240,8 @@ class OllamaModel:
         controls: Controls,
         extras: Mapping[str, Any],
         measure: Measure,
-        context: TurnContext,
+        cache: HistoryCache,
+        streaming: bool,
     ) -> dict[str, Any]:
         settings, attributes = self.client.settings, self.attributes
         # Newer servers refuse what is too long, instead of cutting it, if they are told to.
@@ -252,12 +253,14 @@ class OllamaModel:
         }
         reply = REASONED_REPLY_TOKENS if attributes.reasoning else REPLY_TOKENS
         reply = max(reply, controls.output_tokens or 0)
-        window = choose_window(measure, attributes.context_tokens, reply, settings.num_ctx)
+        cache.window = window = choose_window(
+            measure, attributes.context_tokens, reply, settings.num_ctx, cache.window
+        )
         if window is not None:
             members["options"]["num_ctx"] = window
         if settings.keep_alive is not None:
             members["keep_alive"] = settings.keep_alive
-        return {**merge(members, extras), "stream": context.streaming}
+        return {**merge(members, extras), "stream": streaming}
 
     def _measure(self, cache: HistoryCache, history: History, tools: Tools) -> Measure:
         measure = history.measure + tools.measure

@@ -53,7 +53,8 @@ class _Line(Struct):
     message: _Message | None = None
     done: bool = False
     done_reason: str | None = None
-    error: Raw | None = None
+    # `Raw | None` would take nothing but null.
+    error: Raw = Raw()
     prompt_eval_count: int | None = None
     prompt_eval_cached_count: int | None = None
     eval_count: int | None = None
@@ -117,7 +118,7 @@ class OllamaAssimilator:
                 and message.tool_calls is None
                 and not line.done
                 and not self._carry
-                and line.error is None
+                and not line.error
             ):
                 # Nearly every line is this one; the decoder gives no surrogates.
                 yield TextDelta(message.content)
@@ -146,7 +147,7 @@ class OllamaAssimilator:
             yield from self.feed(body)
             yield from self.conclude()
             return
-        if not line.done and line.error is None:
+        if not line.done and not line.error:
             raise self._malformed("a whole reply that is not done")
         yield from self._advance(line)
 
@@ -155,11 +156,11 @@ class OllamaAssimilator:
             line = _LINE.decode(data)
         except (ValueError, RecursionError):
             return
-        if line.done or line.error is not None:
+        if line.done or line.error:
             yield from self._advance(line)
 
     def _advance(self, line: _Line) -> Iterator[Delta]:
-        if line.error is not None:
+        if line.error and bytes(line.error) != b"null":
             raise self._read_error(line.error)
         message = line.message or _Message()
         if message.thinking:
