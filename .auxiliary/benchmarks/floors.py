@@ -53,3 +53,28 @@ async def read_stream(client: httpx2.AsyncClient, url: str, body: bytes = b"{}")
                 DECODER.decode(event[event.index(b"data: ") + 6 :])
                 count += 1
     return count
+
+
+class Message(Struct):
+    content: str
+
+
+class Line(Struct):
+    message: Message
+    done: bool
+
+
+LINES = msgspec.json.Decoder(Line)
+
+
+async def read_lines(client: httpx2.AsyncClient, url: str, body: bytes = b"{}") -> int:
+    """The same for a stream of Ollama's."""
+    rest = b""
+    count = 0
+    async with client.stream("POST", f"{url}/api/chat", content=body) as response:
+        async for chunk in response.aiter_raw():
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                LINES.decode(line)
+                count += 1
+    return count

@@ -1,7 +1,8 @@
-"""A server on loopback that sends a pre-encoded Anthropic stream and costs next to nothing itself.
+"""A server on loopback that sends a pre-encoded stream and costs next to nothing itself.
 
-`stream N` sends N chunks of text, each event as an HTTP chunk of its own, as the real server does;
-`packed N` the same bytes in HTTP chunks of 16 KiB; `short` a reply of one word.
+`stream N` sends N chunks of text of Anthropic's, each event as an HTTP chunk of its own, as the
+real server does; `packed N` the same bytes in HTTP chunks of 16 KiB; `short` a reply of one word.
+`lines N` and `line` are the same for Ollama.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import json
 import sys
 from collections.abc import Mapping
 from typing import Any
+
+LINES = ("lines", "line")
+SHOWN = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 
 
 def encode(event: Mapping[str, Any]) -> bytes:
@@ -53,14 +57,24 @@ def produce_events(chunks: int) -> list[bytes]:
     return [encode(event) for event in events]
 
 
+def produce_lines(chunks: int) -> list[bytes]:
+    told = {"model": "m", "created_at": "2026-11-22T06:00:00.123456789Z"}
+    lines: list[Mapping[str, Any]] = [
+        {**told, "message": {"role": "assistant", "content": f"word{number} "}, "done": False}
+        for number in range(chunks)
+    ]
+    ending = {"done": True, "done_reason": "stop", "prompt_eval_count": 30_000, "eval_count": 9}
+    lines.append({**told, "message": {"role": "assistant", "content": ""}, **ending})
+    return [json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines]
+
+
 def produce_answer(kind: str, chunks: int) -> bytes:
-    events = produce_events(chunks)
+    events = produce_lines(chunks) if kind in LINES else produce_events(chunks)
     if kind == "packed":
         whole = b"".join(events)
         events = [whole[start : start + 16384] for start in range(0, len(whole), 16384)]
-    head = (
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-    )
+    mimetype = b"application/x-ndjson" if kind in LINES else b"text/event-stream"
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ntransfer-encoding: chunked\r\n\r\n" % mimetype
     return head + b"".join(b"%x\r\n%b\r\n" % (len(e), e) for e in events) + b"0\r\n\r\n"
 
 
@@ -75,7 +89,7 @@ async def serve(answer: bytes) -> None:
                     if name.lower() == b"content-length":
                         length = int(value)
                 await reader.readexactly(length)
-                writer.write(answer)
+                writer.write(SHOWN if head.startswith(b"POST /api/show") else answer)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()

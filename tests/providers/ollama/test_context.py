@@ -200,7 +200,7 @@ async def test_no_whole_prompt_is_taken_for_a_cut_one(
         chance = random.Random(seed)
         cutting(fake_ollama, seed)
         notices: list[Notice] = []
-        client = produce_client(fake_ollama.url, **({} if seed % 2 else {"num_ctx": 32_768}))
+        client = produce_client(fake_ollama.url, num_ctx=32_768 if seed % 2 else None)
         model = await client.access_model("qwen3:8b")
         context = TurnContext(notify=notices.append, cache=model.produce_cache())
         said: list[Canister] = []
@@ -302,6 +302,22 @@ async def test_who_wants_the_prompt_cut_can_have_it(fake_ollama: FakeOllama) -> 
     controls = Controls(extras={"ollama": {"truncate": True}})
     await model.converse(many_messages(random.Random(1), 9_000), controls=controls)
     assert fake_ollama.served[0].read < fake_ollama.served[0].whole
+    await model.client.close()
+
+
+async def test_a_server_that_has_more_room_than_was_asked_for_is_believed(
+    fake_ollama: FakeOllama,
+) -> None:
+    # A hosted model has its own context.
+    model = await produce_model(fake_ollama.url, num_ctx=4_096)
+    context = TurnContext(cache=model.produce_cache())
+    said: list[Canister] = [UserCanister.from_text("word " * 3_000)]
+    fake_ollama.replies = [[line("So."), end(prompt_eval_count=6_000)]]
+    said += await model.converse(said, context=context)
+    said.append(UserCanister.from_text("word " * 3_000))
+    fake_ollama.count = lambda message: 100
+    fake_ollama.replies = [[line("So."), end(prompt_eval_count=9_100)]]
+    assert await model.converse(said, context=context)
     await model.client.close()
 
 

@@ -202,7 +202,7 @@ async def test_a_reply_is_sent_back_with_its_thinking_and_calls() -> None:
     model = await produce_model()
     reply, _ = assimilate([load("tools")])
     calls = [canister for canister in reply if isinstance(canister, InvocationCanister)]
-    said = [
+    said: list[Canister] = [
         UserCanister.from_text("Weather?"),
         *reply,
         # Results come as they land, and are sent in the order of the calls.
@@ -277,7 +277,7 @@ async def test_identities_of_another_provider_are_made_anew_where_they_do_not_se
 
 async def test_a_call_without_a_result_gets_one_that_says_so() -> None:
     model = await produce_model()
-    said = [
+    said: list[Canister] = [
         UserCanister.from_text("Go"),
         InvocationCanister(name="a", arguments='{"cut":'),
         UserCanister.from_text("And?"),
@@ -295,7 +295,7 @@ async def test_what_another_model_thought_or_signed_is_left_out_with_a_notice() 
     other = Provenance(MODULE, "ollama", "other")
     native = NativePayload(Issuer(MODULE, "ollama", "other"), msgspec.Raw(b'{"signature":"S"}'))
     call = InvocationCanister(name="a", native=native)
-    said = [
+    said: list[Canister] = [
         UserCanister.from_text("Go"),
         AssistantCanister(
             (ReasoningContent("secret"), NativeContent(native=native, label="odd")),
@@ -327,7 +327,7 @@ async def test_what_a_call_had_besides_goes_back_to_its_own_model_word_for_word(
 async def test_a_model_without_tools_is_told_in_words() -> None:
     model = await produce_model(models={".*": {"tools": "contract"}})
     call = InvocationCanister(name="time/now", arguments='{"zone":"CET"}')
-    said = [
+    said: list[Canister] = [
         UserCanister.from_text("Go"),
         call,
         ResultCanister((TextualContent("noon"),), invocation=call.identity),
@@ -347,7 +347,7 @@ async def test_pictures_are_plain_base64_and_those_of_tools_are_shown_by_the_use
     model = await produce_model(models=VISION)
     call = InvocationCanister(name="draw")
     picture = ImageContent(PNG, "image/png")
-    said = [
+    said: list[Canister] = [
         UserCanister((TextualContent("Look"), picture, ImageContent(PNG))),
         call,
         ResultCanister((picture,), invocation=call.identity),
@@ -426,7 +426,7 @@ async def test_text_files_and_documents_are_text() -> None:
 
 async def test_system_text_stands_first_or_is_marked() -> None:
     model = await produce_model()
-    said = [
+    said: list[Canister] = [
         SupervisorCanister.from_text("Be brief."),
         SupervisorCanister.from_text("Be kind."),
         AssistantCanister.from_text("Hello"),
@@ -479,7 +479,7 @@ async def test_lone_surrogates_are_mended_on_the_way_out() -> None:
     model = await client.access_model("qwen3:8b")
     bad = "a\ud83d"
     call = InvocationCanister(name=bad, arguments='{"a": "\ud83d"}', call=bad)
-    said = [
+    said: list[Canister] = [
         SupervisorCanister.from_text(bad),
         UserCanister.from_text(bad),
         AssistantCanister((ReasoningContent(bad), TextualContent(bad)), provenance=PROVENANCE),

@@ -124,6 +124,14 @@ def choose_window(
     return min(window, context_tokens) if context_tokens else window
 
 
+def exceeds(window: int | None, told: int | None) -> bool:
+    """Whether the server has read more than the context that was asked for has room for.
+
+    Then it has a larger one whatever it is asked for, as hosted servers do.
+    """
+    return window is not None and told is not None and told > window + _FULL_MARGIN
+
+
 def judge(measure: Measure, window: int | None, told: int | None, cached: int | None) -> Verdict:
     """Whether the prompt was read whole, from the number of tokens that the server tells.
 
@@ -132,12 +140,12 @@ def judge(measure: Measure, window: int | None, told: int | None, cached: int | 
     crowded = window is not None and measure.likely > window
     if not told:
         return "doubtful" if crowded else "whole"
-    if window is not None and window <= told <= window + _FULL_MARGIN:
+    if window is not None and told >= window and not exceeds(window, told):
         return "cut"
     if told < measure.least:
         # Cut, or the server does not count what it had cached.
         return "cut" if cached is not None or crowded else "doubtful"
-    if window is None or told > window:
+    if window is None or exceeds(window, told):
         return "whole"
     if measure.likely > window * _BEYOND and told < measure.likely * _GAP:
         return "cut"

@@ -27,6 +27,7 @@ from vibe_llms.providers.ollama.context import (
     Anchor,
     Measure,
     choose_window,
+    exceeds,
     judge,
     measure_text,
 )
@@ -57,6 +58,8 @@ class HistoryCache:
         self.tools = Tools()
         self.anchor: Anchor | None = None
         self.window: int | None = None
+        # Whether the server has shown that it does not keep to the window.
+        self.unbounded = False
 
 
 class Tools(Struct, frozen=True):
@@ -176,8 +179,8 @@ class OllamaModel:
             cache.tools, cache.anchor = tools, None
         measure = self._measure(cache, history, tools)
         members = self._produce_members(settled, extras, measure, cache, context.streaming)
-        window = members["options"].get("num_ctx")
-        if isinstance(window, int) and measure.least > window:
+        window = None if cache.unbounded else members["options"].get("num_ctx")
+        if window is not None and measure.least > window:
             raise self._overflow(
                 f"the history has at least {measure.least} tokens, and the context that is asked "
                 f"for has {window}",
@@ -381,6 +384,7 @@ class Examination(Struct, frozen=True):
         if verdict == "doubtful":
             self.model._notify(self.context, _DOUBT)
         elif told and told >= self.measure.least:
+            self.cache.unbounded = self.cache.unbounded or exceeds(self.window, told)
             measure = self.history.measure + self.tools.measure
             self.cache.anchor = Anchor(told, measure, self.history.hidden)
 
