@@ -32,8 +32,8 @@ class Controls(
     the model's attributes list, `low` to `max` in most cases; `reasoning_tokens` is the budget of
     models that take one, and 0 turns reasoning off. `tool_choice` is `auto`, `any`, `none` or the
     name of a tool. `response_schema` is a JSON Schema that the text of the reply has to follow; its
-    `title` names it where a provider wants a name. `extras` holds what only one provider knows, under the name of its row, and goes
-    to the wire as it is.
+    `title` names it where a provider wants a name. `extras` holds what only one provider knows,
+    under the name of its row, and goes to the wire as it is.
     """
 
     temperature: float | None = None
