@@ -251,7 +251,7 @@ async def test_a_reply_is_sent_back_with_its_thinking_and_calls() -> None:
 async def test_calls_without_identities_are_paired_by_ours() -> None:
     model = await produce_model()
     reply, _ = assimilate([load("older")])
-    said = [UserCanister.from_text("Weather?"), *reply]
+    said: list[Canister] = [UserCanister.from_text("Weather?"), *reply]
     for call, text in zip(reversed(reply), ("Rome's", "Paris'"), strict=True):
         said.append(ResultCanister((TextualContent(text),), invocation=call.identity))
     request, _ = await encode(model, said)

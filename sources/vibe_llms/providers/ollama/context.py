@@ -67,7 +67,7 @@ def measure_text(text: str) -> Measure:
     """The tokens of a text, for all tokenizers that models have today.
 
     >>> measure_text("The sky is blue, they say.")
-    Measure(least=8, likely=9, ample=11)
+    Measure(least=8, likely=9, ample=10)
     """
     least = len(_PARTS.findall(text))
     short = _LONG_RUN.sub(r"\1\1\1\1", "".join(text.split()))
