@@ -54,8 +54,7 @@ class _RowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
 class ProviderStatus(Struct, frozen=True):
     """What is known of a row without asking its server.
 
-    `problem` says why it cannot be used, if it cannot. `server` tells that the row has an address,
-    of a server that need not be running.
+    `problem` says why it cannot be used, if it cannot.
     """
 
     name: str
@@ -64,11 +63,11 @@ class ProviderStatus(Struct, frozen=True):
     credential: str
     present: bool
     problem: str = ""
-    server: bool = False
 
-    def excuses(self, error: VibeLlmsError) -> bool:
-        """Whether a failure is none: a server that needs no key, and that nobody has started."""
-        return self.credential == "none" and isinstance(error, ProviderUnreachable)
+    @property
+    def optional(self) -> bool:
+        """Whether it may be a server of the user's own that does not run now: it has no key."""
+        return self.credential == "none"
 
 
 class Session:
@@ -196,7 +195,7 @@ class Session:
     async def survey_models(self, provider: str | None = None) -> Sequence[Model]:
         """The models that one provider offers, or all that can be used; asks their servers.
 
-        Of all, a server that needs no key need not be running.
+        Of all, those that need no key and do not run are passed over.
         """
         self._require_open()
         if provider is not None:
@@ -207,12 +206,13 @@ class Session:
             return await self._access_client(self._rows[provider]).survey_models()
         models: list[Model] = []
         for status in self.survey_providers():
-            if status.present and not status.problem:
-                try:
-                    models += await self._access_client(self._rows[status.name]).survey_models()
-                except ProviderUnreachable as error:
-                    if not status.excuses(error):
-                        raise
+            if not status.present or status.problem:
+                continue
+            try:
+                models += await self._access_client(self._rows[status.name]).survey_models()
+            except ProviderUnreachable:
+                if not status.optional:
+                    raise
         return models
 
     def survey_providers(self) -> Sequence[ProviderStatus]:
@@ -228,15 +228,7 @@ class Session:
             except VibeLlmsError as error:
                 problem = str(error)
             statuses.append(
-                ProviderStatus(
-                    row.name,
-                    row.module,
-                    default,
-                    credential,
-                    present,
-                    problem,
-                    server="base-url" in row.settings,
-                )
+                ProviderStatus(row.name, row.module, default, credential, present, problem)
             )
         return statuses
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -14,7 +13,7 @@ from vibe_llms.cli.failures import explain, status_of
 from vibe_llms.cli.running import run
 from vibe_llms.cli.settings import set_value
 from vibe_llms.cli.terminal import note, one_line, shown, write
-from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.exceptions import ProviderUnreachable, VibeLlmsError
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.session import ProviderStatus, Session, open_session
 
@@ -42,8 +41,7 @@ def models(words: tuple[str, ...], as_json: bool, query: str) -> int:
 def providers(check: bool, as_json: bool) -> int:
     """List the providers of the configuration, and whether they can be used.
 
-    With --check, the exit status is that of the first server that fails. One that needs no key
-    need not be running.
+    With --check, the exit status is that of the first server that fails.
     """
     return run(_survey_providers(check, as_json))
 
@@ -55,15 +53,17 @@ async def _survey(provider: str | None, as_json: bool, query: str) -> int:
     found: list[Model] = []
     failures: list[VibeLlmsError] = []
     async with open_session() as session:
-        if provider is not None:
-            found += await session.survey_models(provider)
-        for status in () if provider is not None else _usable(session):
+        usable = _usable(session)
+        for name in [provider] if provider is not None else usable:
             try:
-                found += await session.survey_models(status.name)
+                found += await session.survey_models(name)
             except VibeLlmsError as error:
+                if provider is not None:
+                    raise
+                if _is_absent(usable[name], error):
+                    continue
                 # One server that fails does not hide what the others have.
-                if not status.excuses(error):
-                    failures.append(error)
+                failures.append(error)
     found = [m for m in found if query.lower() in f"{m.provider}/{m.name}".lower()]
     if as_json:
         write(sys.stdout, json.dumps([_describe(model) for model in found]) + "\n")
@@ -84,14 +84,16 @@ async def _survey_providers(check: bool, as_json: bool) -> int:
         usable = _usable(session)
         for provider in session.survey_providers():
             row = msgspec.to_builtins(provider)
-            if check and provider in usable:
+            rows.append(row)
+            if check and provider.name in usable:
                 try:
                     row["models"] = len(await session.survey_models(provider.name))
                 except VibeLlmsError as error:
+                    if _is_absent(provider, error):
+                        row["running"] = False
+                        continue
                     row["problem"] = explain(error)
-                    if not provider.excuses(error):
-                        status = status or status_of(error)
-            rows.append(row)
+                    status = status or status_of(error)
     if as_json:
         write(sys.stdout, json.dumps(rows) + "\n")
     for row in () if as_json else rows:
@@ -114,10 +116,17 @@ async def _default(name: str | None) -> int:
     return 0
 
 
-def _usable(session: Session) -> Sequence[ProviderStatus]:
-    return [
-        status for status in session.survey_providers() if status.present and not status.problem
-    ]
+def _usable(session: Session) -> dict[str, ProviderStatus]:
+    return {
+        status.name: status
+        for status in session.survey_providers()
+        if status.present and not status.problem
+    }
+
+
+def _is_absent(provider: ProviderStatus, error: VibeLlmsError) -> bool:
+    """Whether this is a server of the user's own that does not run, which is no failure."""
+    return provider.optional and isinstance(error, ProviderUnreachable)
 
 
 def _describe(model: Model) -> dict[str, Any]:
@@ -130,12 +139,10 @@ def _describe(model: Model) -> dict[str, Any]:
 def _describe_row(row: dict[str, Any]) -> str:
     if row["problem"]:
         state = f"cannot be used: {row['problem']}"
-    elif "models" in row:
-        state = f"ready, {row['models']} models"
-    elif row["credential"] == "none" and row["server"]:
-        state = "needs no key; whether its server runs: vibe-llms providers --check"
+    elif row.get("running") is False:
+        state = "needs no key; no server answers"
     elif row["present"]:
-        state = "ready"
+        state = "ready" if "models" not in row else f"ready, {row['models']} models"
     elif row["credential"] == "package":
         state = "uses the credentials of its package"
     else:
