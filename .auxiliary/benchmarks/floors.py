@@ -64,10 +64,20 @@ class ResponseCompleted(Struct, tag_field="type", tag="response.completed"):
     response: dict[str, Any]
 
 
+class Message(Struct):
+    content: str
+
+
+class Line(Struct):
+    message: Message
+    done: bool
+
+
 DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
     "anthropic": msgspec.json.Decoder(Event),
     "chat": msgspec.json.Decoder(Chunk),
     "responses": msgspec.json.Decoder(ResponseDelta | ResponseCompleted),
+    "ollama": msgspec.json.Decoder(Line),
 }
 
 
@@ -78,11 +88,12 @@ async def read_stream(
     rest = b""
     count = 0
     decode = DECODERS[interface].decode
+    separator = b"\n" if interface == "ollama" else b"\n\n"
     async with client.stream("POST", f"{url}/v1/messages", content=body) as response:
         async for chunk in response.aiter_raw():
-            *events, rest = (rest + chunk).split(b"\n\n")
+            *events, rest = (rest + chunk).split(separator)
             for event in events:
-                data = event[event.index(b"data: ") + 6 :]
+                data = event if event[:1] == b"{" else event[event.index(b"data: ") + 6 :]
                 try:
                     decode(data)
                 except msgspec.DecodeError:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import anthropic
+import ollama
 import openai
 from measure import KEY
 
@@ -48,12 +49,22 @@ async def _stream_response(client: Any, request: Mapping[str, Any]) -> AsyncIter
         yield event
 
 
+async def _stream_lines(client: Any, request: Mapping[str, Any]) -> AsyncIterator[Any]:
+    messages = request.get("messages", [])
+    async for line in await client.chat(model="m", messages=messages, stream=True):
+        yield line
+
+
 def _produce_anthropic(url: str) -> Any:
     return anthropic.AsyncAnthropic(api_key=KEY, base_url=url, max_retries=0)
 
 
 def _produce_openai(url: str) -> Any:
     return openai.AsyncOpenAI(api_key=KEY, base_url=url, max_retries=0)
+
+
+def _produce_ollama(url: str) -> Any:
+    return ollama.AsyncClient(host=url)
 
 
 ANTHROPIC = Interface(
@@ -68,4 +79,5 @@ CHAT = Interface("chat", "openai", "openai-chat", "gpt-5.5", _produce_openai, _s
 RESPONSES = Interface(
     "responses", "openai", "openai", "gpt-6.1-sol", _produce_openai, _stream_response
 )
-INTERFACES = (ANTHROPIC, CHAT, RESPONSES)
+OLLAMA = Interface("ollama", "ollama", "ollama", "qwen3:8b", _produce_ollama, _stream_lines)
+INTERFACES = (ANTHROPIC, CHAT, RESPONSES, OLLAMA)

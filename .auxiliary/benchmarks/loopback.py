@@ -2,7 +2,7 @@
 
 `stream N` sends N chunks of text, each event as an HTTP chunk of its own, as the real server does;
 `packed N` the same bytes in HTTP chunks of 16 KiB; `short` a reply of one word. The third argument
-is the interface: `anthropic`, `chat` or `responses`.
+is the interface: `anthropic`, `chat`, `responses` or `ollama`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import json
 import sys
 from collections.abc import Mapping
 from typing import Any
+
+SHOWN = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 
 
 def encode(event: Mapping[str, Any]) -> bytes:
@@ -102,10 +104,22 @@ def produce_anthropic(chunks: int) -> list[bytes]:
     return [encode(event) for event in events]
 
 
+def produce_lines(chunks: int) -> list[bytes]:
+    told = {"model": "m", "created_at": "2026-11-22T06:00:00.123456789Z"}
+    lines: list[Mapping[str, Any]] = [
+        {**told, "message": {"role": "assistant", "content": f"word{number} "}, "done": False}
+        for number in range(chunks)
+    ]
+    ending = {"done": True, "done_reason": "stop", "prompt_eval_count": 30_000, "eval_count": 9}
+    lines.append({**told, "message": {"role": "assistant", "content": ""}, **ending})
+    return [json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines]
+
+
 PRODUCERS = {
     "anthropic": produce_anthropic,
     "chat": produce_chat,
     "responses": produce_response,
+    "ollama": produce_lines,
 }
 
 
@@ -114,9 +128,8 @@ def produce_answer(kind: str, chunks: int, interface: str) -> bytes:
     if kind == "packed":
         whole = b"".join(events)
         events = [whole[start : start + 16384] for start in range(0, len(whole), 16384)]
-    head = (
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-    )
+    mimetype = b"application/x-ndjson" if interface == "ollama" else b"text/event-stream"
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ntransfer-encoding: chunked\r\n\r\n" % mimetype
     return head + b"".join(b"%x\r\n%b\r\n" % (len(e), e) for e in events) + b"0\r\n\r\n"
 
 
@@ -131,7 +144,7 @@ async def serve(answer: bytes) -> None:
                     if name.lower() == b"content-length":
                         length = int(value)
                 await reader.readexactly(length)
-                writer.write(answer)
+                writer.write(SHOWN if head.startswith(b"POST /api/show") else answer)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()

@@ -15,7 +15,7 @@ from vibe_llms import AssistantCanister, Canister, UserCanister, open_session
 
 LENGTHS = (10, 100, 1_000, 5_000)
 #: Against the official packages, at the longest; openai's copies and checks every message.
-BARS = {"anthropic": 0.25, "openai": 0.01}
+BARS = {"anthropic": 0.25, "openai": 0.01, "ollama": 0.25}
 
 
 def measure_turns(runs: int) -> list[Row]:
@@ -33,10 +33,7 @@ async def _measure(interface: Interface, runs: int) -> list[Row]:
             interface.produce_package(url) as package,
         ):
             for length in LENGTHS:
-                history: list[Canister] = []
-                for number in range(length // 2):
-                    history.append(UserCanister.from_text(f"question {number} {'x' * 180}"))
-                    history.append(AssistantCanister.from_text(f"answer {number} {'y' * 180}"))
+                history = _produce_history(length)
                 conversation = await session.begin(
                     f"{row}/{interface.model}", history=history, save=False
                 )
@@ -69,3 +66,11 @@ async def _measure(interface: Interface, runs: int) -> list[Row]:
                     )
                 )
     return rows
+
+
+def _produce_history(length: int) -> list[Canister]:
+    history: list[Canister] = []
+    for number in range(length // 2):
+        history.append(UserCanister.from_text(f"question {number} {'x' * 180}"))
+        history.append(AssistantCanister.from_text(f"answer {number} {'y' * 180}"))
+    return history

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.command import invoke
 from tests.fakes.anthropic import FakeAnthropic, failure
+from tests.fakes.ollama import FakeOllama
 
 _OPUS = {
     "id": "claude-opus-4-5",
@@ -85,8 +86,13 @@ def test_the_providers_and_what_they_lack_are_listed(claude: FakeAnthropic) -> N
     states = [line.split(None, 1) for line in lines]
     assert (states[0], states[-1]) == (["anthropic", "ready"], ["scripted", "needs no key"])
     assert ["openai", "no key; run: vibe-llms keys set openai"] in states
-    lines = invoke("providers", "--check").output.splitlines()
+    assert ["ollama", "needs no key"] in states
+    outcome = invoke("providers", "--check")
+    lines = outcome.output.splitlines()
     assert lines[0].endswith("ready, 1 models")
+    # Nobody has started it, which is no failure.
+    assert "ollama           needs no key; no such server answers" in lines
+    assert outcome.status == 0
     rows = invoke("providers", "--json").json
     assert [row["name"] for row in rows] == [line.split()[0] for line in lines]
     assert set(rows[0]) == {"name", "module", "default_model", "credential", "present", "problem"}
@@ -132,3 +138,23 @@ def test_a_server_of_ones_own_that_does_not_run_is_no_failure(home: Path) -> Non
     assert invoke("models", "default").output == "scripted/demo\n"
     # Who names one is told.
     assert invoke("models", "vllm").status == 69
+
+
+def test_a_server_without_a_key_need_not_be_running() -> None:
+    outcome = invoke("models")
+    assert (outcome.status, outcome.errors) == (0, "")
+    assert outcome.output == "scripted/demo  a script, not a model\n"
+    outcome = invoke("models", "ollama")
+    assert outcome.status == 69
+    assert "Start it: ollama serve" in outcome.error
+    assert invoke("doctor").status == 0
+
+
+def test_the_models_of_a_running_server_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeOllama() as server:
+        monkeypatch.setenv("OLLAMA_HOST", server.url.removeprefix("http://"))
+        lines = invoke("models").output.splitlines()
+        assert lines[0] == "ollama/qwen3:8b  qwen3 8.2B Q4_K_M"
+        assert "ollama           ready, 1 models" in invoke("providers", "--check").output
+        # Without a key, and without a default of the user's, nobody is sent there unasked.
+        assert invoke("models", "default").output == "scripted/demo\n"

@@ -193,7 +193,8 @@ class OpenAIModel(ABC):
         return HistoryCache()
 
     def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
-        """Raise for what this model cannot take of a call's own contents and controls."""
+        """Raise for what this model cannot take, or what is missing, before anything is kept."""
+        self.client.transport.prepare()
         for canister in canisters:
             self.client.check(canister, self)
         settled, _ = settle_controls(controls, Controls(), self.attributes, self.name)

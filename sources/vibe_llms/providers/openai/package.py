@@ -35,6 +35,11 @@ class PackageTransport:
         self._headers = headers
         self._client: AsyncOpenAI | None = None
 
+    def prepare(self) -> None:
+        """Make the official client; see `vibe_llms.providers.transport.Transport`."""
+        if self._client is None:
+            self._connect()
+
     @asynccontextmanager
     async def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> AsyncIterator[Incoming]:
         """Send a request and give the reply; see `vibe_llms.providers.transport.Transport`."""
