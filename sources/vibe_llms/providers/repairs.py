@@ -17,6 +17,11 @@ class TextJoiner:
     def __init__(self) -> None:
         self._carry = ""
 
+    @property
+    def waiting(self) -> bool:
+        """Whether half a pair is waiting."""
+        return bool(self._carry)
+
     def join(self, text: str) -> str:
         """What can be told of the text so far; half a pair at its end waits for its other half."""
         if self._carry:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import is_
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -41,25 +41,33 @@ class HistoryCache(Generic[H]):
         self._last: Canister | None = None
         self._tools: tuple[Sequence[Invoker], Sequence[Any], list[Fragment]] = ((), (), [])
 
+    def begin(self, history: H) -> None:
+        """Take an empty history instead of the present one."""
+        self.history, self._added = history, 0
+
     async def extend(
         self,
         canisters: Sequence[Canister],
         context: TurnContext,
         produce: Callable[[], H],
         check: Callable[[Canister], None],
+        read: Callable[[Sequence[Canister], Loader], Awaitable[Mapping[str, bytes]]] = load_texts,
     ) -> H:
         """The history of these canisters; what it has already is not looked at again.
 
-        `check` raises for what a canister of this very call cannot hold.
+        `check` raises for what a canister of this very call cannot hold; `read` loads what has to
+        be read of the new ones.
         """
-        grown = self._added and len(canisters) >= self._added
-        if self.history is None or not (grown and canisters[self._added - 1] is self._last):
-            self.history, self._added = produce(), 0
+        grown = len(canisters) >= self._added
+        same = not self._added or (grown and canisters[self._added - 1] is self._last)
+        if self.history is None or not same:
+            self.begin(produce())
+        assert self.history is not None
         new = canisters[self._added :]
         for canister in new:
             if canister.identity in context.fresh:
                 check(canister)
-        texts = await load_texts(new, context.load)
+        texts = await read(new, context.load)
         notices: list[Notice] = []
         for canister in new:
             notices += self.history.add(canister, texts)

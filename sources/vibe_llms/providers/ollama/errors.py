@@ -27,6 +27,12 @@ from vibe_llms.exceptions import (
     RequestTooLarge,
 )
 from vibe_llms.messages.contents import repair_text
+from vibe_llms.providers.refusals import (
+    ADVICE,
+    describe_answer,
+    read_retry_after,
+    refuse_redirect,
+)
 from vibe_llms.redaction import redact
 
 BY_STATUS: dict[int, type[ProviderError]] = {
@@ -79,14 +85,9 @@ def read_error(
     """The error of an answer whose status is not success; `size` is the bytes of the request."""
     message = read_message(body)
     if 300 <= status < 400:
-        target = headers.get("location", "elsewhere")
-        return ReplyMalformed(
-            f"the server redirects to {redact(target)}; no key is sent there. Mend base-url.",
-            provider=provider,
-            status=status,
-        )
+        return refuse_redirect(provider, status, headers)
     if not message:
-        message = _describe_answer(status, headers, body)
+        message = describe_answer(status, headers, body)
         if status in (404, 405):
             return ReplyMalformed(
                 f"{message}; is base-url right?", provider=provider, status=status
@@ -95,7 +96,7 @@ def read_error(
         message += f" (it has {size} bytes)"
     error = produce_error(provider, message, status=status, model=model)
     if isinstance(error, RateLimited | ProviderOverloaded):
-        error.retry_after = _retry_after(headers)
+        error.retry_after = read_retry_after(headers)
     return error
 
 
@@ -141,10 +142,8 @@ def advise_unreachable(error: ProviderUnreachable, address: str) -> ProviderUnre
 
 
 _ADVICE: dict[type[ProviderError], str] = {
+    **ADVICE,
     CredentialRefused: " (sign in with `ollama signin`, or set a key: vibe-llms keys set NAME)",
-    RequestTooLarge: " (go on in a fork of an earlier point, or leave pictures out)",
-    RateLimited: " (wait and try again)",
-    ProviderOverloaded: " (try again later)",
 }
 
 
@@ -159,18 +158,3 @@ def _produce_overflow(provider: str, message: str, status: int | None) -> Contex
     if sizes := _SIZES.search(message):
         error.tokens, error.limit = int(sizes[1]), int(sizes[2])
     return error
-
-
-def _describe_answer(status: int, headers: Mapping[str, str], body: bytes) -> str:
-    text = body[:200].decode("utf-8", "replace").strip()
-    if "html" in headers.get("content-type", "") or text[:1] == "<":
-        return f"the server answered with status {status} and a web page"
-    return f"the server answered with status {status}" + (f": {redact(text)!r}" if text else "")
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    try:
-        seconds = float(headers.get("retry-after", ""))
-    except ValueError:
-        return None
-    return seconds if 0 <= seconds < float("inf") else None

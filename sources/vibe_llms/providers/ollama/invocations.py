@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.providers.interfaces import Model
+from vibe_llms.providers.names import assimilate_names, nativize_name
 
-# The server takes any name; the templates and parsers of its models were made for these.
-_LONGEST_NAME = 64
-_SEPARATOR = "__"
-_UNCHANGED = re.compile(r"[a-zA-Z0-9_-]+(?:(?<!_)/(?!_)[a-zA-Z0-9_-]+)?")
 _DEEPEST = 32
 
 
 class OllamaInvocationsProcessor:
-    """Invokers to tool declarations; names by a rule that needs no table for names in history."""
+    """Invokers to tool declarations.
+
+    The server takes any name; the templates and parsers of its models were made for those that the
+    hosted interfaces take.
+    """
 
     def nativize(self, invokers: Sequence[Invoker], model: Model) -> Sequence[dict[str, Any]]:
         """The `tools` of a request."""
@@ -35,20 +34,12 @@ class OllamaInvocationsProcessor:
         ]
 
     def nativize_name(self, name: str) -> str:
-        """The name on the wire: `ensemble__tool`, with a hash where it is too long or not unique.
-
-        No two names become one: what the wire does not allow is replaced, and then the hash of the
-        whole name tells them apart.
-        """
-        native = re.sub(r"[^a-zA-Z0-9_-]", "_", name.replace("/", _SEPARATOR))
-        if len(native) <= _LONGEST_NAME and _UNCHANGED.fullmatch(name) and _SEPARATOR not in name:
-            return native
-        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-        return f"{native[: _LONGEST_NAME - 13]}_{digest}"
+        """The name on the wire of a tool's canonical name."""
+        return nativize_name(name)
 
     def assimilate_names(self, invokers: Iterable[Invoker]) -> dict[str, str]:
         """Names on the wire to canonical names, for the tools that are offered."""
-        return {self.nativize_name(invoker.name): invoker.name for invoker in invokers}
+        return assimilate_names(invokers)
 
 
 def nativize_schema(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,17 +28,16 @@ from vibe_llms.messages.contents import (
     Content,
     FileContent,
     ImageContent,
-    Issuer,
     Location,
     MediaContent,
     NativeContent,
-    NativePayload,
     ReasoningContent,
     Reference,
     TextualContent,
     Upload,
     repair_text,
 )
+from vibe_llms.providers.conversions import Conversion, name_content
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.ollama.context import MESSAGE, PICTURE, Measure, measure_text
 from vibe_llms.providers.ollama.invocations import OllamaInvocationsProcessor
@@ -146,7 +145,7 @@ class OllamaMessagesProcessor:
                     work.say(work.text(content.data))
                 case _:
                     # A model's own picture or sound cannot be given back as its words.
-                    work.describe(content)
+                    work.say(work.describe(content))
 
     def _nativize_call(self, work: _Work, canister: InvocationCanister, call: str) -> None:
         name = self._invocations.nativize_name(canister.name)
@@ -184,11 +183,11 @@ class OllamaMessagesProcessor:
                 case ReasoningContent() | NativeContent():
                     work.leave_out("a part that only a model's own reply can hold")
                 case _:
-                    work.describe(content)
+                    work.say(work.describe(content))
 
 
-class _Work:
-    """One canister on its way to the wire."""
+class _Work(Conversion):
+    """One canister on its way to the wire, and how large it is there."""
 
     def __init__(
         self,
@@ -197,13 +196,10 @@ class _Work:
         texts: Mapping[str, bytes],
         without: AbstractSet[str],
     ) -> None:
-        self.model = model
-        self.notices: list[Notice] = []
+        super().__init__(canister, model, MODULE, texts)
         self.measure = MESSAGE
         self.hidden = Measure()
         self.call = b""
-        self._origin = canister.identity
-        self._texts = texts
         self._without = without
         self._said: list[bytes] = []
         self._thought: list[bytes] = []
@@ -220,12 +216,6 @@ class _Work:
             self.hidden,
         )
 
-    def text(self, data: str | Reference) -> str:
-        """The text, also of a reference, fit for the wire."""
-        if isinstance(data, Reference):
-            return self._texts[data.hash].decode("utf-8", "replace")
-        return repair_text(data)
-
     def say(self, text: str) -> None:
         if text.strip():
             self.measure += measure_text(text)
@@ -238,38 +228,25 @@ class _Work:
 
     def show(self, content: ImageContent) -> None:
         if reason := unsupported(content, self.model):
-            self.describe(content, reason)
+            self.say(self.describe(content, reason))
             return
-        if self._origin in self._without:
+        if self.origin in self._without:
             self.say(f"[{name_content(content)}, left out to save room]")
             return
         data = content.data
         assert isinstance(data, bytes | Reference)
         self.measure += PICTURE
         self._pictures.append(
-            Slot(data, "base64", b"", b"", b"", name_content(content), self._origin)
+            Slot(data, "base64", b"", b"", b"", name_content(content), self.origin)
         )
 
     def name_file(self, content: FileContent) -> None:
         data = content.data
         assert isinstance(data, bytes | Reference)
-        raw = self._texts.get(data.hash, b"") if isinstance(data, Reference) else data
         self.say(f"File: {content.name}" if content.name else "A file:")
-        self.say(raw.decode("utf-8", "replace"))
-
-    def issued(self, native: NativePayload) -> bool:
-        """Whether the payload came from this very model."""
-        return native.issuer == Issuer(MODULE, self.model.provider, self.model.name)
-
-    def leave_out(self, what: str, how: str = "left out") -> None:
-        """Tell that something of the canister is not sent as it is."""
-        address = f"{self.model.provider}/{self.model.name}"
-        self.notices.append(Notice("conversion", f"{what} is {how} for {address}", self._origin))
-
-    def describe(self, content: Content, reason: str = "") -> None:
-        """Say a content in words, for a model that cannot be sent it."""
-        self.leave_out(reason or name_content(content), "described in words")
-        self.say(f"[{name_content(content)}, not shown to this model]")
+        self.say(
+            self.text(data) if isinstance(data, Reference) else data.decode("utf-8", "replace")
+        )
 
 
 def list_references(canister: Canister) -> Sequence[Reference]:
@@ -316,14 +293,3 @@ def _may_be_taken(content: MediaContent) -> bool:
 
 def _is_text(content: FileContent) -> bool:
     return content.mimetype.startswith("text/")
-
-
-def name_content(content: Content) -> str:
-    """A content in a few words, for people and for models that are not sent it."""
-    kind = str(content.__struct_config__.tag)
-    name = getattr(content, "name", "")
-    mimetype = repair_text(getattr(content, "mimetype", ""))
-    words = {"image": "an image", "audio": "a sound", "video": "a video", "file": "a file"}
-    label = words.get(kind, f"a content of kind {getattr(content, 'label', '') or kind!r}")
-    parts = (label, repr(name) if name else "", mimetype)
-    return repair_text(" ".join(part for part in parts if part))

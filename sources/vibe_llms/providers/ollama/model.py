@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,7 +11,6 @@ from msgspec import Struct
 
 from vibe_llms.configuration import merge
 from vibe_llms.controls import Controls
-from vibe_llms.events import Notice
 from vibe_llms.exceptions import ContextOverflow, ControlInvalid, RequestTooLarge
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, Provenance, ReplyCanister
@@ -34,7 +32,8 @@ from vibe_llms.providers.ollama.context import (
 from vibe_llms.providers.ollama.framing import History
 from vibe_llms.providers.ollama.messages import MODULE, list_references
 from vibe_llms.providers.ollama.streams import Examiner, OllamaAssimilator
-from vibe_llms.providers.pieces import Fragment, Slot, encode_json, fill, load_texts
+from vibe_llms.providers.pieces import Fragment, Slot, load_texts
+from vibe_llms.providers.requests import HistoryCache, Request, nativize_controls, tell
 from vibe_llms.providers.transport import Outgoing
 
 if TYPE_CHECKING:
@@ -47,14 +46,12 @@ _DOUBT = (
 )
 
 
-class HistoryCache:
-    """What a conversation keeps for a model: its history and its tools, encoded once."""
+class Cache(HistoryCache[History]):
+    """What a conversation keeps for a model: besides the encoded, what the server has shown."""
 
     def __init__(self) -> None:
-        self.history: History | None = None
+        super().__init__()
         self.attributes: ModelAttributes | None = None
-        self.added = 0
-        self.last: Canister | None = None
         self.tools = Tools()
         self.anchor: Anchor | None = None
         self.window: int | None = None
@@ -65,8 +62,7 @@ class HistoryCache:
 class Tools(Struct, frozen=True):
     """Tools as they are declared, and how large that is."""
 
-    invokers: tuple[Invoker, ...] = ()
-    encoded: bytes = b""
+    encoded: Sequence[Fragment] = ()
     measure: Measure = Measure()
 
 
@@ -87,9 +83,9 @@ class OllamaModel:
         """What is known of the model; more, once its server has been asked."""
         return self.client.access_attributes(self.name)
 
-    def produce_cache(self) -> HistoryCache:
+    def produce_cache(self) -> Cache:
         """A fresh cache of encoded history."""
-        return HistoryCache()
+        return Cache()
 
     def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
         """Raise for what this model cannot take, or what is missing, before anything is kept."""
@@ -159,7 +155,7 @@ class OllamaModel:
         self, canisters: Sequence[Canister], invokers: Sequence[Invoker], load: Loader
     ) -> Measure:
         """How large a conversation is on the wire."""
-        cache = HistoryCache()
+        cache = Cache()
         history = await self._extend(cache, canisters, TurnContext(load=load))
         return history.measure + self._encode_tools(cache, invokers).measure
 
@@ -169,17 +165,18 @@ class OllamaModel:
         invokers: Sequence[Invoker],
         controls: Controls,
         context: TurnContext,
-    ) -> Request:
+    ) -> ExaminedRequest:
         """The request, its history taken from the cache as far as that goes."""
-        cache = context.cache if isinstance(context.cache, HistoryCache) else HistoryCache()
-        settled, extras = self._settle(controls, context)
+        cache = context.cache if isinstance(context.cache, Cache) else Cache()
+        settled, native, extras = self._nativize_controls(controls, context)
         history = await self._extend(cache, canisters, context)
         offered = self._choose_tools(invokers, settled, context)
         if (tools := self._encode_tools(cache, offered)) is not cache.tools:
             # What the server counted before was with other tools.
             cache.tools, cache.anchor = tools, None
         measure = self._measure(cache, history, tools)
-        members = self._produce_members(settled, extras, measure, cache, context.streaming)
+        members = self._produce_members(settled, native, measure, cache)
+        members = {**merge(members, extras), "stream": context.streaming}
         window = None if cache.unbounded else members["options"].get("num_ctx")
         if window is not None and measure.least > window:
             raise self._overflow(
@@ -190,13 +187,13 @@ class OllamaModel:
             )
         fragments = history.messages()
         if tools.encoded:
-            fragments += [b',"tools":', tools.encoded]
+            fragments += [b',"tools":[', *tools.encoded, b"]"]
         if (dropped := self._find_excess(fragments, context)) - history.without:
-            cache.history = History(self.client.messages, self, history.without | dropped)
-            cache.added, cache.anchor = 0, None
+            cache.begin(History(self.client.messages, self, history.without | dropped))
+            cache.anchor = None
             return await self.encode(canisters, invokers, controls, context)
         examination = Examination(self, cache, history, tools, measure, window, context)
-        return Request(
+        return ExaminedRequest(
             fragments,
             members,
             context.load,
@@ -210,14 +207,16 @@ class OllamaModel:
             self.provider, lambda name: names.get(name, name), examine, self.name
         )
 
-    def _settle(
+    def _nativize_controls(
         self, controls: Controls, context: TurnContext
-    ) -> tuple[Controls, Mapping[str, Any]]:
-        """The controls to send, and the members that are given as they are."""
-        settled, left_out = settle_controls(
-            controls, context.default_controls, self.attributes, self.name
+    ) -> tuple[Controls, Mapping[str, Any], Mapping[str, Any]]:
+        """The controls to send, their members, and the members that are given as they are."""
+        (settled, members), extras = nativize_controls(
+            self,
+            controls,
+            context,
+            lambda settled: (settled, self.client.controls.nativize(settled, self)),
         )
-        extras = settled.extras.get(self.provider, {})
         for name in ("messages", "tools"):
             if name in extras:
                 raise ControlInvalid(
@@ -225,9 +224,7 @@ class OllamaModel:
                     control="extras",
                     model=self.name,
                 )
-        for text in left_out:
-            self._notify(context, text)
-        return settled, extras
+        return settled, members, extras
 
     def _choose_tools(
         self, invokers: Sequence[Invoker], controls: Controls, context: TurnContext
@@ -235,17 +232,16 @@ class OllamaModel:
         if not invokers or controls.tool_choice == "none":
             return ()
         if self.attributes.tools != "native":
-            self._notify(context, "the model cannot call tools, so none are offered to it")
+            tell(self, context, "the model cannot call tools, so none are offered to it")
             return ()
         return tuple(invokers)
 
     def _produce_members(
         self,
         controls: Controls,
-        extras: Mapping[str, Any],
+        native: Mapping[str, Any],
         measure: Measure,
-        cache: HistoryCache,
-        streaming: bool,
+        cache: Cache,
     ) -> dict[str, Any]:
         settings, attributes = self.client.settings, self.attributes
         # Newer servers refuse what is too long, instead of cutting it, if they are told to.
@@ -253,7 +249,7 @@ class OllamaModel:
             "model": self.name,
             "truncate": False,
             "shift": False,
-            **self.client.controls.nativize(controls, self),
+            **native,
         }
         reply = REASONED_REPLY_TOKENS if attributes.reasoning else REPLY_TOKENS
         reply = max(reply, controls.output_tokens or 0)
@@ -264,9 +260,9 @@ class OllamaModel:
             members["options"]["num_ctx"] = window
         if settings.keep_alive is not None:
             members["keep_alive"] = settings.keep_alive
-        return {**merge(members, extras), "stream": streaming}
+        return members
 
-    def _measure(self, cache: HistoryCache, history: History, tools: Tools) -> Measure:
+    def _measure(self, cache: Cache, history: History, tools: Tools) -> Measure:
         measure = history.measure + tools.measure
         if cache.anchor is not None:
             return cache.anchor.raise_by(measure, history.hidden)
@@ -293,11 +289,8 @@ class OllamaModel:
         for slot in slots:
             if slot.origin in dropped:
                 reason = f"the request would have more than {limit} bytes"
-                self._notify(context, f"{slot.label} is left out: {reason}", slot.origin)
+                tell(self, context, f"{slot.label} is left out: {reason}", slot.origin)
         return frozenset(dropped)
-
-    def _notify(self, context: TurnContext, text: str, canister: str = "") -> None:
-        context.notify(Notice("conversion", f"{self.provider}/{self.name}: {text}", canister))
 
     def _overflow(self, what: str, tokens: int, limit: int | None) -> ContextOverflow:
         error = ContextOverflow(
@@ -310,62 +303,47 @@ class OllamaModel:
         return error
 
     async def _extend(
-        self, cache: HistoryCache, canisters: Sequence[Canister], context: TurnContext
+        self, cache: Cache, canisters: Sequence[Canister], context: TurnContext
     ) -> History:
-        history = cache.history
-        attributes = self.attributes
-        grown = cache.added and len(canisters) >= cache.added
-        known = grown and canisters[cache.added - 1] is cache.last
-        begun = history is not None and not cache.added
-        if history is None or cache.attributes is not attributes or not (known or begun):
-            history = cache.history = History(self.client.messages, self)
-            cache.added, cache.anchor = 0, None
-        cache.attributes = attributes
-        new = canisters[cache.added :]
-        for canister in new:
-            if canister.identity in context.fresh:
-                self.client.messages.check(canister, self)
-        texts = {**await load_texts(new, context.load), **await _load_files(new, context.load)}
-        notices: list[Notice] = []
-        for canister in new:
-            notices += history.add(canister, texts)
-            cache.added += 1
-            cache.last = canister
-        for notice in notices:
-            context.notify(notice)
-        return history
+        if cache.attributes is not self.attributes:
+            cache.history, cache.attributes = None, self.attributes
 
-    def _encode_tools(self, cache: HistoryCache, invokers: Sequence[Invoker]) -> Tools:
-        known = cache.tools
-        if len(known.invokers) == len(invokers) and all(map(is_, known.invokers, invokers)):
-            return known
+        def produce() -> History:
+            cache.anchor = None
+            return History(self.client.messages, self)
+
+        return await cache.extend(
+            canisters,
+            context,
+            produce,
+            lambda canister: self.client.messages.check(canister, self),
+            _read,
+        )
+
+    def _encode_tools(self, cache: Cache, invokers: Sequence[Invoker]) -> Tools:
         if not invokers:
-            return Tools()
-        encoded = encode_json(self.client.invocations.nativize(invokers, self))
-        whole = measure_text(encoded.decode())
+            return Tools() if cache.tools.encoded else cache.tools
+        encoded = cache.encode_tools(
+            invokers, (), lambda new: self.client.invocations.nativize(new, self)
+        )
+        if encoded is cache.tools.encoded:
+            return cache.tools
+        whole = measure_text(b"".join(part for part in encoded if isinstance(part, bytes)).decode())
         # A template may render them in a shorter form.
-        measure = msgspec.structs.replace(whole, least=whole.least // 2)
-        return Tools(tuple(invokers), encoded, measure)
+        return Tools(encoded, msgspec.structs.replace(whole, least=whole.least // 2))
 
 
-class Request(Struct, frozen=True):
-    """A request: what is encoded already, the members after it, and what to do at its end."""
+class ExaminedRequest(Request, frozen=True):
+    """A request, and what to do at the end of its reply."""
 
-    fragments: Sequence[Fragment]
-    members: Mapping[str, Any]
-    load: Loader
-    examine: Examiner | None
-
-    async def produce_body(self) -> Sequence[bytes]:
-        """The body in parts."""
-        return await fill([*self.fragments, b",", encode_json(self.members)[1:]], self.load)
+    examine: Examiner | None = None
 
 
 class Examination(Struct, frozen=True):
     """What was sent, to be compared with what the server says that it has read."""
 
     model: OllamaModel
-    cache: HistoryCache
+    cache: Cache
     history: History
     tools: Tools
     measure: Measure
@@ -383,15 +361,17 @@ class Examination(Struct, frozen=True):
                 self.window or told,
             )
         if verdict == "doubtful":
-            self.model._notify(self.context, _DOUBT)
+            tell(self.model, self.context, _DOUBT)
         elif told and told >= self.measure.least:
             self.cache.unbounded = self.cache.unbounded or exceeds(self.window, told)
             measure = self.history.measure + self.tools.measure
             self.cache.anchor = Anchor(told, measure, self.history.hidden)
 
 
-async def _load_files(canisters: Sequence[Canister], load: Loader) -> Mapping[str, bytes]:
+async def _read(canisters: Sequence[Canister], load: Loader) -> Mapping[str, bytes]:
+    """The texts of canisters, and the files that are text."""
+    texts = await load_texts(canisters, load)
     references: list[Reference] = [
         reference for canister in canisters for reference in list_references(canister)
     ]
-    return await load(references) if references else {}
+    return {**texts, **await load(references)} if references else texts

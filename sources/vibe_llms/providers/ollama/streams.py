@@ -9,9 +9,7 @@ Source: `ChatResponse` in `api/types.go` of the server, and the package ollama 0
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -31,6 +29,7 @@ from vibe_llms.providers.deltas import (
 )
 from vibe_llms.providers.ollama.errors import produce_error
 from vibe_llms.providers.pieces import compact, encode_json
+from vibe_llms.providers.repairs import TextJoiner, escape, parse_object
 from vibe_llms.providers.wire import EventTooLarge, LineSplitter
 
 #: `load` and `unload` answer a request without messages: nothing was asked, so nothing was said.
@@ -90,9 +89,9 @@ class OllamaAssimilator:
         self._examine = examine
         self._model = model
         self._splitter = LineSplitter()
-        # Half of a surrogate pair that waits for its other half, and whether it is reasoning.
-        self._carry = ""
-        self._carried = ""
+        self._joiner = TextJoiner()
+        # What the text is that the joiner has.
+        self._kind: type[TextDelta | ReasoningDelta] = TextDelta
         self._called = False
         self._closed = False
 
@@ -117,7 +116,7 @@ class OllamaAssimilator:
                 and not message.thinking
                 and message.tool_calls is None
                 and not line.done
-                and not self._carry
+                and not self._joiner.waiting
                 and not line.error
             ):
                 # Nearly every line is this one; the decoder gives no surrogates.
@@ -164,9 +163,9 @@ class OllamaAssimilator:
             raise self._read_error(line.error)
         message = line.message or _Message()
         if message.thinking:
-            yield from self._say(message.thinking, "reasoning")
+            yield from self._say(message.thinking, ReasoningDelta)
         if message.content:
-            yield from self._say(message.content, "text")
+            yield from self._say(message.content, TextDelta)
         for call in message.tool_calls or ():
             yield from self._flush()
             yield from self._call(call)
@@ -174,22 +173,16 @@ class OllamaAssimilator:
             yield from self._flush()
             yield from self._close(line)
 
-    def _say(self, text: str, kind: str) -> Iterator[Delta]:
-        if self._carry:
-            if self._carried == kind:
-                text, self._carry = self._carry + text, ""
-            else:
-                yield from self._flush()
-        if "\ud800" <= text[-1] <= "\udbff":
-            text, self._carry, self._carried = text[:-1], text[-1], kind
-        if text:
-            text = repair_text(text)
-            yield TextDelta(text) if kind == "text" else ReasoningDelta(text)
+    def _say(self, text: str, kind: type[TextDelta | ReasoningDelta]) -> Iterator[Delta]:
+        if kind is not self._kind:
+            yield from self._flush()
+            self._kind = kind
+        if text := self._joiner.join(text):
+            yield kind(text)
 
     def _flush(self) -> Iterator[Delta]:
-        if self._carry:
-            text, self._carry = repair_text(self._carry), ""
-            yield TextDelta(text) if self._carried == "text" else ReasoningDelta(text)
+        if rest := self._joiner.conclude():
+            yield self._kind(rest)
 
     def _call(self, call: dict[str, Raw]) -> Iterator[Delta]:
         try:
@@ -244,21 +237,19 @@ class OllamaAssimilator:
     def _decode_leniently(self, data: bytes, error: Exception) -> _Line:
         """A line with lone surrogates, which the typed decoder refuses."""
         try:
-            value: Any = json.loads(data, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict):
+            value = parse_object(data)
+        except ValueError:
             raise self._malformed(f"{data[:80]!r} is no line of a reply ({error})") from error
         message = value.get("message")
         if isinstance(message, dict) and isinstance(message.get("tool_calls"), list):
             message["tool_calls"] = [
-                {name: Raw(encode_json(_repair(part))) for name, part in call.items()}
+                {name: escape(part) for name, part in call.items()}
                 if isinstance(call, dict)
                 else call
                 for call in message["tool_calls"]
             ]
         if "error" in value:
-            value["error"] = Raw(encode_json(_repair(value["error"])))
+            value["error"] = escape(value["error"])
         try:
             return msgspec.convert(value, _Line)
         except (ValueError, TypeError) as fault:
@@ -268,19 +259,3 @@ class OllamaAssimilator:
         return ReplyMalformed(
             f"the server sent what the interface does not promise: {what}", provider=self._provider
         )
-
-
-def _repair(value: object) -> object:
-    match value:
-        case str():
-            return repair_text(value)
-        case list():
-            return [_repair(item) for item in value]
-        case dict():
-            return {repair_text(key): _repair(item) for key, item in value.items()}
-        case _:
-            return value
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
