@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 
 from tests.fakes.anthropic import FakeAnthropic
+from tests.fakes.ollama import FakeOllama
 
 #: Variables that would lead a test out of its own home, or to somebody's key.
-_FOREIGN = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL", "VIBE_LLMS_", "ANTHROPIC_", "_PROXY", "_proxy")
+_FOREIGN = (
+    *("_API_KEY", "_AUTH_TOKEN", "_BASE_URL", "_PROXY", "_proxy"),
+    *("VIBE_LLMS_", "ANTHROPIC_", "OPENAI_", "OLLAMA_"),
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,6 +49,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     monkeypatch.setenv("VIBE_LLMS_HOME", str(folder))
     monkeypatch.setenv("HOME", str(tmp_path))
+    # A port where nothing listens, whatever runs on this machine.
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
     return folder
 
 
@@ -65,4 +71,11 @@ def closed_network(monkeypatch: pytest.MonkeyPatch) -> None:
 def fake_anthropic() -> Iterator[FakeAnthropic]:
     """A strict server of the Messages interface on this machine."""
     with FakeAnthropic() as server:
+        yield server
+
+
+@pytest.fixture
+def fake_ollama() -> Iterator[FakeOllama]:
+    """A strict server of Ollama's interface on this machine."""
+    with FakeOllama() as server:
         yield server

@@ -45,13 +45,20 @@ def load(
     )
 
 
+#: The shipped rows, in their order.
+ROWS = [
+    *("anthropic", "openai", "openai-chat", "openrouter", "groq", "mistral", "deepseek", "xai"),
+    *("together", "gemini", "ollama", "vllm", "lmstudio", "llamacpp-server", "scripted"),
+]
+
+
 def test_the_shipped_defaults_are_those_of_the_classes(home: Path) -> None:
     configuration = load(home)
     assert configuration.stream == StreamSettings()
     assert configuration.tools == ToolSettings()
     assert configuration.default_model == ""
-    assert [row.name for row in configuration.rows("providers")] == ["anthropic", "scripted"]
-    assert [row.file for row in configuration.rows("providers")] == [SHIPPED, SHIPPED]
+    assert [row.name for row in configuration.rows("providers")] == ROWS
+    assert {row.file for row in configuration.rows("providers")} == {SHIPPED}
 
 
 def test_a_layer_lies_over_the_one_below_it(home: Path) -> None:
@@ -128,7 +135,7 @@ def test_merging_is_associative_and_changes_neither_side(
 def test_a_row_that_is_not_enabled_is_no_row(home: Path) -> None:
     text = "[providers.anthropic]\nenabled = false\n[providers.scripted]\nenabled = true\n"
     configuration = load(home, text)
-    assert [row.name for row in configuration.rows("providers")] == ["scripted"]
+    assert [row.name for row in configuration.rows("providers")] == ROWS[1:]
     assert "enabled" not in configuration.row("providers", "scripted").settings
 
 

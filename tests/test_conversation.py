@@ -511,10 +511,13 @@ async def check_cancel(session: Session, chance: random.Random) -> None:
     assert stored == conversation.canisters
 
 
+@pytest.mark.parametrize(
+    "model", ["anthropic/claude-opus-5", "openai/gpt-6.1-sol", "openai-chat/gpt-5.5"]
+)
 async def test_nothing_is_kept_of_what_could_not_be_sent_for_want_of_a_key(
-    session: Session,
+    session: Session, model: str
 ) -> None:
-    conversation = await session.begin("anthropic/claude-opus-5")
+    conversation = await session.begin(model)
     with pytest.raises(CredentialMissing):
         await conversation.converse("Hello?")
     assert conversation.canisters == ()

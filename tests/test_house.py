@@ -34,6 +34,8 @@ ORDER = (
     "storage",
     "providers",
     "providers.anthropic",
+    "providers.openai",
+    "providers.ollama",
     "providers.scripted",
     "ledger",
     "turns",
@@ -163,7 +165,8 @@ def test_a_vendors_package_is_imported_in_one_file_only() -> None:
         for name, _ in imports(tree)
         if name.partition(".")[0] in vendors
     }
-    assert found == {"providers.anthropic.package"}
+    packages = ("providers.anthropic", "providers.ollama", "providers.openai")
+    assert found == {f"{package}.package" for package in packages}
 
 
 def loaded_by(code: str) -> set[str]:
@@ -177,7 +180,10 @@ def loaded_by(code: str) -> set[str]:
     return {name for name in done.stdout.split() if "." not in name or "vibe_llms" in name}
 
 
-HEAVY = {"pydantic", "rich", "click", "httpx2", "prompt_toolkit", "anthropic", "sqlite3", "tomli_w"}
+HEAVY = {
+    *("pydantic", "rich", "click", "httpx", "httpx2", "prompt_toolkit", "sqlite3", "tomli_w"),
+    *("anthropic", "ollama", "openai"),
+}
 
 
 @pytest.mark.parametrize(
@@ -229,6 +235,6 @@ def test_every_module_says_what_lives_in_it() -> None:
 
 def test_every_shipped_row_names_a_module_that_is_there() -> None:
     rows = {row.name: row for row in load_configuration().rows("providers")}
-    assert {"anthropic", "scripted"} <= set(rows)
+    assert {"anthropic", "openai", "openai-chat", "ollama", "scripted"} <= set(rows)
     for row in rows.values():
         importlib.import_module(row.module)

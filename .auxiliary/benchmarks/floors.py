@@ -39,17 +39,66 @@ class MessageStop(Struct, tag_field="type", tag="message_stop"):
 
 
 Event = MessageStart | BlockStart | BlockDelta | BlockStop | MessageDelta | MessageStop
-DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
-async def read_stream(client: httpx2.AsyncClient, url: str, body: bytes = b"{}") -> int:
+class ChatDelta(Struct):
+    content: str | None = None
+
+
+class Choice(Struct):
+    delta: ChatDelta
+    finish_reason: str | None = None
+
+
+class Chunk(Struct):
+    choices: list[Choice]
+    usage: dict[str, Any] | None = None
+
+
+class ResponseDelta(Struct, tag_field="type", tag="response.output_text.delta"):
+    output_index: int
+    delta: str
+
+
+class ResponseCompleted(Struct, tag_field="type", tag="response.completed"):
+    response: dict[str, Any]
+
+
+class Message(Struct):
+    content: str
+
+
+class Line(Struct):
+    message: Message
+    done: bool
+
+
+DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
+    "anthropic": msgspec.json.Decoder(Event),
+    "chat": msgspec.json.Decoder(Chunk),
+    "responses": msgspec.json.Decoder(ResponseDelta | ResponseCompleted),
+    "ollama": msgspec.json.Decoder(Line),
+}
+
+
+async def read_stream(
+    client: httpx2.AsyncClient, url: str, body: bytes = b"{}", interface: str = "anthropic"
+) -> int:
     """Send a body, decode every event of the reply; gives their number."""
     rest = b""
     count = 0
+    decode = DECODERS[interface].decode
+    separator = b"\n" if interface == "ollama" else b"\n\n"
     async with client.stream("POST", f"{url}/v1/messages", content=body) as response:
         async for chunk in response.aiter_raw():
-            *events, rest = (rest + chunk).split(b"\n\n")
+            *events, rest = (rest + chunk).split(separator)
             for event in events:
-                DECODER.decode(event[event.index(b"data: ") + 6 :])
+                data = event if event[:1] == b"{" else event[event.index(b"data: ") + 6 :]
+                try:
+                    decode(data)
+                except msgspec.DecodeError:
+                    # An event of another kind, or `[DONE]`.
+                    if data[:1] == b"{":
+                        msgspec.json.decode(data)
                 count += 1
     return count

@@ -111,7 +111,7 @@ def bare_environment() -> dict[str, str]:
 
     Compiled modules are kept, as an installation has them.
     """
-    foreign = ("VIBE_LLMS", "ANTHROPIC", "PYTHONDONTWRITEBYTECODE")
+    foreign = ("VIBE_LLMS", "ANTHROPIC", "OPENAI", "OLLAMA", "PYTHONDONTWRITEBYTECODE")
     return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
 
 

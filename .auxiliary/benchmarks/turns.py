@@ -6,66 +6,71 @@ import asyncio
 import json
 import tempfile
 
-import anthropic
 import httpx2
 from floors import read_stream
+from interfaces import INTERFACES, Interface
 from measure import KEY, Row, cpu_seconds, loopback, ratio_row
 
 from vibe_llms import AssistantCanister, Canister, UserCanister, open_session
 
 LENGTHS = (10, 100, 1_000, 5_000)
+#: Against the official packages, at the longest; openai's copies and checks every message.
+BARS = {"anthropic": 0.25, "openai": 0.01, "ollama": 0.25}
 
 
 def measure_turns(runs: int) -> list[Row]:
-    return asyncio.run(_measure(runs))
+    return [row for one in INTERFACES for row in asyncio.run(_measure(one, runs))]
 
 
-async def _measure(runs: int) -> list[Row]:
+async def _measure(interface: Interface, runs: int) -> list[Row]:
     rows: list[Row] = []
-    with loopback("short") as url, tempfile.TemporaryDirectory() as home:
-        configuration = {"providers": {"anthropic": {"base-url": url}}}
+    row = interface.row
+    with loopback("short", "1", interface.name) as url, tempfile.TemporaryDirectory() as home:
+        configuration = {"providers": {row: {"base-url": url}}}
         async with (
-            open_session(
-                home=home, keys={"anthropic": KEY}, configuration=configuration
-            ) as session,
+            open_session(home=home, keys={row: KEY}, configuration=configuration) as session,
             httpx2.AsyncClient() as bare,
-            anthropic.AsyncAnthropic(api_key=KEY, base_url=url, max_retries=0) as package,
+            interface.produce_package(url) as package,
         ):
             for length in LENGTHS:
-                history: list[Canister] = []
-                for number in range(length // 2):
-                    history.append(UserCanister.from_text(f"question {number} {'x' * 180}"))
-                    history.append(AssistantCanister.from_text(f"answer {number} {'y' * 180}"))
+                history = _produce_history(length)
                 conversation = await session.begin(
-                    "anthropic/claude-sonnet-5-5", history=history, save=False
+                    f"{row}/{interface.model}", history=history, save=False
                 )
                 await conversation.converse("and now?")
                 body = (await conversation.preview("and now?")).encode()
                 request = json.loads(body)
-                samples: dict[str, list[float]] = {"ours": [], "floor": [], "anthropic": []}
+                samples: dict[str, list[float]] = {"ours": [], "floor": [], interface.package: []}
                 for _ in range(runs):
                     start = cpu_seconds()
                     await conversation.converse("and now?")
                     ours = cpu_seconds() - start
                     start = cpu_seconds()
-                    await read_stream(bare, url, body)
+                    await read_stream(bare, url, body, interface.name)
                     floor = cpu_seconds() - start
                     start = cpu_seconds()
-                    async for _event in await package.messages.create(
-                        model="m", max_tokens=9, messages=request["messages"], stream=True
-                    ):
+                    async for _event in interface.stream(package, request):
                         pass
                     official = cpu_seconds() - start
                     for name, value in zip(samples, (ours, floor, official), strict=True):
                         samples[name].append(value)
-                bars = {"floor": 2.0, "anthropic": 0.25} if length == max(LENGTHS) else {}
+                bars = {"floor": 2.0, interface.package: BARS[interface.package]}
+                size = f"{length:,} messages ({len(body) / 1e3:,.0f} kB)"
                 rows.append(
                     ratio_row(
-                        f"CPU of a turn after {length:,} messages ({len(body) / 1e3:,.0f} kB)",
+                        f"{interface.label}: CPU of a turn after {size}",
                         samples,
                         "ms",
                         scale=1e3,
-                        bars=bars,
+                        bars=bars if length == max(LENGTHS) else {},
                     )
                 )
     return rows
+
+
+def _produce_history(length: int) -> list[Canister]:
+    history: list[Canister] = []
+    for number in range(length // 2):
+        history.append(UserCanister.from_text(f"question {number} {'x' * 180}"))
+        history.append(AssistantCanister.from_text(f"answer {number} {'y' * 180}"))
+    return history

@@ -24,6 +24,7 @@ from vibe_llms.credentials import Credential, check_key
 from vibe_llms.events import EventHandler, Notice, NoticeEvent, ignore_events
 from vibe_llms.exceptions import (
     ModelNotFound,
+    ProviderError,
     SessionClosed,
     VibeLlmsError,
 )
@@ -64,6 +65,11 @@ class ProviderStatus(Struct, frozen=True):
     credential: str
     present: bool
     problem: str = ""
+
+    @property
+    def optional(self) -> bool:
+        """Whether it may be a server of the user's own that does not run now: it has no key."""
+        return self.credential == "none"
 
 
 class Session:
@@ -189,7 +195,10 @@ class Session:
         )
 
     async def survey_models(self, provider: str | None = None) -> Sequence[Model]:
-        """The models that one provider offers, or all that can be used; asks their servers."""
+        """The models that one provider offers, or all that can be used; asks their servers.
+
+        Of all, those that need no key are passed over where no such server answers.
+        """
         self._require_open()
         if provider is not None:
             if provider not in self._rows:
@@ -199,8 +208,13 @@ class Session:
             return await self._access_client(self._rows[provider]).survey_models()
         models: list[Model] = []
         for status in self.survey_providers():
-            if status.present and not status.problem:
+            if not status.present or status.problem:
+                continue
+            try:
                 models += await self._access_client(self._rows[status.name]).survey_models()
+            except ProviderError:
+                if not status.optional:
+                    raise
         return models
 
     def survey_providers(self) -> Sequence[ProviderStatus]:

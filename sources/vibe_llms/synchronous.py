@@ -17,13 +17,14 @@ import asyncio
 import functools
 import queue
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from vibe_llms import conversation as asynchronous
 from vibe_llms import session as sessions
+from vibe_llms.costs import Cost
 from vibe_llms.events import Event
 from vibe_llms.exceptions import RequestError, SessionClosed, StorageError
 from vibe_llms.messages.canisters import Canister
@@ -240,6 +241,10 @@ class Session(_Face[sessions.Session]):
     search = _through(sessions.Session.search)
     load = _through(sessions.Session.load)
     remove = _through(sessions.Session.remove)
+
+    def estimate_cost(self, canisters: Iterable[Canister]) -> Cost:
+        """What the replies among some canisters cost, by the price list that each row names."""
+        return self._inner.estimate_cost(canisters)
 
 
 def _opens(

@@ -34,6 +34,9 @@ KEYS = {
 }
 #: The prompt, whichever way it is drawn: the cursor may be moved over the blank.
 PROMPT = r"[>…]( |\x08\x1b\[2C)"
+#: The prompt after the one at which a line was entered: with the line, that one is drawn once more,
+#: and what is typed before the next is there is not read as keys.
+NEXT_PROMPT = rf"\x1b\[\?2004l(?s:.*?){PROMPT}"
 #: Every terminal is asked where its cursor is, and answers.
 WHERE, _HERE = "\x1b[6n", b"\x1b[1;1R"
 COMMAND = (sys.executable, "-m", "vibe_llms")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.command import invoke
 from tests.fakes.anthropic import FakeAnthropic, failure
+from tests.fakes.ollama import FakeOllama
 
 _OPUS = {
     "id": "claude-opus-4-5",
@@ -82,14 +83,18 @@ def test_the_default_model_is_told_and_set(home: Path) -> None:
 def test_the_providers_and_what_they_lack_are_listed(claude: FakeAnthropic) -> None:
     claude.models = [_OPUS]
     lines = invoke("providers").output.splitlines()
-    assert [line.split(None, 1) for line in lines] == [
-        ["anthropic", "ready"],
-        ["scripted", "ready"],
-    ]
-    lines = invoke("providers", "--check").output.splitlines()
+    states = [line.split(None, 1) for line in lines]
+    assert (states[0], states[-1]) == (["anthropic", "ready"], ["scripted", "needs no key"])
+    assert ["openai", "no key; run: vibe-llms keys set openai"] in states
+    assert ["ollama", "needs no key"] in states
+    outcome = invoke("providers", "--check")
+    lines = outcome.output.splitlines()
     assert lines[0].endswith("ready, 1 models")
+    # Nobody has started it, which is no failure.
+    assert "ollama           needs no key; no such server answers" in lines
+    assert outcome.status == 0
     rows = invoke("providers", "--json").json
-    assert [row["name"] for row in rows] == ["anthropic", "scripted"]
+    assert [row["name"] for row in rows] == [line.split()[0] for line in lines]
     assert set(rows[0]) == {"name", "module", "default_model", "credential", "present", "problem"}
 
 
@@ -112,5 +117,44 @@ def test_a_server_that_fails_its_check_gives_the_status(
     outcome = invoke("providers", "--check")
     assert outcome.status == 77
     assert outcome.output.splitlines()[0].startswith("anthropic        cannot be used: ")
-    assert outcome.output.splitlines()[1].endswith("ready, 1 models")
+    assert outcome.output.splitlines()[-1].endswith("ready, 1 models")
     assert invoke("providers").status == 0
+
+
+def test_a_server_of_ones_own_that_does_not_run_is_no_failure(home: Path) -> None:
+    own = ("vllm", "lmstudio", "llamacpp-server")
+    home.mkdir()
+    (home / "config.toml").write_text(
+        "".join(f'[providers.{name}]\nbase-url = "http://127.0.0.1:9/v1"\n' for name in own)
+    )
+    outcome = invoke("models")
+    assert (outcome.status, outcome.errors) == (0, "")
+    assert outcome.output.startswith("scripted/demo")
+    checked = invoke("providers", "--check")
+    assert checked.status == 0
+    states = dict(line.split(None, 1) for line in checked.output.splitlines())
+    assert {states[name] for name in own} == {"needs no key; no such server answers"}
+    assert invoke("doctor").status == 0
+    assert invoke("models", "default").output == "scripted/demo\n"
+    # Who names one is told.
+    assert invoke("models", "vllm").status == 69
+
+
+def test_a_server_without_a_key_need_not_be_running() -> None:
+    outcome = invoke("models")
+    assert (outcome.status, outcome.errors) == (0, "")
+    assert outcome.output == "scripted/demo  a script, not a model\n"
+    outcome = invoke("models", "ollama")
+    assert outcome.status == 69
+    assert "Start it: ollama serve" in outcome.error
+    assert invoke("doctor").status == 0
+
+
+def test_the_models_of_a_running_server_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeOllama() as server:
+        monkeypatch.setenv("OLLAMA_HOST", server.url.removeprefix("http://"))
+        lines = invoke("models").output.splitlines()
+        assert lines[0] == "ollama/qwen3:8b  qwen3 8.2B Q4_K_M"
+        assert "ollama           ready, 1 models" in invoke("providers", "--check").output
+        # Without a key, and without a default of the user's, nobody is sent there unasked.
+        assert invoke("models", "default").output == "scripted/demo\n"

@@ -281,7 +281,7 @@ def test_an_empty_message_is_refused(arguments: tuple[str, ...], data: bytes) ->
         (["-a", "https://e.org/a"], 66, "--at https://e.org/a image/png"),
         (["-a", "-"], 66, "standard input: it is empty"),
         (["--system-file", "/nonesuch"], 66, "No such file"),
-        (["-m", "nope/x"], 66, "write provider/model with one of anthropic, scripted"),
+        (["-m", "nope/x"], 66, "write provider/model with one of anthropic, openai,"),
         (["-m", "scripted/nope"], 66, "give the path of a script"),
         (["-o", "warmth", "1"], 2, "the controls are effort"),
         (["-o", "temperature", "hot"], 2, "temperature"),

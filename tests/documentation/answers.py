@@ -1,4 +1,4 @@
-"""What the fake of Anthropic answers to the questions that the pages ask."""
+"""What the fakes of Anthropic and of Ollama answer to the questions that the pages ask."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.fakes.anthropic import FakeAnthropic, block, reply, text_block
+from tests.fakes.ollama import FakeOllama, text_reply
 from tests.fakes.server import Answer, Request
 
 #: The key that the pages show.
@@ -30,10 +31,13 @@ _CITATION = {
 
 
 class Answering(FakeAnthropic):
-    """Answers by the last words of the person."""
+    """Answers by the last words of the person; at the same address for Ollama too."""
 
     def __init__(self) -> None:
         super().__init__(key=KEY)
+        # It is asked in this server's thread, and serves nothing itself.
+        self.ollama = FakeOllama()
+        self.ollama._loop.close()
         self.models = [
             {
                 "type": "model",
@@ -49,6 +53,16 @@ class Answering(FakeAnthropic):
 
     def respond(self, request: Request) -> Answer:
         """The answer to the question that the request ends with."""
+        if request.path.startswith("/api/"):
+            if request.path == "/api/chat":
+                asked = request.json["messages"][-1]["content"]
+                words = _TEXTS.get(asked, f"You said: {json.dumps(asked)}").split(" ")
+                spoken = [words[0], *(f" {word}" for word in words[1:])]
+                self.ollama.replies = [text_reply(*spoken)]
+            answer = self.ollama.respond(request)
+            self.refusals += self.ollama.refusals
+            self.ollama.refusals = []
+            return answer
         if request.path == "/v1/messages":
             self.replies = [choose(request.json)]
         return super().respond(request)

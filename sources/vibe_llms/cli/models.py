@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -14,9 +13,9 @@ from vibe_llms.cli.failures import explain, status_of
 from vibe_llms.cli.running import run
 from vibe_llms.cli.settings import set_value
 from vibe_llms.cli.terminal import note, one_line, shown, write
-from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.exceptions import ProviderError, VibeLlmsError
 from vibe_llms.providers.interfaces import Model
-from vibe_llms.session import Session, open_session
+from vibe_llms.session import ProviderStatus, Session, open_session
 
 
 @click.command()
@@ -54,13 +53,15 @@ async def _survey(provider: str | None, as_json: bool, query: str) -> int:
     found: list[Model] = []
     failures: list[VibeLlmsError] = []
     async with open_session() as session:
-        names = [provider] if provider is not None else _usable(session)
-        for name in names:
+        usable = _usable(session)
+        for name in [provider] if provider is not None else usable:
             try:
                 found += await session.survey_models(name)
             except VibeLlmsError as error:
                 if provider is not None:
                     raise
+                if _is_absent(usable[name], error):
+                    continue
                 # One server that fails does not hide what the others have.
                 failures.append(error)
     found = [m for m in found if query.lower() in f"{m.provider}/{m.name}".lower()]
@@ -83,13 +84,16 @@ async def _survey_providers(check: bool, as_json: bool) -> int:
         usable = _usable(session)
         for provider in session.survey_providers():
             row = msgspec.to_builtins(provider)
+            rows.append(row)
             if check and provider.name in usable:
                 try:
                     row["models"] = len(await session.survey_models(provider.name))
                 except VibeLlmsError as error:
+                    if _is_absent(provider, error):
+                        row["running"] = False
+                        continue
                     row["problem"] = explain(error)
                     status = status or status_of(error)
-            rows.append(row)
     if as_json:
         write(sys.stdout, json.dumps(rows) + "\n")
     for row in () if as_json else rows:
@@ -112,12 +116,17 @@ async def _default(name: str | None) -> int:
     return 0
 
 
-def _usable(session: Session) -> Sequence[str]:
-    return [
-        status.name
+def _usable(session: Session) -> dict[str, ProviderStatus]:
+    return {
+        status.name: status
         for status in session.survey_providers()
         if status.present and not status.problem
-    ]
+    }
+
+
+def _is_absent(provider: ProviderStatus, error: VibeLlmsError) -> bool:
+    """Whether a server of the user's own is meant and another or none answers: no failure."""
+    return provider.optional and isinstance(error, ProviderError)
 
 
 def _describe(model: Model) -> dict[str, Any]:
@@ -130,6 +139,10 @@ def _describe(model: Model) -> dict[str, Any]:
 def _describe_row(row: dict[str, Any]) -> str:
     if row["problem"]:
         state = f"cannot be used: {row['problem']}"
+    elif row.get("running") is False:
+        state = "needs no key; no such server answers"
+    elif row["credential"] == "none" and "models" not in row:
+        state = "needs no key"
     elif row["present"]:
         state = "ready" if "models" not in row else f"ready, {row['models']} models"
     elif row["credential"] == "package":

@@ -22,6 +22,7 @@ from vibe_llms.exceptions import (
     RateLimited,
     ReplyCut,
     ReplyMalformed,
+    RequestRefused,
 )
 from vibe_llms.messages.canisters import ReplyCanister
 from vibe_llms.providers.accumulators import Accumulator
@@ -73,11 +74,32 @@ class Exchange(Struct, frozen=True, kw_only=True):
 
 
 async def hold(
-    exchange: Exchange, outgoing: Outgoing, accumulator: Accumulator
+    exchange: Exchange,
+    outgoing: Outgoing,
+    accumulator: Accumulator,
+    *,
+    otherwise: Callable[[ProviderError], Awaitable[Outgoing | None]] | None = None,
 ) -> tuple[ReplyCanister, ...]:
-    """Send a request and return the canisters of its reply; events go out as they arise."""
+    """Send a request and return the canisters of its reply; events go out as they arise.
+
+    `otherwise` may give another request in place of one that was refused: the whole history, say,
+    where the server has forgotten the part of it that it should have kept.
+    """
+    sent = outgoing
+
+    async def attempt(watch: Watch) -> None:
+        nonlocal sent
+        try:
+            await _attempt(exchange, sent, accumulator, watch)
+        except RequestRefused as error:
+            other = await otherwise(error) if otherwise is not None and sent is outgoing else None
+            if other is None or not accumulator.reset():
+                raise
+            sent = other
+            await _attempt(exchange, sent, accumulator, watch)
+
     return await attempt_reply(
-        lambda watch: _attempt(exchange, outgoing, accumulator, watch),
+        attempt,
         accumulator,
         provider=exchange.provider,
         settings=exchange.settings,

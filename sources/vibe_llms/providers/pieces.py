@@ -33,7 +33,8 @@ class Slot(Struct, frozen=True, gc=False):
 
     `before` and `after` are the JSON around it within its block; `instead` is a whole other block
     for the case that it has to be left out, and `label` says what it is. `origin` is the identity
-    of the canister that it is of.
+    of the canister that it is of. `prefix` stands before the data within the string, as JSON has
+    it: the `data:image/png;base64,` of a data URI, say.
     """
 
     data: bytes | Reference
@@ -43,13 +44,14 @@ class Slot(Struct, frozen=True, gc=False):
     instead: bytes
     label: str
     origin: str = ""
+    prefix: bytes = b""
 
     @property
     def encoded_size(self) -> int:
         """The number of bytes of the block when it is filled; of text, the least it can be."""
         size = self.data.size if isinstance(self.data, Reference) else len(self.data)
         filled = (size + 2) // 3 * 4 if self.encoding == "base64" else size
-        return len(self.before) + filled + len('""') + len(self.after)
+        return len(self.before) + len(self.prefix) + filled + len('""') + len(self.after)
 
     async def fill(self, load: Loader) -> bytes:
         """The whole block."""
@@ -57,8 +59,10 @@ class Slot(Struct, frozen=True, gc=False):
         if isinstance(data, Reference):
             data = (await load([data]))[data.hash]
         if self.encoding == "base64":
-            return self.before + b'"' + base64.b64encode(data) + b'"' + self.after
-        return self.before + encode_json(data.decode("utf-8", "replace")) + self.after
+            text = base64.b64encode(data) + b'"'
+        else:
+            text = encode_json(data.decode("utf-8", "replace"))[1:]
+        return b"".join((self.before, b'"', self.prefix, text, self.after))
 
 
 Fragment: TypeAlias = bytes | Slot
@@ -126,7 +130,10 @@ class Baked:
 
     def fragments(self) -> list[Fragment]:
         """All of it."""
-        return [*self._settled, self._run, b"".join(self._recent)]
+        # Joined once: the next turn adds a few parts to what this one has put together.
+        recent = b"".join(self._recent)
+        self._recent = [recent] if recent else []
+        return [*self._settled, self._run, recent]
 
     def _settle(self) -> None:
         self._run = b"".join([self._run, *self._recent])

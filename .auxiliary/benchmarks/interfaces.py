@@ -1,0 +1,83 @@
+"""The interfaces that are measured: the row that speaks one, and the official package beside it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import anthropic
+import ollama
+import openai
+from measure import KEY
+
+
+@dataclass(frozen=True)
+class Interface:
+    """`stream` is the interface of the official package, given a request."""
+
+    name: str
+    package: str
+    row: str
+    model: str
+    produce_package: Callable[[str], AbstractAsyncContextManager[Any]]
+    stream: Callable[[Any, Mapping[str, Any]], AsyncIterator[Any]]
+
+    @property
+    def label(self) -> str:
+        return self.name.capitalize()
+
+
+async def _stream_anthropic(client: Any, request: Mapping[str, Any]) -> AsyncIterator[Any]:
+    messages = request.get("messages", [])
+    stream = await client.messages.create(model="m", max_tokens=9, messages=messages, stream=True)
+    async for event in stream:
+        yield event
+
+
+async def _stream_chat(client: Any, request: Mapping[str, Any]) -> AsyncIterator[Any]:
+    messages = request.get("messages", [])
+    stream = await client.chat.completions.create(model="m", messages=messages, stream=True)
+    async for event in stream:
+        yield event
+
+
+async def _stream_response(client: Any, request: Mapping[str, Any]) -> AsyncIterator[Any]:
+    items = request.get("input", [])
+    async for event in await client.responses.create(model="m", input=items, stream=True):
+        yield event
+
+
+async def _stream_lines(client: Any, request: Mapping[str, Any]) -> AsyncIterator[Any]:
+    messages = request.get("messages", [])
+    async for line in await client.chat(model="m", messages=messages, stream=True):
+        yield line
+
+
+def _produce_anthropic(url: str) -> Any:
+    return anthropic.AsyncAnthropic(api_key=KEY, base_url=url, max_retries=0)
+
+
+def _produce_openai(url: str) -> Any:
+    return openai.AsyncOpenAI(api_key=KEY, base_url=url, max_retries=0)
+
+
+def _produce_ollama(url: str) -> Any:
+    return ollama.AsyncClient(host=url)
+
+
+ANTHROPIC = Interface(
+    "anthropic",
+    "anthropic",
+    "anthropic",
+    "claude-sonnet-5-5",
+    _produce_anthropic,
+    _stream_anthropic,
+)
+CHAT = Interface("chat", "openai", "openai-chat", "gpt-5.5", _produce_openai, _stream_chat)
+RESPONSES = Interface(
+    "responses", "openai", "openai", "gpt-6.1-sol", _produce_openai, _stream_response
+)
+OLLAMA = Interface("ollama", "ollama", "ollama", "qwen3:8b", _produce_ollama, _stream_lines)
+INTERFACES = (ANTHROPIC, CHAT, RESPONSES, OLLAMA)

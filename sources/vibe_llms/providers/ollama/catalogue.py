@@ -1,0 +1,97 @@
+"""What the server says of its models, in the terms of our attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+_PICTURES = ("image", "image/png", "image/jpeg", "image/webp")
+#: Families whose models are told a level of effort, and cannot be told not to think.
+_LEVELS = ("gptoss", "gpt-oss")
+
+
+class Details(Struct):
+    """The `details` of a model."""
+
+    family: str = ""
+    parameter_size: str = ""
+    quantization_level: str = ""
+
+
+class TagsEntry(Struct):
+    """An item of `/api/tags`."""
+
+    name: str = ""
+    model: str = ""
+    details: Details | None = None
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """What the list says of the model."""
+        details = self.details or Details()
+        words = (details.family, details.parameter_size, details.quantization_level)
+        return {"title": " ".join(word for word in words if word)}
+
+
+class Tags(Struct):
+    """The answer of `/api/tags`."""
+
+    models: list[TagsEntry] | None = None
+
+
+class Shown(Struct):
+    """The answer of `/api/show`, as far as it is of use here."""
+
+    capabilities: list[str] | None = None
+    model_info: dict[str, Any] | None = None
+    details: Details | None = None
+
+    @property
+    def context_tokens(self) -> int | None:
+        """The context that the model was made for: `ARCHITECTURE.context_length`."""
+        info = self.model_info or {}
+        architecture = info.get("general.architecture")
+        found = info.get(f"{architecture}.context_length")
+        if found is None:
+            lengths = [value for key, value in info.items() if key.endswith(".context_length")]
+            found = lengths[0] if len(lengths) == 1 else None
+        return found if isinstance(found, int) and found > 0 else None
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """What the server knows of the model; nothing of what an old server does not say."""
+        told: dict[str, Any] = {}
+        if self.context_tokens is not None:
+            told["context-tokens"] = self.context_tokens
+        if self.capabilities is None:
+            return told
+        thinks = "thinking" in self.capabilities
+        family = (self.details or Details()).family
+        told["tools"] = "native" if "tools" in self.capabilities else "contract"
+        told["accepts"] = list(_PICTURES) if "vision" in self.capabilities else []
+        told["reasoning"] = thinks
+        controls: dict[str, Any] = {}
+        if thinks and family in _LEVELS:
+            told["native"] = {"thinking": "levels"}
+            controls = {"effort": {"choices": ["low", "medium", "high"]}, "reasoning-tokens": False}
+        elif thinks:
+            # Older servers leave thinking among the words unless they are asked for it.
+            told["native"] = {"think": True}
+        else:
+            controls = {"effort": False, "reasoning-tokens": {"minimum": 0, "maximum": 0}}
+        return {**told, "controls": controls}
+
+
+class Embedded(Struct):
+    """The answer of `/api/embed`."""
+
+    embeddings: list[list[float]]
+    prompt_eval_count: int | None = None
+
+
+TAGS = msgspec.json.Decoder(Tags)
+SHOWN = msgspec.json.Decoder(Shown)
+EMBEDDED = msgspec.json.Decoder(Embedded)

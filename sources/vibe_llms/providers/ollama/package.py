@@ -1,0 +1,213 @@
+"""The official client for what is no conversation: the models of a server listed, shown, pulled.
+
+This is the only module that imports the package `ollama`, and the `httpx` that it sends with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from msgspec import Struct
+
+from vibe_llms.credentials import guard_loggers
+from vibe_llms.exceptions import (
+    PackageMissing,
+    ProviderUnreachable,
+    ReplyCut,
+    ReplyMalformed,
+    ReplyTimeout,
+)
+from vibe_llms.messages.contents import repair_text
+from vibe_llms.providers.ollama.errors import advise_unreachable, produce_error
+from vibe_llms.redaction import redact
+
+if TYPE_CHECKING:
+    from ollama import AsyncClient
+
+
+class LibraryModel(Struct, frozen=True):
+    """A model that a server has; `size` is in bytes."""
+
+    name: str
+    size: int = 0
+    family: str = ""
+    parameters: str = ""
+    quantization: str = ""
+
+
+class LibraryEntry(Struct, frozen=True):
+    """What a server knows of one of its models."""
+
+    capabilities: tuple[str, ...] = ()
+    context_tokens: int | None = None
+    parameters: str = ""
+    template: str = ""
+
+
+class PullProgress(Struct, frozen=True):
+    """A step of pulling a model; `completed` of `total` are bytes of the part `digest`."""
+
+    status: str
+    digest: str = ""
+    completed: int = 0
+    total: int = 0
+
+
+class OllamaLibrary:
+    """The models of a server::
+
+        async with client.produce_library() as library:
+            async for progress in library.pull("qwen3:8b"):
+                print(progress.status, progress.completed, progress.total)
+
+    Failures are `ProviderError`s; without the package ollama it is a `PackageMissing`.
+    """
+
+    def __init__(
+        self,
+        provider: str,
+        address: str,
+        authorize: Callable[[], Mapping[str, str]],
+        *,
+        connect_seconds: float,
+        idle_seconds: float,
+    ) -> None:
+        self._provider = provider
+        self._address = address
+        self._authorize = authorize
+        self._connect_seconds = connect_seconds
+        self._idle_seconds = idle_seconds
+        self._client: AsyncClient | None = None
+
+    async def __aenter__(self) -> Self:
+        self._client = self._connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()  # type: ignore[no-untyped-call]
+
+    async def list(self) -> Sequence[LibraryModel]:
+        """The models that the server has."""
+        with self._translated():
+            listed = await self._access_client().list()
+        return [
+            LibraryModel(
+                repair_text(entry.model or ""),
+                int(entry.size or 0),
+                (entry.details and entry.details.family) or "",
+                (entry.details and entry.details.parameter_size) or "",
+                (entry.details and entry.details.quantization_level) or "",
+            )
+            for entry in listed.models
+        ]
+
+    async def show(self, name: str) -> LibraryEntry:
+        """What the server knows of a model; `ModelUnavailable` where it does not have it."""
+        with self._translated(name):
+            shown = await self._access_client().show(name)
+        lengths = [
+            value
+            for key, value in (shown.modelinfo or {}).items()
+            if key.endswith(".context_length") and isinstance(value, int)
+        ]
+        return LibraryEntry(
+            tuple(shown.capabilities or ()),
+            lengths[0] if lengths else None,
+            shown.parameters or "",
+            shown.template or "",
+        )
+
+    async def pull(self, name: str) -> AsyncIterator[PullProgress]:
+        """Have the server download a model; the last step has the status `success`."""
+        status = ""
+        with self._translated(name):
+            async for step in await self._access_client().pull(name, stream=True):
+                status = repair_text(step.status or "")
+                yield PullProgress(status, step.digest or "", step.completed or 0, step.total or 0)
+        if status != "success":
+            raise ReplyCut(
+                f"pulling {name!r} ended before it was complete; pull it again to go on",
+                provider=self._provider,
+            )
+
+    def _access_client(self) -> AsyncClient:
+        if self._client is None:
+            raise RuntimeError("the library is used within `async with`")
+        return self._client
+
+    def _connect(self) -> AsyncClient:
+        try:
+            import httpx
+            import ollama
+        except ImportError as error:
+            raise PackageMissing(
+                f"managing the models of [providers.{self._provider}]",
+                package="ollama",
+                command="python -m pip install 'vibe-llms[ollama]'",
+            ) from error
+        guard_loggers("ollama", "httpx", "httpcore")
+        headers = dict(self._authorize())
+
+        async def keep_own_key(request: Any) -> None:
+            # The package sends the key of OLLAMA_API_KEY to every server, also to one without.
+            if not headers:
+                request.headers.pop("authorization", None)
+
+        return ollama.AsyncClient(
+            host=self._address,
+            headers=headers,
+            follow_redirects=False,
+            event_hooks={"request": [keep_own_key]},
+            timeout=httpx.Timeout(self._idle_seconds, connect=self._connect_seconds),
+        )
+
+    @contextmanager
+    def _translated(self, model: str = "") -> Iterator[None]:
+        """Errors of the package, and of what it sends with, as errors of ours."""
+        import httpx
+        import ollama
+        import pydantic
+
+        try:
+            yield
+        except ollama.ResponseError as error:
+            status = error.status_code if error.status_code > 0 else None
+            raise produce_error(
+                self._provider, str(error.error), status=status, model=model
+            ) from error
+        except ollama.RequestError as error:
+            raise produce_error(
+                self._provider, str(error.error), status=400, model=model
+            ) from error
+        except httpx.TimeoutException as error:
+            limit = "connect-seconds" if isinstance(error, httpx.ConnectTimeout) else "idle-seconds"
+            seconds = self._connect_seconds if limit == "connect-seconds" else self._idle_seconds
+            raise ReplyTimeout(
+                f"no answer within {seconds:g} s ({limit})",
+                provider=self._provider,
+                limit=limit,
+                seconds=seconds,
+            ) from error
+        except (ConnectionError, httpx.ConnectError) as error:
+            unreachable = ProviderUnreachable(str(error), provider=self._provider)
+            raise advise_unreachable(unreachable, self._address) from error
+        except httpx.TransportError as error:
+            raise ReplyCut(
+                f"the connection broke while the reply was read: {redact(str(error))}",
+                provider=self._provider,
+            ) from error
+        except (pydantic.ValidationError, ValueError, TypeError) as error:
+            raise ReplyMalformed(
+                f"the server sent what the interface does not promise: {redact(str(error))[:200]}",
+                provider=self._provider,
+            ) from error

@@ -1,0 +1,261 @@
+"""Ollama's replies, streamed and whole, translated to deltas.
+
+A stream is a line of JSON for each step, a whole reply is a single such line. Calls arrive whole.
+Nothing is complete before `done`; an `error` may come in any line, whatever the status was. What is
+unknown is passed over, except in a call, where it is kept.
+
+Source: `ChatResponse` in `api/types.go` of the server, and the package ollama 0.6.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+from msgspec import Raw, Struct
+
+from vibe_llms.exceptions import ProviderError, ReplyCut, ReplyMalformed
+from vibe_llms.messages.canisters import StopReason, Usage
+from vibe_llms.messages.contents import repair_text
+from vibe_llms.providers.deltas import (
+    ArgumentsDelta,
+    Delta,
+    InvocationClosed,
+    InvocationOpened,
+    ReasoningDelta,
+    ReplyClosed,
+    TextDelta,
+    UsageDelta,
+)
+from vibe_llms.providers.ollama.errors import produce_error
+from vibe_llms.providers.pieces import compact, encode_json
+from vibe_llms.providers.repairs import TextJoiner, escape, parse_object
+from vibe_llms.providers.wire import EventTooLarge, LineSplitter
+
+#: `load` and `unload` answer a request without messages: nothing was asked, so nothing was said.
+STOP_REASONS = {
+    "": StopReason.FINISHED,
+    "stop": StopReason.FINISHED,
+    "length": StopReason.LENGTH,
+    "load": StopReason.FINISHED,
+    "unload": StopReason.FINISHED,
+}
+
+
+class _Message(Struct):
+    content: str | None = None
+    thinking: str | None = None
+    tool_calls: list[dict[str, Raw]] | None = None
+
+
+class _Line(Struct):
+    message: _Message | None = None
+    done: bool = False
+    done_reason: str | None = None
+    # `Raw | None` would take nothing but null.
+    error: Raw = Raw()
+    prompt_eval_count: int | None = None
+    prompt_eval_cached_count: int | None = None
+    eval_count: int | None = None
+
+
+class _Function(Struct):
+    name: str = ""
+    arguments: Raw = Raw(b"{}")
+
+
+_LINE = msgspec.json.Decoder(_Line)
+_FUNCTION = msgspec.json.Decoder(_Function)
+_TEXT = msgspec.json.Decoder(str)
+_KNOWN = frozenset({"id", "type", "function"})
+
+#: Told, at the end of a reply, how many tokens of the prompt were read, and how many of these were
+#: cached; raises where that cannot be the whole prompt.
+Examiner = Callable[[int | None, int | None], None]
+
+
+class OllamaAssimilator:
+    """One reply of Ollama's; `name_of` gives the canonical name of a tool's name on the wire."""
+
+    def __init__(
+        self,
+        provider: str,
+        name_of: Callable[[str], str],
+        examine: Examiner | None = None,
+        model: str = "",
+    ) -> None:
+        self._provider = provider
+        self._name_of = name_of
+        self._examine = examine
+        self._model = model
+        self._splitter = LineSplitter()
+        self._joiner = TextJoiner()
+        # What the text is that the joiner has.
+        self._kind: type[TextDelta | ReasoningDelta] = TextDelta
+        self._called = False
+        self._closed = False
+
+    def feed(self, chunk: bytes) -> Iterator[Delta]:
+        """The deltas that some more bytes of the stream make."""
+        try:
+            lines = self._splitter.feed(chunk)
+        except EventTooLarge as error:
+            raise self._malformed(str(error)) from error
+        for data in lines:
+            try:
+                line = _LINE.decode(data)
+            except (ValueError, RecursionError) as error:
+                yield from self._advance(self._decode_leniently(data, error))
+                if self._closed:
+                    return
+                continue
+            message = line.message
+            if (
+                message is not None
+                and message.content
+                and not message.thinking
+                and message.tool_calls is None
+                and not line.done
+                and not self._joiner.waiting
+                and not line.error
+            ):
+                # Nearly every line is this one; the decoder gives no surrogates.
+                yield TextDelta(message.content)
+                continue
+            yield from self._advance(line)
+            if self._closed:
+                return
+
+    def conclude(self) -> Iterable[Delta]:
+        """Nothing, or `ReplyCut` where `done` has not been seen."""
+        if not self._closed:
+            # The last line needs no end to be whole.
+            deltas = [delta for data in self._splitter.conclude() for delta in self._finish(data)]
+            if self._closed:
+                return deltas
+            raise ReplyCut(
+                "the stream ended before the reply was complete", provider=self._provider
+            )
+        return ()
+
+    def assimilate(self, body: bytes) -> Iterator[Delta]:
+        """The deltas of a reply that was not streamed; a stream in one piece serves as well."""
+        try:
+            line = _LINE.decode(body)
+        except (ValueError, RecursionError):
+            yield from self.feed(body)
+            yield from self.conclude()
+            return
+        if not line.done and not line.error:
+            raise self._malformed("a whole reply that is not done")
+        yield from self._advance(line)
+
+    def _finish(self, data: bytes) -> Iterator[Delta]:
+        try:
+            line = _LINE.decode(data)
+        except (ValueError, RecursionError):
+            return
+        if line.done or line.error:
+            yield from self._advance(line)
+
+    def _advance(self, line: _Line) -> Iterator[Delta]:
+        if line.error and bytes(line.error) != b"null":
+            raise self._read_error(line.error)
+        message = line.message or _Message()
+        if message.thinking:
+            yield from self._say(message.thinking, ReasoningDelta)
+        if message.content:
+            yield from self._say(message.content, TextDelta)
+        for call in message.tool_calls or ():
+            yield from self._flush()
+            yield from self._call(call)
+        if line.done:
+            yield from self._flush()
+            yield from self._close(line)
+
+    def _say(self, text: str, kind: type[TextDelta | ReasoningDelta]) -> Iterator[Delta]:
+        if kind is not self._kind:
+            yield from self._flush()
+            self._kind = kind
+        if text := self._joiner.join(text):
+            yield kind(text)
+
+    def _flush(self) -> Iterator[Delta]:
+        if rest := self._joiner.conclude():
+            yield self._kind(rest)
+
+    def _call(self, call: dict[str, Raw]) -> Iterator[Delta]:
+        try:
+            function = _FUNCTION.decode(call.get("function", Raw(b"{}")))
+            identity = _TEXT.decode(call["id"]) if "id" in call else ""
+            arguments = self._read_arguments(function.arguments)
+        except (ValueError, RecursionError) as error:
+            raise self._malformed(f"a call that is none ({error})") from error
+        if not function.name:
+            raise self._malformed("a call without the name of its tool")
+        extra = {name: value for name, value in call.items() if name not in _KNOWN}
+        self._called = True
+        yield InvocationOpened(self._name_of(repair_text(function.name)), repair_text(identity))
+        yield ArgumentsDelta(arguments)
+        yield InvocationClosed(Raw(encode_json(extra)) if extra else None)
+
+    def _read_arguments(self, raw: Raw) -> str:
+        data = compact(bytes(raw))
+        if data == b"null":
+            return "{}"
+        # Servers that imitate this one send text, as others do.
+        return repair_text(_TEXT.decode(data)) if data[:1] == b'"' else data.decode()
+
+    def _close(self, line: _Line) -> Iterator[Delta]:
+        told, cached = line.prompt_eval_count, line.prompt_eval_cached_count
+        read = max(told or 0, 0)
+        kept = min(max(cached or 0, 0), read)
+        yield UsageDelta(
+            Usage(
+                uncached_input_tokens=read - kept,
+                cache_read_tokens=kept,
+                output_tokens=max(line.eval_count or 0, 0),
+            )
+        )
+        if self._examine is not None:
+            self._examine(told, cached)
+        native = repair_text(line.done_reason or "")
+        reason = STOP_REASONS.get(native, native)
+        if self._called and reason == StopReason.FINISHED:
+            reason = StopReason.INVOCATIONS
+        self._closed = True
+        yield ReplyClosed(reason, native)
+
+    def _read_error(self, raw: Raw) -> ProviderError:
+        text = bytes(raw)
+        try:
+            words = _TEXT.decode(text)
+        except ValueError:
+            words = text.decode("utf-8", "replace")
+        return produce_error(self._provider, words, model=self._model)
+
+    def _decode_leniently(self, data: bytes, error: Exception) -> _Line:
+        """A line with lone surrogates, which the typed decoder refuses."""
+        try:
+            value = parse_object(data)
+        except ValueError:
+            raise self._malformed(f"{data[:80]!r} is no line of a reply ({error})") from error
+        message = value.get("message")
+        if isinstance(message, dict) and isinstance(message.get("tool_calls"), list):
+            message["tool_calls"] = [
+                {name: escape(part) for name, part in call.items()}
+                if isinstance(call, dict)
+                else call
+                for call in message["tool_calls"]
+            ]
+        if "error" in value:
+            value["error"] = escape(value["error"])
+        try:
+            return msgspec.convert(value, _Line)
+        except (ValueError, TypeError) as fault:
+            raise self._malformed(f"a line has not its promised form: {fault}") from fault
+
+    def _malformed(self, what: str) -> ReplyMalformed:
+        return ReplyMalformed(
+            f"the server sent what the interface does not promise: {what}", provider=self._provider
+        )

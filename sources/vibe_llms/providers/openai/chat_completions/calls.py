@@ -1,0 +1,143 @@
+"""The tool calls of a streamed reply, one after the other, however their pieces come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from msgspec import Raw
+
+from vibe_llms.exceptions import ReplyMalformed
+from vibe_llms.messages.canisters import InvocationCanister
+from vibe_llms.messages.contents import repair_text
+from vibe_llms.providers.deltas import ArgumentsDelta, Delta, InvocationClosed, InvocationOpened
+from vibe_llms.providers.repairs import TextJoiner
+
+
+class _Call:
+    def __init__(self, index: int | None, identity: str, extra: Raw | None) -> None:
+        self.index, self.identity, self.extra = index, identity, extra
+        self.name = ""
+        self.pieces: list[str] = []
+        self.joiner = TextJoiner()
+        self.opened = False
+        self.sent = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether its arguments are complete, or none have come."""
+        text = "".join(self.pieces)
+        return not text.strip() or _is_object(text)
+
+
+class CallQueue:
+    """Pieces of calls in, deltas of one call after the other out.
+
+    A piece belongs to the call of its index, unless it can only begin another one: some servers
+    give all calls the same index, or none. The first call that is not whole is told as it comes,
+    those after it wait, since a reply is told in order.
+    """
+
+    def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
+        self._provider = provider
+        self._name_of = name_of
+        self._waiting: list[_Call] = []
+        self._done: dict[int | None, _Call] = {}
+
+    @property
+    def whole(self) -> bool:
+        """Whether no call is left whose arguments have only half arrived."""
+        return all(call.whole for call in self._waiting)
+
+    def accept(
+        self, index: int | None, identity: str, name: str, arguments: str, extra: Raw | None
+    ) -> Iterator[Delta]:
+        """A piece of a call."""
+        identity, name = repair_text(identity), repair_text(name)
+        call = self._find(index, identity, name, arguments)
+        if call is None:
+            return
+        call.identity = call.identity or identity
+        call.extra = call.extra or extra
+        if name and not call.opened and not call.pieces and name != call.name:
+            call.name += name
+        if arguments and (text := call.joiner.join(arguments)):
+            call.pieces.append(text)
+        yield from self._tell()
+
+    def close(self) -> Iterator[Delta]:
+        """Something else than a call begins: the calls so far have to be whole."""
+        while self._waiting:
+            yield from self._finish(self._waiting[0])
+
+    def conclude(self, *, cut: bool) -> Iterator[Delta]:
+        """The reply ends; if it was `cut` the last call may be half."""
+        while len(self._waiting) > 1:
+            yield from self._finish(self._waiting[0])
+        if self._waiting:
+            (call,) = self._waiting
+            if cut and not _is_object("".join(call.pieces)):
+                # It stays open: the accumulator marks it as severed.
+                if call.name:
+                    yield from self._open(call)
+                    yield from self._flush(call)
+            else:
+                yield from self._finish(call)
+
+    def _find(self, index: int | None, identity: str, name: str, arguments: str) -> _Call | None:
+        """The call that a piece belongs to; nothing where the piece only repeats one."""
+        known = next((call for call in self._waiting if call.index == index), None)
+        known = known or self._done.get(index)
+        if known is not None:
+            other = identity and known.identity and identity != known.identity
+            again = name and known.name and known.pieces and known.whole
+            if not (other and name) and not again:
+                if known in self._waiting:
+                    return known
+                if arguments.strip():
+                    raise ReplyMalformed(
+                        f"more arguments came for the call of {known.name!r}, which was complete",
+                        provider=self._provider,
+                    )
+                return None
+            if not other and name == known.name and arguments == "".join(known.pieces):
+                return None
+        call = _Call(index, identity, None)
+        if known is not None and known in self._waiting:
+            # Its place is taken: what comes with this index is the new call's.
+            known.index = -1 - len(self._waiting)
+        self._waiting.append(call)
+        return call
+
+    def _tell(self) -> Iterator[Delta]:
+        while len(self._waiting) > 1 and _is_object("".join(self._waiting[0].pieces)):
+            yield from self._finish(self._waiting[0])
+        call = self._waiting[0]
+        if call.pieces and call.name:
+            yield from self._open(call)
+            yield from self._flush(call)
+
+    def _open(self, call: _Call) -> Iterator[Delta]:
+        if call.opened:
+            return
+        if not call.name:
+            raise ReplyMalformed("a call came without the name of a tool", provider=self._provider)
+        call.opened = True
+        yield InvocationOpened(self._name_of(call.name), call.identity)
+
+    def _flush(self, call: _Call) -> Iterator[Delta]:
+        for text in call.pieces[call.sent :]:
+            yield ArgumentsDelta(text)
+        call.sent = len(call.pieces)
+
+    def _finish(self, call: _Call) -> Iterator[Delta]:
+        if rest := call.joiner.conclude():
+            call.pieces.append(rest)
+        yield from self._open(call)
+        yield from self._flush(call)
+        self._waiting.remove(call)
+        self._done[call.index] = call
+        yield InvocationClosed(call.extra)
+
+
+def _is_object(text: str) -> bool:
+    return text.strip() != "" and InvocationCanister(name="", arguments=text).parsed is not None

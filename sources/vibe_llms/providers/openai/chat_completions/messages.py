@@ -1,0 +1,353 @@
+"""Canisters to pieces of Chat Completions, and pieces to the messages of a request.
+
+Text is kept apart from other parts, since a message of text alone is sent as a plain string: that
+is what every compatible server understands.
+
+Source: the message types of openai 3.54.0, `types/chat/chat_completion_message_param.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Raw, Struct
+
+from vibe_llms.events import Notice
+from vibe_llms.invocation.execution import INTERRUPTED
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DocumentCanister,
+    InvocationCanister,
+    ResultCanister,
+    SupervisorCanister,
+    UserCanister,
+)
+from vibe_llms.messages.contents import (
+    AudioContent,
+    Content,
+    FileContent,
+    ImageContent,
+    Location,
+    NativeContent,
+    ReasoningContent,
+    TextualContent,
+    Upload,
+    repair_text,
+)
+from vibe_llms.providers.conversions import Conversion
+from vibe_llms.providers.interfaces import Model
+from vibe_llms.providers.openai.contents import (
+    SOUNDS,
+    check_contents,
+    describe_left_out,
+    encode_slot,
+    is_textual,
+    name_file,
+    unsupported,
+)
+from vibe_llms.providers.openai.controls import read_native
+from vibe_llms.providers.openai.framing import BEGIN, CONTINUE, Open
+from vibe_llms.providers.openai.invocations import OpenAIInvocationsProcessor
+from vibe_llms.providers.pieces import Block, Fragment, encode_json, interleave
+
+MODULE = "vibe_llms.providers.openai.chat_completions"
+#: Where data may lie, besides in the request itself.
+PLACES: Mapping[str, tuple[str, ...]] = {"image": ("url",), "audio": (), "file": ("upload",)}
+_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+
+#: Text as a JSON string, or another part of a message as a block.
+Part: TypeAlias = bytes | Block
+
+
+class Piece(Struct, frozen=True):
+    """A canister, encoded: the parts of its message, or its call.
+
+    `shown` are the pictures and files of a result, which only a message of the user can hold.
+    `reasoning` are further members of the assistant's message.
+    """
+
+    role: Literal["user", "assistant", "system", "developer", "tool"]
+    parts: tuple[Part, ...] = ()
+    call: Block | None = None
+    shown: tuple[Part, ...] = ()
+    reasoning: Mapping[str, str] = {}
+
+
+class ChatCompletionsMessagesProcessor:
+    """Canisters to pieces, each encoded once."""
+
+    def __init__(self, invocations: OpenAIInvocationsProcessor) -> None:
+        self._invocations = invocations
+
+    def nativize(
+        self, canister: Canister, model: Model, texts: Mapping[str, bytes], *, call: str = ""
+    ) -> tuple[Piece, Sequence[Notice]]:
+        """The piece of a canister, and what of it this model cannot be sent.
+
+        `texts` are the bytes of texts that the canister has by reference, `call` is the identity on
+        the wire of a call, for the canister of the call and for its result.
+        """
+        work = Conversion(canister, model, MODULE, texts)
+        match canister:
+            case AssistantCanister():
+                piece = self._nativize_reply(work, canister)
+            case InvocationCanister():
+                piece = Piece("assistant", call=self._nativize_call(work, canister, call))
+            case ResultCanister():
+                piece = self._nativize_result(work, canister, call)
+            case DocumentCanister():
+                piece = Piece("user", self._nativize_document(work, canister))
+            case SupervisorCanister():
+                piece = self._nativize_instructions(work, canister)
+            case UserCanister():
+                piece = Piece("user", tuple(_nativize_contents(work, canister.contents)))
+            case _:
+                work.leave_out(f"a message of the unknown role {canister.label!r}")
+                piece = Piece("user")
+        return piece, work.notices
+
+    def check(self, canister: Canister, model: Model) -> None:
+        """`ContentUnsupported` where the model cannot take a content of this canister as it is."""
+        check_contents(canister, model, PLACES)
+
+    def _nativize_reply(self, work: Conversion, canister: AssistantCanister) -> Piece:
+        texts: list[str] = []
+        reasoning: dict[str, str] = {}
+        for content in canister.contents:
+            match content:
+                case TextualContent(data=data):
+                    texts.append(work.text(data))
+                case ReasoningContent():
+                    self._nativize_reasoning(work, content, reasoning)
+                case NativeContent(label=label):
+                    work.leave_out(f"a block {label!r} that only its model understands")
+                case _:
+                    # A model's own picture or sound cannot be given back as its words.
+                    texts.append(work.describe(content))
+        text = "".join(texts)
+        parts = (encode_json(text),) if text.strip() else ()
+        return Piece("assistant", parts, reasoning=reasoning)
+
+    def _nativize_reasoning(
+        self, work: Conversion, content: ReasoningContent, reasoning: dict[str, str]
+    ) -> None:
+        native = content.native
+        if not read_native(work.model).replays_reasoning:
+            # The interface has no place for it, and no model of OpenAI's misses it.
+            return
+        if native is None or not work.issued(native):
+            work.leave_out("the reasoning of another model")
+            return
+        member = msgspec.json.decode(_MEMBERS.decode(native.data)["member"], type=str)
+        reasoning[member] = reasoning.get(member, "") + work.text(content.data)
+
+    def _nativize_call(self, work: Conversion, canister: InvocationCanister, call: str) -> Block:
+        extra: Mapping[str, Raw] = {}
+        if canister.native is not None:
+            if work.issued(canister.native):
+                extra = _MEMBERS.decode(canister.native.data)
+            else:
+                work.leave_out("what another model told of a call besides its arguments")
+        function = {
+            "name": self._invocations.nativize_name(canister.name),
+            "arguments": nativize_arguments(canister),
+        }
+        block = {"id": call, "type": "function", "function": function, **extra}
+        return (encode_json(block),)
+
+    def _nativize_result(self, work: Conversion, canister: ResultCanister, call: str) -> Piece:
+        parts = _nativize_contents(work, canister.contents)
+        texts = [part for part in parts if isinstance(part, bytes)]
+        shown: tuple[Part, ...] = tuple(part for part in parts if not isinstance(part, bytes))
+        if canister.failed:
+            texts.insert(0, _FAILED)
+        if shown:
+            texts.append(encode_json(f"(What it returned besides follows, {len(shown)} in all.)"))
+            shown = (encode_json("(Returned by the tool:)"), *shown)
+        before = encode_json({"role": "tool", "tool_call_id": call})[:-1]
+        block = (before + b',"content":' + (join_texts(texts) or b'""') + b"}",)
+        return Piece("tool", (block,), shown=shown)
+
+    def _nativize_document(self, work: Conversion, canister: DocumentCanister) -> tuple[Part, ...]:
+        parts = _nativize_contents(work, canister.contents)
+        if not parts:
+            return ()
+        name = ", ".join(part for part in (canister.title, canister.source) if part.strip())
+        heading = f"Document: {repair_text(name)}" if name else "Document:"
+        return (encode_json(heading), *parts)
+
+    def _nativize_instructions(self, work: Conversion, canister: SupervisorCanister) -> Piece:
+        texts: list[Part] = []
+        for content in canister.contents:
+            if not isinstance(content, TextualContent):
+                texts.append(encode_json(work.describe(content)))
+            elif (text := work.text(content.data)).strip():
+                texts.append(encode_json(text))
+        return Piece("system", tuple(texts))
+
+
+class ChatCompletionsFramer:
+    """Pieces to messages: roles merged, results after their calls, system text where it may be."""
+
+    def __init__(self, model: Model) -> None:
+        native = read_native(model)
+        self._midway = native.system_messages
+        self._role = native.system_role
+
+    def is_empty(self, piece: Piece) -> bool:
+        """Whether nothing of a canister is sent."""
+        return not piece.parts and piece.call is None
+
+    def frame(self, state: Open[Piece], *, first: bool, last: bool) -> Iterator[Block]:
+        """The messages of what is open."""
+        if state.spoken:
+            if first:
+                yield frame_message("user", [encode_json(BEGIN)])
+            yield self._frame_reply(state.spoken)
+            first = False
+        shown: list[Part] = []
+        for call in state.calls:
+            answer = state.answers.get(call)
+            yield _interrupted(call) if answer is None else _block_of(answer)
+            shown += answer.shown if answer is not None else ()
+        runs = self._merge(state.others, shown, head=first)
+        for role, parts in runs:
+            yield frame_message(role, parts)
+        heard = any(role == "user" for role, _ in runs)
+        if heard or state.calls:
+            return
+        if last and (first or not runs):
+            yield frame_message("user", [encode_json(CONTINUE)])
+        elif first:
+            # A reply follows on system text alone.
+            yield frame_message("user", [encode_json(BEGIN)])
+
+    def _merge(
+        self, pieces: Iterable[Piece], shown: Sequence[Part], *, head: bool
+    ) -> list[tuple[str, list[Part]]]:
+        """Neighbours of one role as one; `head` if these are the first messages of all.
+
+        System text that may not stand where it does is said by the user.
+        """
+        runs: list[tuple[str, list[Part]]] = [("user", list(shown))] if shown else []
+        for piece in pieces:
+            role, parts = piece.role, list(piece.parts)
+            if role == "system":
+                alone = head and all(other == self._role for other, _ in runs)
+                role, parts = (
+                    (self._role, parts)
+                    if alone or self._midway
+                    else ("user", [b'"<system>"', *parts, b'"</system>"'])
+                )
+            if runs and runs[-1][0] == role:
+                runs[-1][1].extend(parts)
+            else:
+                runs.append((role, parts))
+        return runs
+
+    def _frame_reply(self, spoken: Iterable[Piece]) -> Block:
+        texts: list[bytes] = []
+        calls: list[Block] = []
+        reasoning: dict[str, str] = {}
+        for piece in spoken:
+            texts += [part for part in piece.parts if isinstance(part, bytes)]
+            if piece.call is not None:
+                calls.append(piece.call)
+            for member, text in piece.reasoning.items():
+                reasoning[member] = reasoning.get(member, "") + text
+        fragments: list[Fragment] = [b'{"role":"assistant","content":']
+        fragments.append(join_texts(texts) or b"null")
+        if reasoning:
+            fragments.append(b"," + encode_json(reasoning)[1:-1])
+        if calls:
+            fragments += [b',"tool_calls":[', *interleave(calls), b"]"]
+        return (*fragments, b"}")
+
+
+def frame_message(role: str, parts: Sequence[Part]) -> Block:
+    """A message: a plain string where it is text alone, else an array of parts."""
+    start = b'{"role":"' + role.encode() + b'","content":'
+    texts = [part for part in parts if isinstance(part, bytes)]
+    if len(texts) == len(parts):
+        return (start, join_texts(texts), b"}")
+    blocks: list[Block] = [
+        (b'{"type":"text","text":' + part + b"}",) if isinstance(part, bytes) else part
+        for part in parts
+    ]
+    return (start + b"[", *interleave(blocks), b"]}")
+
+
+def join_texts(texts: Sequence[bytes]) -> bytes:
+    r"""JSON strings as one, with an empty line between them.
+
+    >>> join_texts([b'"a"', b'"b"'])
+    b'"a\\n\\nb"'
+    """
+    return b'"' + b"\\n\\n".join(text[1:-1] for text in texts) + b'"' if texts else b""
+
+
+def nativize_arguments(canister: InvocationCanister) -> str:
+    """The arguments of a call as the text of a JSON object."""
+    if canister.parsed is not None:
+        return repair_text(canister.arguments.strip() or "{}")
+    return encode_json({"arguments": repair_text(canister.arguments)}).decode()
+
+
+def _nativize_contents(work: Conversion, contents: Sequence[Content]) -> list[Part]:
+    parts: list[Part] = []
+    for content in contents:
+        match content:
+            case TextualContent(data=data):
+                if (text := work.text(data)).strip():
+                    parts.append(encode_json(text))
+            case ImageContent() | AudioContent() | FileContent():
+                if reason := unsupported(content, work.model, PLACES):
+                    parts.append(encode_json(work.describe(content, reason)))
+                else:
+                    parts.append(_nativize_media(work, content))
+            case ReasoningContent() | NativeContent():
+                work.leave_out("a part that only a model's own reply can hold")
+            case _:
+                parts.append(encode_json(work.describe(content)))
+    return parts
+
+
+def _nativize_media(work: Conversion, content: ImageContent | AudioContent | FileContent) -> Block:
+    instead: dict[str, Any] = {"type": "text", "text": describe_left_out(content)}
+    match content:
+        case ImageContent(data=Location(url)):
+            image = {"url": repair_text(url)}
+            return (encode_json({"type": "image_url", "image_url": image}),)
+        case ImageContent():
+            before = b'{"type":"image_url","image_url":{"url":'
+            return encode_slot(content, before, b"}}", instead, work.origin, uri=True)
+        case AudioContent():
+            sound = encode_json(SOUNDS[content.mimetype])
+            before = b'{"type":"input_audio","input_audio":{"format":' + sound + b',"data":'
+            return encode_slot(content, before, b"}}", instead, work.origin)
+        case FileContent(data=Upload(identity)):
+            file = {"file_id": repair_text(identity)}
+            return (encode_json({"type": "file", "file": file}),)
+        case FileContent() if is_textual(content):
+            before = b'{"type":"text","text":'
+            return encode_slot(content, before, b"}", instead, work.origin)
+        case _:
+            head = encode_json({"filename": name_file(content)})[:-1]
+            before = b'{"type":"file","file":' + head + b',"file_data":'
+            return encode_slot(content, before, b"}}", instead, work.origin, uri=True)
+
+
+def _block_of(piece: Piece) -> Block:
+    (part,) = piece.parts
+    return (part,) if isinstance(part, bytes) else part
+
+
+def _interrupted(call: str) -> Block:
+    message = {"role": "tool", "tool_call_id": call, "content": INTERRUPTED}
+    return (encode_json(message),)
+
+
+_FAILED = encode_json("(The call failed.)")

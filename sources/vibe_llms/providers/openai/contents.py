@@ -1,0 +1,131 @@
+"""Pictures, sounds and files for both interfaces: which a model takes, and their encoded bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vibe_llms.exceptions import ContentUnsupported
+from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.contents import (
+    AudioContent,
+    FileContent,
+    Location,
+    MediaContent,
+    Reference,
+    Upload,
+    repair_text,
+)
+from vibe_llms.providers.conversions import name_content
+from vibe_llms.providers.interfaces import Model
+from vibe_llms.providers.pieces import Block, Slot, encode_json
+
+PDF = "application/pdf"
+#: The formats of sound by their MIME types, as the interface calls them.
+SOUNDS = {
+    "audio/wav": "wav",
+    "audio/x-wav": "wav",
+    "audio/wave": "wav",
+    "audio/mpeg": "mp3",
+    "audio/mp3": "mp3",
+}
+
+
+def unsupported(content: MediaContent, model: Model, places: Mapping[str, tuple[str, ...]]) -> str:
+    """Why a model cannot take a content, in words; empty where it can.
+
+    `places` names by kind (`image`, `audio`, `file`) where an interface lets data lie besides in
+    the request itself: `url`, `upload`.
+    """
+    name = name_content(content)
+    kind = str(content.__struct_config__.tag)
+    if kind not in places:
+        return name
+    textual = is_textual(content)
+    match content.data:
+        case Upload(row=row):
+            if row != model.provider:
+                return f"{name} that was uploaded to {row!r}"
+            taken = "upload" in places[kind] and (textual or _known(content, model))
+        case Location(url):
+            if not url.startswith(("http://", "https://")):
+                return f"{name} at {url!r}, which is no http(s) address"
+            taken = "url" in places[kind] and _known(content, model)
+        case data:
+            if not (data.size if isinstance(data, Reference) else len(data)):
+                return f"{name} without any bytes"
+            taken = textual or _known(content, model)
+            if isinstance(content, AudioContent):
+                taken = taken and content.mimetype in SOUNDS
+    return "" if taken else name
+
+
+def check_contents(canister: Canister, model: Model, places: Mapping[str, tuple[str, ...]]) -> None:
+    """`ContentUnsupported` where the model cannot take a content of this canister as it is."""
+    for content in getattr(canister, "contents", ()):
+        if isinstance(content, MediaContent) and (reason := unsupported(content, model, places)):
+            address = f"{model.provider}/{model.name}"
+            raise ContentUnsupported(f"{address} cannot take {repair_text(reason)}")
+
+
+def is_textual(content: MediaContent) -> bool:
+    """Whether a file is text, which is sent as such."""
+    return isinstance(content, FileContent) and content.mimetype.startswith("text/")
+
+
+def encode_slot(
+    content: MediaContent,
+    before: bytes,
+    after: bytes,
+    instead: Mapping[str, Any],
+    origin: str,
+    *,
+    uri: bool = False,
+) -> Block:
+    """The block of a content whose bytes are filled in when it is sent.
+
+    The bytes stand between `before` and `after`, as base64 or, of a text file, as text after its
+    name; with `uri` as a data URI. `instead` is the block that takes its place where it is left
+    out.
+    """
+    data = content.data
+    if isinstance(data, Location | Upload):
+        raise TypeError("only bytes and references have a slot")
+    textual = is_textual(content)
+    prefix = b""
+    if textual and (name := getattr(content, "name", "")):
+        prefix = encode_json(f"File {name}:\n\n")[1:-1]
+    elif uri:
+        prefix = encode_json(f"data:{repair_text(content.mimetype)};base64,")[1:-1]
+    return (
+        Slot(
+            data,
+            "text" if textual else "base64",
+            before,
+            after,
+            encode_json(instead),
+            name_content(content),
+            origin,
+            prefix,
+        ),
+    )
+
+
+def describe_left_out(content: MediaContent) -> str:
+    """What takes the place of a content that is left out."""
+    return f"[{name_content(content)}, left out to save room]"
+
+
+def name_file(content: MediaContent) -> str:
+    """The name of a file; the interfaces want one for its bytes."""
+    name = repair_text(getattr(content, "name", ""))
+    return name or ("document.pdf" if content.mimetype == PDF else "file")
+
+
+def _known(content: MediaContent, model: Model) -> bool:
+    attributes = model.attributes
+    kind = str(content.__struct_config__.tag)
+    if isinstance(content.data, Location | Upload) and not content.mimetype:
+        return kind in attributes.accepts or (kind == "file" and PDF in attributes.accepts)
+    fits = content.mimetype.startswith(f"{kind}/") or (kind == "file" and content.mimetype == PDF)
+    return fits and content.mimetype in attributes.accepts

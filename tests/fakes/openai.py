@@ -1,0 +1,756 @@
+"""A strict fake of OpenAI's two interfaces, Chat Completions and Responses.
+
+Every request is validated with the official package's own request types, nothing besides them being
+allowed at any depth, and then with the rules that the real server is known to enforce: each call
+answered once and directly, unique identities, reasoning unaltered and with what followed it, text
+in every message. What breaks one is answered with 400 and remembered in `refusals`. With
+`template` the rules of local servers' chat templates hold too: one system message, at the head,
+and user and assistant in turn.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Any, TypeAlias, get_args, get_type_hints
+
+import pydantic
+from openai.types.chat import (
+    ChatCompletionAssistantMessageParam,
+    ChatCompletionDeveloperMessageParam,
+    ChatCompletionSystemMessageParam,
+    ChatCompletionToolMessageParam,
+    ChatCompletionUserMessageParam,
+)
+from openai.types.chat.completion_create_params import (
+    CompletionCreateParamsNonStreaming,
+    CompletionCreateParamsStreaming,
+)
+from openai.types.responses import ResponseOutputMessageParam
+from openai.types.responses.easy_input_message_param import EasyInputMessageParam
+from openai.types.responses.input_token_count_params import InputTokenCountParams
+from openai.types.responses.response_create_params import (
+    ResponseCreateParamsNonStreaming,
+    ResponseCreateParamsStreaming,
+)
+from openai.types.responses.response_input_item_param import Message, ResponseInputItemParam
+
+from tests.fakes.server import Answer, FakeServer, Request
+
+KEY = "sk-proj-test-0123456789abcdefghijklmnop"
+CHAT = "/chat/completions"
+RESPONSES = "/responses"
+COUNT = "/responses/input_tokens"
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_LONGEST_CALL = 40
+_REASONING_MODELS = ("gpt-5", "gpt-6", "o1", "o3", "o4")
+_ROLES: dict[str, Any] = {
+    "developer": ChatCompletionDeveloperMessageParam,
+    "system": ChatCompletionSystemMessageParam,
+    "user": ChatCompletionUserMessageParam,
+    "assistant": ChatCompletionAssistantMessageParam,
+    "tool": ChatCompletionToolMessageParam,
+}
+_COUNTED = tuple(InputTokenCountParams.__annotations__)
+
+
+class Refused(Exception):
+    """The real server would answer 400, with this code."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def dump(value: Any) -> str:
+    """JSON that is the same for equal values."""
+    return json.dumps(value, sort_keys=True)
+
+
+Reply: TypeAlias = Answer | Sequence[Mapping[str, Any]]
+
+
+class FakeOpenAI(FakeServer):
+    """Answers each request with the next of `replies`: events, an answer, or a function of it.
+
+    Without replies left it says "Hello.". `responses` are the stored responses by their identity,
+    `issued` the items that were ever sent, with the model that sent them.
+    """
+
+    def __init__(self, *, key: str = KEY) -> None:
+        super().__init__()
+        self.key = key
+        self.replies: list[Reply | Callable[[Request], Reply]] = []
+        self.refusals: list[str] = []
+        self.issued: dict[str, str] = {}
+        self.responses: dict[str, Sequence[Mapping[str, Any]]] = {}
+        self.template = False
+        self.short_calls = False
+        self.members: tuple[str, ...] = ()
+        self.count: Any = 7
+        self.models: Any = []
+
+    def respond(self, request: Request) -> Answer:
+        if request.headers.get("authorization") != f"Bearer {self.key}":
+            return failure(401, "invalid_request_error", "Incorrect API key", "invalid_api_key")
+        path = request.path
+        if path == "/models":
+            return answer_json(self.models if isinstance(self.models, dict | list) else {})
+        if path not in (CHAT, RESPONSES, COUNT):
+            return failure(404, "invalid_request_error", f"Invalid URL (POST {path})")
+        try:
+            if path == CHAT:
+                check_chat(request, self)
+            else:
+                check_response(request, self, counting=path == COUNT)
+        except Refused as error:
+            self.refusals.append(str(error))
+            status = 404 if error.code == "previous_response_not_found" else 400
+            return failure(status, "invalid_request_error", str(error), error.code)
+        if path == COUNT:
+            return answer_json({"object": "response.input_tokens", "input_tokens": self.count})
+        reply = self.replies.pop(0) if self.replies else None
+        if reply is None:
+            reply = chat_reply("Hello.") if path == CHAT else response_reply(message("Hello."))
+        if callable(reply):
+            reply = reply(request)
+        if isinstance(reply, Answer):
+            return reply
+        if path == CHAT:
+            return stream(reply) if request.json.get("stream") else answer_json(complete(reply))
+        return self._answer_response(request, reply)
+
+    def _answer_response(self, request: Request, events: Sequence[Mapping[str, Any]]) -> Answer:
+        whole = events[-1].get("response") or {}
+        self.remember(whole.get("output", ()), request.json["model"])
+        if request.json.get("store") is not False:
+            said = [*_history(request.json, self), *whole.get("output", ())]
+            self.responses[whole["id"]] = said
+        return stream(events, done=False) if request.json.get("stream") else answer_json(whole)
+
+    def remember(self, items: Sequence[Mapping[str, Any]], model: str) -> None:
+        for item in items:
+            self.issued[dump(item)] = model
+
+
+# Answers.
+
+
+def failure(
+    status: int,
+    kind: str,
+    message: str = "m",
+    code: str | None = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+) -> Answer:
+    """An error as the server sends it."""
+    error = {"message": message, "type": kind, "param": None, "code": code or None}
+    answer = answer_json({"error": error}, status=status)
+    answer.headers.update(headers or {})
+    return answer
+
+
+def answer_json(body: Any, *, status: int = 200) -> Answer:
+    """A whole body, its length told."""
+    data = json.dumps(body, separators=(",", ":")).encode()
+    headers = {"content-type": "application/json", "x-request-id": "req_1"}
+    return Answer(status, {**headers, "content-length": str(len(data))}, [data])
+
+
+def stream(events: Sequence[Mapping[str, Any]], *, done: bool = True, **faults: Any) -> Answer:
+    """Events as a stream, each as an HTTP chunk of its own."""
+    chunks = [encode_event(event) for event in events]
+    return stream_bytes([*chunks, b"data: [DONE]\n\n"] if done else chunks, **faults)
+
+
+def stream_bytes(chunks: Sequence[bytes], **faults: Any) -> Answer:
+    """The bytes of a stream in these chunks."""
+    headers = {"content-type": "text/event-stream; charset=utf-8", "x-request-id": "req_1"}
+    return Answer(200, headers, chunks, **faults)
+
+
+def encode_event(event: Mapping[str, Any]) -> bytes:
+    """One event on the wire; those of Responses have a name."""
+    name = f"event: {event['type']}\n" if "type" in event else ""
+    data = json.dumps(event, separators=(",", ":"), ensure_ascii=False)
+    try:
+        return f"{name}data: {data}\n\n".encode()
+    except UnicodeEncodeError:
+        return f"{name}data: {json.dumps(event)}\n\n".encode()
+
+
+# Replies of Chat Completions.
+
+CHAT_USAGE = {
+    "prompt_tokens": 20,
+    "completion_tokens": 9,
+    "total_tokens": 29,
+    "prompt_tokens_details": {"cached_tokens": 12, "cache_write_tokens": 3, "audio_tokens": 0},
+    "completion_tokens_details": {"reasoning_tokens": 4, "audio_tokens": 0},
+}
+
+
+def chunk(
+    delta: Mapping[str, Any] | None = None,
+    finish: str | None = None,
+    *,
+    usage: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """One chunk; the one with the usage has no choices."""
+    choices = [{"index": 0, "delta": dict(delta or {}), "logprobs": None, "finish_reason": finish}]
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        "choices": [] if usage else choices,
+        "usage": dict(usage) if usage else None,
+    }
+
+
+def text_chunks(*texts: str, member: str = "content") -> list[dict[str, Any]]:
+    """Chunks of text, or of another member."""
+    return [chunk({member: text}) for text in texts]
+
+
+def call_chunks(index: int, name: str, *arguments: str, call: str = "") -> list[dict[str, Any]]:
+    """A tool call whose arguments come in pieces, as OpenAI sends it."""
+    function = {"name": name, "arguments": ""}
+    head = {"index": index, "id": call or f"call_{index}", "type": "function", "function": function}
+    pieces = [{"index": index, "function": {"arguments": piece}} for piece in arguments]
+    return [chunk({"tool_calls": [piece]}) for piece in (head, *pieces)]
+
+
+def chat_reply(
+    *parts: str | Sequence[Mapping[str, Any]],
+    finish: str = "stop",
+    usage: Mapping[str, Any] | None = CHAT_USAGE,
+) -> list[dict[str, Any]]:
+    """The chunks of a reply; texts stand for themselves."""
+    events = [chunk({"role": "assistant", "content": "", "refusal": None})]
+    for part in parts:
+        events += text_chunks(part) if isinstance(part, str) else [dict(one) for one in part]
+    events.append(chunk({}, finish))
+    return [*events, chunk(usage=usage)] if usage else events
+
+
+def chat_tools(*calls: tuple[str, str]) -> list[dict[str, Any]]:
+    """A reply that calls tools, all at once: names and arguments."""
+    parts = [call_chunks(index, name, arguments) for index, (name, arguments) in enumerate(calls)]
+    return chat_reply(*parts, finish="tool_calls")
+
+
+def complete(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The reply of chunks as it is sent unstreamed."""
+    said: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
+    calls: dict[int, dict[str, Any]] = {}
+    finish, usage = None, None
+    for event in events:
+        usage = event["usage"] or usage
+        for choice in event["choices"]:
+            finish = choice["finish_reason"] or finish
+            for member, value in choice["delta"].items():
+                if member == "tool_calls":
+                    for piece in value:
+                        _add_piece(calls, piece)
+                elif member == "annotations":
+                    said[member] = [*said.get(member, ()), *value]
+                elif member != "role" and value:
+                    said[member] = (said.get(member) or "") + value
+    if calls:
+        said["tool_calls"] = [calls[index] for index in sorted(calls)]
+    choice = {"index": 0, "message": said, "logprobs": None, "finish_reason": finish}
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [choice],
+        "usage": usage,
+    }
+
+
+def _add_piece(calls: dict[int, dict[str, Any]], piece: Mapping[str, Any]) -> None:
+    known = calls.setdefault(piece["index"], {"function": {"name": "", "arguments": ""}})
+    known.update({k: v for k, v in piece.items() if k not in ("index", "function")})
+    for member, value in (piece.get("function") or {}).items():
+        known["function"][member] += value
+
+
+# Replies of Responses.
+
+USAGE = {
+    "input_tokens": 50,
+    "input_tokens_details": {"cached_tokens": 30, "cache_write_tokens": 5},
+    "output_tokens": 9,
+    "output_tokens_details": {"reasoning_tokens": 4},
+    "total_tokens": 59,
+}
+
+
+def message(*texts: str, phase: str | None = None, **part: Any) -> dict[str, Any]:
+    """A message of text, with as many parts as texts."""
+    content = [
+        {"type": "output_text", "text": text, "annotations": [], "logprobs": [], **part}
+        for text in texts
+    ]
+    item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed"}
+    return {**item, "content": content, **({"phase": phase} if phase else {})}
+
+
+def refusal(text: str) -> dict[str, Any]:
+    """A message in which the model refuses."""
+    return {**message(), "content": [{"type": "refusal", "refusal": text}]}
+
+
+def reasoning(*summaries: str, encrypted: str | None = "ENC==") -> dict[str, Any]:
+    """Reasoning with its encrypted content."""
+    summary = [{"type": "summary_text", "text": text} for text in summaries]
+    item = {"id": "rs_1", "type": "reasoning", "summary": summary}
+    return {**item, "encrypted_content": encrypted} if encrypted else item
+
+
+def function_call(name: str, arguments: str, call: str = "call_1") -> dict[str, Any]:
+    """A call of a function."""
+    return {
+        "id": f"fc_{call}",
+        "type": "function_call",
+        "call_id": call,
+        "name": name,
+        "arguments": arguments,
+        "status": "completed",
+    }
+
+
+def response(*output: Mapping[str, Any], status: str = "completed", **more: Any) -> dict[str, Any]:
+    """A response object."""
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "model": "m",
+        "status": status,
+        "output": [dict(item) for item in output],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": USAGE,
+        "error": None,
+        "incomplete_details": None,
+        **more,
+    }
+
+
+def response_reply(
+    *output: Mapping[str, Any], status: str = "completed", pieces: int = 3, **more: Any
+) -> list[dict[str, Any]]:
+    """The events of a response, its texts in so many pieces each."""
+    begun = response(status="in_progress", **{**more, "usage": None})
+    whole = response(*output, status=status, **more)
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": begun},
+        {"type": "response.in_progress", "response": begun},
+    ]
+    for index, item in enumerate(output):
+        events += item_events(index, item, pieces)
+    events.append({"type": f"response.{status}", "response": whole})
+    return [{**event, "sequence_number": number} for number, event in enumerate(events)]
+
+
+def item_events(index: int, item: Mapping[str, Any], pieces: int = 3) -> list[dict[str, Any]]:
+    """The events of one item."""
+    place = {"item_id": item["id"], "output_index": index}
+    begun = {**item, "status": "in_progress"} if "status" in item else dict(item)
+    between: list[dict[str, Any]] = []
+    match item["type"]:
+        case "message":
+            begun["content"] = []
+            for number, part in enumerate(item["content"]):
+                between += _part_events({**place, "content_index": number}, part, pieces)
+        case "reasoning":
+            begun["summary"] = []
+            if "encrypted_content" in begun:
+                begun["encrypted_content"] = "PART"
+            for number, part in enumerate(item["summary"]):
+                at = {**place, "summary_index": number}
+                between.append({"type": "response.reasoning_summary_part.added", **at, "part": {}})
+                between += [
+                    {"type": "response.reasoning_summary_text.delta", **at, "delta": piece}
+                    for piece in cut(part["text"], pieces)
+                ]
+        case "function_call":
+            begun["arguments"] = ""
+            kind = "response.function_call_arguments"
+            between += [
+                {"type": f"{kind}.delta", **place, "delta": piece}
+                for piece in cut(item["arguments"], pieces)
+            ]
+            between.append({"type": f"{kind}.done", **place, "arguments": item["arguments"]})
+        case kind:
+            between.append({"type": f"response.{kind}.in_progress", **place})
+    return [
+        {"type": "response.output_item.added", "output_index": index, "item": begun},
+        *between,
+        {"type": "response.output_item.done", "output_index": index, "item": dict(item)},
+    ]
+
+
+def _part_events(
+    place: Mapping[str, Any], part: Mapping[str, Any], pieces: int
+) -> list[dict[str, Any]]:
+    refused = part["type"] == "refusal"
+    member = "refusal" if refused else "text"
+    kind = "response.refusal" if refused else "response.output_text"
+    begun = {**part, member: ""} | ({} if refused else {"annotations": []})
+    events: list[dict[str, Any]] = [
+        {"type": "response.content_part.added", **place, "part": begun},
+        *(
+            {"type": f"{kind}.delta", **place, "delta": piece}
+            for piece in cut(part[member], pieces)
+        ),
+    ]
+    events += [
+        {
+            "type": "response.output_text.annotation.added",
+            **place,
+            "annotation_index": number,
+            "annotation": annotation,
+        }
+        for number, annotation in enumerate(part.get("annotations") or ())
+    ]
+    events.append({"type": f"{kind}.done", **place, member: part[member]})
+    events.append({"type": "response.content_part.done", **place, "part": dict(part)})
+    return events
+
+
+def cut(text: str, pieces: int) -> list[str]:
+    """A text in so many pieces, or fewer."""
+    size = max(-(-len(text) // pieces), 1)
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+# What the real servers refuse.
+
+
+def _decode(data: bytes) -> dict[str, Any]:
+    def refuse_constant(name: str) -> None:
+        raise Refused(f"the body is not JSON: {name}")
+
+    def gather(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) != len(pairs):
+            raise Refused("the body has a member twice")
+        return members
+
+    try:
+        body: dict[str, Any] = json.loads(
+            data.decode(), parse_constant=refuse_constant, object_pairs_hook=gather
+        )
+        json.dumps(body, ensure_ascii=False).encode()
+    except ValueError as error:
+        raise Refused(f"the body is not JSON: {error}") from error
+    return body
+
+
+@cache
+def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
+    # No configuration is taken for a TypedDict itself, but it reaches those within another type.
+    several: Any = list.__class_getitem__(kind)
+    return pydantic.TypeAdapter(several, config=pydantic.ConfigDict(extra="forbid"))
+
+
+def _validate(kind: Any, value: Any) -> None:
+    try:
+        # Iterables are validated lazily, so they are walked to their ends.
+        _walk(_adapter(kind).validate_python([value]))
+    except pydantic.ValidationError as error:
+        raise Refused(str(error)) from error
+
+
+def _walk(value: Any) -> None:
+    if isinstance(value, Mapping):
+        for item in value.values():
+            _walk(item)
+    elif not isinstance(value, str | bytes) and hasattr(value, "__iter__"):
+        for item in value:
+            _walk(item)
+
+
+def _check_tools(body: Mapping[str, Any]) -> None:
+    names = [tool.get("function", tool).get("name") for tool in body.get("tools") or ()]
+    named = [name for name in names if name is not None]
+    for name in named:
+        if not _NAME.fullmatch(name):
+            raise Refused(f"tools: {name!r} does not match '^[a-zA-Z0-9_-]+$'")
+    if len(set(named)) != len(named):
+        raise Refused("tools: names must be unique")
+    if "tools" in body and not names:
+        raise Refused("tools: [] is too short")
+    for member in ("tool_choice", "parallel_tool_calls"):
+        if member in body and not names:
+            raise Refused(f"'{member}' is only allowed when 'tools' are specified.")
+    choice = body.get("tool_choice")
+    if isinstance(choice, dict) and choice.get("function", choice).get("name") not in named:
+        raise Refused(f"Tool choice {choice} not found in 'tools'")
+
+
+def _check_schema(schema: Mapping[str, Any]) -> None:
+    if schema.get("strict"):
+        inner = schema["schema"]
+        closed = inner.get("additionalProperties") is False
+        if inner.get("type") == "object" and not (
+            closed and set(inner.get("required", ())) == set(inner.get("properties", ()))
+        ):
+            raise Refused("Invalid schema for response_format: strict")
+    if not _NAME.fullmatch(schema["name"]):
+        raise Refused("response_format: bad name")
+
+
+def check_chat(request: Request, server: FakeOpenAI) -> None:
+    """Raise `Refused` for what Chat Completions would not accept."""
+    body = _decode(request.body)
+    streams = body.get("stream")
+    kind: Any = CompletionCreateParamsStreaming if streams else CompletionCreateParamsNonStreaming
+    _validate(kind, {**body, "messages": []})
+    if not streams and "stream_options" in body:
+        raise Refused("'stream_options' is only allowed when 'stream' is enabled")
+    if body["model"].startswith(_REASONING_MODELS) and "max_tokens" in body:
+        raise Refused("Unsupported parameter: 'max_tokens'; use 'max_completion_tokens'")
+    _check_tools(body)
+    if (schema := body.get("response_format", {}).get("json_schema")) is not None:
+        _check_schema(schema)
+    messages = body["messages"]
+    if not messages:
+        raise Refused("messages: [] is too short")
+    waiting: dict[str, None] = {}
+    seen: set[str] = set()
+    for item in messages:
+        if item.get("role") not in _ROLES:
+            raise Refused(f"messages: there is no role {item.get('role')!r}")
+        _validate(_ROLES[item["role"]], {k: v for k, v in item.items() if k not in server.members})
+        waiting = _check_chat_message(item, waiting, seen, server)
+    if waiting:
+        raise Refused(f"'tool_calls' must be followed by tool messages: {list(waiting)}")
+    if server.template:
+        _check_template(messages)
+
+
+def _check_chat_message(
+    item: Mapping[str, Any], waiting: dict[str, None], seen: set[str], server: FakeOpenAI
+) -> dict[str, None]:
+    """The calls that the next messages have to answer."""
+    content = item.get("content")
+    if item["role"] == "tool":
+        if item["tool_call_id"] not in waiting:
+            raise Refused("messages with role 'tool' must be a response to 'tool_calls'")
+        if item["tool_call_id"] != next(iter(waiting)):
+            raise Refused("tool messages are not in the order of the calls")
+        return {call: None for call in waiting if call != item["tool_call_id"]}
+    if waiting:
+        raise Refused(f"'tool_calls' must be followed by tool messages: {list(waiting)}")
+    calls = item.get("tool_calls")
+    if calls == [] or (not content and not calls):
+        raise Refused(f"messages: the content of {item['role']!r} is empty")
+    for part in content if isinstance(content, list) else ():
+        _check_part(part)
+    made: dict[str, None] = {}
+    for call in calls or ():
+        form = r"[a-zA-Z0-9]{9}" if server.short_calls else rf".{{1,{_LONGEST_CALL}}}"
+        if not re.fullmatch(form, call["id"]):
+            raise Refused(f"tool_calls.id: {call['id']!r} has a wrong length")
+        if call["id"] in seen:
+            raise Refused(f"tool_calls.id: {call['id']!r} is there twice")
+        seen.add(call["id"])
+        made[call["id"]] = None
+        _check_function(call["function"])
+    return made
+
+
+def _check_function(function: Mapping[str, Any]) -> None:
+    if not _NAME.fullmatch(function["name"]):
+        raise Refused(f"function.name: {function['name']!r}")
+    try:
+        if not isinstance(json.loads(function["arguments"]), dict):
+            raise Refused("function.arguments: no object")
+    except ValueError as error:
+        raise Refused(f"function.arguments: {error}") from error
+
+
+def _check_part(part: Mapping[str, Any]) -> None:
+    match part["type"]:
+        case "text" if not part["text"].strip():
+            raise Refused("a part of text is empty")
+        case "image_url":
+            _check_uri(part["image_url"]["url"], "image/")
+        case "input_audio":
+            _check_base64(part["input_audio"]["data"])
+        case "file":
+            file = part["file"]
+            if "file_data" in file:
+                _check_uri(file["file_data"], "application/pdf")
+                if not file.get("filename"):
+                    raise Refused("file: a filename is required")
+            elif not file.get("file_id"):
+                raise Refused("file: neither file_data nor file_id")
+
+
+def _check_uri(uri: str, kind: str) -> None:
+    if uri.startswith(("http://", "https://")):
+        return
+    head, _, data = uri.partition(",")
+    if not head.startswith(f"data:{kind}") or not head.endswith(";base64"):
+        raise Refused(f"{head[:60]!r} is no data of {kind}")
+    _check_base64(data)
+
+
+def _check_base64(data: str) -> None:
+    try:
+        if not base64.b64decode(data, validate=True):
+            raise Refused("the data is empty")
+    except ValueError as error:
+        raise Refused("invalid base64 data") from error
+
+
+def _check_template(messages: Sequence[Mapping[str, Any]]) -> None:
+    """What the chat templates of local models demand."""
+    rest = messages[1:] if messages[0]["role"] in ("system", "developer") else messages
+    if not rest or rest[0]["role"] != "user":
+        raise Refused("Conversation roles must begin with user")
+    if any(item["role"] in ("system", "developer") for item in rest):
+        raise Refused("System message must be at the beginning.")
+    for before, after in pairwise(rest):
+        if before["role"] == after["role"] != "tool":
+            raise Refused("Conversation roles must alternate user/assistant")
+    if rest[-1]["role"] == "assistant":
+        raise Refused("Expected last role User or Tool")
+
+
+@cache
+def _item_types() -> dict[str, Any]:
+    types: dict[str, Any] = {}
+    for kind in get_args(ResponseInputItemParam):
+        for name in get_args(_bare(get_type_hints(kind, include_extras=True)["type"])):
+            types.setdefault(name, kind)
+    return types
+
+
+def _bare(hint: Any) -> Any:
+    """The literal within `Required` and `Optional`."""
+    while any(not isinstance(one, str) for one in get_args(hint)):
+        hint = next(one for one in get_args(hint) if not isinstance(one, str))
+    return hint
+
+
+def check_response(request: Request, server: FakeOpenAI, *, counting: bool) -> None:
+    """Raise `Refused` for what Responses would not accept."""
+    body = _decode(request.body)
+    kind: Any = ResponseCreateParamsNonStreaming
+    if counting:
+        kind = InputTokenCountParams
+    elif body.get("stream"):
+        kind = ResponseCreateParamsStreaming
+    _validate(kind, {**body, "input": []})
+    _check_tools(body)
+    form = body.get("text", {}).get("format", {})
+    if form.get("type") == "json_schema":
+        _check_schema(form)
+    if "reasoning.encrypted_content" in body.get("include", ()) and not body["model"].startswith(
+        _REASONING_MODELS
+    ):
+        raise Refused("Encrypted content is not supported with this model.")
+    items = body["input"]
+    if not items:
+        raise Refused("input: [] is too short")
+    for item in items:
+        # What it has said itself a newer server knows better than the package installed here.
+        if dump(item) not in server.issued:
+            _check_item_types(item)
+        elif server.issued[dump(item)] != body["model"] and item["type"] == "reasoning":
+            raise Refused("The encrypted content could not be verified: model mismatch")
+    _check_items(_history(body, server), server)
+
+
+def _history(body: Mapping[str, Any], server: FakeOpenAI) -> list[Mapping[str, Any]]:
+    previous = body.get("previous_response_id")
+    if previous is None:
+        return [*body["input"]]
+    if previous not in server.responses:
+        raise Refused(
+            f"Previous response with id '{previous}' not found.", "previous_response_not_found"
+        )
+    return [*server.responses[previous], *body["input"]]
+
+
+def _check_item_types(item: Mapping[str, Any]) -> None:
+    kind = item.get("type", "message")
+    if kind == "message":
+        said = item.get("role") == "assistant"
+        if "id" in item:
+            _validate(ResponseOutputMessageParam, item)
+            raise Refused(f"the message {item['id']!r} was never sent, or altered")
+        _validate(EasyInputMessageParam if said else Message, item)
+        if not item["content"]:
+            raise Refused("input: a message has no content")
+        for part in item["content"] if isinstance(item["content"], list) else ():
+            _check_input(part)
+        return
+    if kind not in _item_types():
+        raise Refused(f"input: there is no item {kind!r}")
+    _validate(_item_types()[kind], item)
+    if kind == "reasoning":
+        raise Refused("The encrypted content could not be verified.")
+    if kind == "function_call":
+        _check_function(item)
+        if "id" in item:
+            raise Refused(f"the call {item['id']!r} was never sent, or altered")
+    for part in item["output"] if isinstance(item.get("output"), list) else ():
+        _check_input(part)
+
+
+def _check_input(part: Mapping[str, Any]) -> None:
+    match part["type"]:
+        case "input_text" if not part["text"].strip():
+            raise Refused("a part of text is empty")
+        case "input_image" if "image_url" in part:
+            _check_uri(part["image_url"], "image/")
+        case "input_file" if "file_data" in part:
+            _check_uri(part["file_data"], "application/pdf")
+            if not part.get("filename"):
+                raise Refused("input_file: a filename is required")
+        case "input_image" | "input_file":
+            if not any(part.get(name) for name in ("file_id", "file_url")):
+                raise Refused(f"{part['type']}: no data")
+
+
+def _check_items(items: Sequence[Mapping[str, Any]], server: FakeOpenAI) -> None:
+    calls: dict[str, bool] = {}
+    for item, after in zip(items, [*items[1:], None], strict=True):
+        match item.get("type", "message"):
+            case "function_call" | "custom_tool_call":
+                if item["call_id"] in calls or not 0 < len(item["call_id"]) <= 64:
+                    raise Refused(f"call_id: {item['call_id']!r} is there twice, or too long")
+                calls[item["call_id"]] = False
+            case "function_call_output" | "custom_tool_call_output":
+                if calls.get(item["call_id"]) is not False:
+                    raise Refused(
+                        f"No tool call found for function call output with call_id "
+                        f"{item['call_id']}."
+                    )
+                calls[item["call_id"]] = True
+            case "reasoning":
+                said = after is not None and (
+                    after.get("role", "assistant") == "assistant"
+                    and after["type"] != "function_call_output"
+                )
+                if not said:
+                    raise Refused(
+                        f"Item '{item['id']}' of type 'reasoning' was provided without its "
+                        "required following item."
+                    )
+    if missing := [call for call, answered in calls.items() if not answered]:
+        raise Refused(f"No tool output found for function call {missing[0]}.")

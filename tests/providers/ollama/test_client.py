@@ -1,0 +1,629 @@
+"""The client against a strict fake server: requests, listing, what is known of models, limits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.fakes.ollama import (
+    MODEL,
+    FakeModel,
+    FakeOllama,
+    answer_json,
+    call,
+    end,
+    failure,
+    gather,
+    line,
+    stream,
+    text_reply,
+    tools_reply,
+)
+from tests.fakes.ollama_clients import STREAM, produce_client, produce_model
+from tests.fakes.recordings import strip
+from tests.fakes.server import Answer
+from tests.faults.leaks import nothing_left
+from vibe_llms import open_session
+from vibe_llms.controls import Controls
+from vibe_llms.credentials import Credential, Secret
+from vibe_llms.events import Event, MessageFailedEvent, Notice, TextChunk
+from vibe_llms.exceptions import (
+    ConfigurationError,
+    ContextOverflow,
+    ControlInvalid,
+    CredentialMissing,
+    CredentialRefused,
+    ModelNotFound,
+    ModelUnavailable,
+    ProviderError,
+    ProviderOverloaded,
+    ProviderUnreachable,
+    RateLimited,
+    ReplyCut,
+    ReplyMalformed,
+    ReplyTimeout,
+    RequestRefused,
+)
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import AssistantCanister, StopReason, Usage, UserCanister
+from vibe_llms.messages.contents import ReasoningContent
+from vibe_llms.providers.interfaces import TurnContext
+from vibe_llms.providers.ollama import client as clients
+from vibe_llms.testing import check_events
+
+HI = [UserCanister.from_text("Hi")]
+CLOSED = "http://127.0.0.1:9"
+
+
+async def test_a_reply_is_the_same_streamed_and_unstreamed(fake_ollama: FakeOllama) -> None:
+    lines = [
+        line("", thinking="hm"),
+        line("It "),
+        line("is."),
+        line(tool_calls=[call("a", {"b": [1.5, None]}, "call_1")]),
+        end(eval_count=9),
+    ]
+    fake_ollama.replies = [lines, lines]
+    model = await produce_model(fake_ollama.url)
+    replies = []
+    for streaming in (True, False):
+        events: list[Event] = []
+        context = TurnContext(event_handler=events.append, streaming=streaming)
+        replies.append(await model.converse(HI, context=context))
+        check_events(events, turn=False)
+    last: Any = replies[0][-1].ending
+    assert last.reason == StopReason.INVOCATIONS
+    # Only the second prompt was in the server's cache.
+    one, other = ([part[:-1] for part in strip(reply)] for reply in replies)
+    assert one == other
+    assert [chat["stream"] for chat in fake_ollama.chats] == [True, False]
+    assert fake_ollama.refusals == []
+    await model.client.close()
+
+
+async def test_a_turn_with_tools_is_held(fake_ollama: FakeOllama) -> None:
+    def weather(city: str) -> str:
+        """Tell the weather."""
+        return f"Rain in {city}."
+
+    fake_ollama.replies = [
+        tools_reply(("weather", '{"city": "Paris"}'), ("weather", '{"city": "Rome"}'))
+    ]
+    configuration = {"providers": {"ollama": {"base-url": fake_ollama.url}}}
+    async with open_session(configuration=configuration) as session:
+        conversation = await session.begin(f"ollama/{MODEL}", invokers=[weather])
+        turn = await conversation.converse("Weather?")
+    assert turn.text == "Hello."
+    results = [m for m in fake_ollama.chats[1]["messages"] if m["role"] == "tool"]
+    assert [result["content"] for result in results] == ["Rain in Paris.", "Rain in Rome."]
+    assert fake_ollama.refusals == []
+
+
+SCHEMA = {
+    "type": "object",
+    "title": "Search",
+    "properties": {
+        "where": {"$ref": "#/$defs/Place", "description": "Where."},
+        "limit": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}], "default": None},
+        "tree": {"$ref": "#/$defs/Tree"},
+        "any": True,
+        "list": {"type": "array", "items": {"$ref": "#/$defs/Place"}},
+    },
+    "required": ["where"],
+    "additionalProperties": False,
+    "$defs": {
+        "Place": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "zip": {"type": ["string", "null"]}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+        "Tree": {"type": "object", "properties": {"left": {"$ref": "#/$defs/Tree"}}},
+    },
+}
+
+
+async def test_the_schema_of_a_tool_arrives_whole(fake_ollama: FakeOllama) -> None:
+    async def invoke(arguments: str, context: Any) -> Sequence[Any]:
+        return ()
+
+    tool = Invoker(name="a/b", description="Find.", arguments_schema=SCHEMA, invoke=invoke)
+    model = await produce_model(fake_ollama.url)
+    fake_ollama.replies = [tools_reply(("a__b", "{}"))]
+    (reply,) = await model.converse(HI, [tool])
+    assert reply.name == "a/b"  # type: ignore[union-attr]
+    (sent,) = fake_ollama.chats[0]["tools"]
+    function = sent["function"]
+    assert (sent["type"], function["name"], function["description"]) == (
+        "function",
+        "a__b",
+        "Find.",
+    )
+    parameters = function["parameters"]
+    place = SCHEMA["$defs"]["Place"]  # type: ignore[index]
+    assert parameters["properties"] == {
+        "where": {**place, "description": "Where."},
+        "limit": {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}], "default": None},
+        "tree": {"type": "object", "properties": {"left": {"$ref": "#/$defs/Tree"}}},
+        "any": {},
+        "list": {"type": "array", "items": place},
+    }
+    for name in ("title", "required", "additionalProperties", "$defs"):
+        assert parameters[name] == SCHEMA[name]
+    await model.client.close()
+
+
+async def test_controls_become_options(fake_ollama: FakeOllama) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    controls = Controls(
+        temperature=0.5,
+        top_p=0.9,
+        top_k=40,
+        output_tokens=99,
+        stop=("END",),
+        seed=7,
+        effort="low",
+        response_schema=schema,
+        extras={"ollama": {"options": {"num_keep": 5}}},
+    )
+    model = await produce_model(fake_ollama.url, num_ctx=4_096, keep_alive="10m")
+    await model.converse(HI, controls=controls)
+    (chat,) = fake_ollama.chats
+    assert chat == {
+        "messages": [{"role": "user", "content": "Hi"}],
+        "model": MODEL,
+        "truncate": False,
+        "shift": False,
+        "options": {
+            "temperature": 0.5,
+            "top_p": 0.9,
+            "top_k": 40,
+            "stop": ["END"],
+            "seed": 7,
+            "num_predict": 99,
+            "num_ctx": 4_096,
+            "num_keep": 5,
+        },
+        "format": schema,
+        "think": True,
+        "keep_alive": "10m",
+        "stream": True,
+    }
+    await model.client.close()
+
+
+@pytest.mark.parametrize(
+    ("family", "capabilities", "controls", "think"),
+    [
+        ("qwen3", ("completion", "thinking"), Controls(), True),
+        ("qwen3", ("completion", "thinking"), Controls(reasoning_tokens=0), False),
+        ("qwen3", ("completion", "thinking"), Controls(effort="none"), False),
+        ("qwen3", ("completion", "thinking"), Controls(effort="high"), True),
+        ("gptoss", ("completion", "thinking"), Controls(), None),
+        ("gptoss", ("completion", "thinking"), Controls(effort="high"), "high"),
+        ("llama", ("completion",), Controls(), None),
+        ("llama", ("completion",), Controls(reasoning_tokens=0), None),
+        # Old servers do not tell.
+        ("llama", None, Controls(), None),
+        ("llama", None, Controls(effort="medium"), True),
+    ],
+)
+async def test_models_are_told_to_think_as_they_take_it(
+    fake_ollama: FakeOllama,
+    family: str,
+    capabilities: Sequence[str] | None,
+    controls: Controls,
+    think: object,
+) -> None:
+    fake_ollama.models["some"] = FakeModel(capabilities, family=family)
+    model = await produce_model(fake_ollama.url, name="some")
+    await model.converse(HI, controls=controls)
+    assert fake_ollama.chats[0].get("think") == think
+    await model.client.close()
+
+
+async def test_a_level_goes_to_models_that_are_known_before_they_are_asked() -> None:
+    model = await produce_model(name="gpt-oss:20b")
+    body = await model.preview(HI, (), Controls(effort="low"), TurnContext())
+    assert json.loads(body)["think"] == "low"
+    with pytest.raises(ControlInvalid):
+        model.check(HI, Controls(reasoning_tokens=0))
+
+
+@pytest.mark.parametrize(
+    ("controls", "words"),
+    [
+        (Controls(tool_choice="any"), "tool-choice"),
+        (Controls(parallel_invocations=False), "parallel-invocations"),
+        (Controls(temperature=9), "at most 2"),
+        (Controls(effort="max"), "one of none, low"),
+        (Controls(reasoning_tokens=100), "at most 0"),
+    ],
+)
+async def test_controls_that_are_not_taken_are_refused(controls: Controls, words: str) -> None:
+    model = await produce_model(name="nobody/knows:it")
+    with pytest.raises(ControlInvalid, match=words):
+        model.check(HI, controls)
+
+
+async def test_messages_and_tools_cannot_be_given_as_they_are() -> None:
+    model = await produce_model()
+    for name in ("messages", "tools"):
+        controls = Controls(extras={"ollama": {name: []}})
+        with pytest.raises(ControlInvalid, match=name):
+            await model.preview(HI, (), controls, TurnContext())
+
+
+async def test_configured_controls_that_do_not_fit_are_told(fake_ollama: FakeOllama) -> None:
+    notices: list[Notice] = []
+    model = await produce_model(fake_ollama.url)
+    defaults = Controls(temperature=9, top_k=3)
+    context = TurnContext(notify=notices.append, default_controls=defaults)
+    await model.converse(HI, context=context)
+    assert fake_ollama.chats[0]["options"]["top_k"] == 3
+    assert len(notices) == 1
+    await model.client.close()
+
+
+async def test_a_model_without_tools_is_offered_none_and_that_is_told(
+    fake_ollama: FakeOllama,
+) -> None:
+    def now() -> str:
+        return "noon"
+
+    fake_ollama.models["some"] = FakeModel(["completion"], family="llama")
+    notices: list[Notice] = []
+    model = await produce_model(fake_ollama.url, name="some")
+    tools = [Invoker.from_function(now)]
+    await model.converse(HI, tools, context=TurnContext(notify=notices.append))
+    assert "tools" not in fake_ollama.chats[0]
+    assert "cannot call tools" in notices[0].text
+    await model.client.close()
+    model = await produce_model(fake_ollama.url)
+    await model.converse(HI, tools, Controls(tool_choice="none"))
+    assert "tools" not in fake_ollama.chats[1]
+    await model.client.close()
+
+
+# What is known of models.
+
+
+async def test_the_server_is_asked_once_what_a_model_can_do(fake_ollama: FakeOllama) -> None:
+    fake_ollama.models["some"] = FakeModel(
+        ["completion", "vision", "thinking"], trained=9_000, family="odd"
+    )
+    client = produce_client(fake_ollama.url)
+    model = await client.access_model("some")
+    assert model.attributes.context_tokens is None
+    assert fake_ollama.requests == []
+    async with asyncio.TaskGroup() as group:
+        for _ in range(4):
+            group.create_task(model.converse(HI))
+    assert [request.path for request in fake_ollama.requests].count("/api/show") == 1
+    attributes = model.attributes
+    assert (attributes.context_tokens, attributes.tools) == (9_000, "contract")
+    assert (attributes.accept("image"), attributes.reasoning) == (True, True)
+    await client.close()
+
+
+async def test_what_the_user_says_of_a_model_goes_over_what_the_server_says(
+    fake_ollama: FakeOllama,
+) -> None:
+    own = {"qwen3.*": {"context-tokens": 10_000, "tools": "none"}}
+    model = await produce_model(fake_ollama.url, models=own)
+    await model.converse(HI)
+    assert (model.attributes.context_tokens, model.attributes.tools) == (10_000, "none")
+    assert fake_ollama.chats[0]["options"]["num_ctx"] == 10_000
+    await model.client.close()
+
+
+@pytest.mark.parametrize("broken", [failure(500, "x"), answer_json(["odd"]), Answer(drop="reset")])
+async def test_a_model_of_which_the_server_says_nothing_works_all_the_same(
+    fake_ollama: FakeOllama, broken: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    respond = fake_ollama.respond
+    monkeypatch.setattr(
+        fake_ollama,
+        "respond",
+        lambda request: broken if request.path == "/api/show" else respond(request),
+    )
+    model = await produce_model(fake_ollama.url)
+    (reply,) = await model.converse(HI)
+    assert isinstance(reply, AssistantCanister)
+    assert reply.text == "Hello."
+    await model.client.close()
+
+
+async def test_a_server_that_is_slow_to_tell_is_not_waited_for(
+    fake_ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "DESCRIBE_SECONDS", 0.05)
+    respond = fake_ollama.respond
+    monkeypatch.setattr(
+        fake_ollama,
+        "respond",
+        lambda request: Answer(stall=-1) if request.path == "/api/show" else respond(request),
+    )
+    model = await produce_model(fake_ollama.url)
+    async with asyncio.timeout(20):
+        await model.converse(HI)
+    await model.client.close()
+
+
+async def test_the_models_of_the_server_are_listed(fake_ollama: FakeOllama) -> None:
+    fake_ollama.models["phi4:latest"] = FakeModel(family="phi3")
+    client = produce_client(fake_ollama.url)
+    models = await client.survey_models()
+    assert [(model.name, model.attributes.title) for model in models] == [
+        (MODEL, "qwen3 8.2B Q4_K_M"),
+        ("phi4:latest", "phi3 8.2B Q4_K_M"),
+    ]
+    assert models[1].attributes.context_tokens == 16_384
+    with pytest.raises(ModelNotFound):
+        await client.access_model("")
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "context", "tools", "sees", "thinks"),
+    [
+        ("llama3.2:3b", 131_072, "native", False, False),
+        ("llama3.2-vision", 131_072, "contract", True, False),
+        ("hf.co/someone/qwen3:14b", 40_960, "native", False, True),
+        ("qwen3-vl:8b", 262_144, "native", True, True),
+        ("mistral-small3.2:24b", 131_072, "native", True, False),
+        ("gemma3:1b", 32_768, "contract", False, False),
+        ("gemma3:27b-it-qat", 131_072, "contract", True, False),
+        ("deepseek-r1:8b", 131_072, "native", False, True),
+        ("gpt-oss:120b-cloud", 131_072, "native", False, True),
+        ("phi4-mini", 131_072, "native", False, False),
+        ("nobody/knows:it", None, "native", False, False),
+    ],
+)
+async def test_the_families_are_known(
+    name: str, context: int | None, tools: str, sees: bool, thinks: bool
+) -> None:
+    attributes = (await produce_model(name=name)).attributes
+    assert (attributes.context_tokens, attributes.tools) == (context, tools)
+    assert (attributes.accept("image"), attributes.reasoning) == (sees, thinks)
+
+
+# Counting and embedding.
+
+
+async def test_a_count_is_an_estimate_that_says_so() -> None:
+    def look(at: str) -> str:
+        """Look at something."""
+        return at
+
+    model = await produce_model()
+    plain = await model.count_tokens([UserCanister.from_text("word " * 1_000)])
+    tools = await model.count_tokens(
+        [UserCanister.from_text("word " * 1_000)], [Invoker.from_function(look)]
+    )
+    assert (plain.estimated, tools.estimated) == (True, True)
+    assert 1_000 <= plain.tokens < tools.tokens < 1_500
+
+
+async def test_texts_are_embedded(fake_ollama: FakeOllama) -> None:
+    client = produce_client(fake_ollama.url)
+    found = await client.embed(MODEL, ["one", "two words\ud83d"], dimensions=2)
+    assert [list(vector) for vector in found.vectors] == [[0.03, 0.5], [0.1, 0.5]]
+    assert found.usage == Usage(uncached_input_tokens=4)
+    assert (await client.embed(MODEL, [])).vectors == ()
+    with pytest.raises(ContextOverflow):
+        await client.embed(MODEL, ["word " * 600])
+    with pytest.raises(ModelUnavailable, match="ollama pull nomic-embed-text"):
+        await client.embed("nomic-embed-text", ["x"])
+    await client.close()
+
+
+async def test_vectors_that_are_missing_are_malformed(
+    fake_ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = produce_client(fake_ollama.url)
+    for body in ({"embeddings": [[1.0]]}, {"embeddings": [["x"], [1.0]]}, {}):
+        monkeypatch.setattr(fake_ollama, "respond", lambda request, b=body: answer_json(b))
+        with pytest.raises(ReplyMalformed):
+            await client.embed(MODEL, ["a", "b"])
+    await client.close()
+
+
+# What goes wrong.
+
+
+async def test_a_server_that_does_not_run_is_told_with_what_to_do() -> None:
+    model = await produce_model(CLOSED)
+    for work in (model.converse(HI), model.client.survey_models(), model.client.embed("m", ["a"])):
+        with pytest.raises(ProviderUnreachable, match="ollama serve") as caught:
+            await work
+        assert caught.value.code == "not_running"
+        assert caught.value.__cause__ is not None
+    await model.client.close()
+
+
+async def test_a_model_that_is_not_there_is_told_with_what_to_do(fake_ollama: FakeOllama) -> None:
+    model = await produce_model(fake_ollama.url, name="llama9:1t")
+    with pytest.raises(ModelUnavailable, match="ollama pull llama9:1t"):
+        await model.converse(HI)
+    await model.client.close()
+
+
+async def test_a_hosted_server_wants_a_key(fake_ollama: FakeOllama) -> None:
+    fake_ollama.key = "key-0123456789"
+    model = await produce_model(fake_ollama.url)
+    with pytest.raises(CredentialRefused):
+        await model.converse(HI)
+    await model.client.close()
+    credential = Credential("ollama", given=Secret(fake_ollama.key))
+    model = await produce_model(fake_ollama.url, credential=credential)
+    await model.converse(HI)
+    await model.client.close()
+
+
+async def test_a_key_that_is_wanted_and_missing_is_found_before_anything_is_kept() -> None:
+    model = await produce_model(credential=Credential("ollama", variable="OLLAMA_API_KEY"))
+    with pytest.raises(CredentialMissing, match="OLLAMA_API_KEY"):
+        model.check(HI, Controls())
+
+
+async def test_a_key_in_the_environment_is_not_sent_to_a_row_without_one(
+    fake_ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_API_KEY", "key-0123456789")
+    client = produce_client(fake_ollama.url)
+    await (await client.access_model(MODEL)).converse(HI)
+    async with client.produce_library() as library:
+        await library.list()
+    assert not any("authorization" in request.headers for request in fake_ollama.requests)
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"num_ctx": -1}, "num-ctx"),
+        ({"keep_alive": "soon"}, "keep-alive"),
+        ({"nonesuch": 1}, "nonesuch"),
+        ({"base_url": 7}, "base-url"),
+    ],
+)
+def test_a_row_that_is_wrong_is_named(settings: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigurationError, match=key):
+        produce_client(**settings)
+
+
+async def test_attributes_that_are_wrong_are_named() -> None:
+    client = produce_client(models={".*": {"native": {"thinking": "odd"}}})
+    with pytest.raises(ConfigurationError, match="native"):
+        await client.access_model("x")
+
+
+@pytest.mark.parametrize("answer", [failure(429, "slow"), failure(503, "server busy")])
+async def test_a_busy_server_is_asked_again(fake_ollama: FakeOllama, answer: Answer) -> None:
+    answer.headers["retry-after"] = "0"
+    fake_ollama.replies = [answer, answer]
+    notices: list[Notice] = []
+    stream_ = msgspec.structs.replace(STREAM, retries=2)
+    model = await produce_model(fake_ollama.url, stream=stream_)
+    (reply,) = await model.converse(HI, context=TurnContext(notify=notices.append))
+    assert isinstance(reply, AssistantCanister)
+    assert reply.text == "Hello."
+    assert [notice.subject for notice in notices] == ["retry", "retry"]
+    await model.client.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "sent"),
+    [
+        (failure(400, "odd"), RequestRefused, 1),
+        (failure(429, "slow", headers={"retry-after": "0"}), RateLimited, 3),
+        (failure(500, "runner stopped", headers={"retry-after": "0"}), ProviderOverloaded, 3),
+        (failure(500, "model requires more system memory (9 GiB)"), RequestRefused, 1),
+        (stream([line("a"), {"error": "broken"}]), ProviderOverloaded, 1),
+        (stream([line("a")], cut=20), ReplyCut, 3),
+        (stream(text_reply("a", "b"), cut=170), ReplyCut, 1),
+    ],
+)
+async def test_nothing_is_sent_again_once_something_was_seen(
+    fake_ollama: FakeOllama, answer: Answer, kind: type[ProviderError], sent: int
+) -> None:
+    fake_ollama.replies = [answer] * 3
+    stream_ = msgspec.structs.replace(STREAM, retries=2)
+    model = await produce_model(fake_ollama.url, stream=stream_)
+    with pytest.raises(kind):
+        await model.converse(HI)
+    assert len(fake_ollama.chats) == sent
+    await model.client.close()
+
+
+@pytest.mark.parametrize(
+    ("stall", "limit"),
+    [(-1, "first-byte-seconds"), (40, "idle-seconds"), (400, "idle-seconds")],
+)
+async def test_nothing_waits_for_ever(fake_ollama: FakeOllama, stall: int, limit: str) -> None:
+    answer = stream(text_reply(*"abcdef"))
+    answer.stall = stall
+    fake_ollama.replies = [answer]
+    quick = msgspec.structs.replace(STREAM, first_byte_seconds=0.3, idle_seconds=0.3)
+    model = await produce_model(fake_ollama.url, stream=quick)
+    await model.client.describe(MODEL)
+    async with asyncio.timeout(20):
+        with pytest.raises(ReplyTimeout) as caught:
+            await model.converse(HI)
+    assert caught.value.limit == limit
+    await model.client.close()
+
+
+@pytest.mark.storm
+async def test_a_cancel_leaves_nothing_behind_and_the_next_turn_works(
+    fake_ollama: FakeOllama, rounds: Callable[[int, int], int]
+) -> None:
+    number = rounds(20, 200)
+    async with nothing_left():
+        client = produce_client(fake_ollama.url)
+        model = await client.access_model(MODEL)
+        await client.describe(MODEL)
+        for seed in range(number):
+            answer = stream(text_reply(*"abcdefgh"))
+            answer.pause = 0.002
+            answer.stall = 900
+            fake_ollama.replies = [answer]
+            events: list[Event] = []
+            context = TurnContext(event_handler=events.append)
+            task = asyncio.create_task(model.converse(HI, context=context))
+            await asyncio.sleep(random.Random(seed).random() * 0.03)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            fake_ollama.replies = []
+            (reply,) = await model.converse(HI)
+            assert isinstance(reply, AssistantCanister)
+            assert reply.text == "Hello."
+            if events:
+                check_events(events, turn=False)
+                assert isinstance(events[-1], MessageFailedEvent)
+        await client.close()
+        await fake_ollama.settled()
+    assert fake_ollama.refusals == []
+
+
+async def test_a_handler_that_raises_stops_the_reply_and_is_not_called_again(
+    fake_ollama: FakeOllama,
+) -> None:
+    calls: list[Event] = []
+
+    def handle(event: Event) -> None:
+        calls.append(event)
+        if isinstance(getattr(event, "chunk", None), TextChunk):
+            raise RuntimeError("mine")
+
+    configuration = {"providers": {"ollama": {"base-url": fake_ollama.url}}}
+    async with open_session(configuration=configuration) as session:
+        conversation = await session.begin(f"ollama/{MODEL}")
+        with pytest.raises(RuntimeError, match="mine"):
+            await conversation.converse("Hi", event_handler=handle)
+        assert len(calls) == 2
+        assert (await conversation.converse("And now?")).text == "Hello."
+    assert fake_ollama.refusals == []
+
+
+async def test_thinking_is_reasoning(fake_ollama: FakeOllama) -> None:
+    fake_ollama.replies = [gather_answer([line("", thinking="hm"), line("So."), end()])]
+    model = await produce_model(fake_ollama.url)
+    (reply,) = await model.converse(HI)
+    assert isinstance(reply, AssistantCanister)
+    assert isinstance(reply.contents[0], ReasoningContent)
+    assert (reply.contents[0].text, reply.text) == ("hm", "So.")
+    await model.client.close()
+
+
+def gather_answer(lines: Sequence[Any]) -> Answer:
+    """What a server answers that does not stream, although it was asked to."""
+    return answer_json(gather(lines))

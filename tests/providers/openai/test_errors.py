@@ -1,0 +1,323 @@
+"""Errors of both interfaces, and of servers like them, mapped to ours."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_args
+
+import openai
+import pytest
+from openai.types.responses.response_error import ResponseError
+
+from tests.fakes.openai import (
+    FakeOpenAI,
+    answer_json,
+    chat_reply,
+    chunk,
+    encode_event,
+    failure,
+    response_reply,
+    stream_bytes,
+)
+from tests.fakes.openai_clients import assimilate, produce_openai_model
+from tests.fakes.server import Answer
+from vibe_llms.exceptions import (
+    ContextOverflow,
+    CredentialRefused,
+    ModelUnavailable,
+    PaymentRequired,
+    ProviderError,
+    ProviderOverloaded,
+    RateLimited,
+    ReplyCut,
+    ReplyMalformed,
+    RequestRefused,
+    RequestTooLarge,
+)
+from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.providers.openai.errors import BY_CODE, BY_STATUS, read_error
+
+#: Classes of the package without a status of their own: of the client's side, of its parsing and
+#: of connections, which `package.py` and `transport.py` translate; `InternalServerError` stands for
+#: all statuses from 500 on.
+WITHOUT_STATUS = {
+    "APIConnectionError",
+    "APIError",
+    "APIRemovedInV1",
+    "APIResponseValidationError",
+    "APIStatusError",
+    "APITimeoutError",
+    "ContentFilterFinishReasonError",
+    "InternalServerError",
+    "LengthFinishReasonError",
+    "MutuallyExclusiveAuthError",
+    "OpenAIError",
+    "StreamAlreadyConsumed",
+    "SubjectTokenProviderError",
+    "WebSocketConnectionClosedError",
+    "WebSocketQueueFullError",
+    "_AmbiguousModuleClientUsageError",
+}
+
+
+def find_unknown(base: type[Exception]) -> set[str]:
+    """The classes of the official package that nothing here knows."""
+    unknown, waiting = set(), [base]
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if not kind.__module__.startswith("openai"):
+            continue
+        status = getattr(kind, "status_code", None)
+        known = status in BY_STATUS if status is not None else kind.__name__ in WITHOUT_STATUS
+        if not known:
+            unknown.add(kind.__name__)
+    return unknown
+
+
+def test_every_class_of_the_official_package_is_known() -> None:
+    assert find_unknown(openai.OpenAIError) == set()
+
+
+def test_a_class_that_the_package_grows_would_be_found_out() -> None:
+    class TeapotError(openai.APIStatusError):
+        __module__ = "openai._exceptions"
+        status_code = 418
+
+    assert find_unknown(openai.OpenAIError) == {"TeapotError"}
+    del TeapotError
+    import gc
+
+    gc.collect()
+
+
+def test_every_code_of_a_failed_response_is_known() -> None:
+    codes = get_args(ResponseError.model_fields["code"].annotation)
+    assert len(codes) > 10
+    assert set(codes) <= set(BY_CODE)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "code", "expected"),
+    [
+        (400, "invalid_request_error", None, RequestRefused),
+        (401, "invalid_request_error", "invalid_api_key", CredentialRefused),
+        (403, "invalid_request_error", "unsupported_country_region_territory", CredentialRefused),
+        (404, "invalid_request_error", "model_not_found", ModelUnavailable),
+        (402, "x", None, PaymentRequired),
+        (413, "x", None, RequestTooLarge),
+        (422, "x", None, RequestRefused),
+        (429, "requests", "rate_limit_exceeded", RateLimited),
+        (429, "insufficient_quota", "insufficient_quota", PaymentRequired),
+        (500, "server_error", None, ProviderOverloaded),
+        (503, "x", None, ProviderOverloaded),
+        # A local server that answers an inner error to a bad request.
+        (500, "invalid_request_error", None, RequestRefused),
+        (400, "invalid_request_error", "context_length_exceeded", ContextOverflow),
+    ],
+)
+def test_type_code_and_status_decide(
+    status: int, kind: str, code: str | None, expected: type[ProviderError]
+) -> None:
+    answer = failure(status, kind, "no", code)
+    error = read_error("openai", status, {}, answer.chunks[0])
+    assert type(error) is expected
+    assert error.status == status
+    assert "no" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "sizes"),
+    [
+        (
+            400,
+            {
+                "error": {
+                    "message": "This model's maximum context length is 8192 tokens. However, your "
+                    "messages resulted in 10000 tokens. Please reduce the length.",
+                    "type": "invalid_request_error",
+                    "code": "context_length_exceeded",
+                }
+            },
+            (10000, 8192),
+        ),
+        (
+            400,
+            {
+                "error": {
+                    "code": 400,
+                    "message": "the request exceeds the available context size",
+                    "type": "exceed_context_size_error",
+                    "n_prompt_tokens": 9000,
+                    "n_ctx": 4096,
+                }
+            },
+            (9000, 4096),
+        ),
+        (
+            400,
+            {
+                "object": "error",
+                "message": "This model's maximum context length is 4096 tokens. However, you "
+                "requested 5000 tokens in the messages, Please reduce the length.",
+                "type": "BadRequestError",
+                "code": 400,
+            },
+            (5000, 4096),
+        ),
+        (
+            500,
+            {"error": "Trying to keep the first 9 tokens when context the overflows"},
+            (None,) * 2,
+        ),
+        (
+            400,
+            {
+                "detail": "Prompt contains 40000 tokens and 0 draft tokens, too large for model "
+                "with 32768 maximum context length"
+            },
+            (40000, 32768),
+        ),
+        (
+            400,
+            {"error": {"message": "Your input exceeds the context window of this model."}},
+            (None, None),
+        ),
+    ],
+)
+def test_an_overflow_is_known_by_its_code_or_its_words(
+    status: int, body: Any, sizes: tuple[int | None, int | None]
+) -> None:
+    error = read_error("local", status, {}, json.dumps(body).encode())
+    assert type(error) is ContextOverflow
+    assert (error.tokens, error.limit) == sizes
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
+        (
+            {
+                "x-ratelimit-remaining-tokens": "0",
+                "x-ratelimit-reset-tokens": "1m30s",
+                "x-ratelimit-remaining-requests": "12",
+                "x-ratelimit-reset-requests": "6h0m0s",
+            },
+            90.0,
+        ),
+        ({"x-ratelimit-reset-tokens": "1s"}, None),
+        ({}, None),
+    ],
+)
+def test_how_long_to_wait_is_read_from_the_headers(
+    headers: dict[str, str], seconds: float | None
+) -> None:
+    answer = failure(429, "tokens", "slow down", "rate_limit_exceeded")
+    error = read_error("openai", 429, headers, answer.chunks[0])
+    assert isinstance(error, RateLimited)
+    assert error.retry_after == seconds
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (502, b"<html>Bad gateway</html>", ProviderOverloaded),
+        (404, b"404 page not found", ReplyMalformed),
+        (307, b"", ReplyMalformed),
+        (400, b"no JSON", RequestRefused),
+        (400, b"[" * 100_000, RequestRefused),
+        (500, b'{"error": {"message": "\\ud83d"}}', ProviderOverloaded),
+        (400, b'{"detail": [{"loc": ["body"], "msg": "field required"}]}', RequestRefused),
+        (400, b'{"error": {}}', RequestRefused),
+        (400, b"null", RequestRefused),
+    ],
+)
+def test_an_answer_that_is_no_error_object_is_an_error_all_the_same(
+    status: int, body: bytes, expected: type[ProviderError]
+) -> None:
+    error = read_error("local", status, {}, body)
+    assert type(error) is expected
+    str(error).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({"error": {"message": "boom", "type": "server_error"}}, ProviderOverloaded),
+        ({"error": {"message": "slow", "code": "rate_limit_exceeded"}}, RateLimited),
+        ({"error": "out of memory"}, ProviderOverloaded),
+        ({"object": "error", "message": "too long", "code": 400}, ProviderOverloaded),
+        ({"detail": "no such model"}, ProviderOverloaded),
+        ({"error": {"message": "x", "code": "context_length_exceeded"}}, ContextOverflow),
+    ],
+)
+@pytest.mark.parametrize("interface", ["chat", "responses"])
+def test_an_error_within_a_stream_is_an_error(
+    interface: str, data: dict[str, Any], expected: type[ProviderError]
+) -> None:
+    begin = chat_reply("par")[:2] if interface == "chat" else response_reply()[:2]
+    events = [encode_event(event) for event in begin]
+    last = f"data: {json.dumps(data)}\n\n".encode()
+    with pytest.raises(expected) as caught:
+        assimilate(interface, [*events, last])
+    assert type(caught.value) is expected
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ({"type": "error", "code": "server_error", "message": "m"}, ProviderOverloaded),
+        ({"type": "error", "error": {"type": "tokens", "message": "m"}}, RateLimited),
+        (
+            {
+                "type": "response.failed",
+                "response": {
+                    "id": "r",
+                    "status": "failed",
+                    "error": {"code": "invalid_prompt", "message": "m"},
+                },
+            },
+            RequestRefused,
+        ),
+    ],
+)
+def test_a_failed_response_is_an_error(
+    event: dict[str, Any], expected: type[ProviderError]
+) -> None:
+    with pytest.raises(expected):
+        assimilate("responses", [encode_event(event)])
+    if event["type"] == "response.failed":
+        with pytest.raises(expected):
+            assimilate("responses", [json.dumps(event["response"]).encode()], whole=True)
+
+
+@pytest.mark.parametrize(
+    "data", [b"Internal error", b"{", b"[1]", b'{"choices": 7}', b'{"choices":[{"delta":[]}]}']
+)
+def test_what_is_no_chunk_is_named(data: bytes) -> None:
+    with pytest.raises(ReplyMalformed, match="does not promise"):
+        assimilate("chat", [b"data: " + data + b"\n\n"])
+
+
+@pytest.mark.parametrize("interface", ["chat", "responses"])
+async def test_answers_of_foreign_kinds_fail_clearly(
+    interface: str, fake_openai: FakeOpenAI
+) -> None:
+    model = await produce_openai_model(interface, fake_openai.url)
+    html = Answer(200, {"content-type": "text/html"}, [b"<html>hello</html>"])
+    wrong = stream_bytes([b'{"error": {"message": "boom", "code": "server_error"}}'])
+    cases: list[tuple[Answer, type[ProviderError]]] = [
+        (html, ReplyMalformed),
+        (stream_bytes([b""]), ReplyCut),
+        (failure(429, "tokens", "slow"), RateLimited),
+    ]
+    if interface == "chat":
+        cases.append((wrong, ProviderOverloaded))
+        cases.append((answer_json(chunk({"content": "half"})), ReplyMalformed))
+    for answer, expected in cases:
+        fake_openai.replies = [answer]
+        with pytest.raises(expected):
+            await model.converse([UserCanister.from_text("Hi")])
+    await model.client.close()

@@ -1,0 +1,492 @@
+"""What is sent: any history becomes a request that the official types and the rules accept."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.fakes.canisters import produce_canisters
+from tests.fakes.openai import FakeOpenAI, dump
+from tests.fakes.openai_clients import (
+    MODELS,
+    MODULES,
+    NAMES,
+    assimilate,
+    load,
+    produce_openai_model,
+    read_events,
+)
+from vibe_llms.controls import Controls
+from vibe_llms.events import Notice
+from vibe_llms.exceptions import ContentUnsupported, ControlInvalid, RequestTooLarge
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DocumentCanister,
+    InvocationCanister,
+    ResultCanister,
+    SupervisorCanister,
+    UserCanister,
+)
+from vibe_llms.messages.contents import (
+    AudioContent,
+    FileContent,
+    ImageContent,
+    Issuer,
+    Location,
+    NativePayload,
+    ReasoningContent,
+    Reference,
+    TextualContent,
+    Upload,
+)
+from vibe_llms.providers.interfaces import TurnContext
+from vibe_llms.providers.openai.framing import History
+from vibe_llms.providers.openai.responses.messages import ResponsesFramer
+
+PNG = b"\x89PNG\r\n\x1a\n"
+BLOBS: dict[str, bytes] = {}
+
+
+async def load_anything(references: Sequence[Reference]) -> Mapping[str, bytes]:
+    """Bytes of any reference, of its size or so."""
+    return {one.hash: BLOBS.get(one.hash, b"text" * (one.size // 4 + 1)) for one in references}
+
+
+def produce_history(seed: int) -> list[Canister]:
+    """A random history in which some results answer calls, late, twice, or never."""
+    chance = random.Random(seed)
+    history: list[Canister] = []
+    calls: list[InvocationCanister] = []
+    for canister in produce_canisters(seed, chance.randrange(1, 14)):
+        one: Canister = canister
+        if isinstance(one, InvocationCanister):
+            one = msgspec.structs.replace(one, call=chance.choice(["call_0", one.call, ""]))
+            calls.append(one)
+        elif isinstance(one, ResultCanister) and calls and chance.random() < 0.8:
+            one = msgspec.structs.replace(one, invocation=chance.choice(calls).identity)
+        history.append(one)
+    return history
+
+
+async def preview(
+    interface: str,
+    canisters: Sequence[Canister],
+    *,
+    invokers: Sequence[Invoker] = (),
+    controls: Controls = Controls(),
+    context: TurnContext = TurnContext(load=load_anything),
+    **options: Any,
+) -> dict[str, Any]:
+    """The request as it would be sent."""
+    model = await produce_openai_model(interface, **options)
+    body: dict[str, Any] = json.loads(await model.preview(canisters, invokers, controls, context))
+    return body
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("interface", ["chat", "responses"])
+async def test_any_history_becomes_a_request_that_is_accepted(
+    interface: str, fake_openai: FakeOpenAI, rounds: Callable[[int, int], int]
+) -> None:
+    model = await produce_openai_model(interface, fake_openai.url)
+    for seed in range(rounds(60, 3000)):
+        reply = await model.converse(produce_history(seed), context=TurnContext(load=load_anything))
+        assert isinstance(reply[-1], AssistantCanister)
+        assert fake_openai.refusals == [], seed
+    await model.client.close()
+
+
+@pytest.mark.storm
+async def test_any_history_suits_the_templates_of_local_models(
+    fake_openai: FakeOpenAI, rounds: Callable[[int, int], int]
+) -> None:
+    fake_openai.template = True
+    model = await produce_openai_model("chat", fake_openai.url, name="some-local-model")
+    for seed in range(rounds(60, 3000)):
+        await model.converse(produce_history(seed), context=TurnContext(load=load_anything))
+        assert fake_openai.refusals == [], seed
+    await model.client.close()
+
+
+@pytest.mark.parametrize("interface", ["chat", "responses"])
+async def test_a_history_that_leaves_calls_unanswered_would_be_found_out(
+    interface: str, fake_openai: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forget(self: History[Any], canister: ResultCanister) -> str:
+        return ""
+
+    monkeypatch.setattr(History, "_find_call", forget)
+    from vibe_llms.providers.openai.chat_completions import messages as chat
+    from vibe_llms.providers.openai.responses import messages as responses
+
+    def drop(call: str) -> Any:
+        return (b'{"role":"user","content":"x"}',) if interface == "chat" else (_ITEM,)
+
+    monkeypatch.setattr(chat, "_interrupted", drop)
+    monkeypatch.setattr(responses, "_interrupted", drop)
+    model = await produce_openai_model(interface, fake_openai.url)
+    call = InvocationCanister(name="weather", call="call_0", reply="r")
+    with pytest.raises(Exception, match=r"followed by tool messages|No tool output"):
+        await model.converse([UserCanister.from_text("Hi"), call])
+    await model.client.close()
+
+
+_ITEM = b'{"type":"message","role":"user","content":[{"type":"input_text","text":"x"}]}'
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("responses/")])
+async def test_what_a_model_has_sent_goes_back_word_for_word(
+    name: str, fake_openai: FakeOpenAI
+) -> None:
+    output = read_events(name)[-1]["response"]["output"]
+    canisters, _ = assimilate("responses", [load(name)])
+    results = [
+        ResultCanister((TextualContent("18 C"),), invocation=one.identity)
+        for one in canisters
+        if isinstance(one, InvocationCanister)
+    ]
+    history: list[Canister] = [
+        UserCanister.from_text("Hi"),
+        *canisters,
+        *results,
+        UserCanister.from_text("On?"),
+    ]
+    body = await preview("responses", history)
+    sent = [dump(item) for item in body["input"] if item.get("type") != "function_call_output"]
+    complete = [
+        item
+        for item in output
+        if item.get("status") != "incomplete" or item["type"] != "function_call"
+    ]
+    if name in ("responses/escaped",):
+        # A lone half of a pair cannot be kept.
+        assert len(sent) == len(complete) + 2
+        return
+    assert sent[1:-1] == [dump(item) for item in complete]
+    assert body["store"] is False
+    assert body["include"] == ["reasoning.encrypted_content"]
+
+
+async def test_foreign_reasoning_is_left_out_and_told() -> None:
+    canisters, _ = assimilate("responses", [load("responses/tools")])
+    told: list[Notice] = []
+    context = TurnContext(load=load_anything, notify=told.append)
+    history: list[Canister] = [
+        UserCanister.from_text("Hi"),
+        *canisters,
+        UserCanister.from_text("On?"),
+    ]
+    body = await preview("responses", history, name="gpt-5.5", context=context)
+    assert "ENC" not in dump(body)
+    assert "fc_call_A" not in dump(body)
+    assert any("reasoning of another model" in notice.text for notice in told)
+    body = await preview("chat", history)
+    assert "ENC" not in dump(body)
+
+
+async def test_altered_reasoning_would_be_found_out(fake_openai: FakeOpenAI) -> None:
+    fake_openai.remember(
+        read_events("responses/tools")[-1]["response"]["output"], MODELS["responses"]
+    )
+    canisters, _ = assimilate("responses", [load("responses/tools")])
+    model = await produce_openai_model("responses", fake_openai.url)
+    issuer = Issuer(MODULES["responses"], "responses", MODELS["responses"])
+    await model.converse([UserCanister.from_text("Hi"), *canisters])
+    assert fake_openai.refusals == []
+    first = canisters[0]
+    assert isinstance(first, AssistantCanister)
+    thought = first.contents[0]
+    assert isinstance(thought, ReasoningContent)
+    data = json.loads(bytes(thought.native.data))  # type: ignore[union-attr]
+    data["encrypted_content"] = "OTHER"
+    native = NativePayload(issuer, msgspec.Raw(json.dumps(data).encode()))
+    altered = msgspec.structs.replace(thought, native=native)
+    changed = msgspec.structs.replace(first, contents=(altered, *first.contents[1:]))
+    with pytest.raises(Exception, match="encrypted content"):
+        await model.converse([UserCanister.from_text("Hi"), changed, *canisters[1:]])
+    await model.client.close()
+
+
+async def test_reasoning_is_not_sent_without_what_followed_it(
+    fake_openai: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = load("responses/tools")
+    fake_openai.remember(
+        read_events("responses/tools")[-1]["response"]["output"], MODELS["responses"]
+    )
+    from vibe_llms.exceptions import ReplyCut
+
+    with pytest.raises(ReplyCut):
+        assimilate("responses", [raw[: raw.index(b'"phase"')]])
+    whole, _ = assimilate("responses", [raw])
+    first = whole[0]
+    assert isinstance(first, AssistantCanister)
+    cut = msgspec.structs.replace(first, contents=first.contents[:1])
+    model = await produce_openai_model("responses", fake_openai.url)
+    await model.converse([UserCanister.from_text("Hi"), cut])
+    assert fake_openai.refusals == []
+
+    def frame(self: Any, state: Any, *, first: bool, last: bool) -> Any:
+        for piece in [*state.spoken, *state.others]:
+            yield from (item.block for item in piece.items)
+
+    monkeypatch.setattr(ResponsesFramer, "frame", frame)
+    with pytest.raises(Exception, match="required following item"):
+        await model.converse([UserCanister.from_text("Hi"), cut])
+    await model.client.close()
+
+
+async def test_media_become_parts_of_both_interfaces() -> None:
+    image = ImageContent(PNG, "image/png")
+    pdf = FileContent(b"%PDF", "application/pdf", "a.pdf")
+    notes = FileContent("Grüße".encode(), "text/plain", "notes.txt")
+    far = ImageContent(Location("https://example.test/a.png"))
+    user = UserCanister((TextualContent("Look:"), image, pdf, notes, far))
+    (chat,) = (await preview("chat", [user]))["messages"]
+    assert [part["type"] for part in chat["content"]] == [
+        "text",
+        "image_url",
+        "file",
+        "text",
+        "image_url",
+    ]
+    assert chat["content"][1]["image_url"]["url"] == "data:image/png;base64,iVBORw0KGgo="
+    assert chat["content"][2]["file"] == {
+        "filename": "a.pdf",
+        "file_data": "data:application/pdf;base64,JVBERg==",
+    }
+    assert chat["content"][3]["text"] == "File notes.txt:\n\nGrüße"
+    (item,) = (await preview("responses", [user]))["input"]
+    assert [part["type"] for part in item["content"]] == [
+        "input_text",
+        "input_image",
+        "input_file",
+        "input_text",
+        "input_image",
+    ]
+    assert item["content"][2]["file_data"] == "data:application/pdf;base64,JVBERg=="
+    upload = UserCanister((FileContent(Upload("file_1", "responses"), "application/pdf"),))
+    (item,) = (await preview("responses", [upload]))["input"]
+    assert item["content"] == [{"type": "input_file", "file_id": "file_1"}]
+
+
+async def test_sound_is_sent_to_a_model_that_hears() -> None:
+    sound = UserCanister((AudioContent(b"RIFF", "audio/x-wav"),))
+    (message,) = (await preview("chat", [sound], name="gpt-audio-mini"))["messages"]
+    assert message["content"] == [
+        {"type": "input_audio", "input_audio": {"format": "wav", "data": "UklGRg=="}}
+    ]
+    for interface in ("chat", "responses"):
+        model = await produce_openai_model(interface)
+        with pytest.raises(ContentUnsupported, match="a sound"):
+            model.check([sound], Controls())
+        told: list[Notice] = []
+        context = TurnContext(load=load_anything, notify=told.append)
+        body = await preview(interface, [sound], context=context)
+        assert "not shown to this model" in dump(body)
+        assert len(told) == 1
+
+
+async def test_what_a_tool_shows_stays_with_its_result() -> None:
+    call = InvocationCanister(name="camera", call="call_0", reply="r")
+    seen = (TextualContent("Here:"), ImageContent(PNG, "image/png"))
+    result = ResultCanister(seen, invocation=call.identity, failed=True)
+    history: list[Canister] = [UserCanister.from_text("Show me."), call, result]
+    messages = (await preview("chat", history))["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "user"]
+    assert messages[2]["content"].startswith("(The call failed.)\n\nHere:")
+    assert messages[3]["content"][1]["type"] == "image_url"
+    items = (await preview("responses", history))["input"]
+    assert [part["type"] for part in items[2]["output"]] == [
+        "input_text",
+        "input_text",
+        "input_image",
+    ]
+
+
+async def test_system_text_stands_where_the_model_takes_it() -> None:
+    history: list[Canister] = [
+        SupervisorCanister.from_text("Be brief."),
+        SupervisorCanister.from_text("Be kind."),
+        UserCanister.from_text("Hi"),
+        AssistantCanister.from_text("Hello."),
+        SupervisorCanister.from_text("Speak French."),
+        UserCanister.from_text("And now?"),
+        DocumentCanister.from_text("The sky is blue."),
+    ]
+    messages = (await preview("chat", history))["messages"]
+    assert [(one["role"], one["content"]) for one in messages] == [
+        ("developer", "Be brief.\n\nBe kind."),
+        ("user", "Hi"),
+        ("assistant", "Hello."),
+        ("developer", "Speak French."),
+        ("user", "And now?\n\nDocument:\n\nThe sky is blue."),
+    ]
+    messages = (await preview("chat", history, name="local"))["messages"]
+    assert [one["role"] for one in messages] == ["system", "user", "assistant", "user"]
+    assert messages[3]["content"].startswith("<system>\n\nSpeak French.\n\n</system>\n\nAnd now?")
+    items = (await preview("responses", history))["input"]
+    assert [one["role"] for one in items] == [
+        "developer",
+        "developer",
+        "user",
+        "assistant",
+        "developer",
+        "user",
+        "user",
+    ]
+
+
+async def test_calls_have_identities_that_mistral_takes(fake_openai: FakeOpenAI) -> None:
+    fake_openai.short_calls = True
+    calls = [InvocationCanister(name="f", call=call, reply="r") for call in ("toolu_1", "", "abc")]
+    model = await produce_openai_model("chat", fake_openai.url, name="mistral-large-latest")
+    await model.converse([UserCanister.from_text("Hi"), *calls])
+    assert fake_openai.refusals == []
+    await model.client.close()
+
+
+async def test_reasoning_goes_back_to_a_model_that_wants_it() -> None:
+    from vibe_llms.providers.openai.chat_completions.messages import MODULE
+
+    issuer = Issuer(MODULE, "chat", "deepseek-chat")
+    native = NativePayload(issuer, msgspec.Raw(b'{"member":"reasoning_content"}'))
+    thought = ReasoningContent("Hm.", native=native)
+    history: list[Canister] = [
+        UserCanister.from_text("Hi"),
+        AssistantCanister((thought, TextualContent("Yes."))),
+        UserCanister.from_text("On?"),
+    ]
+    messages = (await preview("chat", history, name="deepseek-chat"))["messages"]
+    assert messages[1] == {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}
+    messages = (await preview("chat", history))["messages"]
+    assert messages[1] == {"role": "assistant", "content": "Yes."}
+
+
+@pytest.mark.parametrize("interface", ["chat", "responses"])
+async def test_the_oldest_media_give_way_to_the_limit_of_a_request(interface: str) -> None:
+    old = UserCanister((ImageContent(b"o" * 6000, "image/png"),))
+    new = UserCanister((ImageContent(b"n" * 6000, "image/png"),))
+    models = {".*": {"request-bytes": 10_000}}
+    told: list[Notice] = []
+    context = TurnContext(notify=told.append, fresh=frozenset({new.identity}))
+    body = dump(await preview(interface, [old, new], models=models, context=context))
+    assert "left out to save room" in body
+    assert "bm5u" in body
+    assert [notice.canister for notice in told] == [old.identity]
+    both = TurnContext(fresh=frozenset({old.identity, new.identity}))
+    with pytest.raises(RequestTooLarge, match="10000"):
+        await preview(interface, [old, new], models=models, context=both)
+
+
+@pytest.mark.parametrize("interface", ["chat", "responses"])
+async def test_a_turn_encodes_only_what_is_new(
+    interface: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = await produce_openai_model(interface)
+    context = TurnContext(cache=model.produce_cache())
+    history: list[Canister] = [UserCanister.from_text(f"line {n}") for n in range(50)]
+    whole = await model.preview(history, (), Controls(), context)
+    seen: list[Canister] = []
+    processor: Any = model.client.messages  # type: ignore[attr-defined]
+    nativize = processor.nativize
+    cache: Any = context.cache
+
+    def watch(one: Canister, *rest: Any, **more: Any) -> Any:
+        seen.append(one)
+        return nativize(one, *rest, **more)
+
+    cache.history._nativize = watch
+    history.append(AssistantCanister.from_text("new"))
+    longer = await model.preview(history, (), Controls(), context)
+    assert seen == history[-1:]
+    assert len(longer) > len(whole)
+    fresh = await model.preview(history, (), Controls(), TurnContext())
+    assert fresh == longer
+
+
+@pytest.mark.parametrize("interface", ["chat", "responses"])
+async def test_controls_that_have_no_place_are_refused(interface: str) -> None:
+    model = await produce_openai_model(interface, name="unknown")
+    absent = ["reasoning_tokens"]
+    if interface == "responses":
+        absent += ["stop", "seed", "top_k"]
+    for name in absent:
+        value: Any = ("x",) if name == "stop" else 7
+        with pytest.raises(ControlInvalid, match=name.replace("_", "-")):
+            model.check([], Controls(**{name: value}))
+        told: list[Notice] = []
+        context = TurnContext(default_controls=Controls(**{name: value}), notify=told.append)
+        await preview(interface, [UserCanister.from_text("Hi")], name="unknown", context=context)
+        assert len(told) == 1
+    known = await produce_openai_model(interface)
+    with pytest.raises(ControlInvalid, match="temperature"):
+        known.check([], Controls(temperature=1))
+
+
+async def test_controls_become_the_members_of_each_interface(fake_openai: FakeOpenAI) -> None:
+    schema = {
+        "title": "City of note",
+        "type": "object",
+        "properties": {"name": {"type": "string"}},
+        "required": ["name"],
+        "additionalProperties": False,
+    }
+    controls = Controls(
+        output_tokens=99,
+        effort="low",
+        response_schema=schema,
+        tool_choice="any",
+        parallel_invocations=False,
+        service_tier="flex",
+    )
+
+    def weather(city: str) -> str:
+        """Forecast."""
+        return city
+
+    invokers = [Invoker.from_function(weather)]
+    history: list[Canister] = [UserCanister.from_text("Hi")]
+    chat = await preview("chat", history, invokers=invokers, controls=controls)
+    assert chat["max_completion_tokens"] == 99
+    assert chat["reasoning_effort"] == "low"
+    assert chat["tool_choice"] == "required"
+    assert chat["parallel_tool_calls"] is False
+    assert chat["response_format"]["json_schema"]["name"] == "City_of_note"
+    assert chat["response_format"]["json_schema"]["strict"] is True
+    local = await preview("chat", history, name="local", controls=Controls(output_tokens=99))
+    assert local["max_tokens"] == 99
+    body = await preview("responses", history, invokers=invokers, controls=controls)
+    assert body["max_output_tokens"] == 99
+    assert body["reasoning"] == {"effort": "low", "summary": "auto"}
+    assert body["text"]["format"]["type"] == "json_schema"
+    assert body["tools"][0]["strict"] is False
+    for interface in ("chat", "responses"):
+        model = await produce_openai_model(interface, fake_openai.url)
+        await model.converse(history, invokers, controls)
+        named = Controls(tool_choice="weather")
+        await model.converse(history, invokers, named)
+        with pytest.raises(ControlInvalid, match="clock"):
+            await model.converse(history, invokers, Controls(tool_choice="clock"))
+        await model.converse(history, (), Controls(tool_choice="none", parallel_invocations=True))
+        await model.client.close()
+    assert fake_openai.refusals == []
+
+
+@pytest.mark.parametrize("interface", ["chat", "responses"])
+async def test_extras_go_to_the_wire_except_what_canisters_say(interface: str) -> None:
+    history: list[Canister] = [UserCanister.from_text("Hi")]
+    extras = {interface: {"prompt_cache_key": "k"}}
+    assert (await preview(interface, history, controls=Controls(extras=extras)))[
+        "prompt_cache_key"
+    ] == "k"
+    bad: dict[str, Any] = {interface: {"messages" if interface == "chat" else "input": []}}
+    with pytest.raises(ControlInvalid, match="cannot be given as it is"):
+        await preview(interface, history, controls=Controls(extras=bad))

@@ -1,0 +1,613 @@
+"""Round trips over sockets: state, counts, models, waits, cancels, retries, sent keys."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Callable
+from typing import Any
+
+import openai
+import pytest
+
+from tests.fakes.openai import (
+    CHAT,
+    FakeOpenAI,
+    answer_json,
+    chat_reply,
+    chat_tools,
+    failure,
+    function_call,
+    message,
+    reasoning,
+    response_reply,
+    stream,
+    stream_bytes,
+)
+from tests.fakes.openai_clients import MODELS, STREAM, load, produce_openai_model
+from tests.fakes.server import Answer
+from vibe_llms import open_session
+from vibe_llms.configuration import StreamSettings
+from vibe_llms.credentials import Credential
+from vibe_llms.events import Event, MessageFailedEvent, MessageProgressEvent, Notice
+from vibe_llms.exceptions import (
+    ContextOverflow,
+    CredentialMissing,
+    CredentialRefused,
+    ProviderOverloaded,
+    ProviderUnreachable,
+    RateLimited,
+    ReplyCut,
+    ReplyMalformed,
+    ReplyTimeout,
+    RequestRefused,
+    VibeLlmsError,
+)
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    InvocationCanister,
+    StopReason,
+    UserCanister,
+)
+from vibe_llms.providers.interfaces import TurnContext
+from vibe_llms.testing import check_events
+
+INTERFACES = ["chat", "responses"]
+ROWS = {"chat": "openai-chat", "responses": "openai"}
+HI = [UserCanister.from_text("Hi")]
+
+
+def configure(server: FakeOpenAI, interface: str, **settings: Any) -> dict[str, Any]:
+    row = {"base-url": server.url, "retries": 0, **settings}
+    return {"providers": {ROWS[interface]: row}}
+
+
+def address(interface: str) -> str:
+    return f"{ROWS[interface]}/{MODELS[interface]}"
+
+
+def tools_reply(interface: str, *calls: tuple[str, str]) -> Any:
+    if interface == "chat":
+        return chat_tools(*calls)
+    items = [function_call(name, text, f"call_{n}") for n, (name, text) in enumerate(calls)]
+    return response_reply(reasoning("Hm."), *items)
+
+
+def text_reply(interface: str, text: str) -> Any:
+    return chat_reply(text) if interface == "chat" else response_reply(message(text))
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+async def test_a_conversation_with_tools_is_held(interface: str, fake_openai: FakeOpenAI) -> None:
+    def weather(city: str) -> str:
+        return f"18 C in {city}"
+
+    calls = (("weather", '{"city":"Paris"}'), ("weather", '{"city":"Rome"}'))
+    fake_openai.replies = [tools_reply(interface, *calls), text_reply(interface, "Mild.")]
+    events: list[Event] = []
+    keys = {ROWS[interface]: fake_openai.key}
+    async with open_session(
+        configuration=configure(fake_openai, interface), keys=keys, event_handler=events.append
+    ) as session:
+        conversation = await session.begin(
+            address(interface), supervisor="Be brief.", invokers=[weather]
+        )
+        turn = await conversation.converse("Weather?")
+        assert turn.text == "Mild."
+        assert turn.usage.reasoning_tokens == 8
+        other = await conversation.fork()
+        assert (await other.converse("And then?")).text == "Hello."
+    sent = fake_openai.requests[1].json
+    assert sent["stream"] is True
+    assert "18 C in Rome" in fake_openai.requests[1].body.decode()
+    assert fake_openai.refusals == []
+    check_events([one for one in events if one.conversation == conversation.identity])
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+async def test_streamed_and_unstreamed_round_trips_are_equal(
+    interface: str, fake_openai: FakeOpenAI
+) -> None:
+    model = await produce_openai_model(interface, fake_openai.url)
+    replies = []
+    for streaming in (True, False):
+        fake_openai.replies = [tools_reply(interface, ("weather", "{}"))]
+        canisters = await model.converse(HI, context=TurnContext(streaming=streaming))
+        replies.append(
+            [(type(one), getattr(one, "arguments", ""), one.ending) for one in canisters]
+        )
+        assert fake_openai.requests[-1].json["stream"] is streaming
+    assert replies[0] == replies[1]
+    assert fake_openai.refusals == []
+    await model.client.close()
+
+
+async def test_a_server_that_answers_whole_to_a_streamed_request_is_borne(
+    fake_openai: FakeOpenAI,
+) -> None:
+    from tests.fakes.openai import complete
+
+    model = await produce_openai_model("chat", fake_openai.url)
+    fake_openai.replies = [answer_json(complete(chat_reply("Whole.")))]
+    (reply,) = await model.converse(HI)
+    assert isinstance(reply, AssistantCanister)
+    assert reply.text == "Whole."
+    await model.client.close()
+
+
+async def test_the_server_keeps_the_conversation_where_it_is_asked_to(
+    fake_openai: FakeOpenAI,
+) -> None:
+    def weather(city: str) -> str:
+        return "fine"
+
+    def reply(number: int, *items: Any) -> Any:
+        return response_reply(*items, id=f"resp_{number}")
+
+    fake_openai.replies = [
+        reply(1, reasoning("Hm."), function_call("weather", '{"city":"Paris"}')),
+        reply(2, message("Mild.")),
+        reply(3, message("Still.")),
+        reply(4, message("Again.")),
+    ]
+    told: list[Event] = []
+    configuration = configure(fake_openai, "responses", state="server")
+    async with open_session(
+        configuration=configuration, keys={"openai": fake_openai.key}, event_handler=told.append
+    ) as session:
+        conversation = await session.begin(
+            address("responses"), supervisor="Be brief.", invokers=[weather]
+        )
+        await conversation.converse("Weather?")
+        await conversation.converse("And now?")
+        bodies = [request.json for request in fake_openai.requests]
+        assert [body.get("previous_response_id") for body in bodies] == [None, "resp_1", "resp_2"]
+        assert [item["type"] for item in bodies[1]["input"]] == ["function_call_output"]
+        assert [item["role"] for item in bodies[2]["input"]] == ["user"]
+        assert all(body["store"] is True and "include" not in body for body in bodies)
+        # What the server has forgotten is sent again, whole, and nobody sees it.
+        fake_openai.responses.clear()
+        assert (await conversation.converse("Once more?")).text == "Again."
+        last = fake_openai.requests[-1].json
+        assert "previous_response_id" not in last
+        assert len(last["input"]) == 9
+    assert not any(isinstance(event, MessageFailedEvent) for event in told)
+    assert len(fake_openai.refusals) == 1
+    assert "resp_3" in fake_openai.refusals[0]
+
+
+async def test_tokens_are_counted_by_the_endpoint_or_estimated(fake_openai: FakeOpenAI) -> None:
+    model = await produce_openai_model("responses", fake_openai.url)
+    fake_openai.count = 11
+    count = await model.count_tokens(HI)
+    assert (count.tokens, count.estimated) == (11, False)
+    fake_openai.count = "many"
+    with pytest.raises(ReplyMalformed, match="count of tokens"):
+        await model.count_tokens(HI)
+    await model.client.close()
+    other = await produce_openai_model("chat", fake_openai.url)
+    guess = await other.count_tokens([UserCanister.from_text("x" * 4000)])
+    assert guess.estimated
+    assert 1000 <= guess.tokens < 1050
+    assert len(fake_openai.requests) == 2
+    assert fake_openai.refusals == []
+
+
+async def test_models_are_listed_in_the_forms_of_different_servers(
+    fake_openai: FakeOpenAI,
+) -> None:
+    client = (await produce_openai_model("chat", fake_openai.url)).client
+    fake_openai.models = {
+        "object": "list",
+        "data": [
+            {"id": "gpt-6-astra", "object": "model", "created": 1, "owned_by": "openai"},
+            {
+                "id": "a/b",
+                "name": "A: B",
+                "context_length": 4096,
+                "architecture": {"input_modalities": ["text", "image"]},
+            },
+            {"id": "local", "max_model_len": 8192},
+        ],
+    }
+    models = {model.name: model.attributes for model in await client.survey_models()}
+    assert list(models) == ["a/b", "gpt-6-astra", "local"]
+    assert (models["a/b"].context_tokens, models["a/b"].title) == (4096, "A: B")
+    assert "image/png" in models["a/b"].accepts
+    assert models["gpt-6-astra"].context_tokens == 1_050_000
+    assert models["local"].context_tokens == 8192
+    fake_openai.models = [{"id": "bare"}]
+    assert [model.name for model in await client.survey_models()] == ["bare"]
+    fake_openai.models = {"models": 7}
+    with pytest.raises(ReplyMalformed, match="list of models"):
+        await client.survey_models()
+    await client.close()
+
+
+async def test_a_server_without_a_key_that_does_not_run_is_not_waited_for() -> None:
+    model = await produce_openai_model(
+        "chat",
+        stream=StreamSettings(retries=2),
+        credential=Credential("chat", kind="none"),
+    )
+    async with asyncio.timeout(10):
+        with pytest.raises(ProviderUnreachable):
+            await model.client.survey_models()
+    row = {
+        "module": "vibe_llms.providers.openai.chat_completions",
+        "base-url": "http://127.0.0.1:9/v1",
+        "credential": "none",
+    }
+    own = ("vllm", "lmstudio", "llamacpp-server")
+    rows: dict[str, Any] = {name: {"base-url": "http://127.0.0.1:9/v1"} for name in own}
+    async with open_session(configuration={"providers": {"mine": row, **rows}}) as session:
+        names = [f"{model.provider}/{model.name}" for model in await session.survey_models()]
+        assert names == ["scripted/demo"]
+        # No key, so none of them is chosen for somebody who asked for none.
+        assert session.choose_model()[0] == "scripted/demo"
+        with pytest.raises(ProviderUnreachable):
+            await session.survey_models("mine")
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+async def test_headers_tell_the_key_the_organization_and_the_project(
+    interface: str, fake_openai: FakeOpenAI
+) -> None:
+    model = await produce_openai_model(
+        interface, fake_openai.url, organization="org_1", project="proj_1"
+    )
+    await model.converse(HI)
+    headers = fake_openai.requests[0].headers
+    assert headers["openai-organization"] == "org_1"
+    assert headers["openai-project"] == "proj_1"
+    assert headers["authorization"] == f"Bearer {fake_openai.key}"
+    await model.client.close()
+    fake_openai.key = "sk-another-key-0123456789"
+    model = await produce_openai_model(interface, fake_openai.url)
+    with pytest.raises(CredentialRefused):
+        await model.converse(HI)
+    await model.client.close()
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+async def test_the_official_client_sends_our_bytes(
+    interface: str, fake_openai: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = Credential(interface, kind="package")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    model = await produce_openai_model(interface, fake_openai.url, credential=package)
+    with pytest.raises(CredentialMissing, match="openai found no credentials"):
+        await model.converse(HI)
+    monkeypatch.setenv("OPENAI_API_KEY", fake_openai.key)
+    model = await produce_openai_model(interface, fake_openai.url, credential=package)
+    plain = await produce_openai_model(interface, fake_openai.url)
+    for one in (model, plain):
+        (reply,) = await one.converse(HI)
+        assert isinstance(reply, AssistantCanister)
+        assert reply.text == "Hello."
+    assert fake_openai.requests[-1].body == fake_openai.requests[-2].body
+    fake_openai.replies = [failure(429, "tokens", "slow down"), failure(500, "server_error")]
+    for kind in (RateLimited, ProviderOverloaded):
+        with pytest.raises(kind):
+            await model.converse(HI)
+    # Its own retries are off.
+    assert len(fake_openai.requests) == 4
+    raw = load(f"{interface}/text")
+    fake_openai.replies = [stream_bytes([raw], cut=len(raw) // 2)]
+    with pytest.raises(ReplyCut):
+        await model.converse(HI)
+    await model.client.close()
+    await plain.client.close()
+    gone = await produce_openai_model(interface, credential=package)
+    with pytest.raises(ProviderUnreachable):
+        await gone.converse(HI)
+    await gone.client.close()
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+async def test_the_official_client_is_answered_by_the_strict_server(
+    interface: str, fake_openai: FakeOpenAI
+) -> None:
+    async with openai.AsyncOpenAI(api_key=fake_openai.key, base_url=fake_openai.url) as client:
+        if interface == "chat":
+            chat = await client.chat.completions.create(
+                model="m", messages=[{"role": "user", "content": "Hi"}]
+            )
+            assert chat.choices[0].message.content == "Hello."
+        else:
+            reply = await client.responses.create(
+                model="m",
+                input=[{"role": "user", "content": [{"type": "input_text", "text": "x"}]}],
+            )
+            assert reply.output_text == "Hello."
+
+
+LIMITS = StreamSettings(
+    connect_seconds=5, first_byte_seconds=0.4, idle_seconds=0.4, reply_seconds=20, retries=0
+)
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("interface", INTERFACES)
+async def test_a_stall_anywhere_ends_within_its_limit(
+    interface: str, fake_openai: FakeOpenAI, rounds: Callable[[int, int], int]
+) -> None:
+    raw = load(f"{interface}/tools")
+    end = raw.rindex(b"data: ")
+    model = await produce_openai_model(interface, fake_openai.url, stream=LIMITS)
+    for point in (-1, *range(0, end, end // rounds(3, 20))):
+        fake_openai.replies = [stream_bytes([raw], stall=point)]
+        async with asyncio.timeout(10):
+            with pytest.raises(ReplyTimeout) as caught:
+                await model.converse(HI)
+        expected = "first-byte-seconds" if point == -1 else "idle-seconds"
+        assert caught.value.limit in (expected, "first-byte-seconds"), point
+    await model.client.close()
+    await fake_openai.settled()
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("interface", INTERFACES)
+async def test_a_cancelled_turn_closes_its_connection_and_the_next_is_accepted(
+    interface: str, fake_openai: FakeOpenAI, rounds: Callable[[int, int], int]
+) -> None:
+    chance = random.Random(7)
+    raw = load(f"{interface}/tools")
+    if interface == "responses":
+        from tests.fakes.openai_clients import read_events
+
+        output = read_events("responses/tools")[-1]["response"]["output"]
+        fake_openai.remember(output, MODELS[interface])
+    keys = {ROWS[interface]: fake_openai.key}
+    async with open_session(configuration=configure(fake_openai, interface), keys=keys) as session:
+        for number in range(rounds(8, 200)):
+            fake_openai.replies = [stream_bytes([raw], stall=chance.randrange(len(raw) - 60))]
+            conversation = await session.begin(address(interface), save=False)
+            seen = len(fake_openai.requests)
+            turn = asyncio.ensure_future(conversation.converse("Hi"))
+            async with asyncio.timeout(10):
+                while len(fake_openai.requests) == seen:
+                    await asyncio.sleep(0.002)
+            await asyncio.sleep(chance.random() * 0.02)
+            await conversation.cancel()
+            async with asyncio.timeout(10):
+                assert (await turn).stop_reason == StopReason.INTERRUPTED
+            async with asyncio.timeout(10):
+                while fake_openai.closed_by_client <= number:
+                    await asyncio.sleep(0.002)
+            assert (await conversation.converse("Next?")).text == "Hello."
+    assert fake_openai.refusals == []
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+async def test_only_what_nobody_has_seen_is_sent_again(
+    interface: str, fake_openai: FakeOpenAI
+) -> None:
+    raw = load(f"{interface}/text")
+    settings = StreamSettings(retries=2)
+    mark = raw.index(b" there") if interface == "chat" else raw.index(b'"delta":') + 200
+    cases: list[tuple[Answer, int]] = [
+        (failure(429, "tokens", headers={"retry-after-ms": "1"}), 2),
+        (failure(503, "server_error", headers={"retry-after-ms": "1"}), 2),
+        (stream_bytes([raw], drop="reset"), 2),
+        (stream_bytes([raw], cut=5), 2),
+        (failure(400, "invalid_request_error"), 1),
+        (failure(429, "insufficient_quota", "no", "insufficient_quota"), 1),
+        (failure(429, "tokens", headers={"retry-after": "3600"}), 1),
+        (
+            failure(
+                429,
+                "tokens",
+                headers={
+                    "x-ratelimit-remaining-requests": "0",
+                    "x-ratelimit-reset-requests": "6h0m0s",
+                },
+            ),
+            1,
+        ),
+        (stream_bytes([raw], cut=mark), 1),
+    ]
+    for answer, sent in cases:
+        before = len(fake_openai.requests)
+        fake_openai.replies = [answer]
+        told: list[Notice] = []
+        events: list[Event] = []
+        model = await produce_openai_model(
+            interface, fake_openai.url, stream=settings, event_handler=events.append
+        )
+        context = TurnContext(notify=told.append)
+        if sent == 1:
+            with pytest.raises(VibeLlmsError):
+                await model.converse(HI, context=context)
+        else:
+            await model.converse(HI, context=context)
+        assert len(fake_openai.requests) - before == sent, answer
+        assert [notice.subject for notice in told] == ["retry"] * (sent - 1)
+        progress = [event for event in events if isinstance(event, MessageProgressEvent)]
+        assert len(progress) < 4
+        check_events(events, turn=False)
+        await model.client.close()
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+async def test_what_is_too_long_is_said_and_a_shorter_turn_works(
+    interface: str, fake_openai: FakeOpenAI
+) -> None:
+    words = "maximum context length is 10 tokens. However, you requested 20 tokens"
+    fake_openai.replies = [failure(400, "invalid_request_error", words, "context_length_exceeded")]
+    keys = {ROWS[interface]: fake_openai.key}
+    async with open_session(configuration=configure(fake_openai, interface), keys=keys) as session:
+        conversation = await session.begin(address(interface))
+        with pytest.raises(ContextOverflow) as caught:
+            await conversation.converse("x" * 100)
+        assert (caught.value.tokens, caught.value.limit) == (20, 10)
+        assert (await conversation.converse("y")).text == "Hello."
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+async def test_a_lone_surrogate_from_anywhere_is_accepted(
+    interface: str, fake_openai: FakeOpenAI
+) -> None:
+    def weather(city: str) -> str:
+        """\ud83d forecast."""
+        return "\ud83d"
+
+    fake_openai.replies = [tools_reply(interface, ("weather", '{"city":"\\ud83d"}'))]
+    keys = {ROWS[interface]: fake_openai.key}
+    async with open_session(configuration=configure(fake_openai, interface), keys=keys) as session:
+        conversation = await session.begin(
+            address(interface), invokers=[weather], supervisor="\ud83d"
+        )
+        assert (await conversation.converse("a \ud83d b")).text == "Hello."
+    assert fake_openai.refusals == []
+
+
+async def test_refusals_are_told(fake_openai: FakeOpenAI) -> None:
+    from tests.fakes.openai import refusal, text_chunks
+
+    replies = {
+        "chat": [
+            chat_reply(text_chunks("I can't.", member="refusal")),
+            chat_reply(finish="content_filter"),
+        ],
+        "responses": [response_reply(refusal("I can't."))],
+    }
+    for interface in INTERFACES:
+        model = await produce_openai_model(interface, fake_openai.url)
+        for reply in replies[interface]:
+            fake_openai.replies = [reply]
+            (said,) = await model.converse(HI)
+            assert said.ending is not None
+            assert said.ending.reason == StopReason.REFUSED
+            history: list[Canister] = [*HI, said, *HI]
+            await model.converse(history)
+        await model.client.close()
+    assert fake_openai.refusals == []
+
+
+def parts(*calls: Any) -> list[dict[str, Any]]:
+    from tests.fakes.openai import chunk
+
+    return [chunk({"tool_calls": [call]}) for call in calls]
+
+
+def piece(name: str | None, arguments: Any, **more: Any) -> dict[str, Any]:
+    function = {"arguments": arguments} | ({"name": name} if name else {})
+    return {"function": function, **more}
+
+
+#: How servers send calls, each with the names and arguments that are meant.
+FORMS: dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]]]] = {
+    "all with one index": (
+        parts(piece("f", '{"a":1}', index=0, id="x"), piece("g", '{"b":2}', index=0, id="y")),
+        [("f", '{"a":1}'), ("g", '{"b":2}')],
+    ),
+    "without an index": (
+        parts(piece("f", '{"a":', id="x"), piece(None, "1}"), piece("g", "{}", id="y")),
+        [("f", '{"a":1}'), ("g", "{}")],
+    ),
+    "with one identity": (
+        parts(piece("f", '{"a":1}', index=0, id="x"), piece("f", '{"a":2}', index=1, id="x")),
+        [("f", '{"a":1}'), ("f", '{"a":2}')],
+    ),
+    "without identities": (
+        parts(piece("f", '{"a":1}', index=0), piece("f", '{"a":2}', index=1)),
+        [("f", '{"a":1}'), ("f", '{"a":2}')],
+    ),
+    "with the name in every piece": (
+        parts(
+            piece("f", "", index=0, id="x"),
+            piece("f", '{"a":', index=0, id="x"),
+            piece("f", "1}", index=0, id="x"),
+        ),
+        [("f", '{"a":1}')],
+    ),
+    "with the whole call twice": (
+        parts(piece("f", '{"a":1}', index=0, id="x"), piece("f", '{"a":1}', index=0, id="x")),
+        [("f", '{"a":1}')],
+    ),
+    "with an object and a number": (
+        parts(piece("f", {"a": 1}, index=0, id=7)),
+        [("f", '{"a":1}')],
+    ),
+    "without arguments": (
+        parts(piece("f", "", index=0, id="x"), piece("g", "", index=1, id="y")),
+        [("f", "{}"), ("g", "{}")],
+    ),
+    "announced before their arguments": (
+        parts(
+            piece("f", "", index=0, id="x"),
+            piece("g", "", index=1, id="y"),
+            piece(None, '{"a":1}', index=0),
+            piece(None, '{"b":2}', index=1),
+        ),
+        [("f", '{"a":1}'), ("g", '{"b":2}')],
+    ),
+}
+
+
+@pytest.mark.parametrize("finish", ["tool_calls", "stop"])
+@pytest.mark.parametrize("form", FORMS)
+async def test_calls_are_read_in_the_forms_of_different_servers(
+    form: str, finish: str, fake_openai: FakeOpenAI
+) -> None:
+    events, meant = FORMS[form]
+    fake_openai.replies = [stream(chat_reply(events, finish=finish), done=finish == "stop")]
+    model = await produce_openai_model("chat", fake_openai.url)
+    reply = await model.converse(HI)
+    calls = [one for one in reply if isinstance(one, InvocationCanister)]
+    assert [(call.name, call.arguments) for call in calls] == meant
+    assert reply[-1].ending is not None
+    assert reply[-1].ending.reason == StopReason.INVOCATIONS
+    # What they said goes back with identities of its own.
+    await model.converse([*HI, *reply])
+    assert fake_openai.refusals == []
+    await model.client.close()
+
+
+async def test_a_done_without_a_finish_reason_ends_only_what_is_whole(
+    fake_openai: FakeOpenAI,
+) -> None:
+    model = await produce_openai_model("chat", fake_openai.url)
+    fake_openai.replies = [stream(chat_reply("Hello")[:-2])]
+    (said,) = await model.converse(HI)
+    assert said.ending is not None
+    assert said.ending.reason == StopReason.FINISHED
+    half = parts(piece("f", '{"a":', index=0, id="x"))
+    fake_openai.replies = [stream(half)]
+    with pytest.raises(ReplyCut):
+        await model.converse(HI)
+    await model.client.close()
+
+
+async def test_what_gemini_signs_goes_back_to_it(fake_openai: FakeOpenAI) -> None:
+    extra = {"google": {"thought_signature": "SIG"}}
+    events = parts(piece("f", "{}", index=0, id="x", extra_content=extra))
+    fake_openai.replies = [chat_reply(events, finish="tool_calls")]
+    model = await produce_openai_model("chat", fake_openai.url, name="gemini-3-pro")
+    reply = await model.converse(HI)
+    from vibe_llms.controls import Controls
+
+    body = (await model.preview([*HI, *reply], (), Controls(), TurnContext())).decode()
+    assert re.search(r'"extra_content":\{"google":\{"thought_signature":"SIG"\}\}', body)
+    other = await produce_openai_model("chat", fake_openai.url)
+    assert "SIG" not in (await other.preview([*HI, *reply], (), Controls(), TurnContext())).decode()
+    await model.client.close()
+
+
+async def test_a_bad_request_that_is_answered_as_an_inner_error_is_told(
+    fake_openai: FakeOpenAI,
+) -> None:
+    model = await produce_openai_model("chat", fake_openai.url, stream=STREAM)
+    fake_openai.replies = [
+        failure(500, "invalid_request_error", "template error"),
+        Answer(500, {"content-type": "text/plain"}, [b"segfault"]),
+    ]
+    with pytest.raises(RequestRefused, match="template error"):
+        await model.converse(HI)
+    with pytest.raises(ProviderOverloaded, match="segfault"):
+        await model.converse(HI)
+    assert fake_openai.requests[0].path == CHAT
+    await model.client.close()
