@@ -22,6 +22,9 @@ from vibe_llms.redaction import redact, remember
 
 KEYRING_SERVICE = "vibe-llms"
 _COMMAND_SECONDS = 30
+#: Loggers below others that come to be only when something is first sent.
+_CONNECTIONS = ("connection", "http11", "http2", "proxy", "socks")
+_LATE = {"httpcore": _CONNECTIONS, "httpcore2": _CONNECTIONS}
 
 
 class Secret:
@@ -201,7 +204,8 @@ def guard_loggers(*names: str) -> None:
     """
     below = tuple(f"{name}." for name in names)
     known = [name for name in list(logging.root.manager.loggerDict) if name.startswith(below)]
-    for name in (*names, *known):
+    late = [f"{name}.{part}" for name in names for part in _LATE.get(name, ())]
+    for name in (*names, *known, *late):
         logger = logging.getLogger(name)
         if not any(isinstance(one, RedactingFilter) for one in logger.filters):
             logger.addFilter(RedactingFilter())
