@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Mapping
@@ -55,13 +56,19 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
         try:
             seconds = float(text) * scale
         except ValueError:
-            date = parsedate_tz(text)
-            if date is None:
-                continue
-            seconds = max(mktime_tz(date) - time.time(), 0.0)
-        if 0 <= seconds < float("inf"):
+            seconds = _until(text)
+        if 0 <= seconds < math.inf:
             return seconds
     return None
+
+
+def _until(text: str) -> float:
+    """Seconds until a date as headers have it; infinity where it is none."""
+    date = parsedate_tz(text)
+    try:
+        return math.inf if date is None else max(mktime_tz(date) - time.time(), 0.0)
+    except (ValueError, OverflowError):
+        return math.inf
 
 
 def read_reset(headers: Mapping[str, str]) -> float | None:

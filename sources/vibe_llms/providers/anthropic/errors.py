@@ -7,11 +7,8 @@ that this table does not know.
 
 from __future__ import annotations
 
-import math
 import re
-import time
 from collections.abc import Mapping
-from email.utils import mktime_tz, parsedate_tz
 
 from msgspec import Struct, json
 
@@ -29,6 +26,12 @@ from vibe_llms.exceptions import (
     RequestTooLarge,
 )
 from vibe_llms.messages.contents import repair_text
+from vibe_llms.providers.refusals import (
+    ADVICE,
+    describe_answer,
+    read_retry_after,
+    refuse_redirect,
+)
 from vibe_llms.redaction import redact
 
 BY_TYPE: dict[str, type[ProviderError]] = {
@@ -125,14 +128,9 @@ def read_error(
     error = decoded.error
     request_id = headers.get("request-id", "") or decoded.request_id
     if 300 <= status < 400:
-        target = headers.get("location", "elsewhere")
-        return ReplyMalformed(
-            f"the server redirects to {redact(target)}; no key is sent there. Mend base-url.",
-            provider=provider,
-            status=status,
-        )
+        return refuse_redirect(provider, status, headers)
     if not error.message:
-        error = ErrorObject(error.type, _describe_answer(status, headers, body), error.details)
+        error = ErrorObject(error.type, describe_answer(status, headers, body), error.details)
         if status == 404 and not error.type:
             return ReplyMalformed(
                 f"{error.message}; is base-url right?", provider=provider, status=status
@@ -141,7 +139,7 @@ def read_error(
         error = ErrorObject(error.type, f"{error.message} (it has {size} bytes)", error.details)
     made = produce_error(provider, error, status=status, request_id=request_id)
     if isinstance(made, RateLimited | ProviderOverloaded):
-        made.retry_after = _retry_after(headers)
+        made.retry_after = read_retry_after(headers)
     return made
 
 
@@ -162,30 +160,13 @@ def produce_error(
         kind = RequestTooLarge
     if overflow := _OVERFLOW.search(message):
         return _produce_overflow(overflow, message, provider, status, request_id)
-    advice = _ADVICE.get(kind, "")
     return kind(
-        f"{message}{advice}",
+        f"{message}{ADVICE.get(kind, '')}",
         provider=provider,
         status=status,
         code=repair_text(code),
         request_id=request_id,
     )
-
-
-def _describe_answer(status: int, headers: Mapping[str, str], body: bytes) -> str:
-    text = body[:200].decode("utf-8", "replace").strip()
-    if "html" in headers.get("content-type", "") or text[:1] == "<":
-        return f"the server answered with status {status} and a web page"
-    return f"the server answered with status {status}" + (f": {redact(text)!r}" if text else "")
-
-
-_ADVICE: dict[type[ProviderError], str] = {
-    CredentialRefused: " (set another key: vibe-llms keys set NAME)",
-    ModelUnavailable: " (list the models: vibe-llms models)",
-    RequestTooLarge: " (go on in a fork of an earlier point, or leave pictures and files out)",
-    RateLimited: " (wait and try again)",
-    ProviderOverloaded: " (try again later)",
-}
 
 
 def _produce_overflow(
@@ -204,24 +185,3 @@ def _produce_overflow(
         error.tokens = sizes.get("prompt") or sizes["input"] + sizes["output"]
         error.limit = sizes.get("maximum") or sizes["limit"]
     return error
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        text = headers.get(name, "")
-        try:
-            seconds = float(text) * scale
-        except ValueError:
-            seconds = _until(text)
-        if 0 <= seconds < math.inf:
-            return seconds
-    return None
-
-
-def _until(text: str) -> float:
-    """Seconds until a date as headers have it; infinity where it is none."""
-    date = parsedate_tz(text)
-    try:
-        return math.inf if date is None else max(mktime_tz(date) - time.time(), 0.0)
-    except (ValueError, OverflowError):
-        return math.inf
