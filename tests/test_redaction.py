@@ -38,6 +38,13 @@ def test_a_key_is_taken_out_as_others_write_it(write: object) -> None:
     assert "odd" not in redact(f"<{written}>").replace("[secret]", "")
 
 
+def test_a_key_within_a_longer_one_leaves_nothing_of_that() -> None:
+    for key in ("inner-key-0123456789", "outer-inner-key-0123456789-more"):
+        remember(key)
+    assert redact("refused: outer-inner-key-0123456789-more") == "refused: [secret]"
+    assert redact("refused: inner-key-0123456789-more") == "refused: [secret]-more"
+
+
 def test_a_short_key_is_no_secret() -> None:
     remember("none")
     assert redact("none of them") == "none of them"

@@ -35,8 +35,9 @@ def redact(text: str) -> str:
     >>> redact("GET https://example.org/?key=abc&n=1")
     'GET https://example.org/?key=[secret]&n=1'
     """
-    for forms in _KNOWN.values():
-        for form in forms:
+    # The longest first: of a key that holds another one, nothing may be left.
+    for key in sorted(_KNOWN, key=len, reverse=True):
+        for form in _KNOWN[key]:
             if form in text:
                 text = text.replace(form, REDACTED)
     return _shapes().sub(_replace, text)
