@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
 
 from vibe_llms.events import Notice
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import Content, Issuer, NativePayload, Reference, repair_text
 from vibe_llms.providers.interfaces import Model
+
+T = TypeVar("T")
 
 _KINDS = {"image": "an image", "audio": "a sound", "video": "a video", "file": "a file"}
 
@@ -37,6 +42,15 @@ class Conversion:
     def issued(self, native: NativePayload | None) -> bool:
         """Whether there is a payload, and it came from this very model."""
         return native is not None and native.issuer == self._issuer
+
+    def read(self, native: NativePayload | None, decoder: msgspec.json.Decoder[T]) -> T | None:
+        """A payload of this very model; nothing where another made it, or it is no such thing."""
+        if native is None or not self.issued(native):
+            return None
+        try:
+            return decoder.decode(native.data)
+        except (ValueError, RecursionError):
+            return None
 
     def leave_out(self, what: str, how: str = "left out") -> None:
         """Tell that something of the canister is not sent as it is."""

@@ -24,6 +24,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import NativePayload, Reference, TextualContent, repair_text
+from vibe_llms.providers import conversions
 from vibe_llms.providers.anthropic import framing, messages
 from vibe_llms.providers.anthropic.client import AnthropicModel
 from vibe_llms.providers.anthropic.framing import History as Framed
@@ -219,6 +220,7 @@ def send_lone_surrogates(monkeypatch: pytest.MonkeyPatch) -> None:
         return json.loads(bytes(raw))
 
     monkeypatch.setattr(messages, "encode_json", encode)
+    monkeypatch.setattr(conversions, "repair_text", lambda text: text)
     monkeypatch.setattr(messages, "repair_text", lambda text: text)
 
 

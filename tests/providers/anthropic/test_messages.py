@@ -47,8 +47,8 @@ from vibe_llms.providers.anthropic.messages import (
     AnthropicMessagesProcessor,
     Piece,
     is_call_identity,
-    name_content,
 )
+from vibe_llms.providers.conversions import name_content
 from vibe_llms.providers.pieces import fill, interleave
 
 PROCESSOR = AnthropicMessagesProcessor(AnthropicInvocationsProcessor())

@@ -133,9 +133,7 @@ def echoes(key: str) -> list[Any]:
     return [
         failure(401, "authentication_error", said),
         failure(400, f"type {key}", said),
-        answer_json(
-            {"error": {"type": "x", "message": "m", "details": {"error_code": key}}}, status=403
-        ),
+        answer_json({"error": detailed}, status=403),
         answer_json({"message": said}, status=500),
         answer_json([key], status=200),
         Answer(502, length, [page]),

@@ -35,7 +35,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import FileContent, ImageContent, Location, TextualContent, Upload
-from vibe_llms.providers import pieces
+from vibe_llms.providers import conversions, pieces
 from vibe_llms.providers.anthropic import messages, requests
 from vibe_llms.session import Session, open_session
 from vibe_llms.storage.archive import DirectoryArchive
@@ -201,7 +201,8 @@ async def test_surrogates_that_come_through_would_be_found_out(
     entry: str, monkeypatch: pytest.MonkeyPatch, fake_anthropic: FakeAnthropic, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(conversations, "repair_canister", lambda canister: canister)
-    monkeypatch.setattr(messages, "repair_text", lambda text: text)
+    for module in (conversions, messages):
+        monkeypatch.setattr(module, "repair_text", lambda text: text)
     for module in (pieces, messages, requests):
         monkeypatch.setattr(module, "encode_json", encode_as_it_is)
     with pytest.raises((AssertionError, RequestRefused)):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 from msgspec import Raw, Struct
@@ -27,11 +27,9 @@ from vibe_llms.messages.contents import (
     Content,
     FileContent,
     ImageContent,
-    Issuer,
     Location,
     MediaContent,
     NativeContent,
-    NativePayload,
     ReasoningContent,
     Reference,
     TextualContent,
@@ -39,10 +37,9 @@ from vibe_llms.messages.contents import (
     repair_text,
 )
 from vibe_llms.providers.anthropic.invocations import AnthropicInvocationsProcessor
+from vibe_llms.providers.conversions import Conversion, name_content
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.pieces import Block, Slot, compact, encode_json, interleave
-
-T = TypeVar("T")
 
 MODULE = "vibe_llms.providers.anthropic"
 PDF = "application/pdf"
@@ -108,8 +105,7 @@ class AnthropicMessagesProcessor:
         the wire of a call, for the canister of the call and for its result; `citing` tells whether
         documents are sent so that they can be cited, all of a request or none.
         """
-        notices: list[Notice] = []
-        work = _Work(canister, model, texts, notices, citing=citing)
+        work = _Work(canister, model, texts, citing=citing)
         match canister:
             case AssistantCanister():
                 piece = self._nativize_reply(work, canister)
@@ -126,7 +122,7 @@ class AnthropicMessagesProcessor:
             case _:
                 work.leave_out(f"a message of the unknown role {canister.label!r}")
                 piece = Piece("user", ())
-        return piece, notices
+        return piece, work.notices
 
     def check(self, canister: Canister, model: Model) -> None:
         """`ContentUnsupported` where the model cannot take a content of this canister as it is."""
@@ -165,8 +161,7 @@ class AnthropicMessagesProcessor:
                     blocks.append(self._nativize_cited(work, content, text))
                 case _:
                     # A model's own picture or sound cannot be given back as its words.
-                    work.leave_out(name_content(content), "described in words")
-                    blocks.append(work.describe(content))
+                    blocks.append(work.say(content))
             thinking = 0
         return Piece("assistant", tuple(blocks), thinking, thinks, running, tuple(returned))
 
@@ -260,8 +255,7 @@ class AnthropicMessagesProcessor:
         blocks: list[Block] = []
         for content in canister.contents:
             if not isinstance(content, TextualContent):
-                work.leave_out(name_content(content), "described in words")
-                blocks.append(work.describe(content))
+                blocks.append(work.say(content))
             elif (text := work.text(content.data)).strip():
                 blocks.append(_encode_text(text))
         return blocks
@@ -275,8 +269,7 @@ class AnthropicMessagesProcessor:
                         blocks.append(_encode_text(text))
                 case ImageContent() | FileContent():
                     if reason := unsupported(content, work.model):
-                        work.leave_out(reason, "described in words")
-                        blocks.append(work.describe(content))
+                        blocks.append(work.say(content, reason))
                     else:
                         name = content.name if isinstance(content, FileContent) else ""
                         about = _describe_document(work, name)
@@ -284,8 +277,7 @@ class AnthropicMessagesProcessor:
                 case ReasoningContent() | NativeContent():
                     work.leave_out("a part that only a model's own reply can hold")
                 case _:
-                    work.leave_out(name_content(content), "described in words")
-                    blocks.append(work.describe(content))
+                    blocks.append(work.say(content))
         return blocks
 
     def _nativize_media(
@@ -322,48 +314,18 @@ class AnthropicMessagesProcessor:
                 )
 
 
-class _Work:
+class _Work(Conversion):
     """One canister on its way to the wire."""
 
     def __init__(
-        self,
-        canister: Canister,
-        model: Model,
-        texts: Mapping[str, bytes],
-        notices: list[Notice],
-        *,
-        citing: bool,
+        self, canister: Canister, model: Model, texts: Mapping[str, bytes], *, citing: bool
     ) -> None:
-        self.model = model
+        super().__init__(canister, model, MODULE, texts)
         self.citing = citing
-        self.origin = canister.identity
-        self._texts = texts
-        self._notices = notices
 
-    def text(self, data: str | Reference) -> str:
-        """The text, also of a reference, fit for the wire."""
-        if isinstance(data, Reference):
-            return self._texts[data.hash].decode("utf-8", "replace")
-        return repair_text(data)
-
-    def read(self, native: NativePayload | None, decoder: msgspec.json.Decoder[T]) -> T | None:
-        """A payload of this very model; nothing where another made it, or it is no such thing."""
-        own = Issuer(MODULE, self.model.provider, self.model.name)
-        if native is None or native.issuer != own:
-            return None
-        try:
-            return decoder.decode(native.data)
-        except (ValueError, RecursionError):
-            return None
-
-    def leave_out(self, what: str, how: str = "left out") -> None:
-        """Tell that something of the canister is not sent as it is."""
-        address = f"{self.model.provider}/{self.model.name}"
-        self._notices.append(Notice("conversion", f"{what} is {how} for {address}", self.origin))
-
-    def describe(self, content: Content) -> Block:
-        """A content in words, for a model that cannot be sent it."""
-        return _encode_text(f"[{name_content(content)}, not shown to this model]")
+    def say(self, content: Content, what: str = "") -> Block:
+        """A content in words, for a model that cannot be sent it; tells that it is so."""
+        return _encode_text(self.describe(content, what))
 
 
 def is_call_identity(call: str) -> bool:
@@ -395,17 +357,6 @@ def unsupported(content: MediaContent, model: Model) -> str:
                 return f"{name} without any bytes"
             taken = textual or attributes.accept("", content.mimetype)
     return "" if taken else name
-
-
-def name_content(content: Content) -> str:
-    """A content in a few words, for people and for models that are not sent it."""
-    kind = str(content.__struct_config__.tag)
-    name = getattr(content, "name", "")
-    mimetype = repair_text(getattr(content, "mimetype", ""))
-    words = {"image": "an image", "audio": "a sound", "video": "a video", "file": "a file"}
-    label = words.get(kind, f"a content of kind {getattr(content, 'label', '') or kind!r}")
-    parts = (label, repr(name) if name else "", mimetype)
-    return repair_text(" ".join(part for part in parts if part))
 
 
 def _is_file(content: Content) -> bool:
