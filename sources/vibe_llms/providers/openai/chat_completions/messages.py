@@ -135,11 +135,11 @@ class ChatCompletionsMessagesProcessor:
         self, work: Conversion, content: ReasoningContent, reasoning: dict[str, str]
     ) -> None:
         native = content.native
-        if not read_native(work.model).replays_reasoning:
-            # The interface has no place for it, and no model of OpenAI's misses it.
-            return
         if native is None or not work.issued(native):
             work.leave_out("the reasoning of another model")
+            return
+        if not read_native(work.model).replays_reasoning:
+            # The interface has no place for its own, and no model of OpenAI's misses it.
             return
         member = msgspec.json.decode(_MEMBERS.decode(native.data)["member"], type=str)
         reasoning[member] = reasoning.get(member, "") + work.text(content.data)

@@ -1,0 +1,214 @@
+"""Every ordered pair of providers, switched in mid-conversation, before strict servers.
+
+The history has parallel calls, a result with a picture, reasoning of the first provider's own, a
+document, system text in mid-conversation, and a turn that was interrupted.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.fakes import anthropic, ollama, openai
+from tests.fakes.server import FakeServer
+from vibe_llms import open_session
+from vibe_llms.conversation import Conversation
+from vibe_llms.events import Event, MessageProgressEvent, NoticeEvent
+from vibe_llms.exceptions import ProviderError
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    DocumentCanister,
+    InvocationCanister,
+    ResultCanister,
+    SupervisorCanister,
+    UserCanister,
+)
+from vibe_llms.messages.codecs import encode_canister
+from vibe_llms.messages.contents import Content, ImageContent, TextualContent
+from vibe_llms.providers.conversions import Conversion
+from vibe_llms.session import Session
+
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0"
+    "00000301010018dd8db00000000049454e44ae426082"
+)
+CALLS = (("weather", '{"city":"Oslo"}'), ("weather", '{"city":"Rome"}'))
+
+
+def weather(city: str) -> list[Content]:
+    """Tell the weather."""
+    return [TextualContent(f"mild in {city}"), ImageContent(PIXEL, "image/png")]
+
+
+def think_with_anthropic() -> Any:
+    calls = [
+        anthropic.tool_block(number, name, arguments)
+        for number, (name, arguments) in enumerate(CALLS, 1)
+    ]
+    return anthropic.reply(anthropic.thinking_block(0, "Hm."), *calls, stop_reason="tool_use")
+
+
+def think_with_responses() -> Any:
+    calls = [
+        openai.function_call(name, arguments, f"call_{number}")
+        for number, (name, arguments) in enumerate(CALLS)
+    ]
+    return openai.response_reply(openai.reasoning("Hm."), *calls)
+
+
+def think_with_chat() -> Any:
+    return openai.chat_tools(*CALLS)
+
+
+def think_with_ollama() -> Any:
+    lines = ollama.tools_reply(*CALLS)
+    return [ollama.line(thinking="Hm."), *lines]
+
+
+@dataclass
+class Speaker:
+    """A provider before its strict server; `think` calls tools, `say` answers, `cut` breaks off."""
+
+    row: str
+    model: str
+    produce: Callable[[], Any]
+    think: Callable[[], Any]
+    say: Callable[[str], Any]
+    cut: Callable[[str], Any]
+    path: str = ""
+    server: Any = field(default=None)
+
+    @property
+    def address(self) -> str:
+        return f"{self.row}/{self.model}"
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        return {"base-url": f"{self.server.url}{self.path}"}
+
+
+def cut_of(module: Any, encode: Callable[[Any], bytes], events: Sequence[Any]) -> Any:
+    whole = [encode(event) for event in events]
+    return module.stream_bytes(whole, cut=len(b"".join(whole)) - len(whole[-1]) - 5, end="close")
+
+
+def speakers() -> list[Speaker]:
+    return [
+        Speaker(
+            "anthropic",
+            "claude-opus-5",
+            anthropic.FakeAnthropic,
+            think_with_anthropic,
+            anthropic.text_reply,
+            lambda text: cut_of(anthropic, anthropic.encode_event, anthropic.text_reply(text)),
+        ),
+        Speaker(
+            "openai",
+            "gpt-6.1-sol",
+            openai.FakeOpenAI,
+            think_with_responses,
+            lambda text: openai.response_reply(openai.message(text)),
+            lambda text: cut_of(
+                openai, openai.encode_event, openai.response_reply(openai.message(text))
+            ),
+        ),
+        Speaker(
+            "openai-chat",
+            "gpt-5.5",
+            openai.FakeOpenAI,
+            think_with_chat,
+            openai.chat_reply,
+            lambda text: cut_of(openai, openai.encode_event, openai.chat_reply(text)[:-1]),
+        ),
+        Speaker(
+            "ollama",
+            ollama.MODEL,
+            ollama.FakeOllama,
+            think_with_ollama,
+            ollama.text_reply,
+            lambda text: cut_of(ollama, ollama.encode_line, ollama.text_reply(text)),
+        ),
+    ]
+
+
+ROWS = [speaker.row for speaker in speakers()]
+
+
+@pytest.fixture
+def served() -> Iterator[dict[str, Speaker]]:
+    """All providers, each before a server of its own."""
+    with ExitStack() as stack:
+        found = {speaker.row: speaker for speaker in speakers()}
+        for speaker in found.values():
+            server: FakeServer = speaker.produce()
+            speaker.server = stack.enter_context(server)
+        yield found
+
+
+async def hold_first_half(conversation: Conversation, speaker: Speaker) -> None:
+    """A turn with tools, system text, a document, and a turn that breaks off."""
+    speaker.server.replies = [speaker.think(), speaker.say("Mild."), speaker.cut("It wa")]
+    await conversation.converse("How is the weather?", invokers=[weather])
+    await conversation.add(SupervisorCanister.from_text("Be brief from here on."))
+    report = DocumentCanister((TextualContent("Rain is wet."),), title="Report")
+    await conversation.add([report])
+    with pytest.raises(ProviderError):
+        await conversation.converse("And tomorrow?", invokers=[weather])
+
+
+def lines_of(conversation: Conversation) -> list[bytes]:
+    return [encode_canister(canister) for canister in conversation.canisters]
+
+
+async def check_switch(session: Session, first: Speaker, second: Speaker) -> list[Event]:
+    events: list[Event] = []
+    conversation = await session.begin(
+        first.address, supervisor="You know the weather.", event_handler=events.append
+    )
+    await hold_first_half(conversation, first)
+    before = lines_of(conversation)
+    kinds = {type(canister) for canister in conversation.canisters}
+    assert kinds >= {InvocationCanister, ResultCanister, DocumentCanister, AssistantCanister}
+    for speaker, text in ((second, "Go on."), (first, "And back?"), (second, "And once more?")):
+        await conversation.switch(speaker.address)
+        speaker.server.replies = [speaker.say("Yes.")]
+        turn = await conversation.converse([UserCanister.from_text(text)], invokers=[weather])
+        assert turn.text == "Yes.", f"{first.row} to {second.row}"
+        assert speaker.server.refusals == []
+    assert lines_of(conversation)[: len(before)] == before, "what was stored has changed"
+    again = await session.archive.restore(conversation.identity)
+    assert [one.identity for one in again.canisters] == [
+        one.identity for one in conversation.canisters
+    ]
+    return events
+
+
+@pytest.mark.parametrize(("first", "second"), [*itertools.product(ROWS, ROWS)])
+async def test_a_conversation_goes_on_with_any_other_provider(
+    first: str, second: str, served: dict[str, Speaker]
+) -> None:
+    keys = {row: speaker.server.key for row, speaker in served.items() if speaker.server.key}
+    rows = {row: dict(speaker.settings, retries=0) for row, speaker in served.items()}
+    async with open_session(keys=keys, configuration={"providers": rows}) as session:
+        events = await check_switch(session, served[first], served[second])
+    assert any(isinstance(event, MessageProgressEvent) for event in events)
+    told = [event.notice.text for event in events if isinstance(event, NoticeEvent)]
+    if first != second and first in ("anthropic", "openai"):
+        # Reasoning goes back to none but its issuer, and that is said.
+        assert any("reasoning" in text for text in told), told
+
+
+async def test_sending_what_another_provider_issued_would_be_found_out(
+    served: dict[str, Speaker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Conversion, "issued", lambda self, native: True)
+    keys = {row: speaker.server.key for row, speaker in served.items() if speaker.server.key}
+    rows = {row: dict(speaker.settings, retries=0) for row, speaker in served.items()}
+    async with open_session(keys=keys, configuration={"providers": rows}) as session:
+        with pytest.raises((ProviderError, AssertionError)):
+            await check_switch(session, served["openai"], served["anthropic"])
