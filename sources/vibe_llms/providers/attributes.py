@@ -164,7 +164,8 @@ def settle_controls(
     A control of this very call that the model does not take is a `ControlInvalid`; a configured
     default that it does not take is left out and told.
     """
-    _check_extras(controls, model)
+    for one in (controls, defaults):
+        _check_extras(one, model)
     left_out: list[str] = []
     kept: dict[str, Any] = {}
     asked = controls.given()

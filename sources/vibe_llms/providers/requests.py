@@ -132,7 +132,7 @@ def nativize_controls(
             members = nativize(settled)
             break
         except ControlInvalid as error:
-            if error.control in controls.given():
+            if error.control in controls.given() or error.control not in settled.given():
                 raise
             told.append(f"the configured control {error.control} is not sent: {error}")
             open_ = {error.control.replace("-", "_"): None}
@@ -143,18 +143,21 @@ def nativize_controls(
 
 
 def fit_request(
-    fragments: Sequence[Fragment], model: Model, context: TurnContext
+    fragments: Sequence[Fragment], model: Model, context: TurnContext, *, room: int = 0
 ) -> Sequence[Fragment]:
     """The fragments within the bytes that the model takes: the oldest media are left out and told.
 
-    `RequestTooLarge` where that does not suffice.
+    `room` is the number of bytes that come with them. `RequestTooLarge` where that does not
+    suffice.
     """
     limit = model.attributes.request_bytes
-    fitted, dropped, size = fit(fragments, limit, context.fresh)
-    if limit is not None and size > limit:
+    if limit is None:
+        return fragments
+    fitted, dropped, size = fit(fragments, limit - room, context.fresh)
+    if size + room > limit:
         raise RequestTooLarge(
-            f"the request would have {size} bytes, {model.name} takes {limit}; go on in a fork "
-            "of an earlier point, or leave pictures and files out",
+            f"the request would have {size + room} bytes, {model.name} takes {limit}; go on in a "
+            "fork of an earlier point, or leave pictures and files out",
             provider=model.provider,
         )
     for slot in dropped:

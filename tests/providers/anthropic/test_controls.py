@@ -12,7 +12,7 @@ from vibe_llms.controls import Controls
 from vibe_llms.exceptions import ConfigurationError, ControlInvalid
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.providers.anthropic.controls import AnthropicControlsProcessor, read_native
-from vibe_llms.providers.anthropic.requests import HistoryCache
+from vibe_llms.providers.anthropic.requests import Cache
 
 HI = [UserCanister.from_text("Hi")]
 SCHEMA = {
@@ -306,4 +306,4 @@ async def test_what_the_files_say_of_every_model_can_be_read() -> None:
     for name in ("claude-fable-5", "claude-mythos-preview", "claude-opus-4-7", "unheard-of"):
         model = await produce_model(name=name)
         assert read_native(model) is not None
-        assert isinstance(model.produce_cache(), HistoryCache)
+        assert isinstance(model.produce_cache(), Cache)

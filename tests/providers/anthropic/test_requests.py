@@ -187,9 +187,9 @@ async def test_tools_are_encoded_once_as_long_as_they_are_the_same() -> None:
     model = await produce_model()
     cache = model.produce_cache()
     await assemble(model, HI, ADD, cache=cache)
-    first = cache.tools[2]
+    first = cache._tools[2]
     await assemble(model, [*HI, said("a"), *HI], ADD, cache=cache)
-    assert cache.tools[2] is first
+    assert cache._tools[2] is first
     members, _ = await assemble(model, HI, SUBTRACT, cache=cache)
     assert [tool["name"] for tool in members["tools"]] == ["subtract"]
     members, _ = await assemble(model, HI, ADD, SUBTRACT, cache=cache)
@@ -220,7 +220,7 @@ async def test_a_cache_that_forgets_would_be_found_out(encoded: list[str]) -> No
     cache = model.produce_cache()
     canisters: list[Canister] = [user("a")]
     await model.preview(canisters, (), Controls(), TurnContext(cache=cache))
-    cache.last = None
+    cache._last = None
     canisters += [said("b"), user("c")]
     await model.preview(canisters, (), Controls(), TurnContext(cache=cache))
     assert encoded != [canister.identity for canister in canisters]

@@ -36,6 +36,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import FileContent, ImageContent, Location, TextualContent, Upload
 from vibe_llms.providers import conversions, pieces
+from vibe_llms.providers import requests as shared
 from vibe_llms.providers.anthropic import messages, requests
 from vibe_llms.session import Session, open_session
 from vibe_llms.storage.archive import DirectoryArchive
@@ -203,7 +204,7 @@ async def test_surrogates_that_come_through_would_be_found_out(
     monkeypatch.setattr(conversations, "repair_canister", lambda canister: canister)
     for module in (conversions, messages):
         monkeypatch.setattr(module, "repair_text", lambda text: text)
-    for module in (pieces, messages, requests):
+    for module in (pieces, messages, requests, shared):
         monkeypatch.setattr(module, "encode_json", encode_as_it_is)
     with pytest.raises((AssertionError, RequestRefused)):
         await check_entry(fake_anthropic, tmp_path, entry, LONE)

@@ -31,7 +31,7 @@ from vibe_llms.providers.anthropic.errors import read_error
 from vibe_llms.providers.anthropic.invocations import AnthropicInvocationsProcessor
 from vibe_llms.providers.anthropic.messages import MODULE, PDF, AnthropicMessagesProcessor
 from vibe_llms.providers.anthropic.package import PackageTransport
-from vibe_llms.providers.anthropic.requests import CacheDuration, HistoryCache, RequestsAssembler
+from vibe_llms.providers.anthropic.requests import Cache, CacheDuration, RequestsAssembler
 from vibe_llms.providers.anthropic.streams import AnthropicAssimilator
 from vibe_llms.providers.anthropic.tokenizer import AnthropicConversationTokenizer
 from vibe_llms.providers.attributes import ModelAttributes, load_attributes
@@ -197,9 +197,9 @@ class AnthropicModel:
         """The name of the row."""
         return self.client.provider
 
-    def produce_cache(self) -> HistoryCache:
+    def produce_cache(self) -> Cache:
         """A fresh cache of encoded history."""
-        return HistoryCache()
+        return Cache()
 
     def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
         """Raise for what this model cannot take, or what is missing, before anything is kept."""
