@@ -8,7 +8,6 @@ Source: the event types of anthropic 2.12.0, `types/raw_message_stream_event.py`
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, TypeVar
 
@@ -35,6 +34,7 @@ from vibe_llms.providers.deltas import (
     UsageDelta,
 )
 from vibe_llms.providers.pieces import compact, encode_json
+from vibe_llms.providers.repairs import TextJoiner, escape, keep_json, parse_object
 from vibe_llms.providers.wire import EventSplitter, EventTooLarge
 
 T = TypeVar("T")
@@ -188,7 +188,7 @@ class AnthropicAssimilator:
         self._block: _Block | None = None
         # The open block of text, unless the half of a surrogate pair waits for its other half.
         self._plain: int | None = None
-        self._carry = ""
+        self._joiner = TextJoiner()
         self._closed = False
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
@@ -298,7 +298,7 @@ class AnthropicAssimilator:
             case _ThinkingDelta(thinking) if block.kind == "thinking":
                 yield from self._think(block, thinking)
             case _JsonDelta(partial_json) if block.kind == "tool_use":
-                if text := self._join(partial_json):
+                if text := self._joiner.join(partial_json):
                     block.whole = True
                     yield ArgumentsDelta(text)
             case _JsonDelta(partial_json):
@@ -309,10 +309,9 @@ class AnthropicAssimilator:
                 yield from self._cite(block, citation)
 
     def _close(self, block: _Block) -> Iterator[Delta]:
-        if self._carry:
-            yield _SPOKEN[block.kind](repair_text(self._carry))
+        if self._joiner.waiting:
+            yield _SPOKEN[block.kind](self._joiner.conclude())
             block.repaired = block.whole = True
-            self._carry = ""
         self._block = self._plain = None
         match block.kind:
             case "text":
@@ -330,26 +329,18 @@ class AnthropicAssimilator:
                 yield ContentReceived(NativeContent(label=label), block.whole_payload())
 
     def _text(self, block: _Block, text: str) -> Iterator[Delta]:
-        text = self._join(text)
-        self._plain = None if self._carry else block.index
+        text = self._joiner.join(text)
+        self._plain = None if self._joiner.waiting else block.index
         if text:
             yield TextDelta(text)
 
     def _think(self, block: _Block, text: str) -> Iterator[Delta]:
         sent = text.count("\ufffd")
-        text = self._join(text)
+        text = self._joiner.join(text)
         # The signature covers the thinking as it was sent; a lone surrogate cannot be kept.
         block.repaired = block.repaired or text.count("\ufffd") != sent
         if text:
             yield ReasoningDelta(text)
-
-    def _join(self, text: str) -> str:
-        """The text, with the halves of a surrogate pair that two deltas brought put together."""
-        if self._carry:
-            text, self._carry = self._carry + text, ""
-        if text and "\ud800" <= text[-1] <= "\udbff":
-            text, self._carry = text[:-1], text[-1]
-        return repair_text(text)
 
     def _cite(self, block: _Block, citation: Raw) -> Iterator[Delta]:
         kept = self._keep(citation)
@@ -401,9 +392,9 @@ class AnthropicAssimilator:
             if str(delta.get("type")) not in _DELTA_KINDS:
                 return None
             if "citation" in delta:
-                delta["citation"] = _escape(delta["citation"])
+                delta["citation"] = escape(delta["citation"])
         if "content_block" in event:
-            event["content_block"] = _escape(event["content_block"])
+            event["content_block"] = escape(event["content_block"])
         if isinstance(message := event.get("message"), dict):
             event["message"] = _escape_contents(message)
         decoded: _Event = self._convert(event, _EVENT_TYPE)
@@ -422,19 +413,15 @@ class AnthropicAssimilator:
         """JSON that can be kept and sent back: compact, in UTF-8, without lone surrogates."""
         data = bytes(raw)
         try:
-            data.decode()
-            return compact(data)
-        except (ValueError, RecursionError) as error:
+            return bytes(keep_json(data))
+        except ValueError as error:
             raise self._malformed(f"{data[:80]!r} is not JSON ({error})") from error
 
     def _parse(self, data: bytes, error: Exception) -> dict[str, Any]:
         try:
-            value = json.loads(data, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict):
+            return parse_object(data)
+        except ValueError:
             raise self._malformed(f"{data[:80]!r} is not JSON of an event ({error})") from error
-        return value
 
     def _convert(self, value: object, kind: type[T]) -> T:
         try:
@@ -532,29 +519,8 @@ def read_citation(raw: bytes) -> Citation:
     )
 
 
-def _escape(value: object) -> Raw:
-    """JSON of a value that Python has read, in which lone surrogates are replaced."""
-    return Raw(json.dumps(_repair(value), ensure_ascii=False, separators=(",", ":")).encode())
-
-
 def _escape_contents(message: dict[str, Any]) -> dict[str, Any]:
     content = message.get("content")
     if isinstance(content, list):
-        return {**message, "content": [_escape(item) for item in content]}
+        return {**message, "content": [escape(item) for item in content]}
     return message
-
-
-def _repair(value: object) -> object:
-    match value:
-        case str():
-            return repair_text(value)
-        case list():
-            return [_repair(item) for item in value]
-        case dict():
-            return {repair_text(key): _repair(item) for key, item in value.items()}
-        case _:
-            return value
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
