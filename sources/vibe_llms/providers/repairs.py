@@ -10,6 +10,9 @@ from msgspec import Raw
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.pieces import compact
 
+# Python reads deeper JSON than a function of its own can walk without running out of its stack.
+_DEEPEST = 200
+
 
 class TextJoiner:
     """Text that comes in pieces, with the halves of a surrogate pair put together again."""
@@ -44,6 +47,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(value, dict):
         raise ValueError("it is no object")  # noqa: TRY004
+    _check_depth(value)
     return value
 
 
@@ -72,6 +76,21 @@ def repair(value: object) -> object:
             return {repair_text(key): repair(item) for key, item in value.items()}
         case _:
             return value
+
+
+def _check_depth(value: object) -> None:
+    """`ValueError` where values lie deeper within each other than `repair` may go."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return
+    raise ValueError("it is nested too deeply")
 
 
 def _refuse_constant(name: str) -> None:

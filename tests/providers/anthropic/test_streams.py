@@ -318,9 +318,11 @@ def test_what_the_interface_does_not_promise_is_malformed(events: list[dict[str,
         b'{"type":"content_block_start","index":0,"content_block":{"type":"x","y":"\xff"}}',
         b'{"type":"message_start","message":' + b"[" * 5000 + b"]" * 5000 + b"}",
         b'{"type":"content_block_start","index":' + b"9" * 5000 + b"}",
+        b'{"type":"content_block_start","index":0,"content_block":{"type":"x","s":"\\ud83d","y":'
+        + (b"[" * 700 + b"]" * 700 + b"}}"),
         b'{"type":"content_block_start","index":0,"content_block":{"type":"\\ud83d","y":1e999}}',
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_data_that_is_no_json_of_an_event_is_malformed(data: bytes) -> None:
     with pytest.raises(ReplyMalformed):
