@@ -159,8 +159,10 @@ def ignore_the_issuer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ignore_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(self: Any, native: Any, decoder: Any) -> Any:
+        if native is None:
+            return None
         own = Issuer(messages.MODULE, "any", self.model.name)
-        issuer = None if native is None else msgspec.structs.replace(native.issuer, row="any")
+        issuer = msgspec.structs.replace(native.issuer, row="any")
         return decoder.decode(native.data) if issuer == own else None
 
     monkeypatch.setattr(messages._Work, "read", read)
