@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,9 @@ import pytest
 
 from tests.fakes.anthropic import FakeAnthropic
 from tests.fakes.ollama import FakeOllama
+from vibe_llms.configuration import StorageSettings
+from vibe_llms.session import Session, open_session
+from vibe_llms.storage.archive import DirectoryArchive
 
 #: Variables that would lead a test out of its own home, or to somebody's key.
 _FOREIGN = (
@@ -79,3 +82,11 @@ def fake_ollama() -> Iterator[FakeOllama]:
     """A strict server of Ollama's interface on this machine."""
     with FakeOllama() as server:
         yield server
+
+
+@pytest.fixture
+async def session(home: Path) -> AsyncIterator[Session]:
+    """A session whose archive does not wait for the disk."""
+    archive = DirectoryArchive(home, StorageSettings(durability="fast"))
+    async with open_session(archive=archive) as session:
+        yield session
