@@ -16,10 +16,12 @@ from vibe_llms.configuration import StorageSettings
 from vibe_llms.session import Session, open_session
 from vibe_llms.storage.archive import DirectoryArchive
 
-#: Variables that would lead a test out of its own home, or to somebody's key.
+#: Variables that would lead a test out of its own home, or to somebody's key, or that hide how a
+#: command behaves elsewhere.
 _FOREIGN = (
     *("_API_KEY", "_AUTH_TOKEN", "_BASE_URL", "_PROXY", "_proxy"),
     *("VIBE_LLMS_", "ANTHROPIC_", "OPENAI_", "OLLAMA_"),
+    *("PYTHONUNBUFFERED", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LC_"),
 )
 
 
