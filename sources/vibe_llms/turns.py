@@ -235,6 +235,8 @@ class TurnRun:
                 conversation=self._ledger.identity,
                 timeout_seconds=self._settings.tools.timeout_seconds,
                 parallel=self._settings.tools.parallel,
+                shown_bytes=self._settings.tools.shown_bytes,
+                kept_bytes=self._settings.tools.kept_bytes,
             ),
         )
 

@@ -7,29 +7,20 @@ import contextvars
 import functools
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import pytest
-from pydantic import BaseModel
 
 from vibe_llms.exceptions import InvokerInvalid
 from vibe_llms.invocation.invokers import (
     InvocationContext,
     Invoker,
-    contents_from,
     describe,
     gather_invokers,
-    run_in_thread,
 )
 from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.canisters import InvocationCanister
 from vibe_llms.messages.contents import (
-    Content,
-    FileContent,
-    ImageContent,
-    TextualContent,
     text_of,
 )
 
@@ -113,62 +104,6 @@ async def test_no_prefix_of_valid_arguments_ever_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "raised"),
-    [
-        (LookupError("no"), LookupError),
-        (SystemExit(3), SystemExit),
-        (StopIteration("done"), RuntimeError),
-        (KeyboardInterrupt(), RuntimeError),
-        (GeneratorExit(), RuntimeError),
-        (asyncio.CancelledError(), asyncio.CancelledError),
-    ],
-)
-async def test_what_a_thread_raises_reaches_who_waits(
-    error: BaseException, raised: type[BaseException]
-) -> None:
-    def fail() -> None:
-        raise error
-
-    with pytest.raises(raised):
-        await run_in_thread(fail)
-
-
-def test_an_abandoned_thread_outlives_its_loop_in_peace() -> None:
-    go = threading.Event()
-
-    def linger() -> None:
-        go.wait(10)
-
-    async def abandon() -> None:
-        waiting = asyncio.ensure_future(run_in_thread(linger))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-
-    before = set(threading.enumerate())
-    asyncio.run(abandon())
-    (thread,) = set(threading.enumerate()) - before
-    go.set()
-    thread.join(10)
-    assert not thread.is_alive()
-
-
-async def test_a_thread_that_returns_after_it_was_given_up_changes_nothing() -> None:
-    go = threading.Event()
-    waiting = asyncio.ensure_future(run_in_thread(lambda: go.wait(10)))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    before = set(threading.enumerate())
-    go.set()
-    for thread in before:
-        if thread.name == "vibe-llms tool":
-            thread.join(10)
-    await asyncio.sleep(0)
-    assert waiting.cancelled()
-
-
-@pytest.mark.parametrize(
     "name", ["add", "_x", "a-b", "ensemble/tool.v2", "A" * 64, "a/" + "b" * 128]
 )
 def test_names_of_tools(name: str) -> None:
@@ -209,60 +144,3 @@ def test_a_tool_is_described_as_plain_data() -> None:
     assert described["name"] == "add"
     assert described["description"] == "Add two numbers."
     assert set(described["arguments_schema"]["properties"]) == {"a", "b"}
-
-
-class Point(BaseModel):
-    x: int
-    y: float = 0.5
-
-
-@dataclass
-class Pair:
-    one: int
-    other: str
-
-
-class Record(msgspec.Struct):
-    when: str
-
-
-class Strange:
-    def __str__(self) -> str:
-        return "strange"
-
-
-PICTURE = ImageContent(b"\x89PNG", "image/png")
-
-
-@pytest.mark.parametrize(
-    ("value", "contents"),
-    [
-        ("text", (TextualContent("text"),)),
-        ("a\ud800", (TextualContent("a\ufffd"),)),
-        ("", (TextualContent(""),)),
-        (None, (TextualContent("null"),)),
-        (True, (TextualContent("true"),)),
-        (1.5, (TextualContent("1.5"),)),
-        ({"a": [1, None]}, (TextualContent('{"a":[1,null]}'),)),
-        ([], (TextualContent("[]"),)),
-        ((1, 2), (TextualContent("[1,2]"),)),
-        (Pair(1, "a"), (TextualContent('{"one":1,"other":"a"}'),)),
-        (Point(x=1), (TextualContent('{"x":1,"y":0.5}'),)),
-        ([Point(x=1)], (TextualContent('[{"x":1,"y":0.5}]'),)),
-        (Record("now"), (TextualContent('{"when":"now"}'),)),
-        ({"odd": Strange()}, (TextualContent('{"odd":"strange"}'),)),
-        (b"\0\xff", (FileContent(b"\0\xff", "application/octet-stream"),)),
-        (PICTURE, (PICTURE,)),
-        ([TextualContent("see"), PICTURE], (TextualContent("see"), PICTURE)),
-        ((PICTURE,), (PICTURE,)),
-    ],
-)
-def test_what_a_tool_returns_becomes_contents(value: object, contents: tuple[Content, ...]) -> None:
-    assert contents_from(value) == contents
-
-
-def test_structures_with_lone_surrogates_become_text_that_can_be_kept() -> None:
-    value = {"a\udfff": ["x\ud800", 1, {"b": Point(x=1)}]}
-    assert contents_from(value) == (
-        TextualContent('{"a\ufffd":["x\ufffd",1,{"b":{"x":1,"y":0.5}}]}'),
-    )

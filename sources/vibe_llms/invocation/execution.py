@@ -17,6 +17,7 @@ from vibe_llms.events import (
     InvocationStartedEvent,
 )
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
+from vibe_llms.invocation.results import ResultTooLarge, bound_contents
 from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.codecs import repair_canister
@@ -40,6 +41,8 @@ class Execution(Struct, frozen=True, kw_only=True):
     conversation: str = ""
     timeout_seconds: float = 60.0
     parallel: int = 16
+    shown_bytes: int = 32 * 1024
+    kept_bytes: int = 16 * 1024 * 1024
 
 
 async def execute(invocations: Sequence[InvocationCanister], execution: Execution) -> None:
@@ -152,8 +155,13 @@ async def _invoke(
     try:
         async with limit:
             contents = await invoker.invoke(invocation.arguments, context)
+        contents = bound_contents(
+            contents, shown_bytes=execution.shown_bytes, kept_bytes=execution.kept_bytes
+        )
     except ArgumentsInvalid as error:
         return _failure(invocation, f"The arguments are not valid:\n{error}")
+    except ResultTooLarge as error:
+        return _failure(invocation, str(error))
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
