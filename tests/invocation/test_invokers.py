@@ -16,7 +16,10 @@ from vibe_llms.invocation.invokers import (
     InvocationContext,
     Invoker,
     describe,
+    export,
+    find_invoker,
     gather_invokers,
+    invoker,
 )
 from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.canisters import InvocationCanister
@@ -46,7 +49,7 @@ async def call(function: Any, arguments: str = "{}", **options: Any) -> str:
     )
     invocation = InvocationCanister(name=invoker.name, arguments=arguments)
     context = InvocationContext("talk", invocation, lambda *args, **kwargs: None)
-    return text_of(await invoker.invoke(arguments, context))
+    return text_of((await invoker.invoke(arguments, context)).contents)
 
 
 async def test_functions_of_every_kind_are_called() -> None:
@@ -144,3 +147,84 @@ def test_a_tool_is_described_as_plain_data() -> None:
     assert described["name"] == "add"
     assert described["description"] == "Add two numbers."
     assert set(described["arguments_schema"]["properties"]) == {"a", "b"}
+
+
+@invoker(
+    aliases=["plus", "sum-up"],
+    approval="ask",
+    llm_format="the sum is {0}".format,
+    gui_format="Σ = {0}".format,
+)
+def add_marked(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def test_a_function_can_be_marked_and_stays_the_function_that_it_is() -> None:
+    assert add_marked(1, 2) == 3
+    one = Invoker.from_function(add_marked)
+    assert (one.name, one.aliases, one.approval) == ("add_marked", ("plus", "sum-up"), "ask")
+    assert await call(one, '{"a": 1, "b": 2}') == "the sum is 3"
+    other = Invoker.from_function(add_marked, name="other", approval="allow")
+    assert (other.name, other.aliases, other.approval) == ("other", ("plus", "sum-up"), "allow")
+
+
+def test_marks_give_a_name_and_a_description() -> None:
+    marked = invoker(name="total", description="Sum.")(functools.partial(add))
+    one = Invoker.from_function(marked)
+    assert (one.name, one.description) == ("total", "Sum.")
+    with pytest.raises(InvokerInvalid, match="'a b' is no name for a tool"):
+        Invoker.from_function(add, aliases=["a b"])
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("add_marked", "add_marked"),
+        ("plus", "add_marked"),
+        ("Add-Marked", "add_marked"),
+        ("SUM_UP", "add_marked"),
+        ("home/add", "home/add"),
+        ("home__add", "home/add"),
+        ("add", None),
+        ("", None),
+    ],
+)
+def test_a_tool_is_found_by_what_a_model_calls_it(name: str, meant: str | None) -> None:
+    tools = gather_invokers([add_marked, Invoker.from_function(add, name="home/add")])
+    found = find_invoker(tools, name)
+    assert (found.name if found else None) == meant
+
+
+def test_what_may_mean_two_tools_means_none() -> None:
+    tools = gather_invokers(
+        [Invoker.from_function(add, name="a-b"), Invoker.from_function(add, name="a_b")]
+    )
+    assert find_invoker(tools, "A B") is None
+    assert find_invoker(tools, "a-b") is tools["a-b"]
+
+
+def test_aliases_are_names_too() -> None:
+    with pytest.raises(InvokerInvalid, match="two tools are called 'plus'"):
+        gather_invokers([add_marked, Invoker.from_function(add, name="plus")])
+
+
+def test_checking_arguments_runs_nothing() -> None:
+    def fail(a: int) -> None:
+        raise AssertionError
+
+    one = Invoker.from_function(fail)
+    one.check('{"a": 1}')
+    with pytest.raises(ArgumentsInvalid):
+        one.check('{"a": "1"}')
+
+
+def test_a_tool_is_exported_in_the_form_that_most_programs_exchange() -> None:
+    assert export(Invoker.from_function(add)) == {
+        "type": "function",
+        "function": {
+            "name": "add",
+            "description": "Add two numbers.",
+            "parameters": Invoker.from_function(add).arguments_schema,
+        },
+    }

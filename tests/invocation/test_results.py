@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from vibe_llms.invocation.results import (
+    InvocationOutput,
+    Rendering,
     ResultTooLarge,
     bound_contents,
     contents_from,
     produce_excerpt,
+    produce_output,
+    render,
 )
 from vibe_llms.messages.contents import (
     Content,
@@ -134,3 +138,26 @@ def test_an_excerpt_is_a_beginning_and_an_end_within_its_size(text: str, size: i
 def test_what_is_too_much_to_be_kept_is_refused(contents: tuple[Content, ...]) -> None:
     with pytest.raises(ResultTooLarge, match=r"returned 10\d bytes; 100 are the most"):
         bound(*contents)
+
+
+@pytest.mark.parametrize(
+    ("value", "rendering", "text"),
+    [
+        ({"city": "Oslo", "degrees": -4}, "{city}: {degrees}°", "Oslo: -4°"),
+        (Pair(1, "a"), "{other}{one}", "a1"),
+        (Point(x=2), "{x:03d}", "002"),
+        ([1, 2], lambda value: f"{len(value)} things", "2 things"),
+        (3, str, "3"),
+        (None, lambda value: "\ud800", "\ufffd"),
+    ],
+)
+def test_values_are_rendered(value: object, rendering: Rendering, text: str) -> None:
+    assert render(value, rendering) == text
+
+
+def test_models_and_people_are_shown_what_is_for_them() -> None:
+    value = {"city": "Oslo", "degrees": -4}
+    output = produce_output(value, "{city} {degrees}", "It is {degrees}° in {city}.")
+    assert output == InvocationOutput((TextualContent("Oslo -4"),), "It is -4° in Oslo.")
+    assert produce_output(value) == InvocationOutput(contents_from(value))
+    assert produce_output(output, "never", "never") is output

@@ -5,20 +5,27 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct
 
 from vibe_llms.exceptions import InvokerInvalid
-from vibe_llms.invocation.results import contents_from
+from vibe_llms.invocation.results import InvocationOutput, Rendering, produce_output
 from vibe_llms.invocation.schemata import Schema, Signature, innermost
 from vibe_llms.invocation.threads import run_in_thread
 from vibe_llms.messages.canisters import InvocationCanister
-from vibe_llms.messages.contents import (
-    Content,
-)
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}(?:/[A-Za-z0-9_.-]{1,128})?")
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+Approval: TypeAlias = Literal["allow", "ask", "deny"]
+
+_MARKS = "__invoker__"
+
+
+def skip_check(arguments: str) -> None:
+    """The check of tools that check their arguments only when they are called."""
 
 
 class InvocationContext(Struct, frozen=True):
@@ -37,14 +44,23 @@ class Invoker(Struct, frozen=True, kw_only=True):
     """A tool. `name` is canonical: bare for functions, `ensemble/tool` for those of an ensemble.
 
     `invoke(arguments, context)` gets the arguments as the text that the model sent, and either
-    returns contents or raises; `ArgumentsInvalid` tells the model what to mend.
+    returns or raises; `ArgumentsInvalid` tells the model what to mend, and so does `check`, which
+    runs nothing. A model may call the tool by its `aliases` too. `approval` decides whether a call
+    runs: `allow`, `deny`, or `ask`. `outside` tells that what it returns is somebody else's text,
+    without authority; `sends` that it carries data out, so that it is asked for again once such
+    text stands in the turn.
     """
 
     name: str
     description: str
     arguments_schema: Schema
-    invoke: Callable[[str, InvocationContext], Awaitable[Sequence[Content]]]
+    invoke: Callable[[str, InvocationContext], Awaitable[InvocationOutput]]
+    check: Callable[[str], object] = skip_check
     ensemble: str = ""
+    aliases: tuple[str, ...] = ()
+    approval: Approval = "allow"
+    outside: bool = False
+    sends: bool = False
 
     @classmethod
     def from_function(
@@ -53,11 +69,13 @@ class Invoker(Struct, frozen=True, kw_only=True):
         *,
         name: str | None = None,
         description: str | None = None,
+        **options: Unpack[InvokerOptions],
     ) -> Self:
         """A tool from a typed function, sync or async; a sync one runs in a thread.
 
-        The signature, annotations and defaults give the schema, the docstring the descriptions.
-        `InvokerInvalid` where a parameter has no JSON Schema.
+        The signature, annotations and defaults give the schema, the docstring the descriptions; the
+        rest are the options of the decorator `invoker`, over those that the function is marked
+        with. `InvokerInvalid` where a parameter has no JSON Schema.
 
         >>> def add(a: int, b: int = 2) -> int:
         ...     "Add two numbers."
@@ -66,32 +84,82 @@ class Invoker(Struct, frozen=True, kw_only=True):
         >>> invoker.name, invoker.description, sorted(invoker.arguments_schema["properties"])
         ('add', 'Add two numbers.', ['a', 'b'])
         """
-        name = name or str(getattr(innermost(function), "__name__", ""))
-        if not _NAME.fullmatch(name):
-            raise InvokerInvalid(
-                f"{name!r} is no name for a tool; use letters, digits, _ and -, "
-                "or give one: Invoker.from_function(function, name=...)"
-            )
+        marks: dict[str, Any] = {**getattr(function, _MARKS, {}), **options}
+        name = name or marks.pop("name", None) or str(getattr(innermost(function), "__name__", ""))
+        for one in (name, *marks.get("aliases", ())):
+            if not _NAME.fullmatch(one):
+                raise InvokerInvalid(
+                    f"{one!r} is no name for a tool; use letters, digits, _ and -, "
+                    "or give one: Invoker.from_function(function, name=...)"
+                )
         signature = Signature(function, {InvocationContext: "context"})
+        formats = (marks.pop("llm_format", None), marks.pop("gui_format", None))
+        marked = marks.pop("description", None)
 
-        async def invoke(arguments: str, context: InvocationContext) -> Sequence[Content]:
+        def check(arguments: str) -> None:
+            signature.bind(arguments, {"context": None})
+
+        async def invoke(arguments: str, context: InvocationContext) -> InvocationOutput:
             bound = signature.bind(arguments, {"context": context})
             if inspect.iscoroutinefunction(function):
-                return contents_from(await function(*bound.args, **bound.kwargs))
+                return produce_output(await function(*bound.args, **bound.kwargs), *formats)
 
             def work() -> Any:
                 value = function(*bound.args, **bound.kwargs)
-                return value if inspect.isawaitable(value) else contents_from(value)
+                return value if inspect.isawaitable(value) else produce_output(value, *formats)
 
             value = await run_in_thread(work)
-            return contents_from(await value) if inspect.isawaitable(value) else value
+            return produce_output(await value, *formats) if inspect.isawaitable(value) else value
 
         return cls(
             name=name,
-            description=signature.description if description is None else description,
+            description=next(
+                text for text in (description, marked, signature.description) if text is not None
+            ),
             arguments_schema=signature.schema,
             invoke=invoke,
+            check=check,
+            aliases=tuple(marks.pop("aliases", ())),
+            **marks,
         )
+
+
+class InvokerOptions(TypedDict, total=False):
+    """What a function may be marked with besides its name and description; see `invoker`."""
+
+    aliases: Sequence[str]
+    approval: Approval
+    outside: bool
+    sends: bool
+    llm_format: Rendering
+    gui_format: Rendering
+
+
+def invoker(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    **options: Unpack[InvokerOptions],
+) -> Callable[[F], F]:
+    """Mark a function as a tool, and say what its signature does not; it stays the function it is.
+
+    The options are `aliases`, `approval`, `outside` and `sends` as an `Invoker` has them, and
+    `llm_format` and `gui_format`, which render what the function returns for the model and for
+    people: a template such as `"{city}: {degrees}°"`, or a function of the value.
+
+    >>> @invoker(aliases=["sum"], llm_format="the sum is {0}".format)
+    ... def add(a: int, b: int) -> int:
+    ...     return a + b
+    >>> add(1, 2), Invoker.from_function(add).aliases
+    (3, ('sum',))
+    """
+    given = {"name": name, "description": description, **options}
+
+    def mark(function: F) -> F:
+        setattr(function, _MARKS, {key: value for key, value in given.items() if value is not None})
+        return function
+
+    return mark
 
 
 def gather_invokers(
@@ -99,15 +167,41 @@ def gather_invokers(
 ) -> dict[str, Invoker]:
     """Tools by their names; functions become invokers. `InvokerInvalid` where two share a name."""
     gathered: dict[str, Invoker] = {}
+    taken: set[str] = set()
     for tool in tools:
         invoker = tool if isinstance(tool, Invoker) else Invoker.from_function(tool)
-        if invoker.name in gathered:
-            raise InvokerInvalid(
-                f"two tools are called {invoker.name!r}; give one another name: "
-                "Invoker.from_function(function, name=...)"
-            )
+        for name in (invoker.name, *invoker.aliases):
+            if name in taken:
+                raise InvokerInvalid(
+                    f"two tools are called {name!r}; give one another name: "
+                    "Invoker.from_function(function, name=...)"
+                )
+            taken.add(name)
         gathered[invoker.name] = invoker
     return gathered
+
+
+def find_invoker(invokers: Mapping[str, Invoker], name: str) -> Invoker | None:
+    """The tool that a model means: by its name, an alias, or what differs from one in spelling.
+
+    Spelling is the case of letters, and what stands between them and digits. `None` where no tool
+    or more than one is meant.
+    """
+    if (exact := invokers.get(name)) is not None:
+        return exact
+    for spell in (str, _spell):
+        found = [
+            invoker
+            for invoker in invokers.values()
+            if spell(name) in map(spell, (invoker.name, *invoker.aliases))
+        ]
+        if len(found) == 1:
+            return found[0]
+    return None
+
+
+def _spell(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.casefold()).strip("_")
 
 
 def describe(invoker: Invoker) -> Mapping[str, Any]:
@@ -116,4 +210,16 @@ def describe(invoker: Invoker) -> Mapping[str, Any]:
         "name": invoker.name,
         "description": invoker.description,
         "arguments_schema": invoker.arguments_schema,
+    }
+
+
+def export(invoker: Invoker) -> dict[str, Any]:
+    """The tool in the form that most programs exchange: an object of the type `function`."""
+    return {
+        "type": "function",
+        "function": {
+            "name": invoker.name,
+            "description": invoker.description,
+            "parameters": invoker.arguments_schema,
+        },
     }

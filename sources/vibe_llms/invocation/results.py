@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from vibe_llms.messages.contents import (
     AudioContent,
@@ -22,8 +23,59 @@ _CONTENT_TYPES = (TextualContent, ImageContent, AudioContent, VideoContent, File
 _HEAD_SHARE = 0.75
 
 
+#: How a value is written as text: a template such as `"{city}: {degrees}°"`, or a function of it.
+Rendering: TypeAlias = str | Callable[[Any], str]
+
+
+class InvocationOutput(Struct, frozen=True):
+    """What a call gave: contents for the model, and whether they tell of a failure.
+
+    `display` is what people are shown in place of the contents, where it is not empty.
+    """
+
+    contents: tuple[Content, ...]
+    display: str = ""
+    failed: bool = False
+
+
 class ResultTooLarge(ValueError):
     """A tool returned more than is kept; the message is for the model, which can ask for less."""
+
+
+def produce_output(
+    value: object, llm_format: Rendering | None = None, gui_format: Rendering | None = None
+) -> InvocationOutput:
+    """What a function returned, rendered for the model and for people as its formats say.
+
+    An `InvocationOutput` is taken as it is.
+    """
+    if isinstance(value, InvocationOutput):
+        return value
+    contents = contents_from(value if llm_format is None else render(value, llm_format))
+    return InvocationOutput(contents, "" if gui_format is None else render(value, gui_format))
+
+
+def render(value: object, rendering: Rendering) -> str:
+    """A value as text; the names in a template are the members of a mapping or of an object.
+
+    >>> render({"city": "Oslo", "degrees": -4}, "{city}: {degrees}°")
+    'Oslo: -4°'
+    """
+    if not isinstance(rendering, str):
+        return repair_text(str(rendering(value)))
+    members = value if isinstance(value, Mapping) else _Members(value)
+    return repair_text(rendering.format_map(members))
+
+
+class _Members(dict[str, Any]):
+    """The attributes of an object, looked up when they are asked for."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__()
+        self._value = value
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(self._value, name)
 
 
 def contents_from(value: object) -> tuple[Content, ...]:
