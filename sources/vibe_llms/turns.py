@@ -45,7 +45,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import Reference, TextualContent, text_of
 from vibe_llms.outputs import OutputForm, OutputMismatch
-from vibe_llms.providers.interfaces import Model, TurnContext, refuse_loading
+from vibe_llms.providers.interfaces import InquiringModel, Model, TurnContext, refuse_loading
 
 #: From this share of the context window on, the tokens are counted before they are sent.
 _COUNTED_SHARE = 0.8
@@ -115,6 +115,8 @@ class TurnRun:
         start = len(self._ledger.canisters)
         self._said = len(prompt)
         try:
+            if isinstance(model := self._settings.model, InquiringModel):
+                await model.inquire(prompt, self._settings.controls)
             await self._check_context(prompt)
             await self._keep(prompt)
             reason = await self._hold(frozenset(canister.identity for canister in prompt))
