@@ -17,7 +17,7 @@ from vibe_llms.meta import __version__
 if TYPE_CHECKING:
     from vibe_llms.attachments import read_attachment, read_document
     from vibe_llms.controls import Controls
-    from vibe_llms.conversation import Conversation, EventStream
+    from vibe_llms.conversation import Conversation
     from vibe_llms.events import (
         Event, EventHandler, InvocationChunk, InvocationCompletedEvent, InvocationFailedEvent,
         InvocationProgressEvent, InvocationStartedEvent, MessageCompletedEvent, MessageFailedEvent,
@@ -38,12 +38,13 @@ if TYPE_CHECKING:
         NativePayload, ReasoningContent, Reference, TextualContent, UnknownContent, Upload,
         VideoContent,
     )
+    from vibe_llms.running import EventStream
     from vibe_llms.session import Session, open_session
 
 _HOMES = {
     "attachments": "read_attachment read_document",
     "controls": "Controls",
-    "conversation": "Conversation EventStream",
+    "conversation": "Conversation",
     "events": (
         "Event EventHandler InvocationChunk InvocationCompletedEvent InvocationFailedEvent "
         "InvocationProgressEvent InvocationStartedEvent MessageCompletedEvent "
@@ -64,6 +65,7 @@ _HOMES = {
         "NativePayload ReasoningContent Reference TextualContent UnknownContent Upload "
         "VideoContent"
     ),
+    "running": "EventStream",
     "session": "Session open_session",
 }
 

@@ -18,7 +18,7 @@ from vibe_llms.configuration import (
     load_configuration,
 )
 from vibe_llms.controls import Controls, read_controls
-from vibe_llms.conversation import Conversation, ConversationDefaults, Prompt, Tool, read_prompt
+from vibe_llms.conversation import Conversation, ConversationDefaults, Tool
 from vibe_llms.costs import Cost, estimate_cost
 from vibe_llms.credentials import Credential, check_key
 from vibe_llms.events import EventHandler, Notice, NoticeEvent, ignore_events
@@ -31,6 +31,7 @@ from vibe_llms.exceptions import (
 from vibe_llms.ledger import Ledger
 from vibe_llms.messages.canisters import Canister, SupervisorCanister
 from vibe_llms.messages.contents import Reference
+from vibe_llms.prompts import Prompt, read_prompt
 from vibe_llms.providers.core import access_provider
 from vibe_llms.providers.interfaces import Client, Model, Provider, ProviderConfiguration
 from vibe_llms.registries import Row
