@@ -331,6 +331,7 @@ def _produce_transport(
             settings.base_url if settings.base_url != BASE_URL else None,
             configuration.stream,
             headers,
+            offline=configuration.configuration.offline,
         )
     return HttpTransport(
         provider,
@@ -338,6 +339,7 @@ def _produce_transport(
         lambda: {**headers, **_authorize(credential)},
         connect_seconds=configuration.stream.connect_seconds,
         idle_seconds=configuration.stream.idle_seconds,
+        offline=configuration.configuration.offline,
     )
 
 

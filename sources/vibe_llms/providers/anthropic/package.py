@@ -18,6 +18,7 @@ from vibe_llms.providers.transport import (
     Incoming,
     Outgoing,
     check_address,
+    permit_transport,
     produce_incoming,
     translate_error,
 )
@@ -37,8 +38,11 @@ class PackageTransport:
         base_url: str | None,
         stream: StreamSettings,
         headers: dict[str, str],
+        *,
+        offline: bool = False,
     ) -> None:
         self._provider = provider
+        self._offline = offline
         self._base_url = base_url
         self._stream = stream
         self._headers = headers
@@ -46,13 +50,14 @@ class PackageTransport:
 
     def prepare(self) -> None:
         """Make the official client; see `vibe_llms.providers.transport.Transport`."""
-        if self._client is None:
-            self._connect()
+        client = self._client or self._connect()
+        permit_transport(str(client.base_url), self._provider, offline=self._offline)
 
     @asynccontextmanager
     async def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> AsyncIterator[Incoming]:
         """Send a request and give the reply; see `vibe_llms.providers.transport.Transport`."""
         client = self._client or self._connect()
+        permit_transport(str(client.base_url), self._provider, outgoing, offline=self._offline)
         import httpx2
         from anthropic import AnthropicError, APIConnectionError, APIStatusError, AsyncStream
 

@@ -97,6 +97,7 @@ class OllamaClient:
         self.settings = settings
         self.address = find_address(settings.base_url)
         self.credential = configuration.credential
+        self.offline = configuration.configuration.offline
         self.transport: Transport = OllamaTransport(
             self.address,
             HttpTransport(
@@ -105,6 +106,7 @@ class OllamaClient:
                 lambda: authorize(configuration.credential),
                 connect_seconds=configuration.stream.connect_seconds,
                 idle_seconds=configuration.stream.idle_seconds,
+                offline=configuration.configuration.offline,
             ),
         )
         self.controls = OllamaControlsProcessor()
@@ -183,6 +185,7 @@ class OllamaClient:
             lambda: authorize(self.credential),
             connect_seconds=self.stream.connect_seconds,
             idle_seconds=self.stream.idle_seconds,
+            offline=self.offline,
         )
 
     async def close(self) -> None:

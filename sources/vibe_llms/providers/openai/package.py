@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 from vibe_llms.configuration import StreamSettings
 from vibe_llms.credentials import guard_loggers
 from vibe_llms.exceptions import CredentialMissing, PackageMissing
-from vibe_llms.providers.transport import Incoming, Outgoing, produce_incoming, translate_error
+from vibe_llms.providers.transport import (
+    Incoming,
+    Outgoing,
+    permit_transport,
+    produce_incoming,
+    translate_error,
+)
 from vibe_llms.redaction import redact
 
 if TYPE_CHECKING:
@@ -28,8 +34,11 @@ class PackageTransport:
         base_url: str | None,
         stream: StreamSettings,
         headers: dict[str, str],
+        *,
+        offline: bool = False,
     ) -> None:
         self._provider = provider
+        self._offline = offline
         self._base_url = base_url
         self._stream = stream
         self._headers = headers
@@ -37,13 +46,14 @@ class PackageTransport:
 
     def prepare(self) -> None:
         """Make the official client; see `vibe_llms.providers.transport.Transport`."""
-        if self._client is None:
-            self._connect()
+        client = self._client or self._connect()
+        permit_transport(str(client.base_url), self._provider, offline=self._offline)
 
     @asynccontextmanager
     async def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> AsyncIterator[Incoming]:
         """Send a request and give the reply; see `vibe_llms.providers.transport.Transport`."""
         client = self._client or self._connect()
+        permit_transport(str(client.base_url), self._provider, outgoing, offline=self._offline)
         import httpx2
         from openai import APIConnectionError, APIStatusError, AsyncStream, OpenAIError
 

@@ -214,7 +214,7 @@ class _Narrator:
         if failure.error == "malformed":
             yield b'{"message":{"role\n'
         else:
-            yield msgspec.json.encode({"error": _name(failure)[1]}) + b"\n"
+            yield _encode({"error": _name(failure)[1]})
 
     def end(self, reason: str) -> Iterable[bytes]:
         """The last line, with the counts."""
@@ -227,7 +227,7 @@ class _Narrator:
     def _line(self, message: Mapping[str, Any], more: Mapping[str, Any] | None = None) -> bytes:
         said = {"role": "assistant", **message}
         line = {**self._head(), "message": said, "done": False, **(more or {})}
-        return msgspec.json.encode(line) + b"\n"
+        return _encode(line)
 
     def _head(self) -> dict[str, Any]:
         return {"model": self._asked.model, "created_at": _CREATED}
@@ -246,6 +246,14 @@ class _Narrator:
             "eval_count": usage.output_tokens + usage.reasoning_tokens,
             "eval_duration": 1,
         }
+
+
+def _encode(line: Mapping[str, Any]) -> bytes:
+    """One line, with what Go escapes escaped: there are clients that split lines at some of it."""
+    encoded = msgspec.json.encode(line)
+    for character in "\u2028\u2029<>&":
+        encoded = encoded.replace(character.encode(), b"\\u%04x" % ord(character))
+    return encoded + b"\n"
 
 
 def _read_messages(messages: Sequence[_Message]) -> Iterable[Canister]:
