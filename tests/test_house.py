@@ -22,6 +22,7 @@ ORDER = (
     "meta",
     "redaction",
     "exceptions",
+    "offline",
     "registries",
     "controls",
     "configuration",
