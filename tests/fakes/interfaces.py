@@ -6,6 +6,7 @@ format, so that one test can be held with all of them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +69,21 @@ class Interface:
     def keys(self, server: Any) -> Mapping[str, str]:
         """The key of the row, where it needs one."""
         return {self.row: server.key} if server.key else {}
+
+    def escape(self, event: Mapping[str, Any]) -> bytes:
+        """An event on the wire of a server that escapes whatever is not ASCII."""
+        data = json.dumps(event).encode()
+        return data + b"\n" if self is OLLAMA else b"data: " + data + b"\n\n"
+
+    def refuse(self, words: str) -> Answer:
+        """A refusal in these words."""
+        match self.row:
+            case "anthropic":
+                return anthropic.failure(400, "invalid_request_error", words)
+            case "ollama":
+                return ollama.failure(400, words)
+            case _:
+                return openai.failure(400, "invalid_request_error", words)
 
     def stream(self, events: Events, **faults: Any) -> Answer:
         """A reply as a stream, each event as a chunk of its own."""
@@ -138,8 +154,6 @@ def _chat_thoughts(thought: str, text: str, arguments: str) -> Events:
 
 
 def _ollama_thoughts(thought: str, text: str, arguments: str) -> Events:
-    import json
-
     call = ollama.call("speak", json.loads(arguments))
     return [ollama.line(thinking=thought), ollama.line(text), ollama.line(tool_calls=[call]),
             ollama.end()]  # fmt: skip
