@@ -30,11 +30,9 @@ from vibe_llms.configuration import StreamSettings
 from vibe_llms.credentials import Credential
 from vibe_llms.events import Event, MessageFailedEvent, MessageProgressEvent, Notice
 from vibe_llms.exceptions import (
-    CredentialMissing,
     CredentialRefused,
     ProviderOverloaded,
     ProviderUnreachable,
-    RateLimited,
     ReplyCut,
     ReplyMalformed,
     RequestRefused,
@@ -265,41 +263,6 @@ async def test_headers_tell_the_key_the_organization_and_the_project(
     with pytest.raises(CredentialRefused):
         await model.converse(HI)
     await model.client.close()
-
-
-@pytest.mark.parametrize("interface", INTERFACES)
-async def test_the_official_client_sends_our_bytes(
-    interface: str, fake_openai: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = Credential(interface, kind="package")
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    model = await produce_openai_model(interface, fake_openai.url, credential=package)
-    with pytest.raises(CredentialMissing, match="openai found no credentials"):
-        await model.converse(HI)
-    monkeypatch.setenv("OPENAI_API_KEY", fake_openai.key)
-    model = await produce_openai_model(interface, fake_openai.url, credential=package)
-    plain = await produce_openai_model(interface, fake_openai.url)
-    for one in (model, plain):
-        (reply,) = await one.converse(HI)
-        assert isinstance(reply, AssistantCanister)
-        assert reply.text == "Hello."
-    assert fake_openai.requests[-1].body == fake_openai.requests[-2].body
-    fake_openai.replies = [failure(429, "tokens", "slow down"), failure(500, "server_error")]
-    for kind in (RateLimited, ProviderOverloaded):
-        with pytest.raises(kind):
-            await model.converse(HI)
-    # Its own retries are off.
-    assert len(fake_openai.requests) == 4
-    raw = load(f"{interface}/text")
-    fake_openai.replies = [stream_bytes([raw], cut=len(raw) // 2)]
-    with pytest.raises(ReplyCut):
-        await model.converse(HI)
-    await model.client.close()
-    await plain.client.close()
-    gone = await produce_openai_model(interface, credential=package)
-    with pytest.raises(ProviderUnreachable):
-        await gone.converse(HI)
-    await gone.client.close()
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
