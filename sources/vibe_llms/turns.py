@@ -27,12 +27,14 @@ from vibe_llms.exceptions import (
     ProviderError,
     ReplyMalformed,
 )
+from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.invocation.execution import Execution, execute
-from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.invocation.invokers import Invoker, find_invoker
 from vibe_llms.ledger import Ledger
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DocumentCanister,
     InvocationCanister,
     ReplyCanister,
     ResultCanister,
@@ -89,6 +91,7 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     told: set[tuple[str, str]]
     throttle: Callable[[], Awaitable[object]] | None = None
     form: OutputForm | None = None
+    gatekeeper: Gatekeeper = Gatekeeper()
 
 
 class TurnRun:
@@ -234,10 +237,36 @@ class TurnRun:
                 invokers=self._settings.invokers,
                 event_handler=self._dispatcher,
                 keep=self._keep,
+                admit=self._admit,
                 conversation=self._ledger.identity,
                 timeout_seconds=self._settings.tools.timeout_seconds,
                 parallel=self._settings.tools.parallel,
+                shown_bytes=self._settings.tools.shown_bytes,
+                kept_bytes=self._settings.tools.kept_bytes,
             ),
+        )
+
+    async def _admit(self, invocation: InvocationCanister, invoker: Invoker) -> str:
+        return await self._settings.gatekeeper.admit(
+            invocation,
+            invoker,
+            tainted=self._is_tainted(),
+            conversation=self._ledger.identity,
+        )
+
+    def _is_tainted(self) -> bool:
+        """Whether text without authority has come into this turn: a document, or from outside."""
+        outside = {
+            canister.identity
+            for canister in self._added
+            if isinstance(canister, InvocationCanister)
+            and (tool := find_invoker(self._settings.invokers, canister.name)) is not None
+            and tool.outside
+        }
+        return any(
+            isinstance(canister, DocumentCanister)
+            or (isinstance(canister, ResultCanister) and canister.invocation in outside)
+            for canister in self._added
         )
 
     def _limit(self, calls: Sequence[InvocationCanister]) -> str:

@@ -20,6 +20,7 @@ from vibe_llms.providers.transport import (
     Incoming,
     Outgoing,
     check_address,
+    permit_transport,
     produce_incoming,
     translate_error,
 )
@@ -46,8 +47,11 @@ class OfficialTransport(ABC):
         base_url: str | None,
         stream: StreamSettings,
         headers: Mapping[str, str],
+        *,
+        offline: bool = False,
     ) -> None:
         self._provider = provider
+        self._offline = offline
         self._base_url = base_url
         self._stream = stream
         self._headers = headers
@@ -67,8 +71,8 @@ class OfficialTransport(ABC):
 
     def prepare(self) -> None:
         """Make the official client; see `vibe_llms.providers.transport.Transport`."""
-        if self._client is None:
-            self._connect()
+        client = self._client or self._connect()
+        permit_transport(str(client.base_url), self._provider, offline=self._offline)
 
     @asynccontextmanager
     async def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> AsyncIterator[Incoming]:
@@ -93,6 +97,7 @@ class OfficialTransport(ABC):
         import httpx2
 
         client = self._client or self._connect()
+        permit_transport(str(client.base_url), self._provider, outgoing, offline=self._offline)
         module = self.load()
         options = {
             "headers": {

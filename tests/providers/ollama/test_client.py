@@ -49,6 +49,7 @@ from vibe_llms.exceptions import (
     RequestRefused,
 )
 from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import AssistantCanister, StopReason, Usage, UserCanister
 from vibe_llms.messages.contents import ImageContent, ReasoningContent
 from vibe_llms.providers.interfaces import TurnContext
@@ -129,8 +130,8 @@ SCHEMA = {
 
 
 async def test_the_schema_of_a_tool_arrives_whole(fake_ollama: FakeOllama) -> None:
-    async def invoke(arguments: str, context: Any) -> Sequence[Any]:
-        return ()
+    async def invoke(arguments: str, context: Any) -> InvocationOutput:
+        return InvocationOutput(())
 
     tool = Invoker(name="a/b", description="Find.", arguments_schema=SCHEMA, invoke=invoke)
     model = await produce_model(fake_ollama.url)

@@ -330,7 +330,13 @@ def _produce_transport(
             settings.base_url if settings.base_url != BASE_URL else None,
             configuration.stream,
             headers,
+            offline=configuration.configuration.offline,
         )
     return produce_http_transport(
-        provider, settings.base_url, configuration.stream, credential, headers
+        provider,
+        settings.base_url,
+        configuration.stream,
+        credential,
+        headers,
+        offline=configuration.configuration.offline,
     )

@@ -102,10 +102,15 @@ class OllamaClient:
         self.settings = settings
         self.address = find_address(settings.base_url)
         self.credential = configuration.credential
+        self.offline = configuration.configuration.offline
         self.transport: Transport = OllamaTransport(
             self.address,
             produce_http_transport(
-                provider.name, self.address, configuration.stream, configuration.credential
+                provider.name,
+                self.address,
+                configuration.stream,
+                configuration.credential,
+                offline=configuration.configuration.offline,
             ),
         )
         self.controls = OllamaControlsProcessor()
@@ -184,6 +189,7 @@ class OllamaClient:
             lambda: authorize(self.credential),
             connect_seconds=self.stream.connect_seconds,
             idle_seconds=self.stream.idle_seconds,
+            offline=self.offline,
         )
 
     async def close(self) -> None:
