@@ -41,7 +41,9 @@ class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields
 
     def surely_takes(self, control: str) -> bool:
         """Whether the model is known to take a control, by its name in configuration."""
-        return self.controls is not None and control in self.controls
+        return (
+            self.controls is not None and control in self.controls and self.controls[control].sure
+        )
 
 
 class ModelsIntegrator:
@@ -109,7 +111,8 @@ def specificity(pattern: str) -> int:
     >>> [specificity(p) for p in (r"claude-opus-4-5.*", r"claude-(opus|haiku)-4.*", r".*")]
     [15, 13, 0]
     """
-    # A class stands for any of several characters, an escaped one for itself.
+    # Flags demand nothing. A class stands for any of several characters, an escaped one for itself.
+    pattern = re.sub(r"^\(\?[a-z]+\)", "", pattern)
     plain = re.sub(r"\[\^?\]?[^]]*\]|\\[a-zA-Z0-9]", ".", pattern)
     plain = "(" + re.sub(r"\\.", "_", plain) + ")"
     group = re.compile(r"\((?:\?:)?([^()]*)\)([?*]?)")
@@ -126,12 +129,14 @@ def _count_literals(plain: str) -> int:
 def load_attributes(configuration: Configuration, row: str, *files: str) -> ModelsIntegrator:
     """The attributes of models: those of the shipped files, and the user's own over them.
 
-    `anthropic` is `data/providers/anthropic.toml`; the user's stand in their configuration, in
-    `[providers.ROW.models."PATTERN"]`.
+    `anthropic` is `data/providers/anthropic.toml`; the patterns of several files are taken
+    together, and of equals that of the later file wins. The user's stand in their configuration,
+    in `[providers.ROW.models."PATTERN"]`.
     """
     shipped: dict[str, Any] = {}
     for name in files:
-        shipped.update(read_toml(shipped_folder() / "providers" / f"{name}.toml").get("models", {}))
+        models = read_toml(shipped_folder() / "providers" / f"{name}.toml").get("models", {})
+        shipped = merge(shipped, models)
     own = configuration.tree.get("providers", {}).get(row, {}).get("models", {})
     place = ("providers", row, "models")
     if not isinstance(own, dict):

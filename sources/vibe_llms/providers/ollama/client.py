@@ -113,7 +113,9 @@ class OllamaClient:
         self.invocations = OllamaInvocationsProcessor()
         self.messages = OllamaMessagesProcessor(self.invocations)
         self.tokenizer = OllamaConversationTokenizer(self._measure)
-        self._attributes = load_attributes(configuration.configuration, provider.name, "ollama")
+        self._attributes = load_attributes(
+            configuration.configuration, provider.name, "families", "ollama"
+        )
         self._told: dict[str, Mapping[str, Any]] = {}
         self._known: dict[str, ModelAttributes] = {}
         self._described: set[str] = set()

@@ -74,7 +74,9 @@ class OpenAIClient(ABC):
         self.stream = configuration.stream
         self.transport = _produce_transport(provider, configuration, settings)
         self._keyless = configuration.credential.kind == "none"
-        self._attributes = load_attributes(configuration.configuration, provider, "openai")
+        self._attributes = load_attributes(
+            configuration.configuration, provider, "families", "openai"
+        )
 
     @property
     @abstractmethod
