@@ -1,4 +1,6 @@
-"""What all tests share: their own home, a closed network, async tests, and counts for storms."""
+"""What all tests share: their own home, a closed network, async tests, counts for storms, and which
+tests run only where they are asked for.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,17 @@ _FOREIGN = (
     *("VIBE_LLMS_", "ANTHROPIC_", "OPENAI_", "OLLAMA_"),
     *("PYTHONUNBUFFERED", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LC_"),
 )
+#: Markers of tests that need something besides this project: they run where `-m` names them.
+APART = ("server",)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that stand apart, unless `-m` asks for them."""
+    unasked = [name for name in APART if name not in config.option.markexpr]
+    apart = [item for item in items if any(map(item.get_closest_marker, unasked))]
+    if apart:
+        config.hook.pytest_deselected(items=apart)
+        items[:] = [item for item in items if item not in apart]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

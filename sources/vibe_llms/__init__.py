@@ -28,7 +28,9 @@ if TYPE_CHECKING:
         ConfigurationError, ContextOverflow, ConversationBusy, ProviderError, RateLimited,
         RequestError, StorageError, TurnInterrupted, VibeLlmsError,
     )
-    from vibe_llms.invocation.invokers import InvocationContext, Invoker
+    from vibe_llms.invocation.approval import ApprovalRequest, Approver, Decision
+    from vibe_llms.invocation.invokers import InvocationContext, Invoker, invoker
+    from vibe_llms.invocation.results import InvocationOutput
     from vibe_llms.messages.canisters import (
         AssistantCanister, Canister, DocumentCanister, Ending, InvocationCanister, Provenance,
         ResultCanister, StopReason, SupervisorCanister, Turn, UnknownCanister, Usage, UserCanister,
@@ -55,7 +57,9 @@ _HOMES = {
         "ConfigurationError ContextOverflow ConversationBusy ProviderError RateLimited "
         "RequestError StorageError TurnInterrupted VibeLlmsError"
     ),
-    "invocation.invokers": "InvocationContext Invoker",
+    "invocation.approval": "ApprovalRequest Approver Decision",
+    "invocation.invokers": "InvocationContext Invoker invoker",
+    "invocation.results": "InvocationOutput",
     "messages.canisters": (
         "AssistantCanister Canister DocumentCanister Ending InvocationCanister Provenance "
         "ResultCanister StopReason SupervisorCanister Turn UnknownCanister Usage UserCanister"
@@ -70,10 +74,11 @@ _HOMES = {
 }
 
 __all__ = [
-    "AssistantCanister", "AudioContent", "Canister", "Citation", "ConfigurationError", "Content",
-    "ContextOverflow", "Controls", "Conversation", "ConversationBusy", "DocumentCanister", "Ending",
-    "Event", "EventHandler", "EventStream", "FileContent", "ImageContent", "InvocationCanister",
-    "InvocationChunk", "InvocationCompletedEvent", "InvocationContext", "InvocationFailedEvent",
+    "ApprovalRequest", "Approver", "AssistantCanister", "AudioContent", "Canister", "Citation",
+    "ConfigurationError", "Content", "ContextOverflow", "Controls", "Conversation",
+    "ConversationBusy", "Decision", "DocumentCanister", "Ending", "Event", "EventHandler",
+    "EventStream", "FileContent", "ImageContent", "InvocationCanister", "InvocationChunk",
+    "InvocationCompletedEvent", "InvocationContext", "InvocationFailedEvent", "InvocationOutput",
     "InvocationProgressEvent", "InvocationStartedEvent", "Invoker", "Location",
     "MessageCompletedEvent", "MessageFailedEvent", "MessageProgressEvent", "MessageStartedEvent",
     "MessageUpdatedEvent", "NativeContent", "NativePayload", "Notice", "NoticeEvent", "Provenance",
@@ -81,7 +86,7 @@ __all__ = [
     "RequestError", "ResultCanister", "Session", "StopReason", "StorageError", "SupervisorCanister",
     "TextChunk", "TextualContent", "Turn", "TurnEndedEvent", "TurnInterrupted", "UnknownCanister",
     "UnknownContent", "Upload", "Usage", "UserCanister", "VibeLlmsError", "VideoContent",
-    "__version__", "open_session", "read_attachment", "read_document",
+    "__version__", "invoker", "open_session", "read_attachment", "read_document",
 ]
 # fmt: on
 

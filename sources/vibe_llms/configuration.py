@@ -82,6 +82,8 @@ class ToolSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     identical_calls: Positive = 3
     timeout_seconds: Seconds = 60.0
     parallel: Positive = 16
+    shown_bytes: Positive = 32 * 1024
+    kept_bytes: Positive = 16 * 1024 * 1024
 
 
 class Layer(Struct, frozen=True):

@@ -21,6 +21,7 @@ from vibe_llms.exceptions import (
     RequestError,
     SessionClosed,
 )
+from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.invocation.invokers import Invoker, gather_invokers
 from vibe_llms.ledger import Ledger, finish, locate
 from vibe_llms.messages.canisters import (
@@ -50,6 +51,7 @@ class ConversationDefaults(Struct, frozen=True, kw_only=True):
     access_controls: Callable[[Model], Controls]
     enter: Callable[[Conversation], None]
     tools: ToolSettings = ToolSettings()
+    gatekeeper: Gatekeeper = Gatekeeper()
 
 
 class Conversation:
@@ -278,6 +280,7 @@ class Conversation:
                 told=self._told,
                 throttle=throttle,
                 form=form,
+                gatekeeper=self._defaults.gatekeeper,
             ),
         )
         self._running = RunningTurn(run, said, name=f"turn of {self.identity}")

@@ -28,6 +28,7 @@ from vibe_llms.exceptions import (
     SessionClosed,
     VibeLlmsError,
 )
+from vibe_llms.invocation.approval import Approver, Gatekeeper
 from vibe_llms.ledger import Ledger
 from vibe_llms.messages.canisters import Canister, SupervisorCanister
 from vibe_llms.messages.contents import Reference
@@ -84,12 +85,14 @@ class Session:
         event_handler: EventHandler = ignore_events,
         keys: Mapping[str, str] | None = None,
         interactive: bool = False,
+        approver: Approver | None = None,
     ) -> None:
         self.configuration = configuration
         self.archive = archive
         self.event_handler = event_handler
         self._keys = {row: check_key(key, "the caller") for row, key in (keys or {}).items()}
         self._interactive = interactive
+        self._gatekeeper = Gatekeeper(approver)
         self._rows = {row.name: row for row in configuration.rows(PROVIDERS)}
         self._providers: dict[str, Provider] = {}
         self._clients: dict[str, Client] = {}
@@ -282,6 +285,7 @@ class Session:
             access_controls=self._configured_controls,
             enter=self._enter,
             tools=self.configuration.tools,
+            gatekeeper=self._gatekeeper,
         )
         return Conversation(
             ledger,
@@ -365,6 +369,7 @@ async def open_session(
     archive: Archive | None = None,
     keys: Mapping[str, str] | None = None,
     interactive: bool = False,
+    approver: Approver | None = None,
 ) -> AsyncIterator[Session]:
     """A session, closed with the block::
 
@@ -374,6 +379,7 @@ async def open_session(
     `home` puts configuration and archive under one folder, as `VIBE_LLMS_HOME` does.
     `configuration` is laid over the user's own, or replaces it if it is a `Configuration`. `keys`
     are keys by rows, used before any other. `interactive` tells providers that a person watches.
+    `approver` decides on calls of tools that ask before they run; without one they do not run.
     """
     if not isinstance(configuration, Configuration):
         places = None if home is None else _places_under(Path(home))
@@ -384,6 +390,7 @@ async def open_session(
         event_handler=event_handler,
         keys=keys,
         interactive=interactive,
+        approver=approver,
     )
     try:
         yield session

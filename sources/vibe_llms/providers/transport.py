@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from msgspec import Struct
 
-from vibe_llms.credentials import guard_loggers
+from vibe_llms.configuration import StreamSettings
+from vibe_llms.credentials import Credential, guard_loggers
 from vibe_llms.exceptions import (
     ConfigurationError,
     ProviderError,
@@ -218,6 +219,33 @@ class HttpTransport:
                 f"names (HTTPS_PROXY, SSL_CERT_FILE and their kin): {_words(error)}"
             ) from error
         return self._client
+
+
+def produce_http_transport(
+    provider: str,
+    base_url: str,
+    stream: StreamSettings,
+    credential: Credential,
+    headers: Mapping[str, str] = {},
+    *,
+    offline: bool = False,
+) -> HttpTransport:
+    """A transport that sends these headers, and the key of the row with them."""
+    return HttpTransport(
+        provider,
+        base_url,
+        lambda: {**headers, **authorize(credential)},
+        connect_seconds=stream.connect_seconds,
+        idle_seconds=stream.idle_seconds,
+        offline=offline,
+    )
+
+
+def authorize(credential: Credential) -> Mapping[str, str]:
+    """The header with the key; nothing for a row that needs none."""
+    if credential.kind == "none":
+        return {}
+    return {"authorization": f"Bearer {credential.find().reveal()}"}
 
 
 def permit_transport(

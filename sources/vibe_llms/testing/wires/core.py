@@ -19,8 +19,9 @@ from msgspec import Struct
 
 from vibe_llms.exceptions import ScriptInvalid
 from vibe_llms.invocation.invokers import InvocationContext, Invoker, describe
+from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import Canister, InvocationCanister, Usage
-from vibe_llms.messages.contents import Content, ReasoningContent, TextualContent
+from vibe_llms.messages.contents import ReasoningContent, TextualContent
 from vibe_llms.providers.scripted.scripts import Part, ScriptedReply
 from vibe_llms.testing.listening import BEHIND, Answer, Request
 
@@ -357,7 +358,7 @@ def decode_bytes(text: str, place: str) -> bytes:
 def produce_invoker(name: str, description: str, schema: Mapping[str, Any]) -> Invoker:
     """A tool that a request offers. It can be looked at; it runs where the request came from."""
 
-    async def invoke(_: str, __: InvocationContext) -> Sequence[Content]:
+    async def invoke(_: str, __: InvocationContext) -> InvocationOutput:
         raise ScriptInvalid(f"{name!r} runs in the program under test, not in the fake server")
 
     return Invoker(name=name, description=description, arguments_schema=dict(schema), invoke=invoke)
