@@ -20,10 +20,12 @@ class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields
     `accepts` names the kinds of contents that can be sent besides text: `image`, `audio`, `video`,
     and MIME types of files. `controls` holds the accepted controls and their ranges; `None` means
     that nothing is known, and then every control is sent. In TOML `effort = false` takes a control
-    away that a more general pattern gives. `native` is for the provider alone.
+    away that a more general pattern gives. `context_varies` tells that some servers give the model
+    a larger context, so that nothing is refused by an estimate. `native` is for the provider alone.
     """
 
     context_tokens: int | None = None
+    context_varies: bool = False
     output_tokens: int | None = None
     default_output_tokens: int | None = None
     request_bytes: int | None = None

@@ -24,9 +24,9 @@ from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.attributes import ModelAttributes, load_attributes
 from vibe_llms.providers.exchanges import fetch
 from vibe_llms.providers.interfaces import Loader, ProviderConfiguration
+from vibe_llms.providers.measures import Measure
 from vibe_llms.providers.ollama.address import BASE_URL, find_address
 from vibe_llms.providers.ollama.catalogue import EMBEDDED, SHOWN, TAGS
-from vibe_llms.providers.ollama.context import Measure
 from vibe_llms.providers.ollama.controls import OllamaControlsProcessor, read_native
 from vibe_llms.providers.ollama.errors import advise_unreachable, read_error
 from vibe_llms.providers.ollama.invocations import OllamaInvocationsProcessor

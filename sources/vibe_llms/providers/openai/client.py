@@ -376,6 +376,7 @@ class _ModelEntry(Struct):
         for size in sizes:
             if isinstance(size, int) and size > 0:
                 told["context-tokens"] = size
+                told["context-varies"] = False
                 break
         if isinstance(self.name, str) and self.name != self.id:
             told["title"] = self.name
