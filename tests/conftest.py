@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.anthropic import FakeAnthropic
+from tests.fakes.llamacpp import FakePackage
 from tests.fakes.ollama import FakeOllama
 
 #: Variables that would lead a test out of its own home, or to somebody's key.
@@ -26,6 +28,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run storms at their full counts: python -m pytest -m storm --nightly",
     )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what needs a package or a file that the ordinary run has not, unless it is named.
+
+    `python -m pytest -m llamacpp` names it.
+    """
+    if "llamacpp" in str(config.getoption("markexpr")):
+        return
+    kept = [item for item in items if item.get_closest_marker("llamacpp") is None]
+    if left := [item for item in items if item not in kept]:
+        items[:] = kept
+        config.hook.pytest_deselected(items=left)
 
 
 @pytest.fixture
@@ -79,3 +94,11 @@ def fake_ollama() -> Iterator[FakeOllama]:
     """A strict server of Ollama's interface on this machine."""
     with FakeOllama() as server:
         yield server
+
+
+@pytest.fixture
+def fake_llamacpp(monkeypatch: pytest.MonkeyPatch) -> FakePackage:
+    """The package llama-cpp-python, whether it is installed or not, without anything in C."""
+    package = FakePackage()
+    monkeypatch.setitem(sys.modules, "llama_cpp", package)
+    return package
