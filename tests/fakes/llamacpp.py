@@ -115,8 +115,8 @@ Reply = str | Sequence[int] | int
 class FakePackage(ModuleType):
     """The module `llama_cpp`.
 
-    `replies` are said in turn, after them always "Hello."; `prompts` are what was read,
-    `samplings` how was sampled. `held` holds every decoding up until it is set, or aborted.
+    `replies` are said in turn, after them always "Hello."; `prompts` and `tokens` are what was
+    read, `samplings` how was sampled. `held` holds every decoding up until it is set, or aborted.
     """
 
     def __init__(self) -> None:
@@ -124,6 +124,7 @@ class FakePackage(ModuleType):
         self.__spec__ = ModuleSpec("llama_cpp", None)
         self.replies: list[Reply] = []
         self.prompts: list[str] = []
+        self.tokens: list[list[int]] = []
         self.samplings: list[dict[str, Any]] = []
         self.seeds: list[int] = []
         self.loaded: list[FakeLlama] = []
@@ -174,6 +175,12 @@ class FakePackage(ModuleType):
 
     def llama_vocab_get_text(self, vocabulary: FakeLlama, token: int) -> bytes:
         return VOCABULARY[token]
+
+    def llama_vocab_n_tokens(self, vocabulary: FakeLlama) -> int:
+        return len(VOCABULARY)
+
+    def llama_vocab_get_attr(self, vocabulary: FakeLlama, token: int) -> int:
+        return 1 << 3 if token in _CONTROL else 1
 
     def llama_vocab_get_add_bos(self, vocabulary: FakeLlama) -> bool:
         return self.adds_begin
@@ -326,6 +333,7 @@ class FakeLlama:
                 break
             kept += 1
         self.n_tokens = min(kept, len(tokens) - 1)
+        package.tokens.append(tokens)
         package.prompts.append(b"".join(VOCABULARY[token] for token in tokens).decode())
         package.samplings.append(sampling)
         self._decode(tokens[self.n_tokens :])

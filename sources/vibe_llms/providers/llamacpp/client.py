@@ -105,6 +105,12 @@ class LlamacppClient:
         if not folder:
             return []
         models: list[LlamacppModel] = []
+        if not await asyncio.to_thread(os.path.isdir, os.path.expanduser(folder)):  # noqa: ASYNC240
+            raise ConfigurationError(
+                f"there is no folder {folder!r}",
+                table=f"providers.{self.provider}",
+                key="models-folder",
+            )
         for name in await asyncio.to_thread(survey_files, folder):
             try:
                 models.append(await self.access_model(name))

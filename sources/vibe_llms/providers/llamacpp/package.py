@@ -14,6 +14,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,6 +33,9 @@ from vibe_llms.providers.llamacpp.templates import MARKS
 
 _NAME = "llama_cpp"
 _PIECE_BYTES = 64
+_CONTROL = 1 << 3  # LLAMA_TOKEN_ATTR_CONTROL of `llama.h`
+# A mark that somebody said, by its number, on its way through the template.
+_SHIELDED = re.compile("\ue000(\\d+)\ue001")
 _ANY_SEED = 0xFFFFFFFF  # LLAMA_DEFAULT_SEED: another one every time
 
 
@@ -113,6 +117,9 @@ class LoadedModel:
         self._probe = package.llama_cpp.ggml_abort_callback(strlen)
         self._nobody = package.llama_cpp.ggml_abort_callback(0)
         self._foul = False
+        self._marks = self._list_marks()
+        marks = sorted(self._marks, key=len, reverse=True)
+        self._finder = re.compile("|".join(map(re.escape, marks))) if marks else None
 
     @property
     def partial(self) -> bool:
@@ -131,7 +138,11 @@ class LoadedModel:
         tools: Sequence[Mapping[str, Any]],
         variables: Mapping[str, Any],
     ) -> str:
-        """The prompt, by a Jinja template; `RequestRefused` with the template's own words."""
+        """The prompt, by a Jinja template; `RequestRefused` with the template's own words.
+
+        Where somebody said what looks like a mark of the model's, a sign stands in the prompt that
+        `tokenize` understands: what is said cannot end its message and begin another one.
+        """
         from_jinja = importlib.import_module("jinja2").TemplateError
         try:
             if template not in self._formatters:
@@ -141,7 +152,9 @@ class LoadedModel:
                     bos_token=self._text_of(self._llama.token_bos()),
                 )
             made = self._formatters[template](
-                messages=list(messages), tools=list(tools) or None, **variables
+                messages=[self._shield(message) for message in messages],
+                tools=[self._shield(tool) for tool in tools] or None,
+                **variables,
             )
         except (from_jinja, ValueError, TypeError, KeyError, IndexError) as error:
             raise RequestRefused(
@@ -152,8 +165,13 @@ class LoadedModel:
         return str(made.prompt)
 
     def tokenize(self, prompt: str) -> list[int]:
-        """The tokens of a rendered prompt, its marks taken as marks."""
-        tokens = self._split(prompt)
+        """The tokens of a rendered prompt, the template's marks as marks, all else as text."""
+        tokens: list[int] = []
+        for number, part in enumerate(_SHIELDED.split(prompt)):
+            if number % 2:
+                tokens += self._split(self._marks[int(part)], special=False)
+            elif part:
+                tokens += self._split(part)
         start = self._llama.token_bos()
         wanted = start != -1 and self._package.llama_vocab_get_add_bos(self._vocabulary)
         # Most templates write it themselves; twice it makes a model worse.
@@ -254,8 +272,33 @@ class LoadedModel:
         self._formatters.clear()
         self._llama.close()
 
-    def _split(self, text: str) -> list[int]:
-        return self._llama.tokenize(text.encode("utf-8", "replace"), add_bos=False, special=True)
+    def _list_marks(self) -> list[str]:
+        """The texts of the tokens that steer the model, such as the end of a message."""
+        package, vocabulary = self._package, self._vocabulary
+        return [
+            self._text_of(token)
+            for token in range(package.llama_vocab_n_tokens(vocabulary))
+            if package.llama_vocab_get_attr(vocabulary, token) & _CONTROL
+        ]
+
+    def _shield(self, value: Any) -> Any:
+        """The same with signs in the place of marks, at every depth."""
+        match value:
+            case str() if self._finder is not None:
+                return self._finder.sub(
+                    lambda found: f"\ue000{self._marks.index(found[0])}\ue001",
+                    _SHIELDED.sub("\ufffd", value),
+                )
+            case Mapping():
+                return {key: self._shield(one) for key, one in value.items()}
+            case list() | tuple():
+                return [self._shield(one) for one in value]
+            case _:
+                return value
+
+    def _split(self, text: str, *, special: bool = True) -> list[int]:
+        data = text.encode("utf-8", "replace")
+        return self._llama.tokenize(data, add_bos=False, special=special)
 
     def _text_of(self, token: int) -> str:
         if token == -1:
