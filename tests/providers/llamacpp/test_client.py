@@ -58,6 +58,7 @@ from vibe_llms.exceptions import (
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
+    Canister,
     InvocationCanister,
     ResultCanister,
     UserCanister,
@@ -518,7 +519,7 @@ async def test_marks_that_somebody_says_are_words(path: Path, fake_llamacpp: Fak
     model = await produce_model(path)
     call = InvocationCanister(name="get_weather", arguments=json.dumps({"city": INJECTED}))
     result = ResultCanister((TextualContent(INJECTED),), invocation=call.identity)
-    history = [UserCanister.from_text(INJECTED + "\ue0001\ue001"), call, result]
+    history: list[Canister] = [UserCanister.from_text(INJECTED + "\ue0001\ue001"), call, result]
     await model.converse(history, [WEATHER])
     (prompt,), (tokens,) = fake_llamacpp.prompts, fake_llamacpp.tokens
     # It reads what was said, and takes none of it for the end of a message.
@@ -567,6 +568,28 @@ async def test_a_thought_that_the_prompt_begins_is_a_thought(
     assert isinstance(reply, AssistantCanister)
     assert isinstance(reply.contents[0], ReasoningContent)
     assert (reply.contents[0].text, reply.text) == ("Hm.", "Yes.")
+    await model.client.close()
+
+
+async def test_levels_go_to_templates_that_have_them(
+    path: Path, fake_llamacpp: FakePackage
+) -> None:
+    model = await produce_model(write_model(path, CHATML + "{{ reasoning_effort }}"))
+    await model.converse(HI, controls=Controls(effort="high"))
+    assert fake_llamacpp.prompts[0].endswith("high")
+    await model.client.close()
+
+
+async def test_a_model_that_does_not_think_takes_no_effort(
+    path: Path, fake_llamacpp: FakePackage
+) -> None:
+    write_model(path, CHATML, tokenizer__ggml__tokens=["a"])
+    model = await produce_model(path)
+    assert not model.attributes.reasoning
+    with pytest.raises(ControlInvalid, match="does not take it"):
+        model.check(HI, Controls(effort="none"))
+    await model.converse(HI, controls=Controls(reasoning_tokens=0))
+    assert fake_llamacpp.prompts[0].endswith("assistant\n")
     await model.client.close()
 
 
@@ -812,6 +835,7 @@ async def test_what_was_read_is_kept_where_that_is_asked_for_and_sound(
     first = await model.converse(HI)
     again = await model.converse(HI)
     more = await model.converse([*HI, *first, UserCanister.from_text("And?")])
+    await model.converse([UserCanister.from_text("Ho")])
     kept = []
     for reply in (first, again, more):
         ending = reply[-1].ending
@@ -844,7 +868,7 @@ async def hold_up(model: Any, fake: FakePackage) -> asyncio.Task[Any]:
     """A reply whose model is in the midst of reading the prompt."""
     fake.held = threading.Event()
     before = len(fake.prompts)
-    task = asyncio.ensure_future(model.converse(HI))
+    task: asyncio.Task[Any] = asyncio.ensure_future(model.converse(HI))
     while len(fake.prompts) == before:
         await asyncio.sleep(0.001)
     return task

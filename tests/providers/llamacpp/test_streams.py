@@ -95,6 +95,7 @@ REPLIES: list[tuple[str, list[Any]]] = [
     ('<tool_call>{"name": 5}</tool_call>', [("text", '<tool_call>{"name": 5}</tool_call>')]),
     ('<tool_call>{"name": ""}</tool_call>', [("text", '<tool_call>{"name": ""}</tool_call>')]),
     (call_text("f", "{a: 1}"), [("F", "{a: 1}")]),
+    (call_text("\\x", "{}"), [("text", call_text("\\x", "{}"))]),
     # An end that lacks its mark.
     (CALL.removesuffix("</tool_call>"), [("GET_WEATHER", '{"city": "Paris"}')]),
     ('<tool_call>{"name": "f", "arguments": {"a"', [("F", '{"a"')]),

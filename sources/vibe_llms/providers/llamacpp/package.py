@@ -186,8 +186,7 @@ class LoadedModel:
         llama = self._llama
         if not reuse or self._foul or not self.partial:
             llama.reset()
-            memory = self._package.llama_get_memory(llama.ctx)
-            if memory is not None:
+            if (memory := self._package.llama_get_memory(llama.ctx)) is not None:
                 self._package.llama_memory_clear(memory, False)
             self._foul = False
             return 0

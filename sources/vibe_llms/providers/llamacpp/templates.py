@@ -47,11 +47,6 @@ class Template(Struct, frozen=True):
         return self.marked or THINK_END in self.text
 
     @property
-    def switches(self) -> bool:
-        """Whether it can be told to leave reasoning out."""
-        return "enable_thinking" in self.text
-
-    @property
     def levels(self) -> bool:
         """Whether it can be told how much to reason."""
         return "reasoning_effort" in self.text
