@@ -27,6 +27,7 @@ from vibe_llms.messages.codecs import LineUnreadable
 from vibe_llms.outputs import OutputMismatch
 from vibe_llms.providers.wire import EventTooLarge
 from vibe_llms.redaction import remember
+from vibe_llms.testing.wires.core import Refusal
 
 ERRORS = {
     name: value
@@ -35,8 +36,8 @@ ERRORS = {
 }
 #: Each is caught by its callers and never leaves the library: the execution makes a failed result
 #: of the first, the providers a `ReplyMalformed` of the second, the archive an `ArchiveDamaged` of
-#: the third, the turn an `OutputInvalid` of the last.
-INNER = {ArgumentsInvalid, EventTooLarge, LineUnreadable, OutputMismatch}
+#: the third, the turn an `OutputInvalid` of the fourth, the fake server an answer of the last.
+INNER = {ArgumentsInvalid, EventTooLarge, LineUnreadable, OutputMismatch, Refusal}
 
 
 def drawn() -> dict[str, str]:

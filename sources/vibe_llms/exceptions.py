@@ -6,7 +6,8 @@ The families are cut by what the caller does next::
     ├── ConfigurationError              mend the configuration
     │   ├── RegistrationError           a row names what cannot be found or loaded
     │   ├── PackageMissing              install a package
-    │   └── CredentialMissing           give a key
+    │   ├── CredentialMissing           give a key
+    │   └── RequestForbidden            allow requests, or send none
     ├── RequestError                    mend the call
     │   ├── ModelNotFound
     │   ├── ControlInvalid
@@ -93,6 +94,14 @@ class PackageMissing(ConfigurationError):
 
 class CredentialMissing(ConfigurationError):
     """No key was found for a provider in any of the places where one may stand."""
+
+
+class RequestForbidden(ConfigurationError):
+    """A request would have left this machine, and real requests are forbidden; `host` is where."""
+
+    def __init__(self, message: str, *, host: str) -> None:
+        super().__init__(message)
+        self.host = host
 
 
 class RequestError(VibeLlmsError):

@@ -18,7 +18,7 @@ from vibe_llms.configuration import (
     load_configuration,
 )
 from vibe_llms.controls import Controls, read_controls
-from vibe_llms.conversation import Conversation, ConversationDefaults, Prompt, Tool, read_prompt
+from vibe_llms.conversation import Conversation, ConversationDefaults, Tool
 from vibe_llms.costs import Cost, estimate_cost
 from vibe_llms.credentials import Credential, check_key
 from vibe_llms.events import EventHandler, Notice, NoticeEvent, ignore_events
@@ -28,9 +28,11 @@ from vibe_llms.exceptions import (
     SessionClosed,
     VibeLlmsError,
 )
+from vibe_llms.invocation.approval import Approver, Gatekeeper
 from vibe_llms.ledger import Ledger
 from vibe_llms.messages.canisters import Canister, SupervisorCanister
 from vibe_llms.messages.contents import Reference
+from vibe_llms.prompts import Prompt, read_prompt
 from vibe_llms.providers.core import access_provider
 from vibe_llms.providers.interfaces import Client, Model, Provider, ProviderConfiguration
 from vibe_llms.registries import Row
@@ -83,12 +85,14 @@ class Session:
         event_handler: EventHandler = ignore_events,
         keys: Mapping[str, str] | None = None,
         interactive: bool = False,
+        approver: Approver | None = None,
     ) -> None:
         self.configuration = configuration
         self.archive = archive
         self.event_handler = event_handler
         self._keys = {row: check_key(key, "the caller") for row, key in (keys or {}).items()}
         self._interactive = interactive
+        self._gatekeeper = Gatekeeper(approver)
         self._rows = {row.name: row for row in configuration.rows(PROVIDERS)}
         self._providers: dict[str, Provider] = {}
         self._clients: dict[str, Client] = {}
@@ -281,6 +285,7 @@ class Session:
             access_controls=self._configured_controls,
             enter=self._enter,
             tools=self.configuration.tools,
+            gatekeeper=self._gatekeeper,
         )
         return Conversation(
             ledger,
@@ -364,6 +369,7 @@ async def open_session(
     archive: Archive | None = None,
     keys: Mapping[str, str] | None = None,
     interactive: bool = False,
+    approver: Approver | None = None,
 ) -> AsyncIterator[Session]:
     """A session, closed with the block::
 
@@ -373,6 +379,7 @@ async def open_session(
     `home` puts configuration and archive under one folder, as `VIBE_LLMS_HOME` does.
     `configuration` is laid over the user's own, or replaces it if it is a `Configuration`. `keys`
     are keys by rows, used before any other. `interactive` tells providers that a person watches.
+    `approver` decides on calls of tools that ask before they run; without one they do not run.
     """
     if not isinstance(configuration, Configuration):
         places = None if home is None else _places_under(Path(home))
@@ -383,6 +390,7 @@ async def open_session(
         event_handler=event_handler,
         keys=keys,
         interactive=interactive,
+        approver=approver,
     )
     try:
         yield session
