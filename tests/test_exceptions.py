@@ -28,6 +28,7 @@ from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.invocation.threads import ThreadsExhausted
 from vibe_llms.messages.codecs import LineUnreadable
 from vibe_llms.outputs import OutputMismatch
+from vibe_llms.providers.llamacpp.files import GgufInvalid
 from vibe_llms.providers.wire import EventTooLarge
 from vibe_llms.redaction import remember
 from vibe_llms.testing.wires.core import Refusal
@@ -43,7 +44,7 @@ ERRORS = {
 #: the fake server an answer of a refusal.
 INNER = {
     *(ArgumentsInvalid, ResultTooLarge, ThreadsExhausted),
-    *(EventTooLarge, LineUnreadable, MessageTooLong, OutputMismatch, Refusal),
+    *(EventTooLarge, GgufInvalid, LineUnreadable, MessageTooLong, OutputMismatch, Refusal),
 }
 
 

@@ -9,7 +9,6 @@ from vibe_llms.ensembles.functions import FunctionEnsemble
 from vibe_llms.exceptions import InvokerInvalid
 from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.canisters import ResultCanister
-from vibe_llms.messages.contents import text_of
 from vibe_llms.session import Session
 from vibe_llms.testing import Part, ScriptedReply
 
@@ -56,7 +55,7 @@ def test_two_functions_of_one_name_are_refused(sums: FunctionEnsemble) -> None:
 
 
 async def test_a_function_can_be_called_without_a_model(sums: FunctionEnsemble) -> None:
-    assert text_of((await sums.invoke("add", '{"a": 2, "b": 3}')).contents) == "5"
+    assert (await sums.invoke("add", '{"a": 2, "b": 3}')).text == "5"
     with pytest.raises(ArgumentsInvalid):
         await sums.invoke("add", '{"a": "2"}')
 

@@ -21,7 +21,6 @@ from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
 from vibe_llms.exceptions import EnsembleFailed
 from vibe_llms.invocation.invokers import InvocationContext
 from vibe_llms.messages.canisters import InvocationCanister
-from vibe_llms.messages.contents import text_of
 
 SERVER = str(Path(mcp_server.__file__))
 #: Beyond the limits of a server, its end takes at most three times the grace, on a loaded machine.
@@ -38,7 +37,7 @@ async def call(ensemble: McpEnsemble, tool: str = "echo", arguments: str = '{"te
     (invoker,) = (one for one in ensemble.invokers if one.name == f"fake/{tool}")
     invocation = InvocationCanister(name=invoker.name, arguments=arguments)
     context = InvocationContext("", invocation, lambda *_, **__: None)
-    return text_of((await invoker.invoke(arguments, context)).contents)
+    return (await invoker.invoke(arguments, context)).text
 
 
 def descendants() -> set[int]:
