@@ -56,7 +56,7 @@ def test_bytes_in_chunks_of_a_size_are_the_same_and_wait_in_the_same_places(size
     ("parts", "members"),
     [
         ([WAIT, Part(error="unreachable")], {"drop": "close", "delay": 2}),
-        ([WAIT, Part(cut="reset")], {"drop": "close", "delay": 2}),
+        ([WAIT, Part(cut="reset")], {"drop": "reset", "delay": 2}),
         ([WAIT, Part(stall=True)], {"stall": -1, "delay": 2}),
         ([TEXT, WAIT, Part(stall=True)], {"stall": BEHIND, "delay": 2}),
         ([TEXT, Part(error="unreachable")], {"drop": "close"}),

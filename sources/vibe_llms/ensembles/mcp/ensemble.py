@@ -17,6 +17,7 @@ from vibe_llms.invocation.invokers import InvocationContext, Invoker
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.contents import repair_text
+from vibe_llms.offline import permit_request
 
 if TYPE_CHECKING:
     from mcp_types import Tool
@@ -31,6 +32,7 @@ class McpEnsemble:
     def __init__(self, name: str, configuration: EnsembleConfiguration) -> None:
         read = configuration.configuration
         self._name = name
+        self._offline = read.offline
         self._settings = read.read(McpSettings, configuration.settings, "ensembles", name)
         settings = self._settings
         if bool(settings.command) == bool(settings.url):
@@ -69,6 +71,9 @@ class McpEnsemble:
         async with self._opening:
             if self._closed:
                 raise EnsembleFailed("it has been closed", ensemble=self._name)
+            if url := self._settings.url:
+                purpose = f"a connection of the ensemble {self._name!r}"
+                permit_request(url, purpose, offline=self._offline)
             if self._connection.alive:
                 return
             await self._connection.close()
