@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.interfaces import ANTHROPIC, INTERFACES, OLLAMA, RESPONSES, Interface
-from vibe_llms import conversation as conversations
+from vibe_llms import prompts
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.controls import Controls
 from vibe_llms.conversation import Conversation
@@ -215,7 +215,7 @@ async def test_lone_surrogates_do_no_harm_by_any_entry(
 async def test_surrogates_that_come_through_would_be_found_out(
     interface: Interface, entry: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(conversations, "repair_canister", lambda canister: canister)
+    monkeypatch.setattr(prompts, "repair_canister", lambda canister: canister)
     for module in MODULES:
         for name, careless in (("repair_text", str), ("encode_json", encode_as_it_is)):
             if hasattr(module, name):
