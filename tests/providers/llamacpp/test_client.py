@@ -104,6 +104,13 @@ async def test_it_keeps_the_contract_of_providers(path: Path, fake_llamacpp: Fak
     assert all(one.closed for one in fake_llamacpp.loaded)
 
 
+async def test_it_keeps_the_contract_also_where_a_reply_comes_at_once(
+    path: Path, fake_llamacpp: FakePackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generation, "PACE_SECONDS", 60.0)
+    await check_provider(LlamacppProvider, str(path))
+
+
 async def test_a_reply_is_the_same_streamed_and_unstreamed(
     path: Path, fake_llamacpp: FakePackage
 ) -> None:

@@ -106,8 +106,9 @@ class LlamacppModel:
                             tell(self, context, item.text)
                         elif not isinstance(item, Sign):
                             accumulator.accept(item)
-                    if context.throttle is not None:
-                        await context.throttle()
+                            if context.throttle is not None:
+                                # Also within a heap: a slow reader holds back what came with it.
+                                await context.throttle()
                     if not context.streaming:
                         watch.expect("reply-seconds")
                     elif accumulator.visible:
