@@ -97,9 +97,15 @@ def said(reply: Any) -> str:
 
 
 async def test_it_keeps_the_contract_of_providers(path: Path, fake_llamacpp: FakePackage) -> None:
-    fake_llamacpp.replies = ["It is. " * 3] * 40
+    def answer(prompt: str) -> str:
+        asked = prompt.rpartition("<|im_start|>user\n")[2]
+        if not asked.startswith("Call ") or "tool\n" in asked:
+            return "It is. " * 3
+        return "\n".join(call_text(name, "{}") for name in ("alpha", "greek__beta"))
+
+    fake_llamacpp.answer = answer
     fake_llamacpp.pace_seconds = 0.0005
-    await check_provider(LlamacppProvider, str(path))
+    await check_provider(LlamacppProvider, str(path), calls=True)
     assert len(fake_llamacpp.prompts) > 12
     assert all(one.closed for one in fake_llamacpp.loaded)
 
