@@ -14,7 +14,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -115,14 +115,15 @@ Reply = str | Sequence[int] | int
 class FakePackage(ModuleType):
     """The module `llama_cpp`.
 
-    `replies` are said in turn, after them always "Hello."; `prompts` and `tokens` are what was
-    read, `samplings` how was sampled. `held` holds every decoding up until it is set, or aborted.
+    `replies` are said in turn, after them what `answer` gives to a prompt. `prompts` and `tokens`
+    are what was read, `samplings` how was sampled. `held` holds every decoding up until it is set, or aborted.
     """
 
     def __init__(self) -> None:
         super().__init__("llama_cpp")
         self.__spec__ = ModuleSpec("llama_cpp", None)
         self.replies: list[Reply] = []
+        self.answer: Callable[[str], Reply] = lambda prompt: "Hello."
         self.prompts: list[str] = []
         self.tokens: list[list[int]] = []
         self.samplings: list[dict[str, Any]] = []
@@ -337,7 +338,7 @@ class FakeLlama:
         package.prompts.append(b"".join(VOCABULARY[token] for token in tokens).decode())
         package.samplings.append(sampling)
         self._decode(tokens[self.n_tokens :])
-        reply = package.replies.pop(0) if package.replies else "Hello."
+        reply = package.replies.pop(0) if package.replies else package.answer(package.prompts[-1])
         if isinstance(reply, int):
             raise RuntimeError(f"llama_decode returned {reply}")
         said = [*tokenize(reply), END] if isinstance(reply, str) else list(reply)

@@ -61,6 +61,7 @@ from vibe_llms.messages.canisters import (
     Canister,
     InvocationCanister,
     ResultCanister,
+    SupervisorCanister,
     UserCanister,
 )
 from vibe_llms.messages.contents import ReasoningContent, TextualContent
@@ -96,11 +97,24 @@ def said(reply: Any) -> str:
 
 
 async def test_it_keeps_the_contract_of_providers(path: Path, fake_llamacpp: FakePackage) -> None:
-    fake_llamacpp.replies = ["It is. " * 3] * 40
+    def answer(prompt: str) -> str:
+        asked = prompt.rpartition("<|im_start|>user\n")[2]
+        if not asked.startswith("Call ") or "tool\n" in asked:
+            return "It is. " * 3
+        return "\n".join(call_text(name, "{}") for name in ("alpha", "greek__beta"))
+
+    fake_llamacpp.answer = answer
     fake_llamacpp.pace_seconds = 0.0005
-    await check_provider(LlamacppProvider, str(path))
+    await check_provider(LlamacppProvider, str(path), calls=True)
     assert len(fake_llamacpp.prompts) > 12
     assert all(one.closed for one in fake_llamacpp.loaded)
+
+
+async def test_it_keeps_the_contract_also_where_a_reply_comes_at_once(
+    path: Path, fake_llamacpp: FakePackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generation, "PACE_SECONDS", 60.0)
+    await check_provider(LlamacppProvider, str(path))
 
 
 async def test_a_reply_is_the_same_streamed_and_unstreamed(
@@ -741,6 +755,30 @@ async def test_a_template_that_raises_is_a_refusal(
     await model.client.close()
 
 
+NO_SYSTEM = (
+    "{%- if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}"
+    "{%- endif %}" + CHATML
+)
+
+
+async def test_instructions_are_folded_for_templates_that_take_none(
+    path: Path, fake_llamacpp: FakePackage
+) -> None:
+    notices: list[Notice] = []
+    model = await produce_model(write_model(path, NO_SYSTEM))
+    said: list[Canister] = [SupervisorCanister.from_text("Be brief."), *HI]
+    await model.converse(said, context=TurnContext(notify=notices.append))
+    assert fake_llamacpp.prompts[0].startswith("<|im_start|>user\nBe brief.\n\nHi<|im_end|>")
+    (notice,) = notices
+    assert notice.text.endswith("no instructions of their own, so they stand in the first message")
+    assert (await model.count_tokens(said)).tokens == len(fake_llamacpp.tokens[0])
+    await model.client.close()
+    model = await produce_model(write_model(path, "{{ raise_exception('odd') }}"))
+    with pytest.raises(RequestRefused, match="odd"):
+        await model.converse(said)
+    await model.client.close()
+
+
 async def test_channels_are_for_the_server(path: Path, fake_llamacpp: FakePackage) -> None:
     model = await produce_model(write_model(path, CHATML + "<|channel|>"))
     with pytest.raises(ConfigurationError, match="llama-server"):
@@ -850,7 +888,12 @@ async def test_what_was_read_is_kept_where_that_is_asked_for_and_sound(
 
 async def test_a_foul_memory_is_not_built_upon(path: Path, fake_llamacpp: FakePackage) -> None:
     model = await produce_model(path, reuse_prompt=True)
-    await model.converse(HI)
+    await model.converse(HI, controls=Controls(output_tokens=2))
+    # A reply that was ended by us leaves a sound one.
+    again = await model.converse(HI)
+    assert again[-1].ending is not None
+    assert again[-1].ending.usage is not None
+    assert again[-1].ending.usage.cache_read_tokens == PROMPT - 1
     fake_llamacpp.replies = [-3]
     with pytest.raises(ReplyCut, match="llama_decode returned -3"):
         await model.converse(HI)

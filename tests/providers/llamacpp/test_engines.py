@@ -224,6 +224,33 @@ async def test_closing_halts_what_works_and_refuses_what_waits() -> None:
     await unused.close()
 
 
+async def test_closing_does_not_wait_for_ever_for_what_is_being_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engines, "JOIN_SECONDS", 0.05)
+    begun, go, freed = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(Loaded):
+        def close(self) -> None:
+            super().close()
+            freed.set()
+
+    def load() -> LoadedModel:
+        begun.set()
+        go.wait(SECONDS)
+        return cast("LoadedModel", Slow())
+
+    engine = Engine("test", load)
+    asked = asyncio.ensure_future(engine.ask(lambda _: 1))
+    await asyncio.to_thread(begun.wait, SECONDS)
+    async with asyncio.timeout(SECONDS):
+        await engine.close()
+    assert not freed.is_set()
+    go.set()
+    assert await asyncio.to_thread(freed.wait, SECONDS)
+    assert await asked == 1
+
+
 async def test_a_thread_whose_loop_is_gone_ends_quietly() -> None:
     engine, _ = produce_engine()
     jobs: list[Job[int]] = []

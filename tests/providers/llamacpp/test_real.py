@@ -99,7 +99,7 @@ def say(text: str) -> list[UserCanister]:
 
 
 async def test_it_keeps_the_contract_of_providers(path: Path) -> None:
-    await check_provider(LlamacppProvider, str(path))
+    await check_provider(LlamacppProvider, str(path), settings={"seed": 1})
 
 
 async def test_it_answers(path: Path) -> None:

@@ -18,6 +18,8 @@ from vibe_llms.exceptions import SessionClosed
 from vibe_llms.providers.llamacpp.package import Halt, LoadedModel
 
 T = TypeVar("T")
+#: How long closing waits for a thread that is in the midst of loading.
+JOIN_SECONDS = 10.0
 #: What is told of work that the closing of its client has ended.
 CLOSED = "the client of this model was closed"
 
@@ -143,7 +145,8 @@ class Engine:
             current.halt.set()
         self._jobs.put(None)
         if thread is not None:
-            await asyncio.to_thread(thread.join)
+            # Loading cannot be halted: what is still at it frees the model when it has it.
+            await asyncio.to_thread(thread.join, JOIN_SECONDS)
 
     def _put(self, job: Job[T]) -> None:
         with self._lock:

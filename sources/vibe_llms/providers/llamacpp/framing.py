@@ -103,6 +103,17 @@ def frame(pieces: Sequence[Piece], *, native: bool) -> list[dict[str, Any]]:
     return messages
 
 
+def fold_system(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]] | None:
+    """The messages with the system's text in the first of the user's; `None` if it has none.
+
+    For templates that raise where there is a system's message, as Gemma's do.
+    """
+    if len(messages) < 2 or messages[0]["role"] != "system":
+        return None
+    system, first, *rest = messages
+    return [{**first, "content": f"{system['content']}\n\n{first['content']}"}, *rest]
+
+
 def _waits(state: _Open, piece: Piece) -> bool:
     return piece.answers not in state.answers and any(
         call.identity == piece.answers for call in state.calls

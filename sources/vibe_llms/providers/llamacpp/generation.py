@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import ContextOverflow, SessionClosed
+from vibe_llms.exceptions import ContextOverflow, RequestRefused, SessionClosed
 from vibe_llms.providers.deltas import Delta
 from vibe_llms.providers.llamacpp.controls import Generation
 from vibe_llms.providers.llamacpp.engines import CLOSED, Job
+from vibe_llms.providers.llamacpp.framing import fold_system
 from vibe_llms.providers.llamacpp.grammars import produce_grammar
 from vibe_llms.providers.llamacpp.package import LoadedModel
 from vibe_llms.providers.llamacpp.streams import (
@@ -32,7 +34,14 @@ class Sign(Struct, frozen=True, gc=False):
     """The thread has begun, or still works; nothing of the reply."""
 
 
-Told = Delta | Sign
+class Remark(Struct, frozen=True, gc=False):
+    """What the conversation could not be given to the model as, in words."""
+
+    text: str
+
+
+Told = Delta | Sign | Remark
+_NO_SYSTEM = "the template takes no instructions of their own, so they stand in the first message"
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -50,14 +59,15 @@ class Task(Struct, frozen=True, kw_only=True):
 
     def measure(self, loaded: LoadedModel) -> int:
         """The tokens of the prompt."""
-        return len(loaded.tokenize(self._render(loaded, self.template())))
+        return len(loaded.tokenize(self._render(loaded, self.template())[0]))
 
     def perform(self, job: Job[Told], loaded: LoadedModel) -> None:
         """Generate the reply; `ContextOverflow` before anything is generated."""
         job.tell(Sign())
         template, generation = self.template(), self.generation
         grammar = self._produce_grammar(loaded)
-        prompt = self._render(loaded, template, closed=grammar is not None)
+        prompt, remarks = self._render(loaded, template, closed=grammar is not None)
+        job.tell(*remarks)
         tokens = loaded.tokenize(prompt)
         room = loaded.context_tokens - len(tokens)
         if room <= 0:
@@ -73,20 +83,22 @@ class Task(Struct, frozen=True, kw_only=True):
         decoder, finder = Decoder(), StopFinder(generation.stop)
         teller = _Teller(job, streaming=self.streaming)
         reason = "stop"
-        pieces = loaded.generate(
-            tokens,
-            job.halt,
-            sampling=generation.sampling,
-            seed=generation.seed if generation.seed is not None else self.seed,
-            grammar=grammar,
-        )
-        for written, piece in enumerate(pieces, 1):
-            teller.tell(assimilator.feed(finder.feed(decoder.feed(piece))))
-            if finder.found:
-                break
-            if written == bound:
-                reason = "length"
-                break
+        with closing(
+            loaded.generate(
+                tokens,
+                job.halt,
+                sampling=generation.sampling,
+                seed=generation.seed if generation.seed is not None else self.seed,
+                grammar=grammar,
+            )
+        ) as pieces:
+            for written, piece in enumerate(pieces, 1):
+                teller.tell(assimilator.feed(finder.feed(decoder.feed(piece))))
+                if finder.found:
+                    break
+                if written == bound:
+                    reason = "length"
+                    break
         if job.halt.is_set():
             raise SessionClosed(CLOSED)
         if not finder.found:
@@ -95,21 +107,38 @@ class Task(Struct, frozen=True, kw_only=True):
         teller.tell(assimilator.conclude(reason, len(tokens), kept, finder.found))
         teller.flush()
 
-    def _render(self, loaded: LoadedModel, template: Template, *, closed: bool = False) -> str:
+    def _render(
+        self, loaded: LoadedModel, template: Template, *, closed: bool = False
+    ) -> tuple[str, Sequence[Remark]]:
+        """The prompt, and what there is to say of it; `closed` where a grammar is followed."""
         variables = dict(self.generation.variables)
         if closed:
             # What a grammar forces is the answer itself.
             variables["enable_thinking"] = False
-        prompt = loaded.render(template.text, self.messages, self.tools, variables)
-        if not template.thinks or not (closed or self.generation.think is False):
-            return prompt
-        bare = prompt.rstrip()
-        if bare.endswith(THINK):
-            return f"{bare}\n\n{THINK_END}\n\n"
-        if closed or bare.endswith(THINK_END):
-            return prompt
-        # It knows no switch: it is given the thought that it shall not have, an empty one.
-        return f"{prompt}{THINK}\n\n{THINK_END}\n\n"
+        prompt, remarks = self._apply(loaded, template, variables)
+        if template.thinks and (closed or self.generation.think is False):
+            bare = prompt.rstrip()
+            if bare.endswith(THINK):
+                prompt = f"{bare}\n\n{THINK_END}\n\n"
+            elif not closed and not bare.endswith(THINK_END):
+                # It knows no switch: it is given the thought that it shall not have, an empty one.
+                prompt = f"{prompt}{THINK}\n\n{THINK_END}\n\n"
+        return prompt, remarks
+
+    def _apply(
+        self, loaded: LoadedModel, template: Template, variables: Mapping[str, Any]
+    ) -> tuple[str, Sequence[Remark]]:
+        """The template, applied to the conversation in a form that it takes."""
+        try:
+            return loaded.render(template.text, self.messages, self.tools, variables), ()
+        except RequestRefused as refusal:
+            if (folded := fold_system(self.messages)) is None:
+                raise
+            try:
+                prompt = loaded.render(template.text, folded, self.tools, variables)
+            except RequestRefused:
+                raise refusal from refusal.__cause__
+            return prompt, (Remark(_NO_SYSTEM),)
 
     def _produce_grammar(self, loaded: LoadedModel) -> Any:
         generation = self.generation

@@ -21,7 +21,7 @@ from vibe_llms.providers.interfaces import Loader, TokenCount, TurnContext, refu
 from vibe_llms.providers.llamacpp.controls import Generation, produce_generation
 from vibe_llms.providers.llamacpp.files import Facts
 from vibe_llms.providers.llamacpp.framing import History
-from vibe_llms.providers.llamacpp.generation import Sign, Task
+from vibe_llms.providers.llamacpp.generation import Remark, Sign, Task
 from vibe_llms.providers.llamacpp.messages import MODULE, list_references
 from vibe_llms.providers.llamacpp.package import access_format, check_package
 from vibe_llms.providers.llamacpp.settings import CONTEXT_TOKENS
@@ -102,10 +102,13 @@ class LlamacppModel:
                 async for heap in heaps:
                     watch.rest()
                     for item in heap:
-                        if not isinstance(item, Sign):
+                        if isinstance(item, Remark):
+                            tell(self, context, item.text)
+                        elif not isinstance(item, Sign):
                             accumulator.accept(item)
-                    if context.throttle is not None:
-                        await context.throttle()
+                            if context.throttle is not None:
+                                # Also within a heap: a slow reader holds back what came with it.
+                                await context.throttle()
                     if not context.streaming:
                         watch.expect("reply-seconds")
                     elif accumulator.visible:

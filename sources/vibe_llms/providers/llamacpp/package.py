@@ -15,7 +15,7 @@ import importlib.util
 import json
 import os
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -237,7 +237,7 @@ class LoadedModel:
         sampling: Mapping[str, Any],
         seed: int | None = None,
         grammar: Any = None,
-    ) -> Iterator[bytes]:
+    ) -> Generator[bytes, None, None]:
         """What the model says, token by token, until it ends or is halted.
 
         `ReplyCut` where llama.cpp fails on the way.
@@ -261,6 +261,10 @@ class LoadedModel:
                     f"llama.cpp could not go on: {error}", provider=self._provider, code="decode"
                 ) from error
             return
+        except GeneratorExit:
+            # Whoever listens has enough; what was read until now is sound.
+            self._foul = halt.is_set()
+            raise
         finally:
             stream.close()
             package.llama_set_abort_callback(llama.ctx, self._nobody, None)
@@ -332,9 +336,9 @@ def load_model(
     `PackageMissing` without the package, `ModelUnavailable` where llama.cpp cannot load the file.
     """
     package = _import_package(provider)
-    LOG.recent.clear()
     try:
         with leave_output_alone(package):
+            LOG.recent.clear()
             llama = package.Llama(**_list_parameters(path, settings, context_tokens))
     except (ValueError, RuntimeError, MemoryError, OSError) as error:
         reason = " ".join((LOG.reason or str(error)).split())
@@ -384,7 +388,6 @@ def _list_parameters(path: Path, settings: Settings, context_tokens: int) -> dic
 
 
 def _import_package(provider: str) -> Any:
-    known = getattr(_import_package, "known", None)
     try:
         package = importlib.import_module(_NAME)
     except ModuleNotFoundError as error:
@@ -394,9 +397,7 @@ def _import_package(provider: str) -> Any:
             f"the package llama-cpp-python is installed and cannot be used: {error}",
             table=f"providers.{provider}",
         ) from error
-    if package is not known:
-        LOG.attach(package)
-        setattr(_import_package, "known", package)  # noqa: B010
+    LOG.attach(package)
     return package
 
 

@@ -26,6 +26,7 @@ class Log:
     def __init__(self) -> None:
         self.recent: deque[str] = deque(maxlen=20)
         self._callback: Any = None
+        self._package: Any = None
 
     @property
     def reason(self) -> str:
@@ -34,10 +35,13 @@ class Log:
         return told[0].rpartition("error loading model: ")[2] if told else ""
 
     def attach(self, package: Any) -> None:
-        """Take the words of this package from now on."""
+        """Take the words of this package from now on; done once is done."""
+        if self._package is package:
+            return
         # Kept for as long as the process lives: llama.cpp may speak until its end.
         self._callback = package.llama_log_callback(self._hear)
         package.llama_log_set(self._callback, ctypes.c_void_p(0))
+        self._package = package
 
     def _hear(self, level: int, text: bytes, _: object) -> None:
         words = text.decode("utf-8", "replace").strip()
