@@ -18,6 +18,7 @@ from vibe_llms.events import (
     NoticeEvent,
 )
 from vibe_llms.exceptions import (
+    ControlInvalid,
     ConversationBusy,
     ForkPointInvalid,
     RequestError,
@@ -272,6 +273,8 @@ class Conversation:
                 controls = Controls(response_schema=form.schema).over(controls)
             else:
                 said = (SupervisorCanister.from_text(form.instruction), *said)
+        tools = self._invokers if invokers is None else gather_invokers(invokers)
+        _check_choice(controls, tools, model)
         model.check(said, controls)
         address = (model.provider, model.name)
         if address not in self._caches:
@@ -280,7 +283,7 @@ class Conversation:
             self._ledger,
             TurnSettings(
                 model=model,
-                invokers=self._invokers if invokers is None else gather_invokers(invokers),
+                invokers=tools,
                 controls=controls,
                 default_controls=self._default_controls(),
                 tools=self._defaults.tools,
@@ -337,6 +340,18 @@ class Conversation:
             controls=self._controls,
             event_handler=self._event_handler,
         )
+
+
+def _check_choice(controls: Controls, tools: Mapping[str, Invoker], model: Model) -> None:
+    """Raise `ControlInvalid` where a tool is to be called that is not offered."""
+    choice = controls.tool_choice
+    if choice is None or choice in ("auto", "any", "none") or choice in tools:
+        return
+    raise ControlInvalid(
+        f"there is no tool {choice!r} to choose; the tools are {', '.join(tools) or 'none'}",
+        control="tool-choice",
+        model=model.name,
+    )
 
 
 def _is_reply(canister: Canister) -> bool:

@@ -177,8 +177,10 @@ class ProviderError(VibeLlmsError):
     """A provider refused or failed; `__cause__` keeps what its transport raised.
 
     `status` is the HTTP status where there was one, `code` the provider's own name for the error,
-    `request_id` what its support asks for.
+    `request_id` what its support asks for, `model` the model that was asked, once that is known.
     """
+
+    model: str = ""
 
     def __init__(
         self,

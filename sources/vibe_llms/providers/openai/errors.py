@@ -28,7 +28,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.refusals import (
-    ADVICE,
+    advise,
     describe_answer,
     read_reset,
     read_retry_after,
@@ -221,7 +221,7 @@ def produce_error(
     if overflow is not None and not issubclass(kind, RequestTooLarge):
         return _produce_overflow(overflow, error, message, provider, status, request_id)
     return kind(
-        f"{message}{ADVICE.get(kind, '')}",
+        f"{message}{advise(kind, provider)}",
         provider=provider,
         status=status,
         code=error.code or error.type,
