@@ -32,6 +32,7 @@ ORDER = (
     "invocation",
     "outputs",
     "storage",
+    "plugins",
     "providers",
     "providers.anthropic",
     "providers.openai",

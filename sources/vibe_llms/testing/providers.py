@@ -200,16 +200,19 @@ async def _check_cancel(model: Model) -> None:
     waiting.cancel()
     _require(begun.is_set(), "the reply does not stream")
     if not task.done():
+        # It may have come in one piece: then it is over, and what is cancelled is its aftermath.
+        whole = any(isinstance(event, MessageCompletedEvent) for event in events)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
         _require(task.cancelled(), "a cancel was swallowed")
         check_events(events, turn=False)
         last = events[-1]
-        _require(isinstance(last, MessageFailedEvent), f"a cancel ended with {last!r}")
+        _require(whole or isinstance(last, MessageFailedEvent), f"a cancel ended with {last!r}")
         partial = last.partial if isinstance(last, MessageFailedEvent) else None
         ending = partial.ending if partial is not None else None
-        _require(ending is not None and ending.interrupted, "what had come is not marked")
+        marked = ending is not None and ending.interrupted
+        _require(whole or marked, "what had come is not marked")
     events.clear()
     again = TurnContext(event_handler=events.append)
     _check_canisters(model, await _converse(model, _hello(), again), events)

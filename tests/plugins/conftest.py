@@ -1,0 +1,52 @@
+"""What the tests of plugins share: an index, the wheel of the example, and rows that pin."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.index import FakeIndex
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "documentation" / "examples" / "shout"
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the example, built as its writer would build it, without a network."""
+    folder = tmp_path_factory.mktemp("wheels")
+    command = (sys.executable, "-I", "-m", "pip", "wheel", "--isolated", "--quiet")
+    offline = ("--no-build-isolation", "--no-deps", "--no-index", "--no-cache-dir")
+    subprocess.run([*command, *offline, "-w", str(folder), str(EXAMPLE)], check=True)
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture
+def index() -> Iterator[FakeIndex]:
+    """An index with nothing in it."""
+    with FakeIndex() as server:
+        yield server
+
+
+@pytest.fixture
+def clean_imports() -> Iterator[None]:
+    """What is imported from plugins' folders is forgotten afterwards."""
+    finders, modules = list(sys.meta_path), set(sys.modules)
+    yield
+    sys.meta_path[:] = finders
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+@pytest.fixture(params=["uv", "pip"])
+def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each of the two installers; pip is what is taken where uv is not on the path."""
+    if request.param == "pip":
+        monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    return str(request.param)
