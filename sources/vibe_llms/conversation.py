@@ -45,6 +45,7 @@ from vibe_llms.messages.codecs import repair_canister
 from vibe_llms.messages.contents import Content, TextualContent
 from vibe_llms.outputs import OutputForm, OutputType, produce_form, read_partial
 from vibe_llms.providers.interfaces import Model, TokenCount, TurnContext, refuse_loading
+from vibe_llms.providers.limits import Limiter
 from vibe_llms.turns import TurnRun, TurnSettings
 
 #: What can be said: text, contents, whole canisters, or several of these.
@@ -62,6 +63,7 @@ class ConversationDefaults(Struct, frozen=True, kw_only=True):
     access_controls: Callable[[Model], Controls]
     enter: Callable[[Conversation], None]
     tools: ToolSettings = ToolSettings()
+    access_limiter: Callable[[Model], Limiter | None] = lambda _: None
 
 
 class Conversation:
@@ -290,6 +292,7 @@ class Conversation:
                 told=self._told,
                 throttle=throttle,
                 form=form,
+                limiter=self._defaults.access_limiter(model),
             ),
         )
         self._running = RunningTurn(run, said, name=f"turn of {self.identity}")

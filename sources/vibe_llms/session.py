@@ -14,6 +14,7 @@ from msgspec import Struct
 from vibe_llms.configuration import (
     Configuration,
     Places,
+    Positive,
     Seconds,
     StreamSettings,
     load_configuration,
@@ -36,6 +37,7 @@ from vibe_llms.plugins.loading import open_plugin
 from vibe_llms.plugins.pins import InstallSettings, Plugin, read_plugin
 from vibe_llms.providers.core import access_provider, guard_row
 from vibe_llms.providers.interfaces import Client, Model, Provider, ProviderConfiguration
+from vibe_llms.providers.limits import Limiter
 from vibe_llms.registries import Row
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.interfaces import Archive, Finding, Summary
@@ -63,6 +65,8 @@ class _RowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     prices: str = ""
     install: InstallSettings | None = None
     import_seconds: Seconds = 30.0
+    requests_per_minute: Positive | None = None
+    tokens_per_minute: Positive | None = None
 
 
 class ProviderStatus(Struct, frozen=True):
@@ -106,6 +110,7 @@ class Session:
         self._rows = {row.name: row for row in configuration.rows(PROVIDERS)}
         self._providers: dict[str, Provider] = {}
         self._clients: dict[str, Client] = {}
+        self._limiters: dict[str, Limiter] = {}
         self._conversations: WeakSet[Conversation] = WeakSet()
         self._closed = False
 
@@ -300,6 +305,7 @@ class Session:
             event_handler=self.event_handler,
             access_model=self.access_model,
             access_controls=self._configured_controls,
+            access_limiter=self._access_limiter,
             enter=self._enter,
             tools=self.configuration.tools,
         )
@@ -364,6 +370,19 @@ class Session:
                 provider = access_provider(row, configuration, self.event_handler)
             self._providers[row.name] = provider
         return self._providers[row.name]
+
+    def _access_limiter(self, model: Model) -> Limiter | None:
+        """The limiter that all conversations with models of this row share, if it has limits."""
+        name = model.provider
+        if name not in self._limiters:
+            if name not in self._rows:
+                return None
+            settings = self._read_row(self._rows[name])
+            requests, tokens = settings.requests_per_minute, settings.tokens_per_minute
+            if requests is None and tokens is None:
+                return None
+            self._limiters[name] = Limiter(name, requests=requests, tokens=tokens)
+        return self._limiters[name]
 
     def _access_list(self, row: str) -> str:
         return self._read_row(self._rows[row]).prices if row in self._rows else ""

@@ -25,5 +25,5 @@ class ShoutConversationTokenizer:
             for content in canister.contents
             if isinstance(content, TextualContent) and isinstance(content.data, str)
         ]
-        words = [word for text in (*said, *texts.values()) for word in text.split()]
-        return TokenCount(max(len(words), 1), estimated=True)
+        said += [text.decode() for text in texts.values()]
+        return TokenCount(max(len(" ".join(said).split()), 1), estimated=True)
