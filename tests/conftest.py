@@ -1,10 +1,12 @@
-"""What all tests share: their own home, a closed network, async tests, and counts for storms."""
+"""What all tests share: their own home, a closed network, async tests, counts for storms, and which
+tests run only where they are asked for.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,28 @@ import pytest
 
 from tests.fakes.anthropic import FakeAnthropic
 from tests.fakes.ollama import FakeOllama
+from vibe_llms.configuration import StorageSettings
+from vibe_llms.session import Session, open_session
+from vibe_llms.storage.archive import DirectoryArchive
 
-#: Variables that would lead a test out of its own home, or to somebody's key.
+#: Variables that would lead a test out of its own home, or to somebody's key, or that hide how a
+#: command behaves elsewhere.
 _FOREIGN = (
     *("_API_KEY", "_AUTH_TOKEN", "_BASE_URL", "_PROXY", "_proxy"),
     *("VIBE_LLMS_", "ANTHROPIC_", "OPENAI_", "OLLAMA_"),
+    *("PYTHONUNBUFFERED", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LC_"),
 )
+#: Markers of tests that need something besides this project: they run where `-m` names them.
+APART = ("server",)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that stand apart, unless `-m` asks for them."""
+    unasked = [name for name in APART if name not in config.option.markexpr]
+    apart = [item for item in items if any(map(item.get_closest_marker, unasked))]
+    if apart:
+        config.hook.pytest_deselected(items=apart)
+        items[:] = [item for item in items if item not in apart]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -79,3 +97,11 @@ def fake_ollama() -> Iterator[FakeOllama]:
     """A strict server of Ollama's interface on this machine."""
     with FakeOllama() as server:
         yield server
+
+
+@pytest.fixture
+async def session(home: Path) -> AsyncIterator[Session]:
+    """A session whose archive does not wait for the disk."""
+    archive = DirectoryArchive(home, StorageSettings(durability="fast"))
+    async with open_session(archive=archive) as session:
+        yield session

@@ -7,21 +7,20 @@ import gc
 import os
 import random
 import tracemalloc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from vibe_llms import conversation as conversations
-from vibe_llms.configuration import StorageSettings, StreamSettings
+from tests.fakes.models import endless, last_of, model_of, progressed, says
+from vibe_llms.configuration import StorageSettings
 from vibe_llms.controls import Controls
-from vibe_llms.conversation import Conversation, EventStream, read_prompt
+from vibe_llms.conversation import Conversation
 from vibe_llms.events import (
     Event,
     InvocationStartedEvent,
-    MessageProgressEvent,
     Notice,
     NoticeEvent,
     TurnEndedEvent,
@@ -32,23 +31,19 @@ from vibe_llms.exceptions import (
     CredentialMissing,
     ForkPointInvalid,
     InvokerInvalid,
-    ProviderOverloaded,
     RequestError,
     SessionClosed,
     StorageError,
 )
 from vibe_llms.messages.canisters import (
     AssistantCanister,
-    Canister,
     DocumentCanister,
-    InvocationCanister,
     ResultCanister,
     StopReason,
     SupervisorCanister,
-    UnknownCanister,
     UserCanister,
 )
-from vibe_llms.messages.contents import ImageContent, Reference, TextualContent
+from vibe_llms.running import RunningTurn
 from vibe_llms.session import Session, open_session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing import (
@@ -59,33 +54,6 @@ from vibe_llms.testing import (
     check_events,
     scripted_model,
 )
-
-QUICK = StreamSettings(retries=0)
-LONG = Part(delay_seconds=3600)
-
-
-@pytest.fixture
-async def session(home: Path) -> AsyncIterator[Session]:
-    """A session whose archive does not wait for the disk."""
-    archive = DirectoryArchive(home, StorageSettings(durability="fast"))
-    async with open_session(archive=archive) as session:
-        yield session
-
-
-def says(*chunks: str) -> ScriptedReply:
-    return ScriptedReply.from_chunks(*chunks)
-
-
-def model_of(*replies: ScriptedReply) -> ScriptedModel:
-    return scripted_model(Script(replies), stream=QUICK)
-
-
-def endless(name: str = "script") -> ScriptedModel:
-    """A model that answers everything, and with a long wait whoever says `wait`."""
-    wait = ScriptedReply(parts=(Part(text=("It ", "is ")), LONG, Part(text="late.")), when="wait")
-    return scripted_model(
-        Script((wait, ScriptedReply(parts=(Part(text="Works."),), when="."))), name=name
-    )
 
 
 class Watcher:
@@ -102,74 +70,8 @@ class Watcher:
             self.seen.set()
 
 
-def progressed(text: str) -> Callable[[Event], bool]:
-    return lambda event: isinstance(event, MessageProgressEvent) and event.chunk.text == text
-
-
 def turns_running() -> list[str]:
     return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("turn ")]
-
-
-def last_of(conversation: Conversation) -> AssistantCanister:
-    canister = conversation.canisters[-1]
-    assert isinstance(canister, AssistantCanister)
-    return canister
-
-
-# What can be said.
-
-
-def test_neighbouring_texts_and_contents_make_one_message() -> None:
-    picture = ImageContent(b"x", "image/png")
-    document = DocumentCanister.from_text("d")
-    (one,) = read_prompt("a")
-    assert isinstance(one, UserCanister)
-    assert one.contents == (TextualContent("a"),)
-    said = read_prompt(["a", picture, document, TextualContent("b"), "c"])
-    assert [type(canister) for canister in said] == [UserCanister, DocumentCanister, UserCanister]
-    assert [getattr(canister, "contents", None) for canister in said] == [
-        (TextualContent("a"), picture),
-        (TextualContent("d"),),
-        (TextualContent("b"), TextualContent("c")),
-    ]
-    assert read_prompt(picture)[0].contents == (picture,)
-    assert read_prompt(document) == (document,)
-    assert read_prompt(None) == read_prompt([]) == ()
-
-
-def test_canisters_of_every_role_can_be_said_as_they_are() -> None:
-    canisters: list[Canister] = [
-        SupervisorCanister.from_text("s"),
-        UserCanister.from_text("u"),
-        AssistantCanister.from_text("a"),
-        InvocationCanister(name="f"),
-        ResultCanister(invocation="i"),
-        UnknownCanister(label="new"),
-    ]
-    assert list(read_prompt(canisters)) == canisters
-
-
-def test_lone_surrogates_are_replaced_on_the_way_in() -> None:
-    (said,) = read_prompt("a\ud800b")
-    assert isinstance(said, UserCanister)
-    assert said.text == "a\ufffdb"
-
-
-@pytest.mark.parametrize("nothing", ["", "  \n\t", ["", " "], UserCanister(), [UserCanister()]])
-def test_saying_nothing_is_an_error(nothing: Any) -> None:
-    with pytest.raises(RequestError, match="say something"):
-        read_prompt(nothing)
-
-
-def test_a_picture_alone_and_a_text_in_the_archive_are_something() -> None:
-    assert len(read_prompt([" ", ImageContent(b"x", "image/png")])) == 1
-    assert len(read_prompt(TextualContent(Reference.from_bytes(b"x")))) == 1
-
-
-@pytest.mark.parametrize("wrong", [5, b"bytes", ["a", None], {"a": 1}, object(), [["a"]]])
-def test_what_cannot_be_said_is_told(wrong: Any) -> None:
-    with pytest.raises(RequestError, match="cannot be said"):
-        read_prompt(wrong)
 
 
 # Turns.
@@ -545,121 +447,12 @@ async def test_a_storm_of_cancels_leaves_nothing_behind(
 async def test_that_storm_sees_a_turn_that_goes_on(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def end_carelessly(self: conversations.RunningTurn) -> None:
+    async def end_carelessly(self: RunningTurn) -> None:
         self.interrupt()
 
-    monkeypatch.setattr(conversations.RunningTurn, "end", end_carelessly)
+    monkeypatch.setattr(RunningTurn, "end", end_carelessly)
     with pytest.raises(AssertionError):
         await check_storm(session, 50)
-
-
-# Streaming.
-
-
-async def test_a_turn_can_be_looped_over(session: Session) -> None:
-    conversation = await session.begin(model_of(says("It ", "is ", "blue.")))
-    stream = conversation.stream("Why?")
-    events = [event async for event in stream]
-    check_events(events)
-    assert stream.turn is not None
-    assert stream.turn.text == "It is blue."
-    assert isinstance(events[-1], TurnEndedEvent)
-    assert [event async for event in stream] == []
-
-
-async def test_a_stream_as_a_context_is_read_to_its_end(session: Session) -> None:
-    conversation = await session.begin(model_of(says("It ", "is.")))
-    async with conversation.stream("Why?", streaming=False) as stream:
-        texts = [e.chunk.text async for e in stream if isinstance(e, MessageProgressEvent)]
-    assert texts == ["It is."]
-
-
-async def test_an_error_of_the_turn_is_raised_in_the_loop(session: Session) -> None:
-    failing = ScriptedReply(parts=(Part(text="It "), Part(error="overloaded")))
-    conversation = await session.begin(model_of(failing, says("Works.")))
-    events: list[Event] = []
-
-    async def collect() -> None:
-        async for event in conversation.stream("Why?"):
-            events.append(event)
-
-    with pytest.raises(ProviderOverloaded):
-        await collect()
-    check_events(events)
-    async with conversation.stream("Why?") as stream:
-        await anext(stream)
-    assert not conversation.busy
-
-
-async def test_leaving_the_context_early_ends_the_turn(session: Session) -> None:
-    conversation = await session.begin(endless())
-    async with conversation.stream("wait") as stream:
-        async for event in stream:
-            if progressed("It ")(event):
-                break
-    assert not conversation.busy
-    assert last_of(conversation).text.startswith("It ")
-    assert (await conversation.converse("b")).text == "Works."
-
-
-async def test_leaving_the_loop_without_a_context_ends_the_turn_as_well(session: Session) -> None:
-    conversation = await session.begin(endless())
-    async for event in conversation.stream("wait"):
-        seen = progressed("It ")(event)
-        del event
-        if seen:
-            break
-    gc.collect()
-    async with asyncio.timeout(30):
-        while conversation.busy:
-            await asyncio.sleep(0)
-    assert last_of(conversation).text.startswith("It ")
-
-
-async def test_what_happens_in_the_block_is_raised_after_the_turn_has_ended(
-    session: Session,
-) -> None:
-    conversation = await session.begin(endless())
-
-    async def fail() -> None:
-        async with conversation.stream("wait") as stream:
-            await anext(stream)
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        await fail()
-    assert not conversation.busy
-
-
-async def test_a_slow_loop_holds_the_stream_back(session: Session) -> None:
-    model = scripted_model(ScriptedReply.from_chunks(*["x"] * 5000))
-    conversation = await session.begin(model, save=False)
-    async with conversation.stream("a") as stream:
-        await anext(stream)
-        for _ in range(2000):
-            await asyncio.sleep(0)
-        assert len(stream.channel.events) <= conversations._QUEUED_EVENTS
-        assert conversation.busy
-        count = 0
-        async for event in stream:
-            count += isinstance(event, MessageProgressEvent)
-    assert count == 5000
-
-
-async def test_a_stream_that_follows_nothing_is_empty() -> None:
-    async with EventStream() as stream:
-        assert [event async for event in stream] == []
-
-
-async def test_a_stream_that_was_cancelled_elsewhere_ends(session: Session) -> None:
-    conversation = await session.begin(endless())
-    async with conversation.stream("wait") as stream:
-        await anext(stream)
-        await conversation.cancel()
-        events = [event async for event in stream]
-    assert isinstance(events[-1], TurnEndedEvent)
-    assert stream.turn is not None
-    assert stream.turn.stop_reason == StopReason.INTERRUPTED
 
 
 # Adding, tokens, previews.

@@ -22,11 +22,13 @@ from vibe_llms.exceptions import (
     StorageError,
     VibeLlmsError,
 )
+from vibe_llms.invocation.results import ResultTooLarge
 from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.codecs import LineUnreadable
 from vibe_llms.outputs import OutputMismatch
 from vibe_llms.providers.wire import EventTooLarge
 from vibe_llms.redaction import remember
+from vibe_llms.testing.wires.core import Refusal
 
 ERRORS = {
     name: value
@@ -34,9 +36,13 @@ ERRORS = {
     if inspect.isclass(value) and issubclass(value, BaseException)
 }
 #: Each is caught by its callers and never leaves the library: the execution makes a failed result
-#: of the first, the providers a `ReplyMalformed` of the second, the archive an `ArchiveDamaged` of
-#: the third, the turn an `OutputInvalid` of the last.
-INNER = {ArgumentsInvalid, EventTooLarge, LineUnreadable, OutputMismatch}
+#: of the first and the last, the providers a `ReplyMalformed` of the second, the archive an
+#: `ArchiveDamaged` of the third, the turn an `OutputInvalid` of the fourth, the fake server an
+#: answer of the fifth.
+INNER = {
+    *(ArgumentsInvalid, EventTooLarge, LineUnreadable, OutputMismatch, Refusal),
+    ResultTooLarge,
+}
 
 
 def drawn() -> dict[str, str]:

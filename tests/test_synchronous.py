@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from vibe_llms import conversation as asynchronous
+from vibe_llms import running, synchronous
 from vibe_llms import session as sessions
-from vibe_llms import synchronous
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.events import Event, MessageProgressEvent, TurnEndedEvent
 from vibe_llms.exceptions import (
@@ -270,7 +270,7 @@ def test_a_slow_loop_holds_the_stream_back(session: Session) -> None:
     )
     stream = conversation.stream("a")
     next(stream)
-    ahead = asynchronous._QUEUED_EVENTS + synchronous._QUEUED_EVENTS
+    ahead = running._QUEUED_EVENTS + synchronous._QUEUED_EVENTS
     # The turn of the loop itself comes after whatever it could still do.
     for _ in range(20):
         session._portal.call(asyncio.sleep(0.002))

@@ -21,13 +21,13 @@ from datetime import UTC, datetime
 from archives import measure_archives
 from measure import HERE, Row
 from startup import measure_help, measure_imports, measure_oneshot
-from streaming import measure_chunks
+from streaming import measure_chunks, measure_crowd
 from turns import measure_turns
 
 PAGE = HERE.parent.parent / "documentation" / "explanation" / "performance.md"
 PARTS: dict[str, tuple[tuple[Callable[[int], list[Row]], int], ...]] = {
     "startup": ((measure_imports, 15), (measure_help, 15), (measure_oneshot, 15)),
-    "streaming": ((measure_chunks, 15),),
+    "streaming": ((measure_chunks, 15), (measure_crowd, 9)),
     "turns": ((measure_turns, 25),),
     "archives": ((measure_archives, 9),),
 }

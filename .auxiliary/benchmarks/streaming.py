@@ -1,4 +1,4 @@
-"""What a streamed chunk costs in CPU time: ours, the floor, and the official package."""
+"""What streaming costs in CPU time, a chunk and many conversations at once: ours and the floor."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import tempfile
 import httpx2
 from floors import read_stream
 from interfaces import INTERFACES, Interface
-from measure import KEY, Row, cpu_seconds, loopback, ratio_row
+from measure import KEY, Row, cpu_seconds, loopback, ratio_row, settle
 
 from vibe_llms import UserCanister, open_session
 
 CHUNKS = 5_000
+CONVERSATIONS, CHUNKS_EACH = 200, 100
 #: Against the official packages; anthropic's decodes faster than openai's.
 BARS = {"anthropic": 0.6, "openai": 0.2, "ollama": 1.0}
 
@@ -52,6 +53,7 @@ async def _measure(
             interface.produce_package(url) as package,
         ):
             model = await session.access_model(f"{row}/{interface.model}")
+            settle()
             for number in range(runs + 2):
                 start = cpu_seconds()
                 await model.converse([UserCanister.from_text("hi")])
@@ -69,3 +71,50 @@ async def _measure(
     assert seen > (runs + 2) * CHUNKS
     what = f"{interface.label}: CPU of a streamed chunk, {words}"
     return ratio_row(what, samples, "µs", scale=1e6, bars=bars)
+
+
+def measure_crowd(runs: int) -> list[Row]:
+    return [asyncio.run(_measure_crowd(one, runs)) for one in INTERFACES]
+
+
+async def _measure_crowd(interface: Interface, runs: int) -> Row:
+    samples: dict[str, list[float]] = {"ours": [], "floor": []}
+    seen = 0
+
+    def handle(_: object) -> None:
+        nonlocal seen
+        seen += 1
+
+    row = interface.row
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
+    with (
+        loopback("stream", str(CHUNKS_EACH), interface.name) as url,
+        tempfile.TemporaryDirectory() as home,
+    ):
+        configuration = {"providers": {row: {"base-url": url}}}
+        async with (
+            open_session(
+                event_handler=handle, home=home, keys={row: KEY}, configuration=configuration
+            ) as session,
+            httpx2.AsyncClient(limits=limits) as bare,
+        ):
+            crowd = [
+                await session.begin(f"{row}/{interface.model}", save=False)
+                for _ in range(CONVERSATIONS)
+            ]
+            settle()
+            for number in range(runs + 1):
+                start = cpu_seconds()
+                await asyncio.gather(*(one.converse("hi") for one in crowd))
+                ours = cpu_seconds() - start
+                start = cpu_seconds()
+                await asyncio.gather(
+                    *(read_stream(bare, url, interface=interface.name) for _ in crowd)
+                )
+                floor = cpu_seconds() - start
+                if number:
+                    samples["ours"].append(ours)
+                    samples["floor"].append(floor)
+    assert seen > runs * CONVERSATIONS * CHUNKS_EACH
+    what = f"{interface.label}: CPU of {CONVERSATIONS} conversations at once, {CHUNKS_EACH} chunks"
+    return ratio_row(what, samples, "ms", scale=1e3, bars={"floor": 1.5})

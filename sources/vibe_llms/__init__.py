@@ -17,7 +17,7 @@ from vibe_llms.meta import __version__
 if TYPE_CHECKING:
     from vibe_llms.attachments import read_attachment, read_document
     from vibe_llms.controls import Controls
-    from vibe_llms.conversation import Conversation, EventStream
+    from vibe_llms.conversation import Conversation
     from vibe_llms.events import (
         Event, EventHandler, InvocationChunk, InvocationCompletedEvent, InvocationFailedEvent,
         InvocationProgressEvent, InvocationStartedEvent, MessageCompletedEvent, MessageFailedEvent,
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
         ConfigurationError, ContextOverflow, ConversationBusy, ProviderError, RateLimited,
         RequestError, StorageError, TurnInterrupted, VibeLlmsError,
     )
-    from vibe_llms.invocation.invokers import InvocationContext, Invoker
+    from vibe_llms.invocation.approval import ApprovalRequest, Approver, Decision
+    from vibe_llms.invocation.invokers import InvocationContext, Invoker, invoker
+    from vibe_llms.invocation.results import InvocationOutput
     from vibe_llms.messages.canisters import (
         AssistantCanister, Canister, DocumentCanister, Ending, InvocationCanister, Provenance,
         ResultCanister, StopReason, SupervisorCanister, Turn, UnknownCanister, Usage, UserCanister,
@@ -38,12 +40,13 @@ if TYPE_CHECKING:
         NativePayload, ReasoningContent, Reference, TextualContent, UnknownContent, Upload,
         VideoContent,
     )
+    from vibe_llms.running import EventStream
     from vibe_llms.session import Session, open_session
 
 _HOMES = {
     "attachments": "read_attachment read_document",
     "controls": "Controls",
-    "conversation": "Conversation EventStream",
+    "conversation": "Conversation",
     "events": (
         "Event EventHandler InvocationChunk InvocationCompletedEvent InvocationFailedEvent "
         "InvocationProgressEvent InvocationStartedEvent MessageCompletedEvent "
@@ -54,7 +57,9 @@ _HOMES = {
         "ConfigurationError ContextOverflow ConversationBusy ProviderError RateLimited "
         "RequestError StorageError TurnInterrupted VibeLlmsError"
     ),
-    "invocation.invokers": "InvocationContext Invoker",
+    "invocation.approval": "ApprovalRequest Approver Decision",
+    "invocation.invokers": "InvocationContext Invoker invoker",
+    "invocation.results": "InvocationOutput",
     "messages.canisters": (
         "AssistantCanister Canister DocumentCanister Ending InvocationCanister Provenance "
         "ResultCanister StopReason SupervisorCanister Turn UnknownCanister Usage UserCanister"
@@ -64,14 +69,16 @@ _HOMES = {
         "NativePayload ReasoningContent Reference TextualContent UnknownContent Upload "
         "VideoContent"
     ),
+    "running": "EventStream",
     "session": "Session open_session",
 }
 
 __all__ = [
-    "AssistantCanister", "AudioContent", "Canister", "Citation", "ConfigurationError", "Content",
-    "ContextOverflow", "Controls", "Conversation", "ConversationBusy", "DocumentCanister", "Ending",
-    "Event", "EventHandler", "EventStream", "FileContent", "ImageContent", "InvocationCanister",
-    "InvocationChunk", "InvocationCompletedEvent", "InvocationContext", "InvocationFailedEvent",
+    "ApprovalRequest", "Approver", "AssistantCanister", "AudioContent", "Canister", "Citation",
+    "ConfigurationError", "Content", "ContextOverflow", "Controls", "Conversation",
+    "ConversationBusy", "Decision", "DocumentCanister", "Ending", "Event", "EventHandler",
+    "EventStream", "FileContent", "ImageContent", "InvocationCanister", "InvocationChunk",
+    "InvocationCompletedEvent", "InvocationContext", "InvocationFailedEvent", "InvocationOutput",
     "InvocationProgressEvent", "InvocationStartedEvent", "Invoker", "Location",
     "MessageCompletedEvent", "MessageFailedEvent", "MessageProgressEvent", "MessageStartedEvent",
     "MessageUpdatedEvent", "NativeContent", "NativePayload", "Notice", "NoticeEvent", "Provenance",
@@ -79,7 +86,7 @@ __all__ = [
     "RequestError", "ResultCanister", "Session", "StopReason", "StorageError", "SupervisorCanister",
     "TextChunk", "TextualContent", "Turn", "TurnEndedEvent", "TurnInterrupted", "UnknownCanister",
     "UnknownContent", "Upload", "Usage", "UserCanister", "VibeLlmsError", "VideoContent",
-    "__version__", "open_session", "read_attachment", "read_document",
+    "__version__", "invoker", "open_session", "read_attachment", "read_document",
 ]
 # fmt: on
 

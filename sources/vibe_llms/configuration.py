@@ -82,6 +82,8 @@ class ToolSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     identical_calls: Positive = 3
     timeout_seconds: Seconds = 60.0
     parallel: Positive = 16
+    shown_bytes: Positive = 32 * 1024
+    kept_bytes: Positive = 16 * 1024 * 1024
 
 
 class Layer(Struct, frozen=True):
@@ -103,6 +105,7 @@ class Configuration(Struct, frozen=True):
     default_model: str
     aliases: Mapping[str, str]
     controls: Mapping[str, Any]
+    offline: bool = False
 
     def rows(self, table: str) -> Iterator[Row]:
         """The enabled rows of a registry's table, in the order of the files."""
@@ -161,6 +164,7 @@ class _Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True)
     storage: StorageSettings = StorageSettings()
     stream: StreamSettings = StreamSettings()
     tools: ToolSettings = ToolSettings()
+    offline: bool | Literal[0, 1] = False
     default_model: str = ""
     aliases: dict[str, str] = {}
     controls: dict[str, Any] = {}
@@ -257,6 +261,7 @@ def _assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
         default_model=settings.default_model,
         aliases=settings.aliases,
         controls=settings.controls,
+        offline=bool(settings.offline),
     )
 
 

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Self, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from vibe_llms.configuration import ToolSettings
 from vibe_llms.controls import Controls
 from vibe_llms.events import (
-    Event,
     EventHandler,
-    MessageProgressEvent,
-    MessageStartedEvent,
     Notice,
     NoticeEvent,
-    TextChunk,
 )
 from vibe_llms.exceptions import (
     ConversationBusy,
     ForkPointInvalid,
     RequestError,
     SessionClosed,
-    StorageError,
 )
+from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.invocation.invokers import Invoker, gather_invokers
 from vibe_llms.ledger import Ledger, finish, locate
 from vibe_llms.messages.canisters import (
@@ -36,23 +30,18 @@ from vibe_llms.messages.canisters import (
     DocumentCanister,
     InvocationCanister,
     ResultCanister,
-    StopReason,
     SupervisorCanister,
     Turn,
     UserCanister,
 )
-from vibe_llms.messages.codecs import repair_canister
-from vibe_llms.messages.contents import Content, TextualContent
-from vibe_llms.outputs import OutputForm, OutputType, produce_form, read_partial
+from vibe_llms.outputs import OutputForm, OutputType, produce_form
+from vibe_llms.prompts import Prompt, read_prompt
 from vibe_llms.providers.interfaces import Model, TokenCount, TurnContext, refuse_loading
 from vibe_llms.providers.limits import Limiter
+from vibe_llms.running import EventStream, RunningTurn
 from vibe_llms.turns import TurnRun, TurnSettings
 
-#: What can be said: text, contents, whole canisters, or several of these.
-Prompt: TypeAlias = str | Content | Canister | Sequence[str | Content | Canister]
 Tool: TypeAlias = Invoker | Callable[..., Any]
-
-_QUEUED_EVENTS = 256
 
 
 class ConversationDefaults(Struct, frozen=True, kw_only=True):
@@ -64,6 +53,7 @@ class ConversationDefaults(Struct, frozen=True, kw_only=True):
     enter: Callable[[Conversation], None]
     tools: ToolSettings = ToolSettings()
     access_limiter: Callable[[Model], Limiter | None] = lambda _: None
+    gatekeeper: Gatekeeper = Gatekeeper()
 
 
 class Conversation:
@@ -293,6 +283,7 @@ class Conversation:
                 throttle=throttle,
                 form=form,
                 limiter=self._defaults.access_limiter(model),
+                gatekeeper=self._defaults.gatekeeper,
             ),
         )
         self._running = RunningTurn(run, said, name=f"turn of {self.identity}")
@@ -338,182 +329,6 @@ class Conversation:
             controls=self._controls,
             event_handler=self._event_handler,
         )
-
-
-class RunningTurn:
-    """A turn as a task. It always begins, so that whatever ends it is told and kept."""
-
-    def __init__(self, run: TurnRun, said: Sequence[Canister], *, name: str) -> None:
-        self._run = run
-        self._said = said
-        self._begun = False
-        self._doomed = False
-        self._quiet = False
-        self.task = asyncio.create_task(self._hold(), name=name)
-
-    def interrupt(self, *, quietly: bool = False) -> None:
-        """Cancel the turn; `quietly`, whoever waits for it gets a turn that was interrupted."""
-        self._quiet = self._quiet or quietly
-        self._doomed = True
-        # A task that has not begun would never begin.
-        if self._begun:
-            self.task.cancel()
-
-    async def end(self) -> None:
-        """Cancel the turn if it runs, and wait for its end, however often that is cancelled.
-
-        A `StorageError` is raised: it tells that something of the turn could not be kept.
-        """
-        if not self.task.done():
-            self.interrupt()
-            await finish(asyncio.wait([self.task]))
-        if not self.task.cancelled() and isinstance(error := self.task.exception(), StorageError):
-            raise error
-
-    async def _hold(self) -> Turn:
-        self._begun = True
-        if self._doomed:
-            self.task.cancel()
-        try:
-            return await self._run.run(self._said)
-        except asyncio.CancelledError:
-            if not self._quiet:
-                raise
-            return self._run.result(StopReason.INTERRUPTED)
-
-
-class _Channel:
-    """The events on their way to a loop."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self.news = asyncio.Event()
-        self.room = asyncio.Event()
-        self.room.set()
-
-    def put(self, event: Event) -> None:
-        self.events.append(event)
-        self.news.set()
-        if len(self.events) >= _QUEUED_EVENTS:
-            self.room.clear()
-
-    def take(self) -> Sequence[Event]:
-        events, self.events = self.events, []
-        self.news.clear()
-        self.room.set()
-        return events
-
-
-class EventStream:
-    """The events of a turn, for `async for`; as a context manager it ends the turn with the block.
-
-    `turn` is what the turn gave, once the loop has ended.
-    """
-
-    def __init__(self) -> None:
-        self.channel = _Channel()
-        self.turn: Turn | None = None
-        self._running: RunningTurn | None = None
-        self._pending: deque[Event] = deque()
-        self._texts: list[str] = []
-
-    def begin(self, running: RunningTurn) -> None:
-        """Follow a turn."""
-        self._running = running
-        news = self.channel.news
-        running.task.add_done_callback(lambda _: news.set())
-
-    @property
-    def partial(self) -> Any:
-        """What the text of the present message holds so far of its JSON, as plain values."""
-        return read_partial("".join(self._texts))
-
-    @property
-    def throttle(self) -> Callable[[], Awaitable[object]]:
-        """Waits while the loop has more events before it than it should."""
-        return self.channel.room.wait
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        # Whoever leaves early does not hear of a failure that came later, unless it is a loss.
-        if self._running is not None and not self._running.task.done():
-            await self._running.end()
-
-    def __aiter__(self) -> AsyncIterator[Event]:
-        return self
-
-    async def __anext__(self) -> Event:
-        if self._running is None:
-            raise StopAsyncIteration
-        while not self._pending:
-            self._pending.extend(self.channel.take())
-            if not self._pending:
-                if self._running.task.done():
-                    self.turn = self._running.task.result()
-                    raise StopAsyncIteration
-                await self.channel.news.wait()
-        event = self._pending.popleft()
-        match event:
-            case MessageStartedEvent():
-                self._texts.clear()
-            case MessageProgressEvent(chunk=TextChunk(text)):
-                self._texts.append(text)
-        return event
-
-    def __del__(self) -> None:
-        # Left by `break` without a context manager: nobody can wait for the end, but it comes.
-        running = self._running
-        if running is not None and not running.task.done():
-            running.task.get_loop().call_soon_threadsafe(running.interrupt)
-
-
-def read_prompt(prompt: Prompt | None) -> tuple[Canister, ...]:
-    """What was said as canisters: neighbouring texts and contents make one message of the user's.
-
-    Lone surrogates become U+FFFD. `RequestError` where there is only white space, or what cannot be
-    said.
-    """
-    if prompt is None:
-        return ()
-    items = [prompt] if isinstance(prompt, str) or not isinstance(prompt, Sequence) else prompt
-    said: list[Canister] = []
-    contents: list[Content] = []
-    for item in items:
-        if isinstance(item, Canister):
-            if contents:
-                said.append(UserCanister(tuple(contents)))
-                contents = []
-            said.append(item)
-        elif isinstance(item, str):
-            contents.append(TextualContent(item))
-        elif isinstance(item, Content):
-            contents.append(item)
-        else:
-            raise RequestError(
-                f"a {type(item).__name__} cannot be said; say text, contents or canisters"
-            )
-    if contents:
-        said.append(UserCanister(tuple(contents)))
-    for canister in said:
-        if isinstance(canister, UserCanister) and not _says_something(canister):
-            raise RequestError("the message is empty; say something")
-    return tuple(repair_canister(canister) for canister in said)
-
-
-def _says_something(canister: UserCanister) -> bool:
-    return any(
-        not isinstance(content, TextualContent)
-        or not isinstance(content.data, str)
-        or bool(content.data.strip())
-        for content in canister.contents
-    )
 
 
 def _is_reply(canister: Canister) -> bool:

@@ -7,7 +7,8 @@ The families are cut by what the caller does next::
     │   ├── RegistrationError           a row names what cannot be found or loaded
     │   ├── PackageMissing              install a package
     │   │   └── PluginMissing
-    │   └── CredentialMissing           give a key
+    │   ├── CredentialMissing           give a key
+    │   └── RequestForbidden            allow requests, or send none
     ├── RequestError                    mend the call
     │   ├── ModelNotFound
     │   ├── ControlInvalid
@@ -102,6 +103,14 @@ class PluginMissing(PackageMissing):
 
 class CredentialMissing(ConfigurationError):
     """No key was found for a provider in any of the places where one may stand."""
+
+
+class RequestForbidden(ConfigurationError):
+    """A request would have left this machine, and real requests are forbidden; `host` is where."""
+
+    def __init__(self, message: str, *, host: str) -> None:
+        super().__init__(message)
+        self.host = host
 
 
 class RequestError(VibeLlmsError):

@@ -20,7 +20,7 @@ from vibe_llms.configuration import (
     load_configuration,
 )
 from vibe_llms.controls import Controls, read_controls
-from vibe_llms.conversation import Conversation, ConversationDefaults, Prompt, Tool, read_prompt
+from vibe_llms.conversation import Conversation, ConversationDefaults, Tool
 from vibe_llms.costs import Cost, estimate_cost
 from vibe_llms.credentials import Credential, check_key
 from vibe_llms.events import EventHandler, Notice, NoticeEvent, ignore_events
@@ -30,11 +30,13 @@ from vibe_llms.exceptions import (
     SessionClosed,
     VibeLlmsError,
 )
+from vibe_llms.invocation.approval import Approver, Gatekeeper
 from vibe_llms.ledger import Ledger
 from vibe_llms.messages.canisters import Canister, SupervisorCanister
 from vibe_llms.messages.contents import Reference
 from vibe_llms.plugins.loading import open_plugin
 from vibe_llms.plugins.pins import InstallSettings, Plugin, read_plugin
+from vibe_llms.prompts import Prompt, read_prompt
 from vibe_llms.providers.core import access_provider, guard_row
 from vibe_llms.providers.interfaces import Client, Model, Provider, ProviderConfiguration
 from vibe_llms.providers.limits import Limiter
@@ -100,6 +102,7 @@ class Session:
         keys: Mapping[str, str] | None = None,
         interactive: bool = False,
         import_guard: ImportGuard = unguarded,
+        approver: Approver | None = None,
     ) -> None:
         self.configuration = configuration
         self.archive = archive
@@ -107,6 +110,7 @@ class Session:
         self._keys = {row: check_key(key, "the caller") for row, key in (keys or {}).items()}
         self._interactive = interactive
         self._import_guard = import_guard
+        self._gatekeeper = Gatekeeper(approver)
         self._rows = {row.name: row for row in configuration.rows(PROVIDERS)}
         self._providers: dict[str, Provider] = {}
         self._clients: dict[str, Client] = {}
@@ -308,6 +312,7 @@ class Session:
             access_limiter=self._access_limiter,
             enter=self._enter,
             tools=self.configuration.tools,
+            gatekeeper=self._gatekeeper,
         )
         return Conversation(
             ledger,
@@ -415,6 +420,7 @@ async def open_session(
     keys: Mapping[str, str] | None = None,
     interactive: bool = False,
     import_guard: ImportGuard = unguarded,
+    approver: Approver | None = None,
 ) -> AsyncIterator[Session]:
     """A session, closed with the block::
 
@@ -426,6 +432,7 @@ async def open_session(
     are keys by rows, used before any other. `interactive` tells providers that a person watches.
     `import_guard` surrounds the import of a provider's module, given the `import-seconds` of its
     row: by itself an import is not bounded, as none is in Python; the command bounds it.
+    `approver` decides on calls of tools that ask before they run; without one they do not run.
     """
     if not isinstance(configuration, Configuration):
         places = None if home is None else _places_under(Path(home))
@@ -437,6 +444,7 @@ async def open_session(
         keys=keys,
         interactive=interactive,
         import_guard=import_guard,
+        approver=approver,
     )
     try:
         yield session

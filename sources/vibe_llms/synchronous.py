@@ -29,6 +29,7 @@ from vibe_llms.events import Event
 from vibe_llms.exceptions import RequestError, SessionClosed, StorageError
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.providers.interfaces import Model
+from vibe_llms.running import EventStream
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -166,7 +167,7 @@ def _produces(
 
 
 def _streams(
-    method: Callable[Concatenate[asynchronous.Conversation, P], asynchronous.EventStream],
+    method: Callable[Concatenate[asynchronous.Conversation, P], EventStream],
 ) -> Callable[Concatenate[Conversation, P], Iterator[Event]]:
     """The events of a turn, for a `for` loop; leaving it early cancels the turn."""
 

@@ -28,12 +28,14 @@ from vibe_llms.exceptions import (
     ProviderError,
     ReplyMalformed,
 )
+from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.invocation.execution import Execution, execute
-from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.invocation.invokers import Invoker, find_invoker
 from vibe_llms.ledger import Ledger
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DocumentCanister,
     InvocationCanister,
     ReplyCanister,
     ResultCanister,
@@ -44,7 +46,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import Reference, TextualContent, text_of
 from vibe_llms.outputs import OutputForm, OutputMismatch
-from vibe_llms.providers.interfaces import Model, TurnContext, refuse_loading
+from vibe_llms.providers.interfaces import InquiringModel, Model, TurnContext, refuse_loading
 from vibe_llms.providers.limits import Limiter, limited
 
 #: From this share of the context window on, the tokens are counted before they are sent.
@@ -92,6 +94,7 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     throttle: Callable[[], Awaitable[object]] | None = None
     form: OutputForm | None = None
     limiter: Limiter | None = None
+    gatekeeper: Gatekeeper = Gatekeeper()
 
 
 class TurnRun:
@@ -115,6 +118,8 @@ class TurnRun:
         start = len(self._ledger.canisters)
         self._said = len(prompt)
         try:
+            if isinstance(model := self._settings.model, InquiringModel):
+                await model.inquire(prompt, self._settings.controls)
             await self._check_context(prompt)
             await self._keep(prompt)
             reason = await self._hold(frozenset(canister.identity for canister in prompt))
@@ -242,10 +247,36 @@ class TurnRun:
                 invokers=self._settings.invokers,
                 event_handler=self._dispatcher,
                 keep=self._keep,
+                admit=self._admit,
                 conversation=self._ledger.identity,
                 timeout_seconds=self._settings.tools.timeout_seconds,
                 parallel=self._settings.tools.parallel,
+                shown_bytes=self._settings.tools.shown_bytes,
+                kept_bytes=self._settings.tools.kept_bytes,
             ),
+        )
+
+    async def _admit(self, invocation: InvocationCanister, invoker: Invoker) -> str:
+        return await self._settings.gatekeeper.admit(
+            invocation,
+            invoker,
+            tainted=self._is_tainted(),
+            conversation=self._ledger.identity,
+        )
+
+    def _is_tainted(self) -> bool:
+        """Whether text without authority has come into this turn: a document, or from outside."""
+        outside = {
+            canister.identity
+            for canister in self._added
+            if isinstance(canister, InvocationCanister)
+            and (tool := find_invoker(self._settings.invokers, canister.name)) is not None
+            and tool.outside
+        }
+        return any(
+            isinstance(canister, DocumentCanister)
+            or (isinstance(canister, ResultCanister) and canister.invocation in outside)
+            for canister in self._added
         )
 
     def _limit(self, calls: Sequence[InvocationCanister]) -> str:

@@ -13,6 +13,7 @@ import pytest
 from tests.cli.command import Outcome, invoke, script_of, write_script
 from tests.cli.hostile import check_harmless, produce_payloads
 from tests.cli.terminal import Terminal
+from vibe_llms import invoker
 from vibe_llms.cli.conversations import draw_canister, load_whole
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -34,6 +35,8 @@ from vibe_llms.messages.identities import produce_identity
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.conversations import produce_conversation_identity
 from vibe_llms.storage.interfaces import Details
+from vibe_llms.synchronous import open_session
+from vibe_llms.testing import Part, Script, ScriptedReply, scripted_model
 
 
 def begin(*arguments: str) -> str:
@@ -133,6 +136,32 @@ def test_a_conversation_is_shown_to_people_with_the_numbers_that_fork_takes() ->
     ]
     assert lines[1] == "Be brief."
     assert lines[4] == "hello"
+
+
+def test_results_are_shown_as_they_are_meant_for_people_and_loaded_whole(home: Path) -> None:
+    @invoker(gui_format="so much")
+    def much() -> str:
+        return "0123456789" * 10_000
+
+    reply = ScriptedReply(parts=(Part(invocation="much"),))
+    with open_session(home=home) as session:
+        model = scripted_model(Script((reply, ScriptedReply.from_chunks("Much."))))
+        talk = session.begin(model, invokers=[much], name="talk")
+        talk.converse("Go.")
+    shown = do("show", "talk").output
+    assert "result" in shown
+    assert "so much" in shown
+    assert "bytes left out" not in shown
+
+    async def load() -> Canister:
+        archive = DirectoryArchive(home)
+        restored = await archive.restore((await archive.survey())[0].identity)
+        return await load_whole(restored.canisters[2], archive)
+
+    (content,) = asyncio.run(load()).contents
+    assert isinstance(content, TextualContent)
+    assert "bytes left out" in content.text
+    assert content.whole == "0123456789" * 10_000
 
 
 def test_what_a_model_said_is_drawn_on_a_terminal(tmp_path: Path) -> None:

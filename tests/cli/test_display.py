@@ -138,6 +138,13 @@ def test_two_messages_of_a_turn_do_not_run_into_each_other() -> None:
     ]
 
 
+def test_people_are_shown_what_a_result_has_for_them() -> None:
+    contents = (TextualContent('{"degrees":-4}'),)
+    one = ResultCanister(contents, invocation=_CALL.identity, display="It is\ncold.")
+    _, errors = show(InvocationCompletedEvent(invocation=_CALL, result=one))
+    assert errors == "← weather: It is cold.\n"
+
+
 def test_a_tool_that_failed_is_told_and_long_results_are_cut() -> None:
     _, errors = show(InvocationFailedEvent(invocation=_CALL, result=result("x" * 500)))
     assert errors == f"✗ weather: {'x' * 199}…\n"

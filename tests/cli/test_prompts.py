@@ -38,7 +38,13 @@ def read(keyboard: PipeInput, typed: str, file: Path | None = None) -> tuple[str
     with streams() as (_, errors):
         prompts = TerminalPrompts(file)
         keyboard.send_text(typed)
-        return asyncio.run(asyncio.wait_for(prompts.read(), 30)), errors.text
+
+        async def work() -> str:
+            # In one task: Ctrl-C in a task of its own would leave the loop twice, and not closed.
+            async with asyncio.timeout(30):
+                return await prompts.read()
+
+        return asyncio.run(work()), errors.text
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,6 @@ class Answering(FakeAnthropic):
         super().__init__(key=KEY)
         # It is asked in this server's thread, and serves nothing itself.
         self.ollama = FakeOllama()
-        self.ollama._loop.close()
         self.models = [
             {
                 "type": "model",

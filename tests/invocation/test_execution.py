@@ -233,6 +233,14 @@ async def check_mixes(chance: random.Random, number: int) -> None:
         await check_mix(chance)
 
 
+async def invoke_at_once(invocation: InvocationCanister, execution: Execution) -> ResultCanister:
+    invoker, refusal = await executions._admit(invocation, execution)
+    if invoker is None:
+        return executions._failure(invocation, refusal)
+    progress = executions._Progress(execution)
+    return await executions._invoke(invocation, invoker, execution, progress)
+
+
 async def test_any_mix_of_calls_has_one_result_each(rounds: Callable[[int, int], int]) -> None:
     await check_mixes(random.Random(6), rounds(60, 1000))
 
@@ -242,9 +250,7 @@ async def test_that_check_sees_a_call_that_takes_the_others_with_it(
 ) -> None:
     async def execute_carelessly(calls: Sequence[InvocationCanister], execution: Execution) -> None:
         async def run(invocation: InvocationCanister) -> None:
-            result = await executions._invoke(
-                invocation, execution, executions._Progress(execution)
-            )
+            result = await invoke_at_once(invocation, execution)
             if result.failed:
                 raise RuntimeError(result.text)
             await execution.keep((result,))
@@ -353,8 +359,7 @@ async def test_that_check_sees_a_result_that_is_kept_twice(
         pending = {invocation.identity: invocation for invocation in calls}
         try:
             for invocation in calls:
-                progress = executions._Progress(execution)
-                await execution.keep((await executions._invoke(invocation, execution, progress),))
+                await execution.keep((await invoke_at_once(invocation, execution),))
                 del pending[invocation.identity]
         finally:
             for invocation in pending.values():

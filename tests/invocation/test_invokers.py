@@ -7,29 +7,23 @@ import contextvars
 import functools
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import pytest
-from pydantic import BaseModel
 
 from vibe_llms.exceptions import InvokerInvalid
 from vibe_llms.invocation.invokers import (
     InvocationContext,
     Invoker,
-    contents_from,
     describe,
+    export,
+    find_invoker,
     gather_invokers,
-    run_in_thread,
+    invoker,
 )
 from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.canisters import InvocationCanister
 from vibe_llms.messages.contents import (
-    Content,
-    FileContent,
-    ImageContent,
-    TextualContent,
     text_of,
 )
 
@@ -55,7 +49,7 @@ async def call(function: Any, arguments: str = "{}", **options: Any) -> str:
     )
     invocation = InvocationCanister(name=invoker.name, arguments=arguments)
     context = InvocationContext("talk", invocation, lambda *args, **kwargs: None)
-    return text_of(await invoker.invoke(arguments, context))
+    return text_of((await invoker.invoke(arguments, context)).contents)
 
 
 async def test_functions_of_every_kind_are_called() -> None:
@@ -113,62 +107,6 @@ async def test_no_prefix_of_valid_arguments_ever_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "raised"),
-    [
-        (LookupError("no"), LookupError),
-        (SystemExit(3), SystemExit),
-        (StopIteration("done"), RuntimeError),
-        (KeyboardInterrupt(), RuntimeError),
-        (GeneratorExit(), RuntimeError),
-        (asyncio.CancelledError(), asyncio.CancelledError),
-    ],
-)
-async def test_what_a_thread_raises_reaches_who_waits(
-    error: BaseException, raised: type[BaseException]
-) -> None:
-    def fail() -> None:
-        raise error
-
-    with pytest.raises(raised):
-        await run_in_thread(fail)
-
-
-def test_an_abandoned_thread_outlives_its_loop_in_peace() -> None:
-    go = threading.Event()
-
-    def linger() -> None:
-        go.wait(10)
-
-    async def abandon() -> None:
-        waiting = asyncio.ensure_future(run_in_thread(linger))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-
-    before = set(threading.enumerate())
-    asyncio.run(abandon())
-    (thread,) = set(threading.enumerate()) - before
-    go.set()
-    thread.join(10)
-    assert not thread.is_alive()
-
-
-async def test_a_thread_that_returns_after_it_was_given_up_changes_nothing() -> None:
-    go = threading.Event()
-    waiting = asyncio.ensure_future(run_in_thread(lambda: go.wait(10)))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    before = set(threading.enumerate())
-    go.set()
-    for thread in before:
-        if thread.name == "vibe-llms tool":
-            thread.join(10)
-    await asyncio.sleep(0)
-    assert waiting.cancelled()
-
-
-@pytest.mark.parametrize(
     "name", ["add", "_x", "a-b", "ensemble/tool.v2", "A" * 64, "a/" + "b" * 128]
 )
 def test_names_of_tools(name: str) -> None:
@@ -211,58 +149,82 @@ def test_a_tool_is_described_as_plain_data() -> None:
     assert set(described["arguments_schema"]["properties"]) == {"a", "b"}
 
 
-class Point(BaseModel):
-    x: int
-    y: float = 0.5
+@invoker(
+    aliases=["plus", "sum-up"],
+    approval="ask",
+    llm_format="the sum is {0}".format,
+    gui_format="Σ = {0}".format,
+)
+def add_marked(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
 
 
-@dataclass
-class Pair:
-    one: int
-    other: str
+async def test_a_function_can_be_marked_and_stays_the_function_that_it_is() -> None:
+    assert add_marked(1, 2) == 3
+    one = Invoker.from_function(add_marked)
+    assert (one.name, one.aliases, one.approval) == ("add_marked", ("plus", "sum-up"), "ask")
+    assert await call(one, '{"a": 1, "b": 2}') == "the sum is 3"
+    other = Invoker.from_function(add_marked, name="other", approval="allow")
+    assert (other.name, other.aliases, other.approval) == ("other", ("plus", "sum-up"), "allow")
 
 
-class Record(msgspec.Struct):
-    when: str
-
-
-class Strange:
-    def __str__(self) -> str:
-        return "strange"
-
-
-PICTURE = ImageContent(b"\x89PNG", "image/png")
+def test_marks_give_a_name_and_a_description() -> None:
+    marked = invoker(name="total", description="Sum.")(functools.partial(add))
+    one = Invoker.from_function(marked)
+    assert (one.name, one.description) == ("total", "Sum.")
+    with pytest.raises(InvokerInvalid, match="'a b' is no name for a tool"):
+        Invoker.from_function(add, aliases=["a b"])
 
 
 @pytest.mark.parametrize(
-    ("value", "contents"),
+    ("name", "meant"),
     [
-        ("text", (TextualContent("text"),)),
-        ("a\ud800", (TextualContent("a\ufffd"),)),
-        ("", (TextualContent(""),)),
-        (None, (TextualContent("null"),)),
-        (True, (TextualContent("true"),)),
-        (1.5, (TextualContent("1.5"),)),
-        ({"a": [1, None]}, (TextualContent('{"a":[1,null]}'),)),
-        ([], (TextualContent("[]"),)),
-        ((1, 2), (TextualContent("[1,2]"),)),
-        (Pair(1, "a"), (TextualContent('{"one":1,"other":"a"}'),)),
-        (Point(x=1), (TextualContent('{"x":1,"y":0.5}'),)),
-        ([Point(x=1)], (TextualContent('[{"x":1,"y":0.5}]'),)),
-        (Record("now"), (TextualContent('{"when":"now"}'),)),
-        ({"odd": Strange()}, (TextualContent('{"odd":"strange"}'),)),
-        (b"\0\xff", (FileContent(b"\0\xff", "application/octet-stream"),)),
-        (PICTURE, (PICTURE,)),
-        ([TextualContent("see"), PICTURE], (TextualContent("see"), PICTURE)),
-        ((PICTURE,), (PICTURE,)),
+        ("add_marked", "add_marked"),
+        ("plus", "add_marked"),
+        ("Add-Marked", "add_marked"),
+        ("SUM_UP", "add_marked"),
+        ("home/add", "home/add"),
+        ("home__add", "home/add"),
+        ("add", None),
+        ("", None),
     ],
 )
-def test_what_a_tool_returns_becomes_contents(value: object, contents: tuple[Content, ...]) -> None:
-    assert contents_from(value) == contents
+def test_a_tool_is_found_by_what_a_model_calls_it(name: str, meant: str | None) -> None:
+    tools = gather_invokers([add_marked, Invoker.from_function(add, name="home/add")])
+    found = find_invoker(tools, name)
+    assert (found.name if found else None) == meant
 
 
-def test_structures_with_lone_surrogates_become_text_that_can_be_kept() -> None:
-    value = {"a\udfff": ["x\ud800", 1, {"b": Point(x=1)}]}
-    assert contents_from(value) == (
-        TextualContent('{"a\ufffd":["x\ufffd",1,{"b":{"x":1,"y":0.5}}]}'),
+def test_what_may_mean_two_tools_means_none() -> None:
+    tools = gather_invokers(
+        [Invoker.from_function(add, name="a-b"), Invoker.from_function(add, name="a_b")]
     )
+    assert find_invoker(tools, "A B") is None
+    assert find_invoker(tools, "a-b") is tools["a-b"]
+
+
+def test_aliases_are_names_too() -> None:
+    with pytest.raises(InvokerInvalid, match="two tools are called 'plus'"):
+        gather_invokers([add_marked, Invoker.from_function(add, name="plus")])
+
+
+def test_checking_arguments_runs_nothing() -> None:
+    def fail(a: int) -> None:
+        raise AssertionError
+
+    one = Invoker.from_function(fail)
+    one.check('{"a": 1}')
+    with pytest.raises(ArgumentsInvalid):
+        one.check('{"a": "1"}')
+
+
+def test_a_tool_is_exported_in_the_form_that_most_programs_exchange() -> None:
+    assert export(Invoker.from_function(add)) == {
+        "type": "function",
+        "function": {
+            "name": "add",
+            "description": "Add two numbers.",
+            "parameters": Invoker.from_function(add).arguments_schema,
+        },
+    }

@@ -330,8 +330,11 @@ async def draw_canister(
     if isinstance(canister, InvocationCanister):
         parts.append(shown(canister.arguments))
     spoken = drawing if isinstance(canister, AssistantCanister) else None
-    for content in canister.contents:
-        parts.append(await _draw_content(content, archive, spoken))
+    if isinstance(canister, ResultCanister) and canister.display:
+        parts.append(shown(canister.display))
+    else:
+        for content in canister.contents:
+            parts.append(await _draw_content(content, archive, spoken))
     return "\n".join(parts) + "\n"
 
 
@@ -349,13 +352,15 @@ async def load_whole(canister: Canister, archive: Archive) -> Canister:
 
 
 async def _load_content(content: Content, archive: Archive) -> Content:
-    reference = getattr(content, "data", None)
-    if not isinstance(reference, Reference):
-        return content
-    data: str | bytes = await archive.load(reference)
-    if isinstance(content, TextualContent | ReasoningContent):
-        data = await _load_text(reference, archive)
-    return msgspec.structs.replace(content, data=data)
+    loaded: dict[str, str | bytes] = {}
+    for member in ("data", "whole"):
+        reference = getattr(content, member, None)
+        if isinstance(reference, Reference):
+            if isinstance(content, TextualContent | ReasoningContent):
+                loaded[member] = await _load_text(reference, archive)
+            else:
+                loaded[member] = await archive.load(reference)
+    return msgspec.structs.replace(content, **loaded) if loaded else content
 
 
 async def _draw_content(content: Content, archive: Archive, drawing: Drawing | None) -> str:

@@ -41,7 +41,7 @@ from vibe_llms.events import (
     TextChunk,
     TurnEndedEvent,
 )
-from vibe_llms.messages.canisters import Usage
+from vibe_llms.messages.canisters import ResultCanister, Usage
 from vibe_llms.messages.contents import Content, TextualContent
 
 _SHORT = 200
@@ -94,10 +94,10 @@ class Display:
             case InvocationProgressEvent(invocation=invocation, text=text):
                 self._tell(f"· {invocation.name}: {_shorten(text)}")
             case InvocationCompletedEvent(invocation=invocation, result=result):
-                self._tell(f"← {invocation.name}: {_shorten(_plain(result.contents))}")
+                self._tell(f"← {invocation.name}: {_shorten(_shown(result))}")
                 self._waiting.show("waiting for the answer")
             case InvocationFailedEvent(invocation=invocation, result=result):
-                self._tell(f"✗ {invocation.name}: {_shorten(_plain(result.contents))}")
+                self._tell(f"✗ {invocation.name}: {_shorten(_shown(result))}")
                 self._waiting.show("waiting for the answer")
             case NoticeEvent(notice=notice):
                 self._tell(f"note: {notice.text}")
@@ -287,6 +287,10 @@ def _name_of(value: object, ending: str) -> str:
     """The name of a class as programs are told it: `message-progress` of a MessageProgressEvent."""
     name = type(value).__name__.removesuffix(ending)
     return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).lstrip("-")
+
+
+def _shown(result: ResultCanister) -> str:
+    return result.display or _plain(result.contents)
 
 
 def _plain(contents: Sequence[Content]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from vibe_llms.cli.terminal import open_closed_streams
+from vibe_llms.cli.terminal import drop_unwritten, open_closed_streams
 
 _INTERRUPTED = 130
 _CLOSED_PIPE = 141
@@ -32,4 +32,5 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if arguments is None:
         # All is done and kept; what is pressed now shall not spoil the end.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+    drop_unwritten()
     sys.exit(status)

@@ -148,3 +148,16 @@ def open_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+
+
+def drop_unwritten() -> None:
+    """Give what the standard streams could not take to nobody.
+
+    Otherwise Python itself would try once more at its end, complain, and leave with status 120.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with open(os.devnull, "wb") as nobody:
+                os.dup2(nobody.fileno(), stream.fileno())

@@ -16,7 +16,9 @@ from vibe_llms.events import (
     InvocationProgressEvent,
     InvocationStartedEvent,
 )
-from vibe_llms.invocation.invokers import InvocationContext, Invoker
+from vibe_llms.invocation.approval import Gatekeeper
+from vibe_llms.invocation.invokers import InvocationContext, Invoker, find_invoker
+from vibe_llms.invocation.results import ResultTooLarge, bound_contents
 from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.codecs import repair_canister
@@ -32,14 +34,18 @@ class Execution(Struct, frozen=True, kw_only=True):
     """What the calls of a turn need: the tools, the bounds, and where news and results go.
 
     `keep` is awaited for every result as it lands, and once for all that are missing in the end.
+    `admit` is awaited before a call runs, and gives why it may not, in words for the model.
     """
 
     invokers: Mapping[str, Invoker]
     event_handler: EventHandler
     keep: Callable[[Sequence[ResultCanister]], Awaitable[None]]
+    admit: Callable[[InvocationCanister, Invoker], Awaitable[str]] = Gatekeeper().admit
     conversation: str = ""
     timeout_seconds: float = 60.0
     parallel: int = 16
+    shown_bytes: int = 32 * 1024
+    kept_bytes: int = 16 * 1024 * 1024
 
 
 async def execute(invocations: Sequence[InvocationCanister], execution: Execution) -> None:
@@ -55,12 +61,17 @@ async def execute(invocations: Sequence[InvocationCanister], execution: Executio
     progress = _Progress(execution)
 
     async def run(invocation: InvocationCanister) -> None:
+        invoker, refusal = await _admit(invocation, execution)
         async with gate:
             execution.event_handler(
                 InvocationStartedEvent(invocation=invocation, conversation=execution.conversation)
             )
             begun[invocation.identity] = None
-            result = await _invoke(invocation, execution, progress)
+            result = (
+                await _invoke(invocation, invoker, execution, progress)
+                if invoker is not None
+                else _failure(invocation, refusal)
+            )
         # From here on it has a result: keeping is carried out even if it is cancelled.
         del unanswered[invocation.identity]
         begun[invocation.identity] = result
@@ -138,22 +149,39 @@ class _Progress:
             self._execution.event_handler(event)
 
 
-async def _invoke(
-    invocation: InvocationCanister, execution: Execution, progress: _Progress
-) -> ResultCanister:
-    invoker = execution.invokers.get(invocation.name)
+async def _admit(
+    invocation: InvocationCanister, execution: Execution
+) -> tuple[Invoker | None, str]:
+    """The tool of a call, or why it does not run. Waiting for a person counts against no limit."""
+    invoker = find_invoker(execution.invokers, invocation.name)
     if invoker is None:
         offered = ", ".join(sorted(execution.invokers)) or "none"
-        return _failure(
-            invocation, f"There is no tool {invocation.name!r}. The tools are: {offered}."
-        )
+        return None, f"There is no tool {invocation.name!r}. The tools are: {offered}."
+    if invoker.approval != "allow" or invoker.sends:
+        # Nobody is asked about a call that cannot run.
+        try:
+            invoker.check(invocation.arguments)
+        except ArgumentsInvalid as error:
+            return None, f"The arguments are not valid:\n{error}"
+    refusal = await execution.admit(invocation, invoker)
+    return (None, refusal) if refusal else (invoker, "")
+
+
+async def _invoke(
+    invocation: InvocationCanister, invoker: Invoker, execution: Execution, progress: _Progress
+) -> ResultCanister:
     context = InvocationContext(execution.conversation, invocation, progress.reporter(invocation))
     limit = asyncio.timeout(execution.timeout_seconds)
     try:
         async with limit:
-            contents = await invoker.invoke(invocation.arguments, context)
+            output = await invoker.invoke(invocation.arguments, context)
+        contents = bound_contents(
+            output.contents, shown_bytes=execution.shown_bytes, kept_bytes=execution.kept_bytes
+        )
     except ArgumentsInvalid as error:
         return _failure(invocation, f"The arguments are not valid:\n{error}")
+    except ResultTooLarge as error:
+        return _failure(invocation, str(error))
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
@@ -167,7 +195,10 @@ async def _invoke(
             )
         _LOGGER.warning("the tool %s failed", invocation.name, exc_info=error)
         return _failure(invocation, f"The tool failed: {type(error).__name__}: {error}")
-    return repair_canister(ResultCanister(tuple(contents), invocation=invocation.identity))
+    result = ResultCanister(
+        contents, invocation=invocation.identity, failed=output.failed, display=output.display
+    )
+    return repair_canister(result)
 
 
 def _failure(invocation: InvocationCanister, text: str) -> ResultCanister:

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import inspect
 import re
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
-import msgspec
 from msgspec import Struct
 
 from vibe_llms.exceptions import InvokerInvalid
+from vibe_llms.invocation.results import InvocationOutput, Rendering, produce_output
 from vibe_llms.invocation.schemata import Schema, Signature, innermost
+from vibe_llms.invocation.threads import run_in_thread
 from vibe_llms.messages.canisters import InvocationCanister
-from vibe_llms.messages.contents import (
-    AudioContent,
-    Content,
-    FileContent,
-    ImageContent,
-    TextualContent,
-    VideoContent,
-    repair_text,
-)
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}(?:/[A-Za-z0-9_.-]{1,128})?")
-_CONTENT_TYPES = (TextualContent, ImageContent, AudioContent, VideoContent, FileContent)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+Approval: TypeAlias = Literal["allow", "ask", "deny"]
+
+_MARKS = "__invoker__"
+
+
+def skip_check(arguments: str) -> None:
+    """The check of tools that check their arguments only when they are called."""
 
 
 class InvocationContext(Struct, frozen=True):
@@ -47,14 +44,23 @@ class Invoker(Struct, frozen=True, kw_only=True):
     """A tool. `name` is canonical: bare for functions, `ensemble/tool` for those of an ensemble.
 
     `invoke(arguments, context)` gets the arguments as the text that the model sent, and either
-    returns contents or raises; `ArgumentsInvalid` tells the model what to mend.
+    returns or raises; `ArgumentsInvalid` tells the model what to mend, and so does `check`, which
+    runs nothing. A model may call the tool by its `aliases` too. `approval` decides whether a call
+    runs: `allow`, `deny`, or `ask`. `outside` tells that what it returns is somebody else's text,
+    without authority; `sends` that it carries data out, so that it is asked for again once such
+    text stands in the turn.
     """
 
     name: str
     description: str
     arguments_schema: Schema
-    invoke: Callable[[str, InvocationContext], Awaitable[Sequence[Content]]]
+    invoke: Callable[[str, InvocationContext], Awaitable[InvocationOutput]]
+    check: Callable[[str], object] = skip_check
     ensemble: str = ""
+    aliases: tuple[str, ...] = ()
+    approval: Approval = "allow"
+    outside: bool = False
+    sends: bool = False
 
     @classmethod
     def from_function(
@@ -63,11 +69,13 @@ class Invoker(Struct, frozen=True, kw_only=True):
         *,
         name: str | None = None,
         description: str | None = None,
+        **options: Unpack[InvokerOptions],
     ) -> Self:
         """A tool from a typed function, sync or async; a sync one runs in a thread.
 
-        The signature, annotations and defaults give the schema, the docstring the descriptions.
-        `InvokerInvalid` where a parameter has no JSON Schema.
+        The signature, annotations and defaults give the schema, the docstring the descriptions; the
+        rest are the options of the decorator `invoker`, over those that the function is marked
+        with. `InvokerInvalid` where a parameter has no JSON Schema.
 
         >>> def add(a: int, b: int = 2) -> int:
         ...     "Add two numbers."
@@ -76,30 +84,82 @@ class Invoker(Struct, frozen=True, kw_only=True):
         >>> invoker.name, invoker.description, sorted(invoker.arguments_schema["properties"])
         ('add', 'Add two numbers.', ['a', 'b'])
         """
-        name = name or str(getattr(innermost(function), "__name__", ""))
-        if not _NAME.fullmatch(name):
-            raise InvokerInvalid(
-                f"{name!r} is no name for a tool; use letters, digits, _ and -, "
-                "or give one: Invoker.from_function(function, name=...)"
-            )
+        marks: dict[str, Any] = {**getattr(function, _MARKS, {}), **options}
+        name = name or marks.pop("name", None) or str(getattr(innermost(function), "__name__", ""))
+        for one in (name, *marks.get("aliases", ())):
+            if not _NAME.fullmatch(one):
+                raise InvokerInvalid(
+                    f"{one!r} is no name for a tool; use letters, digits, _ and -, "
+                    "or give one: Invoker.from_function(function, name=...)"
+                )
         signature = Signature(function, {InvocationContext: "context"})
+        formats = (marks.pop("llm_format", None), marks.pop("gui_format", None))
+        marked = marks.pop("description", None)
 
-        async def invoke(arguments: str, context: InvocationContext) -> Sequence[Content]:
+        def check(arguments: str) -> None:
+            signature.bind(arguments, {"context": None})
+
+        async def invoke(arguments: str, context: InvocationContext) -> InvocationOutput:
             bound = signature.bind(arguments, {"context": context})
             if inspect.iscoroutinefunction(function):
-                value = await function(*bound.args, **bound.kwargs)
-            else:
-                value = await run_in_thread(lambda: function(*bound.args, **bound.kwargs))
-                if inspect.isawaitable(value):
-                    value = await value
-            return contents_from(value)
+                return produce_output(await function(*bound.args, **bound.kwargs), *formats)
+
+            def work() -> Any:
+                value = function(*bound.args, **bound.kwargs)
+                return value if inspect.isawaitable(value) else produce_output(value, *formats)
+
+            value = await run_in_thread(work)
+            return produce_output(await value, *formats) if inspect.isawaitable(value) else value
 
         return cls(
             name=name,
-            description=signature.description if description is None else description,
+            description=next(
+                text for text in (description, marked, signature.description) if text is not None
+            ),
             arguments_schema=signature.schema,
             invoke=invoke,
+            check=check,
+            aliases=tuple(marks.pop("aliases", ())),
+            **marks,
         )
+
+
+class InvokerOptions(TypedDict, total=False):
+    """What a function may be marked with besides its name and description; see `invoker`."""
+
+    aliases: Sequence[str]
+    approval: Approval
+    outside: bool
+    sends: bool
+    llm_format: Rendering
+    gui_format: Rendering
+
+
+def invoker(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    **options: Unpack[InvokerOptions],
+) -> Callable[[F], F]:
+    """Mark a function as a tool, and say what its signature does not; it stays the function it is.
+
+    The options are `aliases`, `approval`, `outside` and `sends` as an `Invoker` has them, and
+    `llm_format` and `gui_format`, which render what the function returns for the model and for
+    people: a template such as `"{city}: {degrees}°"`, or a function of the value.
+
+    >>> @invoker(aliases=["sum"], llm_format="the sum is {0}".format)
+    ... def add(a: int, b: int) -> int:
+    ...     return a + b
+    >>> add(1, 2), Invoker.from_function(add).aliases
+    (3, ('sum',))
+    """
+    given = {"name": name, "description": description, **options}
+
+    def mark(function: F) -> F:
+        setattr(function, _MARKS, {key: value for key, value in given.items() if value is not None})
+        return function
+
+    return mark
 
 
 def gather_invokers(
@@ -107,86 +167,41 @@ def gather_invokers(
 ) -> dict[str, Invoker]:
     """Tools by their names; functions become invokers. `InvokerInvalid` where two share a name."""
     gathered: dict[str, Invoker] = {}
+    taken: set[str] = set()
     for tool in tools:
         invoker = tool if isinstance(tool, Invoker) else Invoker.from_function(tool)
-        if invoker.name in gathered:
-            raise InvokerInvalid(
-                f"two tools are called {invoker.name!r}; give one another name: "
-                "Invoker.from_function(function, name=...)"
-            )
+        for name in (invoker.name, *invoker.aliases):
+            if name in taken:
+                raise InvokerInvalid(
+                    f"two tools are called {name!r}; give one another name: "
+                    "Invoker.from_function(function, name=...)"
+                )
+            taken.add(name)
         gathered[invoker.name] = invoker
     return gathered
 
 
-def contents_from(value: object) -> tuple[Content, ...]:
-    """What a tool returned, as contents: text as it is, contents as they are, the rest as JSON."""
-    match value:
-        case str():
-            return (TextualContent(repair_text(value)),)
-        case _ if isinstance(value, _CONTENT_TYPES):
-            return (value,)
-        case list() | tuple() if value and all(isinstance(v, _CONTENT_TYPES) for v in value):
-            return tuple(value)
-        case bytes():
-            return (FileContent(value, "application/octet-stream"),)
-        case _:
-            return (TextualContent(_encode(value)),)
+def find_invoker(invokers: Mapping[str, Invoker], name: str) -> Invoker | None:
+    """The tool that a model means: by its name, an alias, or what differs from one in spelling.
 
-
-def _encode(value: object) -> str:
-    try:
-        return msgspec.json.encode(value, enc_hook=_simplify).decode()
-    except UnicodeEncodeError:
-        import json
-
-        plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_simplify)
-        return repair_text(json.dumps(plain, ensure_ascii=False, separators=(",", ":")))
-
-
-def _simplify(value: object) -> Any:
-    from pydantic_core import to_jsonable_python
-
-    return to_jsonable_python(value, fallback=str)
-
-
-async def run_in_thread(function: Callable[[], Any]) -> Any:
-    """The result of a blocking function, run in a daemon thread of its own.
-
-    A thread cannot be stopped: cancelling the wait abandons it, and since it is a daemon it does
-    not keep the process alive.
+    Spelling is the case of letters, and what stands between them and digits. `None` where no tool
+    or more than one is meant.
     """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def settle(setter: Callable[[Any], None], value: Any) -> None:
-        if not future.done():
-            setter(value)
-
-    def work() -> None:
-        try:
-            value = function()
-        except BaseException as error:  # noqa: BLE001  (the border of a tool's call)
-            _tell(loop, settle, future.set_exception, _portable(error))
-        else:
-            _tell(loop, settle, future.set_result, value)
-
-    context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(work,), daemon=True, name="vibe-llms tool").start()
-    return await future
+    if (exact := invokers.get(name)) is not None:
+        return exact
+    for spell in (str, _spell):
+        found = [
+            invoker
+            for invoker in invokers.values()
+            if spell(name) in map(spell, (invoker.name, *invoker.aliases))
+        ]
+        if len(found) == 1:
+            return found[0]
+    return None
 
 
-def _portable(error: BaseException) -> BaseException:
-    # A future refuses the first, and the others would end more than the coroutine that awaits it;
-    # in a thread nobody has pressed Ctrl-C.
-    if isinstance(error, StopIteration | KeyboardInterrupt | GeneratorExit):
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
-
-
-def _tell(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: Any) -> None:
-    # An abandoned thread may outlive its loop.
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(function, *args)
+def _spell(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.casefold()).strip("_")
 
 
 def describe(invoker: Invoker) -> Mapping[str, Any]:
@@ -195,4 +210,16 @@ def describe(invoker: Invoker) -> Mapping[str, Any]:
         "name": invoker.name,
         "description": invoker.description,
         "arguments_schema": invoker.arguments_schema,
+    }
+
+
+def export(invoker: Invoker) -> dict[str, Any]:
+    """The tool in the form that most programs exchange: an object of the type `function`."""
+    return {
+        "type": "function",
+        "function": {
+            "name": invoker.name,
+            "description": invoker.description,
+            "parameters": invoker.arguments_schema,
+        },
     }

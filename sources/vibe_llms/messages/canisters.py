@@ -174,10 +174,14 @@ class InvocationCanister(_Canister, frozen=True, tag="invocation"):
 
 
 class ResultCanister(_Spoken, frozen=True, kw_only=True, tag="result"):
-    """What one tool call returned; `invocation` is the identity of the call."""
+    """What one tool call returned; `invocation` is the identity of the call.
+
+    `display` is what people are shown in place of the contents, where it is not empty.
+    """
 
     invocation: str
     failed: bool = False
+    display: str = ""
 
 
 class UnknownCanister(_Canister, frozen=True, tag="?"):

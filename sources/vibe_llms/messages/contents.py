@@ -103,11 +103,15 @@ class _Content(
 
 
 class TextualContent(_Content, frozen=True, tag="text"):
-    """Text, plain unless its MIME type says otherwise; perhaps with citations."""
+    """Text, plain unless its MIME type says otherwise; perhaps with citations.
+
+    Where `data` is an excerpt that is short enough for a model, `whole` is all of the text.
+    """
 
     data: str | Reference
     mimetype: str = "text/plain"
     citations: tuple[Citation, ...] = ()
+    whole: str | Reference | None = None
 
     @property
     def text(self) -> str:

@@ -8,7 +8,7 @@ address, its attributes and `converse`, one round trip.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -141,6 +141,19 @@ class Model(Protocol):
         context: TurnContext,
     ) -> bytes:
         """The body of the request that `converse` would send, as JSON; nothing is sent."""
+        ...
+
+
+@runtime_checkable
+class InquiringModel(Protocol):
+    """A model that knows what it can take only when its provider was asked.
+
+    A conversation awaits `inquire` before it keeps or sends anything of a call; a model without it
+    knows enough for its `check`.
+    """
+
+    async def inquire(self, canisters: Sequence[Canister], controls: Controls) -> None:
+        """Ask what has to be known; then raise what `check` raises."""
         ...
 
 

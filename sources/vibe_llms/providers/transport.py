@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from msgspec import Struct
 
-from vibe_llms.credentials import guard_loggers
+from vibe_llms.configuration import StreamSettings
+from vibe_llms.credentials import Credential, guard_loggers
 from vibe_llms.exceptions import (
     ConfigurationError,
     ProviderError,
@@ -24,6 +25,7 @@ from vibe_llms.exceptions import (
     ReplyTimeout,
 )
 from vibe_llms.meta import __version__
+from vibe_llms.offline import permit_request
 from vibe_llms.redaction import redact
 
 if TYPE_CHECKING:
@@ -64,7 +66,10 @@ class Transport(Protocol):
     """Sends requests; what goes wrong on the way is a `ProviderError`."""
 
     def prepare(self) -> None:
-        """Raise a `ConfigurationError` for what is missing, a key or a package; nothing is sent."""
+        """Raise a `ConfigurationError` for what is missing, a key or a package; nothing is sent.
+
+        Where real requests are forbidden it is a `RequestForbidden`; see `permit_request`.
+        """
         ...
 
     def open(
@@ -83,7 +88,8 @@ class HttpTransport:
 
     `authorize` gives the headers that hold the key; it is called once, when they are needed.
     `connect_seconds` bounds the connecting and `idle_seconds` each write; waiting for the reply is
-    bounded by whoever reads it. `kept_seconds` after the last request all connections are given up,
+    bounded by whoever reads it. With `offline`, the key of the configuration, only this machine is
+    spoken with. `kept_seconds` after the last request all connections are given up,
     by a task of its own, so that no request has to close what others left.
     """
 
@@ -96,8 +102,10 @@ class HttpTransport:
         connect_seconds: float,
         idle_seconds: float,
         kept_seconds: float = KEPT_SECONDS,
+        offline: bool = False,
     ) -> None:
         self._provider = provider
+        self._offline = offline
         self._base_url = base_url.rstrip("/")
         self._authorize = authorize
         self._connect_seconds = connect_seconds
@@ -112,6 +120,7 @@ class HttpTransport:
 
     def prepare(self) -> None:
         """Find the key and check the address; see `Transport`."""
+        permit_transport(self._base_url, self._provider, offline=self._offline)
         if self._client is None:
             self._connect()
 
@@ -120,6 +129,7 @@ class HttpTransport:
         """Send a request and give the reply; see `Transport`."""
         import httpx2
 
+        permit_transport(self._base_url, self._provider, outgoing, offline=self._offline)
         client = self._client or self._connect()
         self._engage()
         try:
@@ -209,6 +219,41 @@ class HttpTransport:
                 f"names (HTTPS_PROXY, SSL_CERT_FILE and their kin): {_words(error)}"
             ) from error
         return self._client
+
+
+def produce_http_transport(
+    provider: str,
+    base_url: str,
+    stream: StreamSettings,
+    credential: Credential,
+    headers: Mapping[str, str] = {},
+    *,
+    offline: bool = False,
+) -> HttpTransport:
+    """A transport that sends these headers, and the key of the row with them."""
+    return HttpTransport(
+        provider,
+        base_url,
+        lambda: {**headers, **authorize(credential)},
+        connect_seconds=stream.connect_seconds,
+        idle_seconds=stream.idle_seconds,
+        offline=offline,
+    )
+
+
+def authorize(credential: Credential) -> Mapping[str, str]:
+    """The header with the key; nothing for a row that needs none."""
+    if credential.kind == "none":
+        return {}
+    return {"authorization": f"Bearer {credential.find().reveal()}"}
+
+
+def permit_transport(
+    address: str, provider: str, outgoing: Outgoing | None = None, *, offline: bool = False
+) -> None:
+    """Raise `RequestForbidden` where nothing may be sent to this address; transports ask first."""
+    what = "" if outgoing is None else f" ({outgoing.method} {outgoing.path.partition('?')[0]})"
+    permit_request(address, f"{provider}: a request{what}", offline=offline)
 
 
 def check_address(text: str, provider: str) -> None:

@@ -147,6 +147,8 @@ class ContentStore:
                     return True
             elif isinstance(data, (bytes, Reference)):
                 return True
+            if isinstance(content, TextualContent) and content.whole is not None:
+                return True
         return False
 
     def deposit(self, canister: C) -> tuple[C, C]:
@@ -159,7 +161,7 @@ class ContentStore:
         supervisor = isinstance(canister, SupervisorCanister)
         stored: list[Content] = []
         kept: list[Content] = []
-        for content in contents:
+        for content in map(self._deposit_whole, contents):
             match content:
                 case TextualContent(data=str() as text) | ReasoningContent(data=str() as text) if (
                     self._is_long(text, supervisor)
@@ -186,6 +188,13 @@ class ContentStore:
             replace(canister, contents=tuple(stored)),
             replace(canister, contents=tuple(kept)),
         )
+
+    def _deposit_whole(self, content: Content) -> Content:
+        """A content, the whole of which it is an excerpt being kept."""
+        if not isinstance(content, TextualContent) or not isinstance(content.whole, str):
+            return content
+        reference = self.put(repair_text(content.whole).encode(), "text/plain")
+        return msgspec.structs.replace(content, whole=reference)
 
     def _is_long(self, text: str, supervisor: bool) -> bool:
         limit = self.settings.inline_bytes
@@ -223,6 +232,6 @@ class ContentStore:
 def references_of(canister: Canister) -> Iterator[Reference]:
     """The references that a canister needs."""
     for content in canister.contents:
-        data = getattr(content, "data", None)
-        if isinstance(data, Reference):
-            yield data
+        for data in (getattr(content, "data", None), getattr(content, "whole", None)):
+            if isinstance(data, Reference):
+                yield data

@@ -1,4 +1,4 @@
-"""For tests, yours and ours: a model that follows a script, and the contracts as functions.
+"""For tests, yours and ours: scripted models, a fake server, and the contracts as functions.
 
 >>> import asyncio
 >>> events = []
@@ -16,20 +16,27 @@ from collections.abc import Sequence
 from vibe_llms.configuration import StreamSettings
 from vibe_llms.events import EventHandler, ignore_events
 from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.offline import forbid_requests, requests_forbidden
 from vibe_llms.providers.scripted.client import ScriptedClient, ScriptedModel
 from vibe_llms.providers.scripted.scripts import Improvisation, Part, Script, ScriptedReply
 from vibe_llms.testing.events import check_events
 from vibe_llms.testing.providers import check_provider
+from vibe_llms.testing.server import FakeServer, Received, fake_server
 
 __all__ = [
+    "FakeServer",
     "Improvisation",
     "Part",
+    "Received",
     "Script",
     "ScriptedModel",
     "ScriptedReply",
     "UserCanister",
     "check_events",
     "check_provider",
+    "fake_server",
+    "forbid_requests",
+    "requests_forbidden",
     "scripted_model",
 ]
 

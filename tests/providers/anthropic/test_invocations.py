@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,18 +11,18 @@ from hypothesis import strategies as st
 
 from tests.fakes.clients import assemble, produce_model
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
+from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.invocation.schemata import Schema
 from vibe_llms.messages.canisters import UserCanister
-from vibe_llms.messages.contents import Content
 from vibe_llms.providers.anthropic.invocations import AnthropicInvocationsProcessor
 
 PROCESSOR = AnthropicInvocationsProcessor()
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
 
-async def invoke(arguments: str, context: InvocationContext) -> Sequence[Content]:
+async def invoke(arguments: str, context: InvocationContext) -> InvocationOutput:
     """What a tool does is nobody's affair here."""
-    return ()
+    return InvocationOutput(())
 
 
 def produce_invoker(name: str, description: str = "", schema: Schema = SCHEMA) -> Invoker:

@@ -18,12 +18,13 @@ from tests.fakes.anthropic import FakeAnthropic, failure, tools_reply
 from tests.fakes.server import Answer, Request
 from vibe_llms import turns
 from vibe_llms.configuration import StorageSettings
-from vibe_llms.conversation import Conversation, Prompt
+from vibe_llms.conversation import Conversation
 from vibe_llms.events import Event, NoticeEvent
 from vibe_llms.exceptions import ContextOverflow, RequestTooLarge
 from vibe_llms.ledger import Ledger
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import ImageContent
+from vibe_llms.prompts import Prompt
 from vibe_llms.session import Session, open_session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing import check_events

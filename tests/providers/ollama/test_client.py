@@ -35,6 +35,7 @@ from vibe_llms.credentials import Credential, Secret
 from vibe_llms.events import Event, MessageFailedEvent, Notice, TextChunk
 from vibe_llms.exceptions import (
     ConfigurationError,
+    ContentUnsupported,
     ContextOverflow,
     ControlInvalid,
     CredentialMissing,
@@ -51,10 +52,12 @@ from vibe_llms.exceptions import (
     RequestRefused,
 )
 from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import AssistantCanister, StopReason, Usage, UserCanister
-from vibe_llms.messages.contents import ReasoningContent
+from vibe_llms.messages.contents import ImageContent, ReasoningContent
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.ollama import client as clients
+from vibe_llms.providers.ollama.model import OllamaModel
 from vibe_llms.testing import check_events
 
 HI = [UserCanister.from_text("Hi")]
@@ -130,8 +133,8 @@ SCHEMA = {
 
 
 async def test_the_schema_of_a_tool_arrives_whole(fake_ollama: FakeOllama) -> None:
-    async def invoke(arguments: str, context: Any) -> Sequence[Any]:
-        return ()
+    async def invoke(arguments: str, context: Any) -> InvocationOutput:
+        return InvocationOutput(())
 
     tool = Invoker(name="a/b", description="Find.", arguments_schema=SCHEMA, invoke=invoke)
     model = await produce_model(fake_ollama.url)
@@ -354,6 +357,42 @@ async def test_a_server_that_is_slow_to_tell_is_not_waited_for(
     async with asyncio.timeout(20):
         await model.converse(HI)
     await model.client.close()
+
+
+async def check_a_blind_model(server: FakeOllama) -> None:
+    """A picture for a model that sees nothing is refused, and neither kept nor sent."""
+    server.models["blind"] = FakeModel(["completion"], family="blind")
+    picture = ImageContent(b"\x89PNG\r\n\x1a\n" + b"0" * 24, "image/png")
+    configuration = {"providers": {"ollama": {"base-url": server.url}}}
+    async with open_session(configuration=configuration) as session:
+        conversation = await session.begin("ollama/blind")
+        for _ in range(2):
+            with pytest.raises(ContentUnsupported, match="ollama/blind cannot take"):
+                await conversation.converse(["What is it?", picture])
+            assert conversation.canisters == ()
+        assert server.chats == []
+        assert (await conversation.converse("Hi")).text == "Hello."
+        # A model that sees is asked for what it can do just as well, and then shown the picture.
+        await conversation.switch(f"ollama/{MODEL}")
+        assert (await conversation.converse(["What is it?", picture])).text == "Hello."
+    assert len(server.chats[-1]["messages"][-1]["images"]) == 1
+
+
+async def test_a_picture_for_a_model_not_known_yet_is_refused_before_anything_is_kept(
+    fake_ollama: FakeOllama,
+) -> None:
+    await check_a_blind_model(fake_ollama)
+
+
+async def test_a_model_that_is_not_asked_about_beforehand_would_be_found_out(
+    fake_ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def inquire(self: OllamaModel, canisters: object, controls: object) -> None:
+        pass
+
+    monkeypatch.setattr(OllamaModel, "inquire", inquire)
+    with pytest.raises(AssertionError):
+        await check_a_blind_model(fake_ollama)
 
 
 async def test_the_models_of_the_server_are_listed(fake_ollama: FakeOllama) -> None:

@@ -24,6 +24,7 @@ from vibe_llms.controls import Controls
 from vibe_llms.events import Notice, NoticeEvent
 from vibe_llms.exceptions import ContextOverflow
 from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -31,7 +32,7 @@ from vibe_llms.messages.canisters import (
     ResultCanister,
     UserCanister,
 )
-from vibe_llms.messages.contents import Content, ImageContent, TextualContent
+from vibe_llms.messages.contents import ImageContent, TextualContent
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.ollama import model as models
 from vibe_llms.providers.ollama.context import (
@@ -322,8 +323,8 @@ async def test_a_server_that_has_more_room_than_was_asked_for_is_believed(
 
 
 async def test_other_tools_do_not_look_like_a_cut(fake_ollama: FakeOllama) -> None:
-    async def invoke(arguments: str, context: Any) -> Sequence[Content]:
-        return ()
+    async def invoke(arguments: str, context: Any) -> InvocationOutput:
+        return InvocationOutput(())
 
     def produce(number: int) -> Invoker:
         schema = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(30)}}

@@ -399,6 +399,8 @@ async def test_a_picture_for_a_model_that_sees_nothing_is_refused_before_the_req
     # What the model sees is not known before its server was asked.
     model.check([said], Controls())
     with pytest.raises(ContentUnsupported):
+        await model.inquire([said], Controls())
+    with pytest.raises(ContentUnsupported):
         await model.converse([said], context=TurnContext(fresh=frozenset({said.identity})))
     with pytest.raises(ContentUnsupported):
         model.check([said], Controls())
@@ -457,7 +459,7 @@ async def test_the_oldest_pictures_give_way_where_a_request_would_be_too_large()
     for number in range(5):
         picture = ImageContent(PNG + bytes([number]) * 4_000, "image/png")
         said.append(UserCanister((picture, TextualContent(f"number {number}"))))
-        said.append(AssistantCanister.from_text("Seen."))
+        said.append(AssistantCanister((ReasoningContent("Hm."), TextualContent("Seen."))))
     said.append(UserCanister.from_text("And?"))
     cache = model.produce_cache()
     request, notices = await encode(model, said, cache=cache)
@@ -469,6 +471,9 @@ async def test_the_oldest_pictures_give_way_where_a_request_would_be_too_large()
     said.append(AssistantCanister.from_text("So."))
     again, _ = await encode(model, said, cache=cache)
     assert again["messages"][: len(request["messages"])] == request["messages"]
+    # Nothing is told twice, although the history was encoded anew.
+    _, more = await encode(model, said, cache=cache)
+    assert len({*notices, *more}) == len(notices) + len(more)
     fresh = UserCanister((ImageContent(PNG + b"x" * 30_000, "image/png"),))
     with pytest.raises(RequestTooLarge, match="20000"):
         await encode(model, [fresh], fresh=frozenset({fresh.identity}))

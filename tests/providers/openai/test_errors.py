@@ -225,6 +225,8 @@ def test_how_long_to_wait_is_read_from_the_headers(
     [
         (502, b"<html>Bad gateway</html>", ProviderOverloaded),
         (404, b"404 page not found", ReplyMalformed),
+        (404, b'{"detail":"Not Found"}', ReplyMalformed),
+        (404, b'{"detail":"The model m is not here"}', ModelUnavailable),
         (307, b"", ReplyMalformed),
         (400, b"no JSON", RequestRefused),
         (400, b"[" * 100_000, RequestRefused),

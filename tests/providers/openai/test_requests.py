@@ -165,6 +165,9 @@ async def test_what_a_model_has_sent_goes_back_word_for_word(
         for item in output
         if item.get("status") != "incomplete" or item["type"] != "function_call"
     ]
+    if name == "responses/beside":
+        # Its message says nothing, beside calls.
+        assert complete.pop(0)["content"][0]["text"] == ""
     if name in ("responses/escaped",):
         # A lone half of a pair cannot be kept.
         assert len(sent) == len(complete) + 2

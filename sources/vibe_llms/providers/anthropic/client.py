@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vibe_llms.controls import Controls
-from vibe_llms.credentials import Credential
 from vibe_llms.events import EventHandler
 from vibe_llms.exceptions import (
     ModelNotFound,
@@ -44,7 +43,7 @@ from vibe_llms.providers.interfaces import (
     TurnContext,
     refuse_loading,
 )
-from vibe_llms.providers.transport import HttpTransport, Outgoing, Transport
+from vibe_llms.providers.transport import Outgoing, Transport, produce_http_transport
 
 #: The version of the interface that this code speaks.
 VERSION = "2026-10-21"
@@ -331,17 +330,13 @@ def _produce_transport(
             settings.base_url if settings.base_url != BASE_URL else None,
             configuration.stream,
             headers,
+            offline=configuration.configuration.offline,
         )
-    return HttpTransport(
+    return produce_http_transport(
         provider,
         settings.base_url,
-        lambda: {**headers, **_authorize(credential)},
-        connect_seconds=configuration.stream.connect_seconds,
-        idle_seconds=configuration.stream.idle_seconds,
+        configuration.stream,
+        credential,
+        headers,
+        offline=configuration.configuration.offline,
     )
-
-
-def _authorize(credential: Credential) -> Mapping[str, str]:
-    if credential.kind == "none":
-        return {}
-    return {"authorization": f"Bearer {credential.find().reveal()}"}

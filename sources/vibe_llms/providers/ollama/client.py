@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vibe_llms.configuration import Number, merge
-from vibe_llms.credentials import Credential
 from vibe_llms.events import EventHandler
 from vibe_llms.exceptions import (
     ModelNotFound,
@@ -36,7 +35,13 @@ from vibe_llms.providers.ollama.model import OllamaModel
 from vibe_llms.providers.ollama.package import OllamaLibrary
 from vibe_llms.providers.ollama.tokenizer import OllamaConversationTokenizer
 from vibe_llms.providers.pieces import encode_json
-from vibe_llms.providers.transport import HttpTransport, Incoming, Outgoing, Transport
+from vibe_llms.providers.transport import (
+    Incoming,
+    Outgoing,
+    Transport,
+    authorize,
+    produce_http_transport,
+)
 
 T = TypeVar("T")
 
@@ -97,14 +102,15 @@ class OllamaClient:
         self.settings = settings
         self.address = find_address(settings.base_url)
         self.credential = configuration.credential
+        self.offline = configuration.configuration.offline
         self.transport: Transport = OllamaTransport(
             self.address,
-            HttpTransport(
+            produce_http_transport(
                 provider.name,
                 self.address,
-                lambda: authorize(configuration.credential),
-                connect_seconds=configuration.stream.connect_seconds,
-                idle_seconds=configuration.stream.idle_seconds,
+                configuration.stream,
+                configuration.credential,
+                offline=configuration.configuration.offline,
             ),
         )
         self.controls = OllamaControlsProcessor()
@@ -183,6 +189,7 @@ class OllamaClient:
             lambda: authorize(self.credential),
             connect_seconds=self.stream.connect_seconds,
             idle_seconds=self.stream.idle_seconds,
+            offline=self.offline,
         )
 
     async def close(self) -> None:
@@ -285,10 +292,3 @@ class OllamaTransport:
     async def close(self) -> None:
         """Close all connections; safe to call twice."""
         await self._transport.close()
-
-
-def authorize(credential: Credential) -> Mapping[str, str]:
-    """The header with the key; nothing for a row that needs none."""
-    if credential.kind == "none":
-        return {}
-    return {"authorization": f"Bearer {credential.find().reveal()}"}

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from vibe_llms.configuration import merge
 from vibe_llms.controls import Controls
+from vibe_llms.events import Notice
 from vibe_llms.exceptions import ContextOverflow, ControlInvalid, RequestTooLarge
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, Provenance, ReplyCanister
@@ -18,7 +19,13 @@ from vibe_llms.messages.contents import Reference
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.attributes import ModelAttributes, settle_controls
 from vibe_llms.providers.exchanges import Exchange, hold
-from vibe_llms.providers.interfaces import Loader, TokenCount, TurnContext, refuse_loading
+from vibe_llms.providers.interfaces import (
+    Loader,
+    Notifier,
+    TokenCount,
+    TurnContext,
+    refuse_loading,
+)
 from vibe_llms.providers.ollama.context import (
     REASONED_REPLY_TOKENS,
     REPLY_TOKENS,
@@ -55,6 +62,8 @@ class Cache(HistoryCache[History]):
         self.tools = Tools()
         self.anchor: Anchor | None = None
         self.window: int | None = None
+        # What was told once is not told again when the history is encoded anew.
+        self.told: set[Notice] = set()
         # Whether the server has shown that it does not keep to the window.
         self.unbounded = False
 
@@ -95,6 +104,11 @@ class OllamaModel:
             self.client.messages.check(canister, self, known=known)
         settled, _ = settle_controls(controls, Controls(), self.attributes, self.name)
         self.client.controls.nativize(settled, self)
+
+    async def inquire(self, canisters: Sequence[Canister], controls: Controls) -> None:
+        """Ask the server what the model can do, so that a picture for a blind one is not kept."""
+        await self.client.describe(self.name)
+        self.check(canisters, controls)
 
     async def converse(
         self,
@@ -168,6 +182,19 @@ class OllamaModel:
     ) -> ExaminedRequest:
         """The request, its history taken from the cache as far as that goes."""
         cache = context.cache if isinstance(context.cache, Cache) else Cache()
+        context = msgspec.structs.replace(
+            context, cache=cache, notify=partial(_notify_once, cache.told, context.notify)
+        )
+        return await self._encode(canisters, invokers, controls, context, cache)
+
+    async def _encode(
+        self,
+        canisters: Sequence[Canister],
+        invokers: Sequence[Invoker],
+        controls: Controls,
+        context: TurnContext,
+        cache: Cache,
+    ) -> ExaminedRequest:
         settled, native, extras = self._nativize_controls(controls, context)
         history = await self._extend(cache, canisters, context)
         offered = self._choose_tools(invokers, settled, context)
@@ -191,7 +218,7 @@ class OllamaModel:
         if (dropped := self._find_excess(fragments, context)) - history.without:
             cache.begin(History(self.client.messages, self, history.without | dropped))
             cache.anchor = None
-            return await self.encode(canisters, invokers, controls, context)
+            return await self._encode(canisters, invokers, controls, context, cache)
         examination = Examination(self, cache, history, tools, measure, window, context)
         return ExaminedRequest(
             fragments,
@@ -366,6 +393,12 @@ class Examination(Struct, frozen=True):
             self.cache.unbounded = self.cache.unbounded or exceeds(self.window, told)
             measure = self.history.measure + self.tools.measure
             self.cache.anchor = Anchor(told, measure, self.history.hidden)
+
+
+def _notify_once(told: set[Notice], notify: Notifier, notice: Notice) -> None:
+    if notice not in told:
+        told.add(notice)
+        notify(notice)
 
 
 async def _read(canisters: Sequence[Canister], load: Loader) -> Mapping[str, bytes]:

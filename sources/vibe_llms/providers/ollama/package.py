@@ -21,6 +21,7 @@ from vibe_llms.exceptions import (
     ReplyTimeout,
 )
 from vibe_llms.messages.contents import repair_text
+from vibe_llms.offline import permit_request
 from vibe_llms.providers.ollama.errors import advise_unreachable, produce_error
 from vibe_llms.redaction import redact
 
@@ -74,8 +75,10 @@ class OllamaLibrary:
         *,
         connect_seconds: float,
         idle_seconds: float,
+        offline: bool = False,
     ) -> None:
         self._provider = provider
+        self._offline = offline
         self._address = address
         self._authorize = authorize
         self._connect_seconds = connect_seconds
@@ -143,6 +146,11 @@ class OllamaLibrary:
     def _access_client(self) -> AsyncClient:
         if self._client is None:
             raise RuntimeError("the library is used within `async with`")
+        permit_request(
+            self._address,
+            f"{self._provider}: a request about the models of a server",
+            offline=self._offline,
+        )
         return self._client
 
     def _connect(self) -> AsyncClient:

@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from vibe_llms.configuration import StreamSettings, merge
 from vibe_llms.controls import Controls
-from vibe_llms.credentials import Credential
 from vibe_llms.events import EventHandler
 from vibe_llms.exceptions import ControlInvalid, ModelNotFound, ProviderError, ReplyMalformed
 from vibe_llms.invocation.invokers import Invoker
@@ -35,7 +34,7 @@ from vibe_llms.providers.openai.invocations import OpenAIInvocationsProcessor
 from vibe_llms.providers.openai.package import PackageTransport
 from vibe_llms.providers.pieces import Fragment
 from vibe_llms.providers.requests import HistoryCache, Request, fit_request, nativize_controls
-from vibe_llms.providers.transport import HttpTransport, Outgoing, Transport
+from vibe_llms.providers.transport import Outgoing, Transport, produce_http_transport
 
 BASE_URL = "https://api.openai.com/v1"
 JSON_HEADERS = {"content-type": "application/json"}
@@ -426,17 +425,13 @@ def _produce_transport(
             settings.base_url if settings.base_url != BASE_URL else None,
             configuration.stream,
             headers,
+            offline=configuration.configuration.offline,
         )
-    return HttpTransport(
+    return produce_http_transport(
         provider,
         settings.base_url,
-        lambda: {**headers, **_authorize(credential)},
-        connect_seconds=configuration.stream.connect_seconds,
-        idle_seconds=configuration.stream.idle_seconds,
+        configuration.stream,
+        credential,
+        headers,
+        offline=configuration.configuration.offline,
     )
-
-
-def _authorize(credential: Credential) -> Mapping[str, str]:
-    if credential.kind == "none":
-        return {}
-    return {"authorization": f"Bearer {credential.find().reveal()}"}

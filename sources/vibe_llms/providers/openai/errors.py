@@ -184,12 +184,14 @@ def read_error(
         told = parse_object(body)
         error = find_error(told) or read_object(told)
     except ValueError:
-        error = ErrorObject()
-    if not error.message:
+        told, error = {}, ErrorObject()
+    # What FastAPI says where there is no such path, before it is any interface's turn to speak.
+    nowhere = status == 404 and (not error.message or told.get("detail") == "Not Found")
+    if nowhere and not error.type and not error.code:
         words = describe_answer(status, headers, body)
-        if status == 404 and not error.type and not error.code:
-            return ReplyMalformed(f"{words}; is base-url right?", provider=provider, status=status)
-        error = msgspec.structs.replace(error, message=words)
+        return ReplyMalformed(f"{words}; is base-url right?", provider=provider, status=status)
+    if not error.message:
+        error = msgspec.structs.replace(error, message=describe_answer(status, headers, body))
     if status == 413 and size:
         error = msgspec.structs.replace(error, message=f"{error.message} (it has {size} bytes)")
     made = produce_error(provider, error, status=status, request_id=headers.get("x-request-id", ""))

@@ -278,6 +278,9 @@ class ScriptedModel:
                 await asyncio.sleep(part.delay_seconds)
             if (fault := produce_fault(part, self.provider)) is not None:
                 raise fault
+            if part.stall:
+                # Until the limit of the row ends it, or whoever waits.
+                await asyncio.Event().wait()
             async for delta in self._play_part(part, streaming):
                 if not opened:
                     yield ReplyOpened("scripted")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from vibe_llms.configuration import read_toml
 from vibe_llms.exceptions import (
@@ -57,7 +57,10 @@ class Part(
     `text` and `reasoning` are streamed chunk by chunk where they are lists, word by word otherwise.
     `invocation` names a tool that is called with `arguments`, an object or, to test how a program
     bears nonsense, any text. `delay_seconds` waits. `error` is one of `FAULTS`, `cut` ends the
-    stream without its end.
+    stream without its end, and `stall` leaves it open and says nothing more.
+
+    Of a fake server, `status` replaces the HTTP status of an error, and `cut` says whether the
+    connection is closed (`true` too), reset, or the body ended cleanly as if it were whole.
     """
 
     text: str | tuple[str, ...] | None = None
@@ -68,7 +71,9 @@ class Part(
     error: str | None = None
     message: str = "as the script says"
     retry_after_seconds: float | None = None
-    cut: bool = False
+    status: Annotated[int, Meta(ge=400, le=599)] | None = None
+    cut: bool | Literal["close", "reset", "clean"] = False
+    stall: bool = False
 
 
 class ScriptedReply(
@@ -79,12 +84,17 @@ class ScriptedReply(
     forbid_unknown_fields=True,
     omit_defaults=True,
 ):
-    """One reply. With `when`, a regular expression, it answers whenever the last words fit."""
+    """One reply. With `when`, a regular expression, it answers whenever the last words fit.
+
+    A fake server sends each event of a stream as an HTTP chunk of its own, or with `chunk_bytes`
+    chunks of this size, wherever events begin and end.
+    """
 
     parts: tuple[Part, ...]
     when: str | None = None
     stop_reason: str | None = None
     usage: Usage | None = None
+    chunk_bytes: Annotated[int, Meta(ge=1)] | None = None
 
     @classmethod
     def from_chunks(cls, *chunks: str) -> Self:
@@ -156,7 +166,7 @@ def produce_fault(part: Part, provider: str) -> ProviderError | None:
         raise ScriptInvalid(
             f"there is no error {part.error!r}; there are {', '.join(sorted(FAULTS))}"
         )
-    error = FAULTS[part.error](part.message, provider=provider)
+    error = FAULTS[part.error](part.message, provider=provider, status=part.status)
     if isinstance(error, RateLimited | ProviderOverloaded):
         error.retry_after = part.retry_after_seconds
     return error

@@ -1,0 +1,110 @@
+"""Who decides whether a call runs: the tool's own rule, and a person or a policy where it says ask.
+
+What is approved is one call with its arguments, never the tool as such.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.invocation.threads import run_in_thread
+from vibe_llms.messages.canisters import InvocationCanister
+
+
+class Decision(StrEnum):
+    """What an approver says; `ALWAYS` also allows the same call with the same arguments later."""
+
+    ALLOW = "allow"
+    ALWAYS = "always"
+    DENY = "deny"
+
+
+class ApprovalRequest(Struct, frozen=True, kw_only=True):
+    """A call that waits to be allowed; `reason` says why it is asked for, in words."""
+
+    invocation: InvocationCanister
+    invoker: Invoker
+    reason: str
+    conversation: str = ""
+
+
+#: Decides on a call; a function that is not async runs in a thread, since a person may be slow.
+Approver: TypeAlias = Callable[[ApprovalRequest], Awaitable[Decision] | Decision]
+
+ASKS = "the tool asks before it runs"
+SENDS = "text from outside has come into this turn, and the tool sends data out"
+_NOBODY = (
+    "The call was not allowed: {reason}, and there is nobody to ask. The person can allow it: "
+    "{remedy}."
+)
+
+
+class Gatekeeper:
+    """Lets calls pass or not, and remembers what was allowed for good; a session has one."""
+
+    def __init__(self, approver: Approver | None = None) -> None:
+        self._approver = approver
+        self._allowed: set[tuple[str, bytes]] = set()
+
+    async def admit(
+        self,
+        invocation: InvocationCanister,
+        invoker: Invoker,
+        *,
+        tainted: bool = False,
+        conversation: str = "",
+    ) -> str:
+        """Why a call may not run, in words for the model; empty if it may.
+
+        `tainted` tells that text of an origin without authority stands in the turn.
+        """
+        if invoker.approval == "deny":
+            return "The call was not allowed: the person has denied this tool."
+        reason = SENDS if tainted and invoker.sends else ASKS if invoker.approval == "ask" else ""
+        if not reason:
+            return ""
+        call = (invoker.name, _canonical(invocation))
+        if call in self._allowed:
+            return ""
+        if self._approver is None:
+            return _NOBODY.format(reason=reason, remedy=_remedy(invoker))
+        request = ApprovalRequest(
+            invocation=invocation, invoker=invoker, reason=reason, conversation=conversation
+        )
+        decision = await _ask(self._approver, request)
+        if decision == Decision.ALWAYS:
+            self._allowed.add(call)
+        if decision in (Decision.ALLOW, Decision.ALWAYS):
+            return ""
+        return "The call was not allowed: the person said no."
+
+
+async def _ask(approver: Approver, request: ApprovalRequest) -> Decision:
+    if inspect.iscoroutinefunction(approver):
+        decision = await approver(request)
+    else:
+        decision = await run_in_thread(lambda: approver(request))
+        if inspect.isawaitable(decision):
+            decision = await decision
+    return Decision(decision)
+
+
+def _canonical(invocation: InvocationCanister) -> bytes:
+    """The arguments so that equal ones are equal bytes."""
+    parsed = invocation.parsed
+    if parsed is None:
+        return invocation.arguments.encode("utf-8", "surrogatepass")
+    return msgspec.json.encode(parsed, order="sorted")
+
+
+def _remedy(invoker: Invoker) -> str:
+    if invoker.ensemble:
+        return f'[ensembles.{invoker.ensemble}] approval = "allow"'
+    return "with an approver, or approval='allow' of the invoker"

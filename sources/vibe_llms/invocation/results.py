@@ -1,0 +1,161 @@
+"""What a tool returned, as contents that a model can bear: bounded, the whole kept beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.messages.contents import (
+    AudioContent,
+    Content,
+    FileContent,
+    ImageContent,
+    TextualContent,
+    VideoContent,
+    repair_text,
+)
+
+_CONTENT_TYPES = (TextualContent, ImageContent, AudioContent, VideoContent, FileContent)
+#: Of an excerpt, so much is the beginning of the text; the rest is its end.
+_HEAD_SHARE = 0.75
+
+
+#: How a value is written as text: a template such as `"{city}: {degrees}°"`, or a function of it.
+Rendering: TypeAlias = str | Callable[[Any], str]
+
+
+class InvocationOutput(Struct, frozen=True):
+    """What a call gave: contents for the model, and whether they tell of a failure.
+
+    `display` is what people are shown in place of the contents, where it is not empty.
+    """
+
+    contents: tuple[Content, ...]
+    display: str = ""
+    failed: bool = False
+
+
+class ResultTooLarge(ValueError):
+    """A tool returned more than is kept; the message is for the model, which can ask for less."""
+
+
+def produce_output(
+    value: object, llm_format: Rendering | None = None, gui_format: Rendering | None = None
+) -> InvocationOutput:
+    """What a function returned, rendered for the model and for people as its formats say.
+
+    An `InvocationOutput` is taken as it is.
+    """
+    if isinstance(value, InvocationOutput):
+        return value
+    contents = contents_from(value if llm_format is None else render(value, llm_format))
+    return InvocationOutput(contents, "" if gui_format is None else render(value, gui_format))
+
+
+def render(value: object, rendering: Rendering) -> str:
+    """A value as text; the names in a template are the members of a mapping or of an object.
+
+    >>> render({"city": "Oslo", "degrees": -4}, "{city}: {degrees}°")
+    'Oslo: -4°'
+    """
+    if not isinstance(rendering, str):
+        return repair_text(str(rendering(value)))
+    members = value if isinstance(value, Mapping) else _Members(value)
+    return repair_text(rendering.format_map(members))
+
+
+class _Members(dict[str, Any]):
+    """The attributes of an object, looked up when they are asked for."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__()
+        self._value = value
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(self._value, name)
+
+
+def contents_from(value: object) -> tuple[Content, ...]:
+    """What a tool returned, as contents: text as it is, contents as they are, the rest as JSON."""
+    match value:
+        case str():
+            return (TextualContent(repair_text(value)),)
+        case _ if isinstance(value, _CONTENT_TYPES):
+            return (value,)
+        case list() | tuple() if value and all(isinstance(v, _CONTENT_TYPES) for v in value):
+            return tuple(value)
+        case bytes():
+            return (FileContent(value, "application/octet-stream"),)
+        case _:
+            return (TextualContent(_encode(value)),)
+
+
+def bound_contents(
+    contents: Sequence[Content], *, shown_bytes: int, kept_bytes: int
+) -> tuple[Content, ...]:
+    """The contents with no more text than the model shall see; the whole of a text stays with it.
+
+    `ResultTooLarge` where all of them together have more bytes than are kept.
+    """
+    sizes = [_size_of(content) for content in contents]
+    if sum(sizes) > kept_bytes:
+        raise ResultTooLarge(
+            f"The tool returned {sum(sizes):,} bytes; {kept_bytes:,} are the most that is kept. "
+            "Ask it for less."
+        )
+    room = shown_bytes
+    bounded: list[Content] = []
+    for content, size in zip(contents, sizes, strict=True):
+        if isinstance(content, TextualContent) and isinstance(content.data, str):
+            bounded.append(content if size <= room else _shorten(content, content.data, room))
+            room = max(0, room - size)
+        else:
+            bounded.append(content)
+    return tuple(bounded)
+
+
+def _shorten(content: TextualContent, text: str, size: int) -> TextualContent:
+    return msgspec.structs.replace(content, data=produce_excerpt(text, size), whole=text)
+
+
+def produce_excerpt(text: str, size: int) -> str:
+    r"""The beginning and the end of a text, `size` bytes of UTF-8 together, and what is missing.
+
+    >>> produce_excerpt("0123456789", 4)
+    '012\n[… 6 of 10 bytes left out …]\n9'
+    """
+    data = text.encode()
+    head = data[: int(size * _HEAD_SHARE)].decode(errors="ignore")
+    tail = data[len(data) - (size - int(size * _HEAD_SHARE)) :].decode(errors="ignore")
+    missing = len(data) - len(head.encode()) - len(tail.encode())
+    return f"{head}\n[… {missing:,} of {len(data):,} bytes left out …]\n{tail}"
+
+
+def _size_of(content: Content) -> int:
+    match getattr(content, "data", None):
+        case str() as text:
+            # A text of ASCII need not be encoded to be counted.
+            return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        case bytes() as data:
+            return len(data)
+        case _:
+            return 0
+
+
+def _encode(value: object) -> str:
+    try:
+        return msgspec.json.encode(value, enc_hook=_simplify).decode()
+    except UnicodeEncodeError:
+        import json
+
+        plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_simplify)
+        return repair_text(json.dumps(plain, ensure_ascii=False, separators=(",", ":")))
+
+
+def _simplify(value: object) -> Any:
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value, fallback=str)

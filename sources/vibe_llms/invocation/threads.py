@@ -1,0 +1,128 @@
+"""Threads for blocking tools: daemons, bounded in number, the abandoned ones counted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+#: So many tools block at once in this process; further ones wait for a thread.
+MAX_THREADS = 64
+#: From so many threads on that were abandoned and have not returned, none is given out any more.
+MAX_ABANDONED = 32
+
+
+class ThreadsExhausted(RuntimeError):
+    """Too many tools were given up that never returned; the message is for the model."""
+
+
+async def run_in_thread(function: Callable[[], Any]) -> Any:
+    """The result of a blocking function, run in a daemon thread.
+
+    A thread cannot be stopped: cancelling the wait abandons it, and since it is a daemon it does
+    not keep the process alive. `ThreadsExhausted` where too many have been abandoned.
+    """
+    return await _THREADS.run(function)
+
+
+class Threads:
+    """Threads that are made when there is work and end when there is none."""
+
+    def __init__(self, limit: int, abandoned_limit: int) -> None:
+        self._limit = limit
+        self._abandoned_limit = abandoned_limit
+        self._lock = threading.Lock()
+        self._waiting: deque[_Work] = deque()
+        self._busy = 0
+        self._abandoned = 0
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        """See `run_in_thread`."""
+        work = _Work(function, asyncio.get_running_loop())
+        with self._lock:
+            if self._abandoned >= self._abandoned_limit:
+                raise ThreadsExhausted(
+                    f"{self._abandoned} calls of tools were given up and have not returned; no "
+                    "further blocking tool is run"
+                )
+            self._waiting.append(work)
+            if self._busy < self._limit:
+                self._busy += 1
+                threading.Thread(target=self._serve, daemon=True, name="vibe-llms tool").start()
+        try:
+            return await work.future
+        except asyncio.CancelledError:
+            self._abandon(work)
+            raise
+
+    def _abandon(self, work: _Work) -> None:
+        """Nobody waits for this any more; another thread may take its place."""
+        with self._lock:
+            if work in self._waiting:
+                self._waiting.remove(work)
+            elif work.running:
+                work.abandoned = True
+                self._abandoned += 1
+                self._busy -= 1
+                if self._waiting:
+                    self._busy += 1
+                    threading.Thread(target=self._serve, daemon=True, name="vibe-llms tool").start()
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._busy -= 1
+                    return
+                work = self._waiting.popleft()
+                work.running = True
+            work.context.run(work.carry_out)
+            with self._lock:
+                work.running = False
+                if work.abandoned:
+                    self._abandoned -= 1
+                    return
+
+
+class _Work:
+    """A function, and the future in which somebody waits for it."""
+
+    def __init__(self, function: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.context = contextvars.copy_context()
+        self.running = False
+        self.abandoned = False
+        self._function = function
+        self._loop = loop
+
+    def carry_out(self) -> None:
+        try:
+            value = self._function()
+        except BaseException as error:  # noqa: BLE001  (the border of a tool's call)
+            self._tell(self.future.set_exception, _portable(error))
+        else:
+            self._tell(self.future.set_result, value)
+
+    def _tell(self, setter: Callable[[Any], None], value: Any) -> None:
+        def settle() -> None:
+            if not self.future.done():
+                setter(value)
+
+        # An abandoned thread may outlive its loop.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(settle)
+
+
+def _portable(error: BaseException) -> BaseException:
+    # A future refuses the first, and the others would end more than the coroutine that awaits it;
+    # in a thread nobody has pressed Ctrl-C.
+    if isinstance(error, StopIteration | KeyboardInterrupt | GeneratorExit):
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+_THREADS = Threads(MAX_THREADS, MAX_ABANDONED)

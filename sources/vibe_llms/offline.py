@@ -1,0 +1,78 @@
+"""The switch that forbids real requests: what would leave this machine is an error instead.
+
+It is asked wherever something is sent, by every transport and by whatever else reaches out. What
+goes to this machine itself, by a loopback address, is always allowed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from vibe_llms.exceptions import RequestForbidden
+
+VARIABLE = "VIBE_LLMS_OFFLINE"
+_ALLOWING = ("", "0", "false")
+
+_lock = threading.Lock()
+_open_blocks = 0
+
+
+@contextmanager
+def forbid_requests() -> Iterator[None]:
+    """While the block runs, nothing of this process leaves the machine; blocks may be nested.
+
+    What would is a `RequestForbidden`, raised before anything of a turn is kept or sent. It holds
+    for all threads, so that it may stand in a fixture of a test suite.
+    """
+    global _open_blocks  # noqa: PLW0603  (the state of the process, under its lock)
+    with _lock:
+        _open_blocks += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _open_blocks -= 1
+
+
+def requests_forbidden() -> bool:
+    """Whether requests are forbidden in this process, by a block or by `VIBE_LLMS_OFFLINE`."""
+    return bool(_open_blocks) or os.environ.get(VARIABLE, "").lower() not in _ALLOWING
+
+
+def permit_request(address: str, purpose: str, *, offline: bool = False) -> None:
+    """Raise `RequestForbidden` where a request to this address is not allowed.
+
+    `purpose` says what it is for, at the beginning of a sentence; `offline` is the key of the
+    configuration. An address that is none is left to whoever sends.
+    """
+    if not offline and not requests_forbidden():
+        return
+    try:
+        host = urlsplit(address).hostname
+    except ValueError:
+        return
+    if host and not is_loopback(host):
+        reason = "by a block of forbid_requests()" if _open_blocks else f"offline, or {VARIABLE}"
+        raise RequestForbidden(
+            f"{purpose} would go to {host}, but real requests are forbidden ({reason}); "
+            "allow them, use a scripted model, or lead it to a server on this machine: "
+            "vibe_llms.testing.fake_server",
+            host=host,
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine by its very name.
+
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "localhost.example.com")]
+    [True, True, True, False]
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

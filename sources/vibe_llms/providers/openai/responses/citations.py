@@ -1,0 +1,39 @@
+"""The sources that a text of Responses names, in our terms."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw, Struct
+
+from vibe_llms.messages.contents import Citation, repair_text
+
+
+class _Annotation(Struct):
+    type: str = ""
+    url: str | None = None
+    title: str | None = None
+    filename: str | None = None
+    file_id: str | None = None
+    start_index: int | None = None
+    end_index: int | None = None
+
+
+_ANNOTATION = msgspec.json.Decoder(_Annotation)
+
+
+def read_citation(raw: Raw) -> Citation | None:
+    """An annotation in our terms, where it says where the text was taken from.
+
+    Source: the annotations in `types/responses/response_output_text.py` of openai 3.54.0. Their
+    places are those in the reply, which have no member here.
+    """
+    try:
+        told = _ANNOTATION.decode(raw)
+    except ValueError:
+        return None
+    if not told.type.endswith("citation"):
+        return None
+    return Citation(
+        title=repair_text(told.title or told.filename or ""),
+        source=repair_text(told.url or told.file_id or ""),
+    )

@@ -1,0 +1,199 @@
+"""An official client as a transport: its credentials and identities, our bytes.
+
+The clients of different vendors are made by one generator and have the same names; what differs is
+in each provider's `package.py`, which alone imports its package.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from vibe_llms.configuration import StreamSettings
+from vibe_llms.credentials import guard_loggers
+from vibe_llms.exceptions import ConfigurationError, CredentialMissing, PackageMissing
+from vibe_llms.providers.transport import (
+    KEPT_CONNECTIONS,
+    KEPT_SECONDS,
+    Incoming,
+    Outgoing,
+    check_address,
+    permit_transport,
+    produce_incoming,
+    translate_error,
+)
+from vibe_llms.redaction import redact, remember
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+class OfficialTransport(ABC):
+    """Sends through the official asynchronous client of a vendor, with its own retries off.
+
+    `base_url` is the address that a row names; without one it is left to the package, which knows
+    its environment and its profiles. No redirect is followed, and each key that is sent is
+    remembered as one that no words may show.
+    """
+
+    #: The name of the package, which is also that of the extra that installs it.
+    package: str
+
+    def __init__(
+        self,
+        provider: str,
+        base_url: str | None,
+        stream: StreamSettings,
+        headers: Mapping[str, str],
+        *,
+        offline: bool = False,
+    ) -> None:
+        self._provider = provider
+        self._offline = offline
+        self._base_url = base_url
+        self._stream = stream
+        self._headers = headers
+        self._client: Any = None
+
+    @abstractmethod
+    def load(self) -> Any:
+        """The package; `ImportError` where it is not installed."""
+
+    @abstractmethod
+    def list_complaints(self) -> tuple[type[Exception], ...]:
+        """What the package raises, while it sends, where it has no credentials."""
+
+    @abstractmethod
+    def produce_client(self, **options: Any) -> Any:
+        """The official client, with these options of ours."""
+
+    def prepare(self) -> None:
+        """Make the official client; see `vibe_llms.providers.transport.Transport`."""
+        client = self._client or self._connect()
+        permit_transport(str(client.base_url), self._provider, offline=self._offline)
+
+    @asynccontextmanager
+    async def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> AsyncIterator[Incoming]:
+        """Send a request and give the reply; see `vibe_llms.providers.transport.Transport`."""
+        response = await self._send(outgoing, body)
+        try:
+            if response.is_stream_consumed:
+                headers = {name.lower(): value for name, value in response.headers.items()}
+                yield Incoming(response.status_code, headers, _whole(response.content))
+            else:
+                yield produce_incoming(response, self._provider)
+        finally:
+            await response.aclose()
+
+    async def close(self) -> None:
+        """Close all connections; safe to call twice."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def _send(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> Any:
+        import httpx2
+
+        client = self._client or self._connect()
+        permit_transport(str(client.base_url), self._provider, outgoing, offline=self._offline)
+        module = self.load()
+        options = {
+            "headers": {
+                **self._headers,
+                **outgoing.headers,
+                "accept-encoding": "identity",
+                **({"content-length": str(outgoing.size)} if outgoing.body else {}),
+            }
+        }
+        how: dict[str, Any] = {
+            "cast_to": httpx2.Response,
+            "options": options,
+            "stream": True,
+            "stream_cls": module.AsyncStream[Any],
+        }
+        try:
+            if outgoing.body:
+                return await client.post(outgoing.path, content=body, **how)
+            return await client.get(outgoing.path, **how)
+        except module.APIStatusError as error:
+            # Read to its end by the client; the interface's own error table speaks for it.
+            return error.response
+        except module.APIConnectionError as error:
+            cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+            raise translate_error(
+                cause,
+                self._provider,
+                str(client.base_url),
+                connect_seconds=self._stream.connect_seconds,
+                idle_seconds=self._stream.idle_seconds,
+            ) from error
+        except self.list_complaints() as error:
+            raise self._miss_credentials(error) from error
+
+    def _connect(self) -> Any:
+        try:
+            import httpx2
+
+            module = self.load()
+        except ImportError as error:
+            raise PackageMissing(
+                f'credential = "package" of [providers.{self._provider}]',
+                package=self.package,
+                command=f"python -m pip install 'vibe-llms[{self.package}]'",
+            ) from error
+        guard_loggers(self.package, "httpx2", "httpcore2")
+        timeout = httpx2.Timeout(
+            connect=self._stream.connect_seconds,
+            write=self._stream.idle_seconds,
+            read=None,
+            pool=None,
+        )
+        limits = httpx2.Limits(
+            max_connections=None,
+            max_keepalive_connections=KEPT_CONNECTIONS,
+            keepalive_expiry=KEPT_SECONDS,
+        )
+        if self._base_url is not None:
+            check_address(self._base_url, self._provider)
+        try:
+            client = self.produce_client(
+                base_url=self._base_url,
+                max_retries=0,
+                timeout=timeout,
+                http_client=module.DefaultAsyncHttpxClient(
+                    timeout=timeout,
+                    limits=limits,
+                    follow_redirects=False,
+                    event_hooks={"request": [_remember_key]},
+                ),
+            )
+        except self.list_complaints() as error:
+            raise self._miss_credentials(error) from error
+        except (OSError, ValueError, httpx2.InvalidURL) as error:
+            raise ConfigurationError(
+                f"the package {self.package} makes no connection with what the environment and its "
+                f"profiles say: {redact(str(error))}",
+                table=f"providers.{self._provider}",
+            ) from error
+        check_address(str(client.base_url), self._provider)
+        self._client = client
+        return client
+
+    def _miss_credentials(self, error: Exception) -> CredentialMissing:
+        return CredentialMissing(
+            f"the package {self.package} found no credentials: {redact(str(error))}",
+            table=f"providers.{self._provider}",
+            key="credential",
+        )
+
+
+async def _remember_key(request: httpx2.Request) -> None:
+    """What the package found, or was given by a server, is a key that no words may show."""
+    for name in ("authorization", "x-api-key", "api-key"):
+        remember(request.headers.get(name, "").rpartition(" ")[2])
+
+
+async def _whole(content: bytes) -> AsyncIterator[bytes]:
+    yield content

@@ -1,0 +1,55 @@
+"""`python -m vibe_llms.testing SCRIPT.toml`: the fake server for programs in other processes."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from vibe_llms.exceptions import ScriptInvalid
+from vibe_llms.providers.scripted.demo import improvise
+from vibe_llms.providers.scripted.scripts import read_script
+from vibe_llms.testing.server import KEY, fake_server
+
+_UNUSABLE = 66
+_TAKEN = 69
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until Ctrl-C; the variables that lead programs here are printed first."""
+    parser = argparse.ArgumentParser(
+        prog="python -m vibe_llms.testing",
+        description="A server that answers as those of Anthropic, OpenAI and Ollama do, offline, "
+        "from a script. It prints the variables that lead programs to it; Ctrl-C ends it.",
+    )
+    parser.add_argument(
+        "script", nargs="?", help="a script in TOML; without one, the model `demo` answers"
+    )
+    parser.add_argument("--port", type=int, default=0, help="the port; a free one if not given")
+    parser.add_argument("--key", default=KEY, help="the key that requests must have")
+    given = parser.parse_args(arguments)
+    try:
+        script = improvise if given.script is None else read_script(Path(given.script))
+    except ScriptInvalid as error:
+        print(f"vibe_llms.testing: {error}", file=sys.stderr)  # noqa: T201
+        return _UNUSABLE
+    with suppress(KeyboardInterrupt):
+        try:
+            with fake_server(script, key=given.key, port=given.port) as server:
+                for name, value in server.environment.items():
+                    print(f"export {name}={shlex.quote(value)}", flush=True)  # noqa: T201
+                threading.Event().wait()
+        except OSError as error:
+            print(  # noqa: T201
+                f"vibe_llms.testing: port {given.port}: {error.strerror}", file=sys.stderr
+            )
+            return _TAKEN
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

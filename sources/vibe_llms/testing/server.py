@@ -1,0 +1,266 @@
+"""A server that answers as providers do, from a script, on this machine: `fake_server`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.configuration import read_toml, shipped_folder
+from vibe_llms.exceptions import ScriptInvalid
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import Canister, Usage
+from vibe_llms.providers.scripted.demo import last_words
+from vibe_llms.providers.scripted.scripts import Improvisation, Part, Script, ScriptedReply
+from vibe_llms.testing.listening import Answer, Listener, Request
+from vibe_llms.testing.wires.anthropic import AnthropicWire
+from vibe_llms.testing.wires.chat_completions import ChatCompletionsWire
+from vibe_llms.testing.wires.core import (
+    Asked,
+    Failure,
+    Refusal,
+    Wire,
+    count_words,
+    estimate_tokens,
+    play,
+)
+from vibe_llms.testing.wires.ollama import OllamaWire
+from vibe_llms.testing.wires.responses import ResponsesWire
+
+#: What a script may be: the chunks of a reply, one reply, several, or a function that makes them.
+AnyScript: TypeAlias = Sequence[str] | ScriptedReply | Script | Improvisation
+
+KEY = "sk-fake-0123456789abcdef"
+#: The models that are listed where a script serves all names.
+LISTED = ("claude-sonnet-5-5", "gpt-5.5", "gpt-6.1-sol", "qwen3:8b")
+_MODULES = {
+    "vibe_llms.providers.anthropic": "",
+    "vibe_llms.providers.openai.responses": "/v1",
+    "vibe_llms.providers.openai.chat_completions": "/v1",
+    "vibe_llms.providers.ollama": "",
+}
+_KEYLESS = "vibe_llms.providers.ollama"
+
+
+class Received(Struct):
+    """A request that the fake server had, and what became of it.
+
+    `interface` is `anthropic`, `responses`, `chat-completions` or `ollama`. `canisters` and
+    `invokers` are what a request for a reply says, in the terms of this library; `refusal` is why
+    it was refused as malformed, if it was. `request` has the bytes and the headers.
+    """
+
+    interface: str
+    request: Request
+    model: str = ""
+    canisters: Sequence[Canister] = ()
+    invokers: Sequence[Invoker] = ()
+    streaming: bool = False
+    refusal: str = ""
+
+    @property
+    def body(self) -> Any:
+        """The body, decoded; `ValueError` where it is no JSON."""
+        return self.request.json
+
+
+class FakeServer(Listener):
+    """Speaks the interfaces of Anthropic, OpenAI and Ollama; made by `fake_server`.
+
+    `received` are all requests, in order; `refusals` says which of them were refused as malformed,
+    and is empty where the program under test does all right. `configuration` and `keys` are for
+    `open_session`, `environment` for other programs.
+    """
+
+    def __init__(
+        self,
+        script: AnyScript | Mapping[str, AnyScript],
+        *,
+        models: Sequence[str] = (),
+        key: str = KEY,
+        port: int = 0,
+    ) -> None:
+        super().__init__(port=port)
+        self.key = key
+        self.received: list[Received] = []
+        self._scripts = (
+            {name: _Playing(one) for name, one in script.items()}
+            if isinstance(script, Mapping)
+            else {}
+        )
+        self._script = None if isinstance(script, Mapping) else _Playing(script)
+        self._models = tuple(models) or tuple(self._scripts)
+        # The first that claims a request has it; what none of them knows is OpenAI's to refuse.
+        self._otherwise = ChatCompletionsWire()
+        self._wires: Sequence[Wire] = (
+            OllamaWire(),
+            AnthropicWire(),
+            ResponsesWire(),
+            self._otherwise,
+        )
+
+    @property
+    def anthropic_url(self) -> str:
+        """The `base_url` of the package anthropic, and of programs that speak Messages."""
+        return self.url
+
+    @property
+    def openai_url(self) -> str:
+        """The `base_url` of the package openai, and of programs that speak its interfaces."""
+        return f"{self.url}/v1"
+
+    @property
+    def ollama_url(self) -> str:
+        """The `host` of the package ollama, and of programs that speak its interface."""
+        return self.url
+
+    @property
+    def models(self) -> Sequence[str]:
+        """The models that are listed."""
+        return self._models or LISTED
+
+    @property
+    def refusals(self) -> Sequence[str]:
+        """Why requests were refused as malformed."""
+        return [one.refusal for one in self.received if one.refusal]
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """Settings that lead every shipped row here whose interface is spoken."""
+        rows = {}
+        for name, module in _speaking_rows().items():
+            row: dict[str, Any] = {"base-url": self.url + _MODULES[module]}
+            if module != _KEYLESS:
+                row["credential"] = "key"
+            rows[name] = row
+        return {"providers": rows}
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """The key of this server for each of these rows."""
+        return {name: self.key for name, module in _speaking_rows().items() if module != _KEYLESS}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that lead the official packages here, and the command `vibe-llms`."""
+        rows = {
+            f"VIBE_LLMS_PROVIDERS__{name.upper().replace('-', '_')}__BASE_URL": row["base-url"]
+            for name, row in self.configuration["providers"].items()
+            if name in ("anthropic", "openai", "openai-chat", "ollama")
+        }
+        return {
+            "ANTHROPIC_BASE_URL": self.anthropic_url,
+            "ANTHROPIC_API_KEY": self.key,
+            "OPENAI_BASE_URL": self.openai_url,
+            "OPENAI_API_KEY": self.key,
+            "OLLAMA_HOST": self.ollama_url,
+            **rows,
+        }
+
+    def require(self, model: str) -> None:
+        """Raise a `Refusal` where there is no such model."""
+        if not model or (self._models and model not in self._models):
+            raise Refusal(f"model: {model}" if model else "no model", error="model-unavailable")
+
+    def respond(self, request: Request) -> Answer:
+        """The answer to a request."""
+        wire = next((wire for wire in self._wires if wire.claims(request)), self._otherwise)
+        received = Received(wire.name, request)
+        self.received.append(received)
+        try:
+            wire.authorize(request, self.key)
+            if not wire.asks(request):
+                return wire.answer(request, self)
+            asked = wire.read(request)
+            received.model, received.streaming = asked.model, asked.streaming
+            received.canisters, received.invokers = asked.canisters, asked.invokers
+            self.require(asked.model)
+            reply = self._choose(asked)
+            return play(wire, asked, reply, _usage_of(reply, asked))
+        except Refusal as refusal:
+            if refusal.failure.error == "refused":
+                received.refusal = str(refusal)
+            return wire.refuse(refusal.failure)
+        except ScriptInvalid as error:
+            received.refusal = str(error)
+            return wire.refuse(Failure("refused", str(error)))
+
+    def _choose(self, asked: Asked) -> ScriptedReply:
+        playing = self._script or self._scripts.get(asked.model)
+        if playing is None:
+            raise ScriptInvalid(f"the fake server has no script for the model {asked.model!r}")
+        return playing.choose(asked)
+
+
+class _Playing:
+    """A script, and how far it has been played."""
+
+    def __init__(self, script: AnyScript) -> None:
+        if isinstance(script, ScriptedReply):
+            script = Script((script,))
+        elif isinstance(script, Sequence):
+            always = ScriptedReply(parts=(Part(text=tuple(script)),), when=r"(?s).*")
+            script = Script((always,))
+        self._script = script
+        self._position = 0
+
+    def choose(self, asked: Asked) -> ScriptedReply:
+        if not isinstance(self._script, Script):
+            return self._script(asked.canisters, asked.invokers)
+        reply = self._script.choose(last_words(asked.canisters), self._position)
+        if reply.when is None:
+            self._position += 1
+        return reply
+
+
+def fake_server(
+    script: AnyScript | Mapping[str, AnyScript],
+    *,
+    models: Sequence[str] = (),
+    key: str = KEY,
+    port: int = 0,
+) -> FakeServer:
+    """A server that answers as those of Anthropic, OpenAI and Ollama do, offline, from a script.
+
+    It is used with `with` or `async with` alike, and runs in a thread of its own::
+
+        with fake_server(["Hel", "lo"]) as server:
+            async with open_session(
+                home=folder, configuration=server.configuration, keys=server.keys
+            ) as session:
+                conversation = await session.begin("anthropic/claude-sonnet-5-5")
+
+    `script` is the chunks of the reply to everything, one reply, a script, a function of the
+    conversation and the tools (called in the server's thread), or one of these for each model by
+    its name. Replies without `when` are given in order, one to each request. Other models than
+    those of `models`, or of the scripts, are unknown; where neither names any, all names serve.
+    Requests are checked as the real servers check them. `port` 0 takes a free one.
+    """
+    return FakeServer(script, models=models, key=key, port=port)
+
+
+def _usage_of(reply: ScriptedReply, asked: Asked) -> Usage:
+    """The usage that the script says, or about what a real one would be."""
+    if reply.usage is not None:
+        return reply.usage
+    counts = {"text": 0, "reasoning": 0}
+    for part in reply.parts:
+        for kind, words in (("text", part.text), ("reasoning", part.reasoning)):
+            counts[kind] += count_words(words if isinstance(words, str) else "".join(words or ()))
+        if part.invocation is not None:
+            counts["text"] += count_words(
+                part.invocation + msgspec.json.encode(part.arguments).decode()
+            )
+    return Usage(
+        uncached_input_tokens=estimate_tokens(asked.canisters, asked.invokers),
+        output_tokens=counts["text"],
+        reasoning_tokens=counts["reasoning"],
+    )
+
+
+def _speaking_rows() -> dict[str, str]:
+    """The shipped rows whose interface is spoken here, and their modules."""
+    shipped = read_toml(shipped_folder() / "configuration" / "general.toml")["providers"]
+    return {name: row["module"] for name, row in shipped.items() if row["module"] in _MODULES}

@@ -1,0 +1,491 @@
+"""Anthropic's Messages, from the server's side: replies, counts of tokens, the list of models.
+
+Source: the types of anthropic 2.12.0 and https://platform.claude.com/docs/en/api/errors (2026-11).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DocumentCanister,
+    InvocationCanister,
+    ResultCanister,
+    StopReason,
+    SupervisorCanister,
+    Usage,
+    UserCanister,
+)
+from vibe_llms.messages.contents import (
+    Content,
+    FileContent,
+    ImageContent,
+    Location,
+    NativeContent,
+    ReasoningContent,
+    TextualContent,
+)
+from vibe_llms.testing.listening import Answer, Request
+from vibe_llms.testing.wires.core import (
+    Asked,
+    Catalogue,
+    Failure,
+    Refusal,
+    answer_json,
+    convert,
+    decode,
+    decode_bytes,
+    encode_event,
+    estimate_tokens,
+    label,
+    parse_arguments,
+    produce_invoker,
+)
+
+MESSAGES = "/v1/messages"
+COUNT = "/v1/messages/count_tokens"
+MODELS = "/v1/models"
+STOP_REASONS: dict[str, str] = {
+    StopReason.FINISHED: "end_turn",
+    StopReason.INVOCATIONS: "tool_use",
+    StopReason.LENGTH: "max_tokens",
+    StopReason.REFUSED: "refusal",
+    StopReason.PAUSED: "pause_turn",
+}
+#: Status and type of each error of a script.
+ERRORS = {
+    "refused": (400, "invalid_request_error"),
+    "context-overflow": (400, "invalid_request_error"),
+    "credential-refused": (401, "authentication_error"),
+    "payment-required": (402, "billing_error"),
+    "model-unavailable": (404, "not_found_error"),
+    "too-large": (413, "request_too_large"),
+    "rate-limited": (429, "rate_limit_error"),
+    "overloaded": (529, "overloaded_error"),
+}
+_TYPES = {
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    409: "conflict_error",
+    500: "api_error",
+    504: "timeout_error",
+}
+_HEADERS = {"request-id": "req_fake"}
+
+
+class _Message(Struct):
+    role: str
+    content: str | list[dict[str, Any]]
+
+
+class _Tool(Struct):
+    name: str
+    description: str = ""
+    input_schema: dict[str, Any] | None = None
+
+
+class _Body(Struct):
+    model: str
+    messages: list[_Message]
+    system: str | list[dict[str, Any]] = ""
+    tools: list[_Tool] = []
+    stream: bool | None = False
+    max_tokens: int | None = None
+
+
+class AnthropicWire:
+    """The interface whose requests have the header `anthropic-version`."""
+
+    name = "anthropic"
+
+    def claims(self, request: Request) -> bool:
+        """Whether the request has Anthropic's headers, or its path."""
+        return (
+            "anthropic-version" in request.headers
+            or "x-api-key" in request.headers
+            or urlsplit(request.path).path.startswith(MESSAGES)
+        )
+
+    def authorize(self, request: Request, key: str) -> None:
+        """The key stands in `authorization` or in `x-api-key`."""
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        given = bearer or request.headers.get("x-api-key", "")
+        if not given:
+            raise Refusal("x-api-key header is required", error="credential-refused")
+        if given != key:
+            raise Refusal("invalid x-api-key", error="credential-refused")
+        if "anthropic-version" not in request.headers:
+            raise Refusal("anthropic-version: header is required")
+
+    def asks(self, request: Request) -> bool:
+        """Whether a message is to be made."""
+        return request.method == "POST" and urlsplit(request.path).path == MESSAGES
+
+    def read(self, request: Request) -> Asked:
+        """The conversation of a request."""
+        body = decode(request)
+        typed = convert(body, _Body)
+        if _is_counted(request):
+            pass
+        elif typed.max_tokens is None:
+            raise Refusal("max_tokens: Field required")
+        elif typed.max_tokens < 1:
+            raise Refusal("max_tokens: Input should be greater than or equal to 1")
+        if not typed.messages:
+            raise Refusal("messages: at least one message is required")
+        reader = _Reader(typed.model)
+        if typed.system:
+            reader.canisters.append(SupervisorCanister(contents=_texts(typed.system, "system")))
+        for index, message in enumerate(typed.messages):
+            reader.add(message, f"messages.{index}")
+        reader.conclude()
+        return Asked(
+            interface=self.name,
+            model=typed.model,
+            canisters=tuple(reader.canisters),
+            invokers=tuple(
+                produce_invoker(tool.name, tool.description, tool.input_schema or {})
+                for tool in typed.tools
+            ),
+            streaming=bool(typed.stream),
+            body=body,
+            label=label(request),
+        )
+
+    def narrate(self, asked: Asked, usage: Usage) -> _Narrator:
+        """Who tells a message."""
+        return _Narrator(asked, usage)
+
+    def answer(self, request: Request, catalogue: Catalogue) -> Answer:
+        """A count of tokens, the list of models, or one of them."""
+        address = urlsplit(request.path)
+        if request.method == "POST" and address.path == COUNT:
+            asked = self.read(request)
+            catalogue.require(asked.model)
+            count = estimate_tokens(asked.canisters, asked.invokers)
+            return answer_json({"input_tokens": count}, headers=_HEADERS)
+        if request.method == "GET" and address.path == MODELS:
+            return _list_models(catalogue.models, parse_qs(address.query))
+        if request.method == "GET" and address.path.startswith(f"{MODELS}/"):
+            name = address.path.removeprefix(f"{MODELS}/")
+            catalogue.require(name)
+            return answer_json(_describe(name), headers=_HEADERS)
+        raise Refusal(f"Not found: {address.path}", status=404)
+
+    def refuse(self, failure: Failure) -> Answer:
+        """An error object, with the status of its type."""
+        status, kind, message = _name(failure)
+        error = {"type": kind, "message": message}
+        body = {"type": "error", "error": error, "request_id": _HEADERS["request-id"]}
+        return answer_json(body, status=status, headers=_HEADERS)
+
+
+class _Narrator:
+    headers: Mapping[str, str] = {"content-type": "text/event-stream; charset=utf-8", **_HEADERS}
+
+    def __init__(self, asked: Asked, usage: Usage) -> None:
+        self._asked = asked
+        self._usage = usage
+        self._content: list[dict[str, Any]] = []
+        self._arguments: dict[int, Sequence[str]] = {}
+
+    def begin(self) -> Iterable[bytes]:
+        """The message, empty yet, and a ping."""
+        message = {**self._head(), "content": [], **_ending(None), "usage": self._count(1)}
+        yield encode_event({"type": "message_start", "message": message})
+        yield encode_event({"type": "ping"})
+
+    def say(self, chunks: Sequence[str], *, reasoning: bool) -> Iterable[bytes]:
+        """A block of text, or of thinking with its signature."""
+        text = "".join(chunks)
+        if not reasoning:
+            whole = {"type": "text", "text": text}
+            deltas = [{"type": "text_delta", "text": chunk} for chunk in chunks]
+            yield from self._add({"type": "text", "text": ""}, whole, deltas)
+            return
+        signature = sign(self._asked.model, text)
+        whole = {"type": "thinking", "thinking": text, "signature": signature}
+        deltas = [{"type": "thinking_delta", "thinking": chunk} for chunk in chunks]
+        deltas.append({"type": "signature_delta", "signature": signature})
+        yield from self._add({**whole, "thinking": "", "signature": ""}, whole, deltas)
+
+    def call(self, name: str, pieces: Sequence[str]) -> Iterable[bytes]:
+        """A block of the type `tool_use`."""
+        index = len(self._content)
+        self._arguments[index] = pieces
+        call = self._asked.name_call("toolu_", index)
+        begun = {"type": "tool_use", "id": call, "name": name, "input": {}}
+        deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", *pieces)]
+        yield from self._add(begun, begun, deltas)
+
+    def fail(self, failure: Failure) -> Iterable[bytes]:
+        """An event of the type `error`."""
+        if failure.error == "malformed":
+            yield b'event: content_block_delta\ndata: {"type":"content_block_\n\n'
+            return
+        _, kind, message = _name(failure)
+        yield encode_event({"type": "error", "error": {"type": kind, "message": message}})
+
+    def end(self, reason: str) -> Iterable[bytes]:
+        """How the message ended, and its usage."""
+        usage = self._count(self._usage.output_tokens + self._usage.reasoning_tokens)
+        ended = {"type": "message_delta", "delta": _ending(reason), "usage": usage}
+        yield encode_event(ended)
+        yield encode_event({"type": "message_stop"})
+
+    def whole(self, reason: str) -> Any:
+        """The message."""
+        content = [
+            {**block, "input": parse_arguments(self._arguments[index])}
+            if index in self._arguments
+            else block
+            for index, block in enumerate(self._content)
+        ]
+        usage = self._count(self._usage.output_tokens + self._usage.reasoning_tokens)
+        return {**self._head(), "content": content, **_ending(reason), "usage": usage}
+
+    def _add(
+        self,
+        begun: Mapping[str, Any],
+        whole: dict[str, Any],
+        deltas: Iterable[Mapping[str, Any]],
+    ) -> Iterable[bytes]:
+        place = {"index": len(self._content)}
+        self._content.append(whole)
+        yield encode_event({"type": "content_block_start", **place, "content_block": begun})
+        for delta in deltas:
+            yield encode_event({"type": "content_block_delta", **place, "delta": delta})
+        yield encode_event({"type": "content_block_stop", **place})
+
+    def _head(self) -> dict[str, Any]:
+        head = {"id": f"msg_{self._asked.label}", "type": "message", "role": "assistant"}
+        return {**head, "model": self._asked.model}
+
+    def _count(self, output: int) -> dict[str, Any]:
+        usage = self._usage
+        return {
+            "input_tokens": usage.uncached_input_tokens,
+            "cache_creation_input_tokens": usage.cache_write_tokens,
+            "cache_read_input_tokens": usage.cache_read_tokens,
+            "output_tokens": output,
+            "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
+        }
+
+
+class _Reader:
+    """Messages to canisters; what the real server would not take is a `Refusal`."""
+
+    def __init__(self, model: str) -> None:
+        self.canisters: list[Canister] = []
+        self._model = model
+        self._calls: dict[str, str] = {}
+        self._open: dict[str, None] = {}
+        self._role = ""
+        self._place = ""
+
+    def add(self, message: _Message, place: str) -> None:
+        role = message.role
+        if role not in ("user", "assistant", "system"):
+            raise Refusal(f"{place}.role: Input should be 'user', 'assistant' or 'system'")
+        if not self._role and role != "user":
+            raise Refusal('messages: first message must use the "user" role')
+        if role == "assistant" and self._role != role:
+            self._close()
+        self._role, self._place = role, place
+        if not message.content:
+            raise Refusal(f"{place}: all messages must have non-empty content")
+        blocks = message.content
+        if isinstance(blocks, str):
+            blocks = [{"type": "text", "text": blocks}]
+        if role == "system":
+            contents = _texts(blocks, f"{place}.content")
+            self.canisters.append(SupervisorCanister(contents=contents))
+            return
+        spoken: list[Content] = []
+        for index, block in enumerate(blocks):
+            where = f"{place}.content.{index}"
+            match block.get("type"):
+                case "tool_use":
+                    self._speak(role, spoken)
+                    self._add_call(role, block, where)
+                case "tool_result":
+                    self._speak(role, spoken)
+                    self._add_result(role, block, where)
+                case "document":
+                    self._speak(role, spoken)
+                    contents = (_read_source(block, where),)
+                    title = str(block.get("title") or "")
+                    self.canisters.append(DocumentCanister(contents=contents, title=title))
+                case _:
+                    if role == "user":
+                        self._close()
+                    spoken.append(_read_block(block, self._model, where))
+        self._speak(role, spoken)
+
+    def conclude(self) -> None:
+        self._close()
+
+    def _speak(self, role: str, spoken: list[Content]) -> None:
+        if spoken:
+            kind = AssistantCanister if role == "assistant" else UserCanister
+            self.canisters.append(kind(contents=tuple(spoken)))
+            spoken.clear()
+
+    def _add_call(self, role: str, block: Mapping[str, Any], where: str) -> None:
+        call = block.get("id")
+        if role != "assistant":
+            raise Refusal(f"{where}: `tool_use` blocks can only be in `assistant` messages")
+        if not isinstance(call, str) or not isinstance(block.get("input"), dict):
+            raise Refusal(f"{where}.tool_use: a call needs an id, a name and an input")
+        if call in self._calls:
+            raise Refusal(f"{where}: `tool_use` ids must be unique")
+        canister = InvocationCanister(
+            name=str(block.get("name", "")),
+            arguments=msgspec.json.encode(block["input"]).decode(),
+            call=call,
+        )
+        self._calls[call] = canister.identity
+        self._open[call] = None
+        self.canisters.append(canister)
+
+    def _add_result(self, role: str, block: Mapping[str, Any], where: str) -> None:
+        call = block.get("tool_use_id")
+        if role != "user" or call not in self._open:
+            raise Refusal(
+                f"{where}: unexpected `tool_use_id` found in `tool_result` blocks: {call}. Each "
+                "`tool_result` block must have a corresponding `tool_use` block in the previous "
+                "message."
+            )
+        del self._open[call]
+        content = block.get("content") or []
+        contents = (
+            (TextualContent(content),)
+            if isinstance(content, str)
+            else tuple(_read_block(part, self._model, where) for part in content)
+        )
+        failed = bool(block.get("is_error"))
+        self.canisters.append(
+            ResultCanister(contents=contents, invocation=self._calls[call], failed=failed)
+        )
+
+    def _close(self) -> None:
+        if self._open:
+            raise Refusal(
+                f"{self._place}: `tool_use` ids were found without `tool_result` blocks "
+                f"immediately after: {', '.join(self._open)}. Each `tool_use` block must have a "
+                "corresponding `tool_result` block in the next message."
+            )
+
+
+def sign(model: str, thinking: str) -> str:
+    """The signature of thinking; altered words, or another model, do not fit it."""
+    digest = hashlib.sha256(f"{model}\n{thinking}".encode()).digest()
+    return base64.b64encode(digest).decode()
+
+
+def _read_block(block: Mapping[str, Any], model: str, where: str) -> Content:
+    match block.get("type"):
+        case "text":
+            text = block.get("text")
+            if not isinstance(text, str) or not text.strip():
+                raise Refusal(f"{where}: text content blocks must contain non-whitespace text")
+            return TextualContent(text)
+        case "thinking":
+            thinking = str(block.get("thinking", ""))
+            if block.get("signature") != sign(model, thinking):
+                raise Refusal(f"{where}: Invalid `signature` in `thinking` block")
+            return ReasoningContent(thinking)
+        case "image" | "document":
+            return _read_source(block, where)
+        case str(kind):
+            return NativeContent(label=kind)
+        case _:
+            raise Refusal(f"{where}.type: Field required")
+
+
+def _read_source(block: Mapping[str, Any], where: str) -> Content:
+    match block.get("source"):
+        case {"type": "base64", "media_type": str(mimetype), "data": str(data)}:
+            content = decode_bytes(data, f"{where}.source.base64")
+            if block["type"] == "image":
+                return ImageContent(content, mimetype)
+            return FileContent(content, mimetype, str(block.get("title") or ""))
+        case {"type": "url", "url": str(url)}:
+            return ImageContent(Location(url)) if block["type"] == "image" else _file(url)
+        case {"type": "text", "data": str(text)}:
+            return TextualContent(text)
+        case {"type": "content", "content": list(parts)}:
+            return TextualContent("\n".join(str(part.get("text", "")) for part in parts))
+        case {"type": str(kind)}:
+            return NativeContent(label=kind)
+        case _:
+            raise Refusal(f"{where}.source: Field required")
+
+
+def _file(url: str) -> FileContent:
+    return FileContent(Location(url))
+
+
+def _texts(system: str | list[dict[str, Any]], where: str) -> tuple[Content, ...]:
+    if isinstance(system, str):
+        return (TextualContent(system),)
+    if any(block.get("type") != "text" for block in system):
+        raise Refusal(f"{where}: only blocks of text may stand here")
+    return tuple(_read_block(block, "", where) for block in system)
+
+
+def _ending(reason: str | None) -> dict[str, Any]:
+    native = None if reason is None else STOP_REASONS.get(reason, reason)
+    return {"stop_reason": native, "stop_sequence": None}
+
+
+def _name(failure: Failure) -> tuple[int, str, str]:
+    """Status, type and words of an error."""
+    status, kind = ERRORS.get(failure.error, (500, "api_error"))
+    if failure.status is not None and failure.status != status:
+        status = failure.status
+        kind = _TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    words = failure.message
+    if failure.error == "context-overflow":
+        words = f"prompt is too long: 208310 tokens > 200000 maximum ({words})"
+    return status, kind, words
+
+
+def _list_models(models: Sequence[str], query: Mapping[str, Sequence[str]]) -> Answer:
+    start = 0
+    if (after := query.get("after_id", [""])[0]) in models:
+        start = list(models).index(after) + 1
+    limit = query.get("limit", ["20"])[0]
+    page = models[start : start + (int(limit) if limit.isdecimal() else 20)]
+    return answer_json(
+        {
+            "data": [_describe(name) for name in page],
+            "has_more": start + len(page) < len(models),
+            "first_id": page[0] if page else None,
+            "last_id": page[-1] if page else None,
+        },
+        headers=_HEADERS,
+    )
+
+
+def _describe(name: str) -> dict[str, Any]:
+    return {
+        "type": "model",
+        "id": name,
+        "display_name": name,
+        "created_at": "2026-01-01T00:00:00Z",
+    }
+
+
+def _is_counted(request: Request) -> bool:
+    return urlsplit(request.path).path == COUNT

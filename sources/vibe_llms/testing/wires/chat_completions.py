@@ -1,0 +1,293 @@
+"""OpenAI's Chat Completions, from the server's side.
+
+Source: the types of openai 3.54.0. Reasoning comes in `reasoning_content`, as with servers of open
+models: OpenAI's own sends none by this interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    InvocationCanister,
+    ResultCanister,
+    StopReason,
+    SupervisorCanister,
+    Usage,
+    UserCanister,
+)
+from vibe_llms.messages.contents import Content, ReasoningContent
+from vibe_llms.testing.listening import Answer, Request
+from vibe_llms.testing.wires.core import (
+    Asked,
+    Catalogue,
+    Failure,
+    Refusal,
+    convert,
+    decode,
+    encode_event,
+    label,
+    produce_invoker,
+)
+from vibe_llms.testing.wires.openai import (
+    HEADERS,
+    MODELS,
+    PREFIX,
+    authorize,
+    count_usage,
+    list_models,
+    name_error,
+    read_parts,
+    refuse,
+)
+
+CHAT = "/v1/chat/completions"
+STOP_REASONS: dict[str, str] = {
+    StopReason.FINISHED: "stop",
+    StopReason.PAUSED: "stop",
+    StopReason.INVOCATIONS: "tool_calls",
+    StopReason.LENGTH: "length",
+    StopReason.REFUSED: "content_filter",
+}
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+class _Function(Struct):
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class _Tool(Struct):
+    type: str
+    function: _Function | None = None
+
+
+class _CalledFunction(Struct):
+    name: str
+    arguments: str
+
+
+class _Call(Struct):
+    id: str
+    function: _CalledFunction
+
+
+class _Message(Struct):
+    role: str
+    content: Any = None
+    reasoning_content: str | None = None
+    tool_calls: list[_Call] | None = None
+    tool_call_id: str | None = None
+
+
+class _StreamOptions(Struct):
+    include_usage: bool | None = False
+
+
+class _Body(Struct):
+    model: str
+    messages: list[_Message]
+    tools: list[_Tool] | None = None
+    stream: bool | None = False
+    stream_options: _StreamOptions | None = None
+
+
+class ChatCompletionsWire:
+    """The interface of OpenAI's that most other servers speak too."""
+
+    name = "chat-completions"
+
+    def claims(self, request: Request) -> bool:
+        """Whatever lies below `/v1`; Anthropic and Responses are asked first."""
+        return urlsplit(request.path).path.startswith(f"{PREFIX}/")
+
+    def authorize(self, request: Request, key: str) -> None:
+        """The key stands in `authorization`."""
+        authorize(request, key)
+
+    def asks(self, request: Request) -> bool:
+        """Whether a completion is to be made."""
+        return request.method == "POST" and urlsplit(request.path).path == CHAT
+
+    def read(self, request: Request) -> Asked:
+        """The conversation of a request."""
+        body = decode(request)
+        if not body.get("model"):
+            raise Refusal("you must provide a model parameter")
+        typed = convert(body, _Body)
+        if not typed.messages:
+            raise Refusal(
+                "Invalid 'messages': empty array. Expected an array with minimum length 1."
+            )
+        tools = [tool.function for tool in typed.tools or () if tool.function is not None]
+        return Asked(
+            interface=self.name,
+            model=typed.model,
+            canisters=tuple(_read_messages(typed.messages)),
+            invokers=tuple(
+                produce_invoker(tool.name, tool.description or "", tool.parameters or {})
+                for tool in tools
+            ),
+            streaming=bool(typed.stream),
+            body=body,
+            label=label(request),
+        )
+
+    def narrate(self, asked: Asked, usage: Usage) -> _Narrator:
+        """Who tells a completion."""
+        return _Narrator(asked, usage)
+
+    def answer(self, request: Request, catalogue: Catalogue) -> Answer:
+        """The list of models, or one of them."""
+        path = urlsplit(request.path).path
+        if request.method == "GET" and (path == MODELS or path.startswith(f"{MODELS}/")):
+            return list_models(path, catalogue)
+        raise Refusal(f"Invalid URL ({request.method} {path})", status=404)
+
+    def refuse(self, failure: Failure) -> Answer:
+        """An error object."""
+        return refuse(failure)
+
+
+class _Narrator:
+    headers: Mapping[str, str] = {"content-type": "text/event-stream; charset=utf-8", **HEADERS}
+
+    def __init__(self, asked: Asked, usage: Usage) -> None:
+        self._asked = asked
+        self._usage = count_usage(usage, prompt="prompt", reply="completion")
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: list[dict[str, Any]] = []
+
+    def begin(self) -> Iterable[bytes]:
+        """A chunk with the role."""
+        yield self._chunk({"role": "assistant", "content": "", "refusal": None})
+
+    def say(self, chunks: Sequence[str], *, reasoning: bool) -> Iterable[bytes]:
+        """Chunks of text."""
+        member, said = (
+            ("reasoning_content", self._reasoning) if reasoning else ("content", self._text)
+        )
+        said += chunks
+        for chunk in chunks:
+            yield self._chunk({member: chunk})
+
+    def call(self, name: str, pieces: Sequence[str]) -> Iterable[bytes]:
+        """Chunks of one call; only the first has its identity and its name."""
+        index = len(self._calls)
+        function = {"name": name, "arguments": ""}
+        head = {"id": self._asked.name_call("call_", index), "type": "function"}
+        self._calls.append({**head, "function": {**function, "arguments": "".join(pieces)}})
+        yield self._chunk({"tool_calls": [{"index": index, **head, "function": function}]})
+        for piece in pieces:
+            part = {"index": index, "function": {"arguments": piece}}
+            yield self._chunk({"tool_calls": [part]})
+
+    def fail(self, failure: Failure) -> Iterable[bytes]:
+        """An error object in place of a chunk."""
+        if failure.error == "malformed":
+            yield b'data: {"choices":[{"delta"\n\n'
+            return
+        yield encode_event({"error": name_error(failure)[1]}, named=False)
+
+    def end(self, reason: str) -> Iterable[bytes]:
+        """The reason, the usage if it was asked for, and the mark of the end."""
+        yield self._chunk({}, STOP_REASONS.get(reason, reason))
+        options = self._asked.body.get("stream_options") or {}
+        if options.get("include_usage"):
+            ended = {**self._head("chat.completion.chunk"), "choices": [], "usage": self._usage}
+            yield encode_event(ended, named=False)
+        yield b"data: [DONE]\n\n"
+
+    def whole(self, reason: str) -> Any:
+        """The completion."""
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": "".join(self._text) if self._text or not self._calls else None,
+            "refusal": None,
+        }
+        if self._reasoning:
+            message["reasoning_content"] = "".join(self._reasoning)
+        if self._calls:
+            message["tool_calls"] = self._calls
+        native = STOP_REASONS.get(reason, reason)
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": native}
+        return {**self._head("chat.completion"), "choices": [choice], "usage": self._usage}
+
+    def _chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        head = self._head("chat.completion.chunk")
+        return encode_event({**head, "choices": [choice], "usage": None}, named=False)
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        head = {"id": f"chatcmpl-{self._asked.label}", "object": kind, "created": 1}
+        return {**head, "model": self._asked.model}
+
+
+def _read_messages(messages: Sequence[_Message]) -> Iterable[Canister]:
+    waiting: dict[str, str] = {}
+    for index, message in enumerate(messages):
+        where = f"messages[{index}].content"
+        if message.role not in _ROLES:
+            raise Refusal(
+                f"Invalid value: '{message.role}'. Supported values are: "
+                f"{', '.join(repr(role) for role in _ROLES)}."
+            )
+        if message.role == "tool":
+            yield _read_result(message, waiting, index)
+            continue
+        if waiting:
+            _miss(waiting)
+        contents: tuple[Content, ...] = ()
+        if message.content is not None:
+            contents = read_parts(message.content, where)
+        match message.role:
+            case "assistant":
+                if message.reasoning_content:
+                    contents = (ReasoningContent(message.reasoning_content), *contents)
+                if not contents and not message.tool_calls:
+                    raise Refusal(f"Invalid value for 'content': expected a string in '{where}'.")
+                if contents:
+                    yield AssistantCanister(contents=contents)
+                for call in message.tool_calls or ():
+                    canister = InvocationCanister(
+                        name=call.function.name, arguments=call.function.arguments, call=call.id
+                    )
+                    waiting[call.id] = canister.identity
+                    yield canister
+            case _ if not contents:
+                raise Refusal(f"Invalid value for 'content': expected a string in '{where}'.")
+            case "user":
+                yield UserCanister(contents=contents)
+            case _:
+                yield SupervisorCanister(contents=contents)
+    if waiting:
+        _miss(waiting)
+
+
+def _read_result(message: _Message, waiting: dict[str, str], index: int) -> ResultCanister:
+    call = message.tool_call_id
+    if call is None:
+        raise Refusal(f"Missing required parameter: 'messages[{index}].tool_call_id'.")
+    if call not in waiting:
+        raise Refusal(
+            "Invalid parameter: messages with role 'tool' must be a response to a preceding "
+            "message with 'tool_calls'."
+        )
+    contents = read_parts(message.content, f"messages[{index}].content")
+    return ResultCanister(contents=contents, invocation=waiting.pop(call))
+
+
+def _miss(waiting: Iterable[str]) -> None:
+    raise Refusal(
+        "An assistant message with 'tool_calls' must be followed by tool messages responding to "
+        "each 'tool_call_id'. The following tool_call_ids did not have response messages: "
+        f"{', '.join(waiting)}"
+    )

@@ -1,0 +1,350 @@
+"""Ollama's interface, from the server's side: chats, its models, embeddings.
+
+Source: `api/types.go` and `server/routes.go` of the server, and the package ollama 0.6.3.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    InvocationCanister,
+    ResultCanister,
+    StopReason,
+    SupervisorCanister,
+    Usage,
+    UserCanister,
+)
+from vibe_llms.messages.contents import Content, ImageContent, ReasoningContent, TextualContent
+from vibe_llms.testing.listening import Answer, Request
+from vibe_llms.testing.wires.core import (
+    Asked,
+    Catalogue,
+    Failure,
+    Refusal,
+    answer_json,
+    convert,
+    count_words,
+    decode,
+    decode_bytes,
+    label,
+    parse_arguments,
+    produce_invoker,
+)
+
+CHAT = "/api/chat"
+VERSION = "0.33.3"
+CONTEXT_TOKENS = 131_072
+EMBEDDED = 64
+STOP_REASONS: dict[str, str] = {
+    StopReason.FINISHED: "stop",
+    StopReason.PAUSED: "stop",
+    StopReason.REFUSED: "stop",
+    StopReason.INVOCATIONS: "stop",
+    StopReason.LENGTH: "length",
+}
+_STATUSES = {
+    "refused": 400,
+    "context-overflow": 400,
+    "credential-refused": 401,
+    "payment-required": 402,
+    "model-unavailable": 404,
+    "too-large": 413,
+    "rate-limited": 429,
+    "overloaded": 503,
+}
+_CAPABILITIES = ("completion", "tools", "thinking", "vision")
+_CREATED = "2026-01-01T00:00:00Z"
+
+
+class _CalledFunction(Struct):
+    name: str
+    arguments: dict[str, Any] = {}
+
+
+class _Call(Struct):
+    function: _CalledFunction
+    id: str = ""
+
+
+class _Message(Struct):
+    role: str
+    content: str = ""
+    thinking: str = ""
+    images: list[str] | None = None
+    tool_calls: list[_Call] | None = None
+    tool_name: str = ""
+    tool_call_id: str = ""
+
+
+class _Function(Struct):
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = {}
+
+
+class _Tool(Struct):
+    function: _Function
+
+
+class _Body(Struct):
+    model: str
+    messages: list[_Message] = []
+    tools: list[_Tool] | None = None
+    stream: bool | None = None
+
+
+class _Embed(Struct):
+    model: str
+    input: str | list[str]
+    dimensions: int | None = None
+
+
+class OllamaWire:
+    """The interface whose requests go to `/api`; it needs no key, but refuses a wrong one."""
+
+    name = "ollama"
+
+    def claims(self, request: Request) -> bool:
+        """Whether the path lies below `/api`, or is the root."""
+        path = urlsplit(request.path).path
+        return path == "/" or path.startswith("/api/")
+
+    def authorize(self, request: Request, key: str) -> None:
+        """Servers of one's own ask for none; those in the cloud refuse a wrong one."""
+        if request.headers.get("authorization", f"Bearer {key}") != f"Bearer {key}":
+            raise Refusal("unauthorized", error="credential-refused")
+
+    def asks(self, request: Request) -> bool:
+        """Whether there is something to chat about; without messages a model is only loaded."""
+        return request.method == "POST" and urlsplit(request.path).path == CHAT
+
+    def read(self, request: Request) -> Asked:
+        """The conversation of a request."""
+        body = decode(request)
+        typed = convert(body, _Body)
+        if not typed.model:
+            raise Refusal("model is required")
+        if not typed.messages:
+            raise Refusal("there are no messages: the fake server loads no models")
+        return Asked(
+            interface=self.name,
+            model=typed.model,
+            canisters=tuple(_read_messages(typed.messages)),
+            invokers=tuple(
+                produce_invoker(
+                    tool.function.name, tool.function.description, tool.function.parameters
+                )
+                for tool in typed.tools or ()
+            ),
+            streaming=typed.stream is not False,
+            body=body,
+            label=label(request),
+        )
+
+    def narrate(self, asked: Asked, usage: Usage) -> _Narrator:
+        """Who tells a chat."""
+        return _Narrator(asked, usage)
+
+    def answer(self, request: Request, catalogue: Catalogue) -> Answer:
+        """The models, one of them, the version, or embeddings."""
+        match (request.method, urlsplit(request.path).path):
+            case ("GET" | "HEAD", "/"):
+                return _say(200, b"" if request.method == "HEAD" else b"Ollama is running")
+            case ("GET", "/api/version"):
+                return answer_json({"version": VERSION})
+            case ("GET", "/api/tags"):
+                return answer_json({"models": [_list(name) for name in catalogue.models]})
+            case ("POST", "/api/show"):
+                body = decode(request)
+                # Its package says `model`, older clients `name`.
+                catalogue.require(str(body.get("model") or body.get("name") or ""))
+                return answer_json(_show())
+            case ("POST", "/api/embed"):
+                return _embed(convert(decode(request), _Embed), catalogue)
+            case _:
+                raise Refusal("404 page not found", status=404, code="page")
+
+    def refuse(self, failure: Failure) -> Answer:
+        """The words of an error; a path that is none has no JSON."""
+        if failure.code == "page":
+            return _say(404, b"404 page not found")
+        status, words = _name(failure)
+        return answer_json({"error": words}, status=status)
+
+
+class _Narrator:
+    headers: Mapping[str, str] = {"content-type": "application/x-ndjson"}
+
+    def __init__(self, asked: Asked, usage: Usage) -> None:
+        self._asked = asked
+        self._usage = usage
+        self._message: dict[str, Any] = {"role": "assistant", "content": ""}
+
+    def begin(self) -> Iterable[bytes]:
+        """Nothing: the first line is the first word."""
+        return ()
+
+    def say(self, chunks: Sequence[str], *, reasoning: bool) -> Iterable[bytes]:
+        """A line for each chunk."""
+        member = "thinking" if reasoning else "content"
+        for chunk in chunks:
+            self._message[member] = self._message.get(member, "") + chunk
+            yield self._line({"content": "", member: chunk})
+
+    def call(self, name: str, pieces: Sequence[str]) -> Iterable[bytes]:
+        """A line with the whole call."""
+        calls = self._message.setdefault("tool_calls", [])
+        index = len(calls)
+        function = {"index": index, "name": name, "arguments": parse_arguments(pieces)}
+        call = {"id": self._asked.name_call("call_", index), "function": function}
+        calls.append(call)
+        yield self._line({"content": "", "tool_calls": [call]})
+
+    def fail(self, failure: Failure) -> Iterable[bytes]:
+        """A line with the words of the error."""
+        if failure.error == "malformed":
+            yield b'{"message":{"role\n'
+        else:
+            yield _encode({"error": _name(failure)[1]})
+
+    def end(self, reason: str) -> Iterable[bytes]:
+        """The last line, with the counts."""
+        yield self._line({"content": ""}, self._conclude(reason))
+
+    def whole(self, reason: str) -> Any:
+        """All lines in one."""
+        return {**self._head(), "message": self._message, **self._conclude(reason)}
+
+    def _line(self, message: Mapping[str, Any], more: Mapping[str, Any] | None = None) -> bytes:
+        said = {"role": "assistant", **message}
+        line = {**self._head(), "message": said, "done": False, **(more or {})}
+        return _encode(line)
+
+    def _head(self) -> dict[str, Any]:
+        return {"model": self._asked.model, "created_at": _CREATED}
+
+    def _conclude(self, reason: str) -> dict[str, Any]:
+        usage = self._usage
+        return {
+            "done": True,
+            "done_reason": STOP_REASONS.get(reason, reason),
+            "total_duration": 1,
+            "load_duration": 1,
+            "prompt_eval_count": usage.input_tokens,
+            "prompt_eval_cached_count": usage.cache_read_tokens,
+            "prompt_eval_duration": 1,
+            # It does not tell reasoning from other words.
+            "eval_count": usage.output_tokens + usage.reasoning_tokens,
+            "eval_duration": 1,
+        }
+
+
+def _encode(line: Mapping[str, Any]) -> bytes:
+    """One line, with what Go escapes escaped: there are clients that split lines at some of it."""
+    encoded = msgspec.json.encode(line)
+    for character in "\u2028\u2029<>&":
+        encoded = encoded.replace(character.encode(), b"\\u%04x" % ord(character))
+    return encoded + b"\n"
+
+
+def _read_messages(messages: Sequence[_Message]) -> Iterable[Canister]:
+    # Results have no identity in older clients: then they belong to the calls in their order.
+    waiting: dict[str, str] = {}
+    for index, message in enumerate(messages):
+        contents: tuple[Content, ...] = tuple(
+            ImageContent(decode_bytes(image, f"messages[{index}].images"))
+            for image in message.images or ()
+        )
+        if message.content:
+            contents = (TextualContent(message.content), *contents)
+        match message.role:
+            case "system":
+                yield SupervisorCanister(contents=contents)
+            case "user":
+                yield UserCanister(contents=contents)
+            case "assistant":
+                if message.thinking:
+                    contents = (ReasoningContent(message.thinking), *contents)
+                if contents:
+                    yield AssistantCanister(contents=contents)
+                for number, call in enumerate(message.tool_calls or ()):
+                    arguments = msgspec.json.encode(call.function.arguments).decode()
+                    canister = InvocationCanister(
+                        name=call.function.name, arguments=arguments, call=call.id
+                    )
+                    waiting[call.id or f"{index}.{number}"] = canister.identity
+                    yield canister
+            case "tool":
+                name = message.tool_call_id or next(iter(waiting), "")
+                yield ResultCanister(contents=contents, invocation=waiting.pop(name, ""))
+            case role:
+                raise Refusal(f"invalid role: {role}, must be one of [system user assistant tool]")
+
+
+def _name(failure: Failure) -> tuple[int, str]:
+    """Status and words of an error."""
+    status = failure.status or _STATUSES.get(failure.error, 500)
+    words = failure.message
+    if failure.error == "context-overflow":
+        words = f"the prompt is longer than the context length currently available ({words})"
+    if failure.error == "model-unavailable":
+        words = f"{words}: model not found, try pulling it first"
+    return status, words
+
+
+def _list(name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": _CREATED,
+        "size": 1,
+        "digest": hashlib.sha256(name.encode()).hexdigest(),
+        "details": _DETAILS,
+    }
+
+
+_DETAILS = {"format": "gguf", "family": "fake", "parameter_size": "1B", "quantization_level": "F16"}
+
+
+def _show() -> dict[str, Any]:
+    return {
+        "details": _DETAILS,
+        "model_info": {
+            "general.architecture": "fake",
+            "fake.context_length": CONTEXT_TOKENS,
+        },
+        "capabilities": _CAPABILITIES,
+        "modified_at": _CREATED,
+    }
+
+
+def _embed(asked: _Embed, catalogue: Catalogue) -> Answer:
+    """Vectors made of the texts' own bytes: equal texts have equal ones, others hardly."""
+    catalogue.require(asked.model)
+    texts = [asked.input] if isinstance(asked.input, str) else asked.input
+    size = asked.dimensions or EMBEDDED
+    vectors = []
+    for text in texts:
+        data = b"".join(
+            hashlib.sha256(b"%d %b" % (part, text.encode())).digest()
+            for part in range(-(-size // 32))
+        )
+        numbers = [byte / 127.5 - 1 for byte in data[:size]]
+        length = sum(number * number for number in numbers) ** 0.5
+        vectors.append([number / length for number in numbers])
+    count = sum(count_words(text) for text in texts)
+    return answer_json({"model": asked.model, "embeddings": vectors, "prompt_eval_count": count})
+
+
+def _say(status: int, text: bytes) -> Answer:
+    headers = {"content-type": "text/plain", "content-length": str(len(text))}
+    return Answer(status, headers, [text])

@@ -1,0 +1,370 @@
+"""OpenAI's Responses, from the server's side: replies, stored or not, and counts of tokens.
+
+Source: the types of openai 3.54.0.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    InvocationCanister,
+    ResultCanister,
+    StopReason,
+    SupervisorCanister,
+    Usage,
+    UserCanister,
+)
+from vibe_llms.messages.contents import NativeContent, ReasoningContent
+from vibe_llms.testing.listening import Answer, Request
+from vibe_llms.testing.wires.core import (
+    Asked,
+    Catalogue,
+    Failure,
+    Refusal,
+    answer_json,
+    convert,
+    decode,
+    encode_event,
+    estimate_tokens,
+    label,
+    produce_invoker,
+)
+from vibe_llms.testing.wires.openai import (
+    HEADERS,
+    authorize,
+    count_usage,
+    name_error,
+    read_parts,
+    refuse,
+)
+
+RESPONSES = "/v1/responses"
+COUNT = "/v1/responses/input_tokens"
+_ENCRYPTED = "reasoning.encrypted_content"
+_KINDS: dict[object, type[UserCanister | AssistantCanister | SupervisorCanister]] = {
+    "user": UserCanister,
+    "assistant": AssistantCanister,
+    "system": SupervisorCanister,
+    "developer": SupervisorCanister,
+}
+_INCOMPLETE: dict[str, str] = {
+    StopReason.LENGTH: "max_output_tokens",
+    StopReason.REFUSED: "content_filter",
+}
+
+
+class _Tool(Struct):
+    type: str
+    name: str = ""
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class _Body(Struct):
+    model: str
+    input: str | list[dict[str, Any]] = ""
+    instructions: str | None = None
+    tools: list[_Tool] | None = None
+    stream: bool | None = False
+    store: bool | None = None
+    previous_response_id: str | None = None
+    include: list[str] | None = None
+
+
+class ResponsesWire:
+    """The interface whose requests go to `/v1/responses`."""
+
+    name = "responses"
+
+    def __init__(self) -> None:
+        # The items of stored responses, each with all that came before it.
+        self._kept: dict[str, Sequence[Mapping[str, Any]]] = {}
+
+    def claims(self, request: Request) -> bool:
+        """Whether the path is one of Responses."""
+        path = urlsplit(request.path).path
+        return path == RESPONSES or path.startswith(f"{RESPONSES}/")
+
+    def authorize(self, request: Request, key: str) -> None:
+        """The key stands in `authorization`."""
+        authorize(request, key)
+
+    def asks(self, request: Request) -> bool:
+        """Whether a response is to be made."""
+        return request.method == "POST" and urlsplit(request.path).path == RESPONSES
+
+    def read(self, request: Request) -> Asked:
+        """The conversation of a request, what was stored of it included."""
+        body = decode(request)
+        if not body.get("model"):
+            raise Refusal("Missing required parameter: 'model'.", code="missing_required_parameter")
+        typed = convert(body, _Body)
+        items = self._gather(typed)
+        canisters: list[Canister] = []
+        if typed.instructions:
+            canisters.append(SupervisorCanister.from_text(typed.instructions))
+        canisters += _read_items(items, typed.model)
+        tools = [tool for tool in typed.tools or () if tool.type == "function"]
+        return Asked(
+            interface=self.name,
+            model=typed.model,
+            canisters=tuple(canisters),
+            invokers=tuple(
+                produce_invoker(tool.name, tool.description or "", tool.parameters or {})
+                for tool in tools
+            ),
+            streaming=bool(typed.stream),
+            body={**body, "input": items},
+            label=label(request),
+        )
+
+    def narrate(self, asked: Asked, usage: Usage) -> _Narrator:
+        """Who tells a response; what was told is stored, unless the request says otherwise."""
+
+        def keep(identity: str, output: Sequence[Mapping[str, Any]]) -> None:
+            if asked.body.get("store") is not False:
+                self._kept[identity] = [*asked.body["input"], *output]
+
+        return _Narrator(asked, usage, keep)
+
+    def answer(self, request: Request, catalogue: Catalogue) -> Answer:
+        """A count of tokens."""
+        path = urlsplit(request.path).path
+        if request.method != "POST" or path != COUNT:
+            raise Refusal(f"Invalid URL ({request.method} {path})", status=404)
+        asked = self.read(request)
+        catalogue.require(asked.model)
+        count = estimate_tokens(asked.canisters, asked.invokers)
+        counted = {"object": "response.input_tokens", "input_tokens": count}
+        return answer_json(counted, headers=HEADERS)
+
+    def refuse(self, failure: Failure) -> Answer:
+        """An error object."""
+        return refuse(failure)
+
+    def _gather(self, body: _Body) -> Sequence[Mapping[str, Any]]:
+        items: list[Mapping[str, Any]] = []
+        if (before := body.previous_response_id) is not None:
+            if before not in self._kept:
+                raise Refusal(
+                    f"Previous response with id '{before}' not found.",
+                    status=404,
+                    code="previous_response_not_found",
+                )
+            items += self._kept[before]
+        if isinstance(body.input, str):
+            items += [{"role": "user", "content": body.input}] if body.input else []
+        else:
+            items += body.input
+        if not items:
+            raise Refusal("Missing required parameter: 'input'.", code="missing_required_parameter")
+        return items
+
+
+class _Narrator:
+    headers: Mapping[str, str] = {"content-type": "text/event-stream; charset=utf-8", **HEADERS}
+
+    def __init__(self, asked: Asked, usage: Usage, keep: Any) -> None:
+        self._asked = asked
+        self._usage = count_usage(usage, prompt="input", reply="output")
+        self._keep = keep
+        self._output: list[dict[str, Any]] = []
+        self._number = 0
+
+    def begin(self) -> Iterable[bytes]:
+        """The response, empty yet."""
+        begun = self._response("in_progress", [])
+        yield self._event("response.created", response=begun)
+        yield self._event("response.in_progress", response=begun)
+
+    def say(self, chunks: Sequence[str], *, reasoning: bool) -> Iterable[bytes]:
+        """A message of one part, or reasoning with a summary."""
+        yield from self._think(chunks) if reasoning else self._speak(chunks)
+
+    def call(self, name: str, pieces: Sequence[str]) -> Iterable[bytes]:
+        """A call of a function."""
+        index, identity = self._place("fc_")
+        arguments = "".join(pieces)
+        whole = {
+            "id": identity,
+            "type": "function_call",
+            "call_id": self._asked.name_call("call_", index),
+            "name": name,
+            "arguments": arguments,
+            "status": "completed",
+        }
+        place = {"item_id": identity, "output_index": index}
+        yield self._add(index, {**whole, "arguments": "", "status": "in_progress"})
+        for piece in pieces:
+            yield self._event("response.function_call_arguments.delta", **place, delta=piece)
+        yield self._event(
+            "response.function_call_arguments.done", **place, name=name, arguments=arguments
+        )
+        yield self._close(index, whole)
+
+    def fail(self, failure: Failure) -> Iterable[bytes]:
+        """The response as failed."""
+        if failure.error == "malformed":
+            yield b'event: response.completed\ndata: {"type":"response.completed","resp\n\n'
+            return
+        _, error = name_error(failure)
+        told = {"code": error["code"] or "server_error", "message": failure.message}
+        failed = {**self._response("failed", self._output), "error": told}
+        yield self._event("response.failed", response=failed)
+
+    def end(self, reason: str) -> Iterable[bytes]:
+        """The whole response."""
+        whole = self.whole(reason)
+        yield self._event(f"response.{whole['status']}", response=whole)
+
+    def whole(self, reason: str) -> Any:
+        """The response."""
+        self._keep(f"resp_{self._asked.label}", self._output)
+        if (why := _INCOMPLETE.get(reason)) is None:
+            return {**self._response("completed", self._output), "usage": self._usage}
+        response = self._response("incomplete", self._output)
+        return {**response, "incomplete_details": {"reason": why}, "usage": self._usage}
+
+    def _speak(self, chunks: Sequence[str]) -> Iterable[bytes]:
+        index, identity = self._place("msg_")
+        part = {"type": "output_text", "text": "".join(chunks), "annotations": [], "logprobs": []}
+        item = {"id": identity, "type": "message", "role": "assistant"}
+        place = {"item_id": identity, "output_index": index, "content_index": 0}
+        yield self._add(index, {**item, "status": "in_progress", "content": []})
+        yield self._event("response.content_part.added", **place, part={**part, "text": ""})
+        for chunk in chunks:
+            yield self._event("response.output_text.delta", **place, delta=chunk, logprobs=[])
+        yield self._event("response.output_text.done", **place, text=part["text"], logprobs=[])
+        yield self._event("response.content_part.done", **place, part=part)
+        yield self._close(index, {**item, "status": "completed", "content": [part]})
+
+    def _think(self, chunks: Sequence[str]) -> Iterable[bytes]:
+        index, identity = self._place("rs_")
+        text = "".join(chunks)
+        part = {"type": "summary_text", "text": text}
+        item: dict[str, Any] = {"id": identity, "type": "reasoning", "summary": [part]}
+        if _ENCRYPTED in (self._asked.body.get("include") or ()):
+            item["encrypted_content"] = encrypt(self._asked.model, text)
+        place = {"item_id": identity, "output_index": index, "summary_index": 0}
+        yield self._add(index, {**item, "summary": []})
+        empty = {**part, "text": ""}
+        yield self._event("response.reasoning_summary_part.added", **place, part=empty)
+        for chunk in chunks:
+            yield self._event("response.reasoning_summary_text.delta", **place, delta=chunk)
+        yield self._event("response.reasoning_summary_text.done", **place, text=text)
+        yield self._event("response.reasoning_summary_part.done", **place, part=part)
+        yield self._close(index, item)
+
+    def _place(self, prefix: str) -> tuple[int, str]:
+        index = len(self._output)
+        return index, self._asked.name_call(prefix, index)
+
+    def _add(self, index: int, item: Mapping[str, Any]) -> bytes:
+        return self._event("response.output_item.added", output_index=index, item=item)
+
+    def _close(self, index: int, item: dict[str, Any]) -> bytes:
+        self._output.append(item)
+        return self._event("response.output_item.done", output_index=index, item=item)
+
+    def _event(self, kind: str, **members: Any) -> bytes:
+        self._number += 1
+        return encode_event({"type": kind, "sequence_number": self._number - 1, **members})
+
+    def _response(self, status: str, output: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return {
+            "id": f"resp_{self._asked.label}",
+            "object": "response",
+            "created_at": 1,
+            "model": self._asked.model,
+            "status": status,
+            "output": list(output),
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": [],
+            "error": None,
+            "incomplete_details": None,
+            "usage": None,
+        }
+
+
+def encrypt(model: str, reasoning: str) -> str:
+    """What stands for reasoning; nobody can read it, and another model cannot use it."""
+    return base64.b64encode(hashlib.sha256(f"{model}\n{reasoning}".encode()).digest()).decode()
+
+
+def _read_items(items: Sequence[Mapping[str, Any]], model: str) -> Iterable[Canister]:
+    calls: dict[str, str] = {}
+    waiting: dict[str, None] = {}
+    for index, item in enumerate(items):
+        where = f"input[{index}]"
+        match item.get("type", "message"):
+            case "message":
+                yield _read_message(item, where)
+            case "function_call":
+                call = InvocationCanister(
+                    name=str(item.get("name", "")),
+                    arguments=str(item.get("arguments", "")),
+                    call=str(item.get("call_id", "")),
+                )
+                calls[call.call] = call.identity
+                waiting[call.call] = None
+                yield call
+            case "function_call_output":
+                name = str(item.get("call_id", ""))
+                if name not in waiting:
+                    raise Refusal(
+                        f"No tool call found for function call output with call_id {name}."
+                    )
+                del waiting[name]
+                contents = read_parts(item.get("output"), f"{where}.output")
+                yield ResultCanister(contents=contents, invocation=calls[name])
+            case "reasoning":
+                yield _read_reasoning(item, items[index + 1 :], model)
+            case str(kind):
+                yield AssistantCanister(contents=(NativeContent(label=kind),))
+            case _:
+                raise Refusal(f"Invalid type for '{where}.type': expected a string.")
+    if waiting:
+        raise Refusal(f"No tool output found for function call {next(iter(waiting))}.")
+
+
+def _read_message(item: Mapping[str, Any], where: str) -> Canister:
+    role = item.get("role")
+    if role not in _KINDS:
+        raise Refusal(
+            f"Invalid value: '{role}'. Supported values are: 'assistant', 'system', 'developer', "
+            "and 'user'.",
+            code="invalid_value",
+        )
+    return _KINDS[role](contents=read_parts(item.get("content"), f"{where}.content"))
+
+
+def _read_reasoning(
+    item: Mapping[str, Any], following: Sequence[Mapping[str, Any]], model: str
+) -> AssistantCanister:
+    identity = str(item.get("id", ""))
+    follows = following[0].get("type", "message") if following else ""
+    if follows in ("", "function_call_output") or (
+        follows == "message" and following[0].get("role") != "assistant"
+    ):
+        raise Refusal(
+            f"Item '{identity}' of type 'reasoning' was provided without its required following "
+            "item."
+        )
+    text = "".join(str(part.get("text", "")) for part in item.get("summary") or ())
+    kept = item.get("encrypted_content")
+    if kept is not None and kept != encrypt(model, text):
+        raise Refusal(
+            f"The encrypted content for item {identity} could not be verified.",
+            code="invalid_encrypted_content",
+        )
+    return AssistantCanister(contents=(ReasoningContent(text),))

@@ -1,0 +1,158 @@
+"""Items in the forms of different servers: places that are used twice, messages told twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tests.fakes.openai import encode_event, function_call, item_events, message, response
+from tests.fakes.openai_clients import assimilate
+from tests.providers.openai.test_streams import read_canisters
+from vibe_llms.exceptions import ReplyMalformed
+from vibe_llms.messages.canisters import AssistantCanister, InvocationCanister, ReplyCanister
+from vibe_llms.messages.contents import ImageContent, TextualContent
+from vibe_llms.providers.openai.responses import items
+
+CALL = function_call("add", '{"a":2}')
+
+
+def tell(
+    events: Sequence[Mapping[str, Any]], *output: Mapping[str, Any], status: str = "completed"
+) -> list[ReplyCanister]:
+    """The canisters of these events with the begin and the end of a response around them."""
+    begun = {"type": "response.created", "response": response(status="in_progress")}
+    whole = {"type": f"response.{status}", "response": response(*output, status=status)}
+    told, _ = assimilate("responses", [encode_event(one) for one in (begun, *events, whole)])
+    return list(told)
+
+
+def said(canisters: Sequence[ReplyCanister]) -> list[Any]:
+    """The texts and the names of calls, in their order."""
+    return [
+        one.name if isinstance(one, InvocationCanister) else one.text
+        for one in canisters
+        if isinstance(one, InvocationCanister) or one.contents
+    ]
+
+
+def split_events(index: int, text: str, whole: str) -> list[dict[str, Any]]:
+    """A message whose end repeats what it has said before, as transformers tells it."""
+    events = item_events(index, message(text))
+    return [*events[:-1], {**events[-1], "item": message(whole)}]
+
+
+def test_text_before_and_after_a_call_is_told_once_though_its_message_ends_twice() -> None:
+    before, whole = "I will add them.", "I will add them. And then?"
+    events = [
+        *item_events(0, message(before)),
+        *item_events(1, CALL),
+        *split_events(1, " And then?", whole),
+    ]
+    assert said(tell(events, message(whole), CALL)) == [before, "add", " And then?"]
+
+
+def test_a_place_that_is_taken_would_swallow_text_if_identities_were_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(items.ItemQueue, "_is_another", lambda self, event: False)
+    with pytest.raises(AssertionError):
+        test_text_before_and_after_a_call_is_told_once_though_its_message_ends_twice()
+
+
+def test_a_message_that_is_told_again_at_its_end_is_told_once() -> None:
+    text = "I will add them."
+    again = [event for event in item_events(1, message(text)) if "delta" not in event]
+    events = [*item_events(0, message(text)), *item_events(1, CALL), *again]
+    assert said(tell(events, message(text), CALL)) == [text, "add"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_empty_message_beside_calls_is_passed_over(first: bool) -> None:
+    empty = message("")
+    output = (empty, CALL) if first else (CALL, empty)
+    events = [event for index, item in enumerate(output) for event in item_events(index, item)]
+    (call,) = tell(events, *output)
+    assert isinstance(call, InvocationCanister)
+    assert call.ending is not None
+    # Alone it is the reply.
+    (reply,) = tell(item_events(0, empty), empty)
+    assert isinstance(reply, AssistantCanister)
+    assert [content.text for content in reply.contents if isinstance(content, TextualContent)] == [
+        ""
+    ]
+
+
+def test_items_that_come_mixed_are_told_in_their_order() -> None:
+    one = item_events(0, message("First."))
+    other = item_events(1, function_call("f", '{"b":1}'))
+    mixed = [event for pair in zip(one, other, strict=False) for event in pair]
+    rest = one[len(other) :]
+    assert said(tell([*mixed, *rest])) == ["First.", "f"]
+
+
+def test_events_of_an_item_that_is_whole_are_passed_over() -> None:
+    late = {"type": "response.output_text.delta", "output_index": 0, "delta": "late"}
+    events = [*item_events(0, message("Once.")), {**late, "content_index": 0}]
+    assert said(tell(events, message("Once."))) == ["Once."]
+
+
+def test_deltas_without_a_beginning_are_an_item_all_the_same() -> None:
+    delta = {"type": "response.output_text.delta", "output_index": 0, "delta": "Hi"}
+    thought = {"type": "response.reasoning_text.delta", "output_index": 0, "delta": "Hm"}
+    summary = {"type": "response.reasoning_summary_text.delta", "output_index": 0, "delta": "Hm"}
+    assert said(tell([delta], message("Hi"))) == ["Hi"]
+    for event in (thought, summary):
+        reasoned = {"id": "rs_1", "type": "reasoning", "summary": [], "content": []}
+        (reply,) = tell([event], reasoned)
+        assert read_canisters([reply])[0] == "Hm"
+
+
+def test_arguments_and_sources_that_belong_to_nothing_are_passed_over() -> None:
+    lost = {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": "{"}
+    source = {"type": "url_citation", "url": "https://example.org", "title": "t"}
+    cited = {"type": "response.output_text.annotation.added", "output_index": 0}
+    part = {"type": "response.content_part.done", "output_index": 0, "part": {}}
+    events = [lost, {**cited, "annotation": source}, part, *item_events(0, message("Hi"))]
+    assert said(tell(events, message("Hi"))) == ["Hi"]
+
+
+@pytest.mark.parametrize("limited", ["message", "reasoning", "function_call"])
+def test_an_item_that_a_limit_cut_keeps_what_came(limited: str) -> None:
+    whole = {
+        "message": message("A long story"),
+        "reasoning": {
+            "id": "rs_1",
+            "type": "reasoning",
+            "summary": [{"type": "summary_text", "text": "Let me see"}],
+        },
+        "function_call": CALL,
+    }[limited]
+    events = [event for event in item_events(0, whole) if not event["type"].endswith("done")]
+    (reply,) = tell(events, status="incomplete")
+    assert isinstance(reply, AssistantCanister)
+    assert reply.ending is not None
+    assert reply.ending.severed == (("add",) if limited == "function_call" else ())
+    assert read_canisters([reply])[:2] == {
+        "message": ["", "A long story"],
+        "reasoning": ["Let me see", ""],
+        "function_call": ["", ""],
+    }[limited]  # fmt: skip
+
+
+def test_a_reply_that_ends_within_an_item_is_malformed() -> None:
+    events = [event for event in item_events(0, message("Hi")) if "done" not in event["type"]]
+    with pytest.raises(ReplyMalformed, match="within an item"):
+        tell(events)
+
+
+def test_a_picture_is_kept_once_and_must_be_one() -> None:
+    made = {"id": "ig_1", "type": "image_generation_call", "status": "completed"}
+    (reply,) = tell([], {**made, "result": "aGk=", "output_format": "webp"})
+    assert isinstance(reply, AssistantCanister)
+    (picture,) = reply.contents
+    assert isinstance(picture, ImageContent)
+    assert (picture.data, picture.mimetype) == (b"hi", "image/webp")
+    with pytest.raises(ReplyMalformed, match="not in base64"):
+        tell([], {**made, "result": "no base64"})
