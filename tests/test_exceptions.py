@@ -24,6 +24,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.invocation.results import ResultTooLarge
 from vibe_llms.invocation.schemata import ArgumentsInvalid
+from vibe_llms.invocation.threads import ThreadsExhausted
 from vibe_llms.messages.codecs import LineUnreadable
 from vibe_llms.outputs import OutputMismatch
 from vibe_llms.providers.wire import EventTooLarge
@@ -36,12 +37,12 @@ ERRORS = {
     if inspect.isclass(value) and issubclass(value, BaseException)
 }
 #: Each is caught by its callers and never leaves the library: the execution makes a failed result
-#: of the first and the last, the providers a `ReplyMalformed` of the second, the archive an
+#: of the first and the last two, the providers a `ReplyMalformed` of the second, the archive an
 #: `ArchiveDamaged` of the third, the turn an `OutputInvalid` of the fourth, the fake server an
 #: answer of the fifth.
 INNER = {
     *(ArgumentsInvalid, EventTooLarge, LineUnreadable, OutputMismatch, Refusal),
-    ResultTooLarge,
+    *(ResultTooLarge, ThreadsExhausted),
 }
 
 
