@@ -104,6 +104,36 @@ def reply(terminal: Terminal, answer: str) -> int:
     return terminal.wait()
 
 
+@pytest.mark.parametrize(("answer", "status"), [(b"y\n", 0), (b"n\n", 130), (b"", 130)])
+def test_only_a_yes_is_a_yes(home: Path, index: FakeIndex, answer: bytes, status: int) -> None:
+    offer(home, index, SIMPLE)
+    outcome = invoke("plugins", "install", "mine", data=answer, terminals="stdin stderr")
+    assert outcome.status == status
+    assert (home / "plugins").exists() == (status == 0)
+
+
+@pytest.mark.parametrize("options", [["--json"], ["--jsonl"], ["-q"]])
+def test_where_a_program_reads_nothing_is_asked(
+    home: Path, index: FakeIndex, options: list[str]
+) -> None:
+    offer(home, index, SIMPLE)
+    arguments = ["-m", "mine/x", "Hello!", *options]
+    outcome = invoke(*arguments, data=b"y\n", terminals="stdin stdout stderr")
+    assert outcome.status == 78
+    assert index.requests == []
+
+
+def test_whoever_agrees_is_told_what_is_wrong_with_the_plugin(home: Path, index: FakeIndex) -> None:
+    offer(home, index, SIMPLE)
+    arguments = ["-m", "mine/x", "Hello!"]
+    refused = invoke(*arguments, data=b"n\n", terminals="stdin stderr")
+    assert (refused.status, index.requests) == (78, [])
+    agreed = invoke(*arguments, data=b"y\n", terminals="stdin stderr")
+    assert agreed.status == 78
+    assert "installed plug==1.0" in agreed.errors
+    assert "registers nothing" in agreed.errors
+
+
 @pytest.fixture
 def shouter() -> Iterator[str]:
     """The example's own server; gives its address."""
