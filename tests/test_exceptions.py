@@ -11,6 +11,7 @@ import pytest
 
 import vibe_llms
 from vibe_llms import exceptions
+from vibe_llms.ensembles.mcp.stdio import MessageTooLong
 from vibe_llms.exceptions import (
     ArchiveDamaged,
     ConfigurationError,
@@ -36,13 +37,13 @@ ERRORS = {
     for name, value in vars(exceptions).items()
     if inspect.isclass(value) and issubclass(value, BaseException)
 }
-#: Each is caught by its callers and never leaves the library: the execution makes a failed result
-#: of the first and the last two, the providers a `ReplyMalformed` of the second, the archive an
-#: `ArchiveDamaged` of the third, the turn an `OutputInvalid` of the fourth, the fake server an
-#: answer of the fifth.
+#: Each is caught by its callers and never leaves the library: the execution makes failed results of
+#: those of calls, the providers a `ReplyMalformed` of an event, the archive an `ArchiveDamaged` of
+#: a line, the turn an `OutputInvalid` of an output, an ensemble an `EnsembleFailed` of a message,
+#: the fake server an answer of a refusal.
 INNER = {
-    *(ArgumentsInvalid, EventTooLarge, LineUnreadable, OutputMismatch, Refusal),
-    *(ResultTooLarge, ThreadsExhausted),
+    *(ArgumentsInvalid, ResultTooLarge, ThreadsExhausted),
+    *(EventTooLarge, LineUnreadable, MessageTooLong, OutputMismatch, Refusal),
 }
 
 

@@ -31,6 +31,7 @@ ORDER = (
     "events",
     "attachments",
     "invocation",
+    "ensembles",
     "outputs",
     "prompts",
     "storage",

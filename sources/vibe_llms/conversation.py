@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from vibe_llms.configuration import ToolSettings
 from vibe_llms.controls import Controls
+from vibe_llms.ensembles.interfaces import Ensemble
 from vibe_llms.events import (
     EventHandler,
     Notice,
@@ -69,13 +71,15 @@ class Conversation:
         defaults: ConversationDefaults,
         *,
         invokers: Iterable[Tool] = (),
+        ensembles: Sequence[Ensemble] = (),
         controls: Controls | None = None,
         event_handler: EventHandler | None = None,
     ) -> None:
         self._ledger = ledger
         self._model = model
         self._defaults = defaults
-        self._invokers = gather_invokers(invokers)
+        self._own_invokers = gather_invokers(invokers)
+        self._ensembles = tuple(ensembles)
         self._controls = controls or Controls()
         self._event_handler = event_handler
         self._running: RunningTurn | None = None
@@ -108,6 +112,12 @@ class Conversation:
     def busy(self) -> bool:
         """Whether a turn is running."""
         return self._running is not None and not self._running.task.done()
+
+    @property
+    def _invokers(self) -> Mapping[str, Invoker]:
+        """The tools of the next turn: its own, and what the ensembles offer now."""
+        offered = chain.from_iterable(one.invokers for one in self._ensembles)
+        return gather_invokers([*self._own_invokers.values(), *offered])
 
     async def converse(
         self,
@@ -325,7 +335,8 @@ class Conversation:
             ledger,
             self._model,
             self._defaults,
-            invokers=self._invokers.values(),
+            invokers=self._own_invokers.values(),
+            ensembles=self._ensembles,
             controls=self._controls,
             event_handler=self._event_handler,
         )

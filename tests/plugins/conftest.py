@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.index import FakeIndex
+from vibe_llms.providers import core
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "documentation" / "examples" / "shout"
 
@@ -34,13 +35,16 @@ def index() -> Iterator[FakeIndex]:
 
 
 @pytest.fixture
-def clean_imports() -> Iterator[None]:
-    """What is imported from plugins' folders is forgotten afterwards."""
-    finders, modules = list(sys.meta_path), set(sys.modules)
+def clean_imports(tmp_path: Path) -> Iterator[None]:
+    """What is imported from plugins' folders is forgotten afterwards, and nothing else."""
+    finders = list(sys.meta_path)
     yield
     sys.meta_path[:] = finders
-    for name in set(sys.modules) - modules:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):
+        places = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
+        if any(place.startswith(str(tmp_path)) for place in places):
+            del sys.modules[name]
+            core._REGISTRY._factories.pop(name, None)
     importlib.invalidate_caches()
 
 

@@ -20,7 +20,7 @@ from tests.fakes.anthropic import (
     tool_block,
     tools_reply,
 )
-from vibe_llms import conversation as conversations
+from vibe_llms import prompts
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.controls import Controls
 from vibe_llms.conversation import Conversation
@@ -201,7 +201,7 @@ async def test_lone_surrogates_do_no_harm_by_any_entry(
 async def test_surrogates_that_come_through_would_be_found_out(
     entry: str, monkeypatch: pytest.MonkeyPatch, fake_anthropic: FakeAnthropic, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(conversations, "repair_canister", lambda canister: canister)
+    monkeypatch.setattr(prompts, "repair_canister", lambda canister: canister)
     for module in (conversions, messages):
         monkeypatch.setattr(module, "repair_text", lambda text: text)
     for module in (pieces, messages, requests, shared):
