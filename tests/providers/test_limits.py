@@ -99,6 +99,57 @@ def check_windows(
     assert largest_window(spent) <= max([tokens, *alone])
 
 
+async def send_and_account(
+    limiter: Limiter, arrivals: Sequence[tuple[float, int, int, float]]
+) -> list[tuple[float, float, int, int]]:
+    """When each request started and ended, what was estimated, and what it really used."""
+    accounts: list[tuple[float, float, int, int]] = []
+
+    async def send(estimate: int, real: int, seconds: float) -> None:
+        spent = await limiter.enter(estimate, ignore, PATIENCE)
+        begin = now()
+        await asyncio.sleep(seconds)
+        limiter.settle(spent, Usage(real))
+        accounts.append((begin, now(), estimate, real))
+
+    async with asyncio.TaskGroup() as group:
+        for pause, estimate, real, seconds in arrivals:
+            await asyncio.sleep(pause)
+            group.create_task(send(estimate, real, seconds))
+    return accounts
+
+
+def check_corrections(arrivals: Sequence[tuple[float, int, int, float]], tokens: int) -> None:
+    """`AssertionError` where one was let pass although what was known by then forbade it."""
+    accounts = run_virtually(send_and_account(Limiter("row", tokens=tokens), arrivals))
+    for index, (start, _, estimate, _) in enumerate(accounts):
+        known = min(estimate, tokens)
+        for other, (begin, end, guess, real) in enumerate(accounts):
+            if other == index or begin >= start:
+                continue
+            if begin > start - 60.0 + 1e-6:
+                known += min(guess, real) if end <= start else guess
+            if start - 60.0 + 1e-6 < end < start:
+                known += max(real - guess, 0)
+        assert known <= max(tokens, estimate), accounts
+
+
+@given(ARRIVALS, st.integers(1, 150))
+@settings(deadline=None, max_examples=60)
+def test_nobody_passes_whom_the_corrected_numbers_forbid(
+    arrivals: Sequence[tuple[float, int, int, float]], tokens: int
+) -> None:
+    check_corrections(arrivals, tokens)
+
+
+def test_numbers_that_are_not_corrected_would_be_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Limiter, "settle", lambda *_: None)
+    with pytest.raises(AssertionError):
+        check_corrections([(0.0, 10, 100, 1.0), (7.0, 10, 10, 1.0)], 100)
+
+
 @given(ARRIVALS, st.integers(1, 5), st.integers(1, 150))
 @settings(deadline=None, max_examples=60)
 def test_no_minute_has_more_than_the_limits_and_nobody_overtakes(
