@@ -1,4 +1,7 @@
-"""One round trip: limits (T3) and retries (T5), against servers that stall, break and refuse."""
+"""One round trip: what is waited for and what is not, what is tried again, what is refused.
+
+`test_stalls.py` (T3) and `test_retries.py` (T5) hold the promises with every interface.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,7 @@ import asyncio
 import email.utils
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
@@ -19,9 +21,9 @@ from tests.fakes.anthropic import (
     stream,
     stream_bytes,
     text_reply,
-    tools_reply,
 )
 from tests.fakes.clients import produce_client, produce_model
+from tests.fakes.interfaces import Player
 from tests.fakes.recordings import (
     PROVENANCE,
     ReplayTransport,
@@ -29,17 +31,13 @@ from tests.fakes.recordings import (
     read_events,
     read_message,
 )
-from tests.fakes.server import Answer, FakeServer, Request
-from vibe_llms import open_session
+from tests.fakes.server import Answer, Request
 from vibe_llms.configuration import StreamSettings
 from vibe_llms.events import (
     Event,
-    InvocationStartedEvent,
     MessageFailedEvent,
     MessageProgressEvent,
     Notice,
-    NoticeEvent,
-    TextChunk,
     ignore_events,
 )
 from vibe_llms.exceptions import (
@@ -61,113 +59,12 @@ from vibe_llms.providers.transport import Outgoing, Watch
 from vibe_llms.testing import check_events
 
 HELLO = [UserCanister.from_text("Hi")]
-#: The limits of the shipped configuration, shortened a hundredfold; see `test_transport.py` for
-#: that of connecting.
-SHORT = StreamSettings(
-    first_byte_seconds=1.2,
-    idle_seconds=0.6,
-    reply_seconds=6.0,
-    retries=0,
-)
-#: What a limit may be late, on a machine with other things to do.
-GRACE_SECONDS = 8.0
-STALLS = (-1, *(len(load("tools")) * place // 19 for place in range(19)))
-
-
-class Player(FakeServer):
-    """Answers with one reply after the other and looks at nothing, which would take its time."""
-
-    def __init__(self, replies: Sequence[Any]) -> None:
-        super().__init__()
-        self.replies = list(replies)
-
-    def respond(self, request: Request) -> Answer:
-        reply = self.replies.pop(0)
-        return reply if isinstance(reply, Answer) else stream(reply)
-
-
-async def check_stall(
-    answer: Answer, limit: str, settings: StreamSettings = SHORT, *, streaming: bool = True
-) -> None:
-    """A reply that stalls ends with an error that names the limit, and soon after it."""
-    with Player([answer]) as server:
-        events: list[Event] = []
-        model = await produce_model(server.url, stream=settings, event_handler=events.append)
-        seconds = getattr(settings, limit.replace("-", "_"))
-        error: BaseException | None = None
-        try:
-            async with asyncio.timeout(seconds + GRACE_SECONDS):
-                await model.converse(HELLO, context=TurnContext(streaming=streaming))
-        except (ReplyTimeout, TimeoutError) as raised:
-            error = raised
-        assert isinstance(error, ReplyTimeout), f"{answer.stall}: {error!r}"
-        assert (error.limit, error.seconds) == (limit, seconds), f"{answer.stall}: {error}"
-        assert limit in str(error)
-        check_events(events, turn=False)
-        assert isinstance(events[-1], MessageFailedEvent)
-        await model.client.close()
-        await server.settled()
-        assert server.closed_by_client == 1
-
-
-async def check_stalls() -> None:
-    raw = load("tools")
-    chunks = [raw[start : start + 100] for start in range(0, len(raw), 100)]
-    # Few at a time: more of them would be late on their own.
-    few = asyncio.Semaphore(4)
-
-    async def check(stall: int) -> None:
-        limit = "first-byte-seconds" if stall <= 0 else "idle-seconds"
-        async with few:
-            await check_stall(stream_bytes(chunks, stall=stall), limit)
-
-    async with asyncio.TaskGroup() as group:
-        for stall in STALLS:
-            group.create_task(check(stall))
-
-
-async def test_a_reply_that_stalls_anywhere_ends_at_the_limit_for_that_place() -> None:
-    await check_stalls()
-
-
-async def test_a_limit_of_the_whole_alone_would_be_found_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Watch, "expect", lambda self, limit, seconds=0.0: None)
-    settings = StreamSettings(first_byte_seconds=0.2, reply_seconds=0.5, retries=0)
-    with pytest.raises(AssertionError):
-        await check_stall(stream_bytes([b"x"], stall=-1), "first-byte-seconds", settings)
-
-
-async def test_a_reply_that_trickles_ends_at_the_limit_of_the_whole() -> None:
-    chunks = [encode_event(event) for event in read_events("tools")]
-    drip = stream_bytes([byte for chunk in chunks for byte in (chunk[:1], chunk[1:])], pause=0.2)
-    settings = StreamSettings(reply_seconds=1.0, idle_seconds=0.6, retries=0)
-    await check_stall(drip, "reply-seconds", settings)
-
-
-async def test_an_unstreamed_request_has_no_limit_for_the_first_byte() -> None:
-    settings = StreamSettings(
-        first_byte_seconds=0.1, idle_seconds=0.6, reply_seconds=1.0, retries=0
-    )
-    late = answer_json(read_message("text"))
-    late.delay = 0.4
-    with Player([late]) as server:
-        model = await produce_model(server.url, stream=settings)
-        (reply,) = await model.converse(HELLO, context=TurnContext(streaming=False))
-        assert getattr(reply, "text", "").startswith("The sky")
-        await model.client.close()
-    never = stream_bytes([b"x"], stall=-1)
-    await check_stall(never, "reply-seconds", settings, streaming=False)
-    begun = answer_json(read_message("text"))
-    begun.stall = 10
-    await check_stall(begun, "idle-seconds", settings, streaming=False)
 
 
 async def check_upload() -> None:
     """While the server takes its time to read, more than the kernels hold is still to be sent."""
     settings = StreamSettings(first_byte_seconds=2.0, retries=0)
-    with Player([text_reply("Hello.")]) as server:
+    with Player([stream(text_reply("Hello."))]) as server:
         server.upload_pause = 3.0
         model = await produce_model(server.url, stream=settings)
         try:
@@ -223,7 +120,7 @@ async def check_own_time(server: Player) -> None:
 
 
 async def test_the_time_of_handlers_and_readers_is_their_own() -> None:
-    with Player([text_reply(*"abcd"), text_reply(*"abcd")]) as server:
+    with Player([stream(text_reply(*"abcd")), stream(text_reply(*"abcd"))]) as server:
         await check_own_time(server)
 
 
@@ -232,133 +129,16 @@ async def test_counting_the_time_of_handlers_would_be_found_out(
 ) -> None:
     monkeypatch.setattr(Watch, "rest", lambda self: None)
     with (
-        Player([text_reply(*"abcd"), text_reply(*"abcd")]) as server,
+        Player([stream(text_reply(*"abcd")), stream(text_reply(*"abcd"))]) as server,
         pytest.raises(AssertionError),
     ):
         await check_own_time(server)
 
 
-@pytest.mark.parametrize(("stall", "limit"), [(-1, "first-byte-seconds"), (3, "idle-seconds")])
-async def test_counting_and_listing_have_the_same_limits(
-    fake_anthropic: FakeAnthropic, stall: int, limit: str
-) -> None:
-    fake_anthropic.count = answer_json({"input_tokens": 1})
-    fake_anthropic.count.stall = stall
-    model = await produce_model(fake_anthropic.url, stream=SHORT)
-    async with asyncio.timeout(GRACE_SECONDS):
-        with pytest.raises(ReplyTimeout) as caught:
-            await model.count_tokens(HELLO)
-    assert caught.value.limit == limit
-    await model.client.close()
-
-
 # Retries.
 
-OPENED = [encode_event(event) for event in read_events("thinking")][:2]
 SPOKEN = [encode_event(event) for event in read_events("text")][:4]
-OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}
-LIMITED = {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}}
-BROKEN = {"type": "error", "error": {"type": "api_error", "message": "oh"}}
-
-#: Failures by their class and by the stage of the reply, and whether they may be tried again.
-FAILURES: dict[tuple[str, str], tuple[Callable[[], Answer], bool]] = {
-    ("429", "before headers"): (lambda: failure(429, "rate_limit_error"), True),
-    ("500", "before headers"): (lambda: failure(500, "api_error"), True),
-    ("529", "before headers"): (lambda: failure(529, "overloaded_error"), True),
-    ("reset", "before headers"): (lambda: Answer(drop="reset"), True),
-    ("close", "before headers"): (lambda: Answer(drop="close"), True),
-    ("read timeout", "before headers"): (lambda: Answer(stall=-1), False),
-    ("400", "before headers"): (lambda: failure(400, "invalid_request_error"), False),
-    ("401", "before headers"): (lambda: failure(401, "authentication_error"), False),
-    ("429", "before first delta"): (
-        lambda: stream_bytes([*OPENED, encode_event(LIMITED)]),
-        True,
-    ),
-    ("500", "before first delta"): (lambda: stream_bytes([*OPENED, encode_event(BROKEN)]), True),
-    ("529", "before first delta"): (
-        lambda: stream_bytes([*OPENED, encode_event(OVERLOADED)]),
-        True,
-    ),
-    ("reset", "before first delta"): (
-        lambda: stream_bytes([*OPENED, b":"], cut=len(b"".join(OPENED)), end="reset"),
-        True,
-    ),
-    ("clean", "before first delta"): (lambda: stream_bytes(OPENED), True),
-    ("read timeout", "before first delta"): (
-        lambda: stream_bytes(OPENED, stall=len(b"".join(OPENED))),
-        False,
-    ),
-    ("429", "after"): (lambda: stream_bytes([*SPOKEN, encode_event(LIMITED)]), False),
-    ("500", "after"): (lambda: stream_bytes([*SPOKEN, encode_event(BROKEN)]), False),
-    ("529", "after"): (lambda: stream_bytes([*SPOKEN, encode_event(OVERLOADED)]), False),
-    ("reset", "after"): (
-        lambda: stream_bytes([*SPOKEN, b":"], cut=len(b"".join(SPOKEN)), end="reset"),
-        False,
-    ),
-    ("clean", "after"): (lambda: stream_bytes(SPOKEN), False),
-    ("read timeout", "after"): (
-        lambda: stream_bytes(SPOKEN, stall=len(b"".join(SPOKEN))),
-        False,
-    ),
-}
 RETRYING = StreamSettings(first_byte_seconds=1.0, idle_seconds=1.0)
-
-
-def seen_text(events: Sequence[Event]) -> str:
-    return "".join(
-        event.chunk.text
-        for event in events
-        if isinstance(event, MessageProgressEvent) and isinstance(event.chunk, TextChunk)
-    )
-
-
-async def check_failure(case: tuple[str, str], failures: int) -> None:
-    """After some failures the reply succeeds, or fails with what may not be tried again."""
-    produce, repeatable = FAILURES[case]
-    events: list[Event] = []
-    notices: list[Notice] = []
-    with Player([*(produce() for _ in range(failures)), text_reply("Once.")]) as server:
-        model = await produce_model(server.url, stream=RETRYING, event_handler=events.append)
-        context = TurnContext(notify=notices.append)
-        error: ProviderError | None = None
-        try:
-            await model.converse(HELLO, context=context)
-        except ProviderError as raised:
-            error = raised
-        requests = len(server.requests)
-        await model.client.close()
-    check_events(events, turn=False)
-    shown = seen_text(events)
-    if repeatable and failures <= 2:
-        assert error is None, f"{case}: {error}"
-        assert (requests, shown) == (failures + 1, "Once."), case
-    else:
-        assert error is not None, case
-        assert requests == (3 if repeatable else 1), f"{case}: {requests} requests"
-        assert shown in ("", "The sky "), f"{case}: {shown!r}"
-    assert len(notices) == requests - 1, case
-    for number, notice in enumerate(notices):
-        assert notice.subject == "retry"
-        assert f"({number + 1} of 2)" in notice.text
-
-
-@pytest.mark.parametrize("failures", [1, 3])
-async def test_failures_are_tried_again_only_before_anything_was_seen(failures: int) -> None:
-    async with asyncio.TaskGroup() as group:
-        for case in FAILURES:
-            group.create_task(check_failure(case, failures))
-
-
-async def test_a_retry_after_text_was_seen_would_be_found_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def reset(self: Accumulator) -> bool:
-        self._draft = None
-        return True
-
-    monkeypatch.setattr(Accumulator, "reset", reset)
-    with pytest.raises(AssertionError):
-        await check_failure(("529", "after"), 1)
 
 
 async def test_a_host_that_is_not_found_is_tried_three_times(
@@ -396,7 +176,7 @@ async def produce_refusals(
     notices: list[Notice] = []
     error: BaseException | None = None
     refusal = failure(429, "rate_limit_error", headers=headers)
-    with Player([refusal, text_reply("Hello.")]) as server:
+    with Player([refusal, stream(text_reply("Hello."))]) as server:
         model = await produce_model(server.url, stream=StreamSettings(retry_wait_seconds=5))
         try:
             await model.converse(HELLO, context=TurnContext(notify=notices.append))
@@ -437,35 +217,6 @@ async def test_too_long_a_wait_is_an_error_at_once(headers: dict[str, str]) -> N
     assert isinstance(error, RateLimited)
     assert error.retry_after is not None
     assert error.retry_after > 5
-
-
-async def test_a_tool_that_ran_does_not_run_again_when_the_next_request_is_tried_again(
-    fake_anthropic: FakeAnthropic,
-) -> None:
-    runs: list[int] = []
-
-    def count() -> int:
-        runs.append(1)
-        return len(runs)
-
-    fake_anthropic.replies = [
-        tools_reply(("count", "{}")),
-        failure(529, "overloaded_error", headers={"retry-after-ms": "1"}),
-        Answer(drop="reset"),
-        text_reply("Done."),
-    ]
-    events: list[Event] = []
-    configuration = {"providers": {"anthropic": {"base-url": fake_anthropic.url}}}
-    async with open_session(
-        configuration=configuration, keys={"anthropic": fake_anthropic.key}
-    ) as session:
-        conversation = await session.begin("anthropic/claude-opus-5", event_handler=events.append)
-        turn = await conversation.converse("Count.", invokers=[count])
-    assert (turn.text, runs, len(fake_anthropic.requests)) == ("Done.", [1], 4)
-    assert sum(isinstance(event, InvocationStartedEvent) for event in events) == 1
-    retries = [event for event in events if isinstance(event, NoticeEvent)]
-    assert [event.notice.subject for event in retries] == ["retry", "retry"]
-    check_events(events)
 
 
 async def test_listing_and_counting_are_tried_again(fake_anthropic: FakeAnthropic) -> None:
@@ -566,7 +317,7 @@ async def test_what_the_end_of_a_stream_adds_is_taken() -> None:
     exchange = Exchange(
         provider="row",
         transport=ReplayTransport(b"Hello", 2),
-        settings=SHORT,
+        settings=StreamSettings(retries=0),
         produce_assimilator=Late,
         read_error=lambda status, headers, body: ProviderError("no", provider="row"),
         notify=ignore_notices,

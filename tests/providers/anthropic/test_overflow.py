@@ -1,7 +1,6 @@
-"""T7: what is too long is said, before the call or after it, and the conversation stays usable.
+"""T7 where the server counts beforehand, and where only its refusal tells; pictures that give way.
 
-Three shapes: long text, many pictures, and many results of tools. The server counts as the real one
-does, or does not count at all; then only its refusal tells.
+`providers/test_overflows.py` holds the shapes of what is too long with every interface.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -28,11 +27,10 @@ from tests.fakes.ollama import (
 from tests.fakes.ollama_clients import STREAM, produce_client, produce_model
 from tests.fakes.recordings import strip
 from tests.fakes.server import Answer
-from tests.faults.leaks import nothing_left
 from vibe_llms import open_session
 from vibe_llms.controls import Controls
 from vibe_llms.credentials import Credential, Secret
-from vibe_llms.events import Event, MessageFailedEvent, Notice, TextChunk
+from vibe_llms.events import Event, Notice, TextChunk
 from vibe_llms.exceptions import (
     ConfigurationError,
     ContentUnsupported,
@@ -48,7 +46,6 @@ from vibe_llms.exceptions import (
     RateLimited,
     ReplyCut,
     ReplyMalformed,
-    ReplyTimeout,
     RequestRefused,
 )
 from vibe_llms.invocation.invokers import Invoker
@@ -580,57 +577,6 @@ async def test_nothing_is_sent_again_once_something_was_seen(
         await model.converse(HI)
     assert len(fake_ollama.chats) == sent
     await model.client.close()
-
-
-@pytest.mark.parametrize(
-    ("stall", "limit"),
-    [(-1, "first-byte-seconds"), (40, "idle-seconds"), (400, "idle-seconds")],
-)
-async def test_nothing_waits_for_ever(fake_ollama: FakeOllama, stall: int, limit: str) -> None:
-    answer = stream(text_reply(*"abcdef"))
-    answer.stall = stall
-    fake_ollama.replies = [answer]
-    quick = msgspec.structs.replace(STREAM, first_byte_seconds=0.3, idle_seconds=0.3)
-    model = await produce_model(fake_ollama.url, stream=quick)
-    await model.client.describe(MODEL)
-    async with asyncio.timeout(20):
-        with pytest.raises(ReplyTimeout) as caught:
-            await model.converse(HI)
-    assert caught.value.limit == limit
-    await model.client.close()
-
-
-@pytest.mark.storm
-async def test_a_cancel_leaves_nothing_behind_and_the_next_turn_works(
-    fake_ollama: FakeOllama, rounds: Callable[[int, int], int]
-) -> None:
-    number = rounds(20, 200)
-    async with nothing_left():
-        client = produce_client(fake_ollama.url)
-        model = await client.access_model(MODEL)
-        await client.describe(MODEL)
-        for seed in range(number):
-            answer = stream(text_reply(*"abcdefgh"))
-            answer.pause = 0.002
-            answer.stall = 900
-            fake_ollama.replies = [answer]
-            events: list[Event] = []
-            context = TurnContext(event_handler=events.append)
-            task = asyncio.create_task(model.converse(HI, context=context))
-            await asyncio.sleep(random.Random(seed).random() * 0.03)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            fake_ollama.replies = []
-            (reply,) = await model.converse(HI)
-            assert isinstance(reply, AssistantCanister)
-            assert reply.text == "Hello."
-            if events:
-                check_events(events, turn=False)
-                assert isinstance(events[-1], MessageFailedEvent)
-        await client.close()
-        await fake_ollama.settled()
-    assert fake_ollama.refusals == []
 
 
 async def test_a_handler_that_raises_stops_the_reply_and_is_not_called_again(

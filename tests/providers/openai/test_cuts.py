@@ -103,12 +103,16 @@ def check_outcome(
     events: Sequence[Event],
     failed: bool,
 ) -> None:
-    """What T1 promises of a stream that was cut after so many bytes."""
+    """What T1 promises of a stream that was cut after so many bytes.
+
+    A reset may take from the reader what was sent before it, so the end may be missing even when
+    all was sent.
+    """
     place = f"{name} cut at {cut} by {end}"
     whole, stripped = read_whole(name)
     check_events(events, turn=False)
     clean, any_ = find_ends(name)
-    if cut >= (clean if end == "clean" else any_):
+    if cut >= (clean if end == "clean" else any_) and not (end == "reset" and failed):
         assert not failed, place
         if cut >= any_:
             assert strip(canisters) == stripped, place
@@ -157,7 +161,8 @@ async def test_a_stream_cut_at_any_byte_fails_and_keeps_what_came(
 ) -> None:
     step = rounds(7, 1)
     last = len(load(name))
-    await check_cuts(name, [*range(0, last, step), *range(last - 60, last + 1)], every=step == 1)
+    ends = (*range(8), *range(last - 60, last + 1))
+    await check_cuts(name, [*ends, *range(8, last - 60, step)], every=step == 1)
 
 
 @pytest.mark.parametrize("name", ["chat/text", "chat/tools", "responses/text", "responses/tools"])

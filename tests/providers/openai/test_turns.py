@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import re
-from collections.abc import Callable
 from typing import Any
 
 import openai
@@ -32,15 +30,11 @@ from vibe_llms.configuration import StreamSettings
 from vibe_llms.credentials import Credential
 from vibe_llms.events import Event, MessageFailedEvent, MessageProgressEvent, Notice
 from vibe_llms.exceptions import (
-    ContextOverflow,
-    CredentialMissing,
     CredentialRefused,
     ProviderOverloaded,
     ProviderUnreachable,
-    RateLimited,
     ReplyCut,
     ReplyMalformed,
-    ReplyTimeout,
     RequestRefused,
     VibeLlmsError,
 )
@@ -272,41 +266,6 @@ async def test_headers_tell_the_key_the_organization_and_the_project(
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
-async def test_the_official_client_sends_our_bytes(
-    interface: str, fake_openai: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = Credential(interface, kind="package")
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    model = await produce_openai_model(interface, fake_openai.url, credential=package)
-    with pytest.raises(CredentialMissing, match="openai found no credentials"):
-        await model.converse(HI)
-    monkeypatch.setenv("OPENAI_API_KEY", fake_openai.key)
-    model = await produce_openai_model(interface, fake_openai.url, credential=package)
-    plain = await produce_openai_model(interface, fake_openai.url)
-    for one in (model, plain):
-        (reply,) = await one.converse(HI)
-        assert isinstance(reply, AssistantCanister)
-        assert reply.text == "Hello."
-    assert fake_openai.requests[-1].body == fake_openai.requests[-2].body
-    fake_openai.replies = [failure(429, "tokens", "slow down"), failure(500, "server_error")]
-    for kind in (RateLimited, ProviderOverloaded):
-        with pytest.raises(kind):
-            await model.converse(HI)
-    # Its own retries are off.
-    assert len(fake_openai.requests) == 4
-    raw = load(f"{interface}/text")
-    fake_openai.replies = [stream_bytes([raw], cut=len(raw) // 2)]
-    with pytest.raises(ReplyCut):
-        await model.converse(HI)
-    await model.client.close()
-    await plain.client.close()
-    gone = await produce_openai_model(interface, credential=package)
-    with pytest.raises(ProviderUnreachable):
-        await gone.converse(HI)
-    await gone.client.close()
-
-
-@pytest.mark.parametrize("interface", INTERFACES)
 async def test_the_official_client_is_answered_by_the_strict_server(
     interface: str, fake_openai: FakeOpenAI
 ) -> None:
@@ -322,63 +281,6 @@ async def test_the_official_client_is_answered_by_the_strict_server(
                 input=[{"role": "user", "content": [{"type": "input_text", "text": "x"}]}],
             )
             assert reply.output_text == "Hello."
-
-
-LIMITS = StreamSettings(
-    connect_seconds=5, first_byte_seconds=0.4, idle_seconds=0.4, reply_seconds=20, retries=0
-)
-
-
-@pytest.mark.storm
-@pytest.mark.parametrize("interface", INTERFACES)
-async def test_a_stall_anywhere_ends_within_its_limit(
-    interface: str, fake_openai: FakeOpenAI, rounds: Callable[[int, int], int]
-) -> None:
-    raw = load(f"{interface}/tools")
-    end = raw.rindex(b"data: ")
-    model = await produce_openai_model(interface, fake_openai.url, stream=LIMITS)
-    for point in (-1, *range(0, end, end // rounds(3, 20))):
-        fake_openai.replies = [stream_bytes([raw], stall=point)]
-        async with asyncio.timeout(10):
-            with pytest.raises(ReplyTimeout) as caught:
-                await model.converse(HI)
-        expected = "first-byte-seconds" if point == -1 else "idle-seconds"
-        assert caught.value.limit in (expected, "first-byte-seconds"), point
-    await model.client.close()
-    await fake_openai.settled()
-
-
-@pytest.mark.storm
-@pytest.mark.parametrize("interface", INTERFACES)
-async def test_a_cancelled_turn_closes_its_connection_and_the_next_is_accepted(
-    interface: str, fake_openai: FakeOpenAI, rounds: Callable[[int, int], int]
-) -> None:
-    chance = random.Random(7)
-    raw = load(f"{interface}/tools")
-    if interface == "responses":
-        from tests.fakes.openai_clients import read_events
-
-        output = read_events("responses/tools")[-1]["response"]["output"]
-        fake_openai.remember(output, MODELS[interface])
-    keys = {ROWS[interface]: fake_openai.key}
-    async with open_session(configuration=configure(fake_openai, interface), keys=keys) as session:
-        for number in range(rounds(8, 200)):
-            fake_openai.replies = [stream_bytes([raw], stall=chance.randrange(len(raw) - 60))]
-            conversation = await session.begin(address(interface), save=False)
-            seen = len(fake_openai.requests)
-            turn = asyncio.ensure_future(conversation.converse("Hi"))
-            async with asyncio.timeout(10):
-                while len(fake_openai.requests) == seen:
-                    await asyncio.sleep(0.002)
-            await asyncio.sleep(chance.random() * 0.02)
-            await conversation.cancel()
-            async with asyncio.timeout(10):
-                assert (await turn).stop_reason == StopReason.INTERRUPTED
-            async with asyncio.timeout(10):
-                while fake_openai.closed_by_client <= number:
-                    await asyncio.sleep(0.002)
-            assert (await conversation.converse("Next?")).text == "Hello."
-    assert fake_openai.refusals == []
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
@@ -429,21 +331,6 @@ async def test_only_what_nobody_has_seen_is_sent_again(
         assert len(progress) < 4
         check_events(events, turn=False)
         await model.client.close()
-
-
-@pytest.mark.parametrize("interface", INTERFACES)
-async def test_what_is_too_long_is_said_and_a_shorter_turn_works(
-    interface: str, fake_openai: FakeOpenAI
-) -> None:
-    words = "maximum context length is 10 tokens. However, you requested 20 tokens"
-    fake_openai.replies = [failure(400, "invalid_request_error", words, "context_length_exceeded")]
-    keys = {ROWS[interface]: fake_openai.key}
-    async with open_session(configuration=configure(fake_openai, interface), keys=keys) as session:
-        conversation = await session.begin(address(interface))
-        with pytest.raises(ContextOverflow) as caught:
-            await conversation.converse("x" * 100)
-        assert (caught.value.tokens, caught.value.limit) == (20, 10)
-        assert (await conversation.converse("y")).text == "Hello."
 
 
 @pytest.mark.parametrize("interface", INTERFACES)

@@ -56,6 +56,7 @@ class ShoutProvider:
         self.stream = configuration.stream
         self.credential = configuration.credential
         whole = configuration.configuration
+        self.offline = whole.offline
         # What does not fit becomes an error that names the file and the key.
         self.settings = whole.read(Settings, configuration.settings, "providers", name)
         # The user's own word on a model goes over this file.
@@ -82,6 +83,7 @@ class ShoutClient:
             provider.authorize,
             connect_seconds=provider.stream.connect_seconds,
             idle_seconds=provider.stream.idle_seconds,
+            offline=provider.offline,
         )
         self.controls = ShoutControlsProcessor()
         self.invocations = ShoutInvocationsProcessor()

@@ -323,7 +323,8 @@ class ItemQueue:
             yield ContentOpened("reasoning")
         if rest := item.joiner.conclude():
             yield ReasoningDelta(rest)
-        yield ContentClosed(kept)
+        # Altered reasoning is refused, also where only its summary is.
+        yield ContentClosed(None if item.index in self._repaired else kept)
 
     def _receive_image(self, head: Item, kept: Raw) -> ContentReceived:
         """A picture that the model made: its bytes are kept once, apart from the rest."""

@@ -1,7 +1,8 @@
 """K1: the key stands in one header and nowhere else, whatever a server, a tool or a log does.
 
-Keys of several shapes go through both transports; then everything that a program, a person or a
-disk can get to see is searched for them, in every form in which they could be written.
+Keys of several shapes go through every interface and both transports; then everything that a
+program, a person or a disk can get to see is searched for them, in every form in which they could
+be written.
 """
 
 from __future__ import annotations
@@ -19,24 +20,29 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.fakes.anthropic import (
-    FakeAnthropic,
-    answer_json,
-    failure,
-    stream,
-    text_reply,
-    tools_reply,
-)
+from tests.fakes.anthropic import answer_json
+from tests.fakes.interfaces import ANTHROPIC, INTERFACES, OLLAMA, RESPONSES, Interface
 from tests.fakes.server import Answer, Request
 from vibe_llms import redaction
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.events import Event
 from vibe_llms.exceptions import CredentialRefused, ProviderError
-from vibe_llms.providers.anthropic.package import PackageTransport
+from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.providers.packages import OfficialTransport
 from vibe_llms.session import Session, open_session
 from vibe_llms.storage.archive import DirectoryArchive
 
-MODEL = "anthropic/claude-opus-5"
+#: The interfaces, each with the ways in which it may come by its key.
+WAYS = [
+    (interface, credential)
+    for interface in INTERFACES.values()
+    for credential in ("key", "package")
+    if (interface, credential) != (OLLAMA, "package")
+]
+every_way = pytest.mark.parametrize(
+    ("interface", "credential"), WAYS, ids=[f"{one.row}-{way}" for one, way in WAYS]
+)
+VARIABLES = {"anthropic": "ANTHROPIC_API_KEY"}
 KEYS = {
     "as Anthropic's": "sk-ant-api03-Zq0w9e8r7t6y5u4i3o2p1-A_B-CQAA",
     "as a token": "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiI0MiJ9.c2lnbmF0dXJl",
@@ -65,13 +71,20 @@ def forms(key: str) -> set[str]:
     }
 
 
-class EchoingServer(FakeAnthropic):
-    """Says the key back wherever a server can say something."""
+@contextmanager
+def echoing_server(interface: Interface, key: str) -> Iterator[Any]:
+    """The strict fake, which says the key back wherever a server can say something."""
+    with interface.produce_server() as server:
+        respond = server.respond
 
-    def respond(self, request: Request) -> Answer:
-        answer = super().respond(request)
-        answer.headers = {**answer.headers, "request-id": self.key, "x-echo": self.key}
-        return answer
+        def echo(request: Request) -> Answer:
+            answer: Answer = respond(request)
+            said = {"request-id": server.key, "x-request-id": server.key, "x-echo": server.key}
+            answer.headers = {**answer.headers, **said}
+            return answer
+
+        server.key, server.respond = key, echo
+        yield server
 
 
 class Watcher:
@@ -119,38 +132,38 @@ def all_logs(watcher: Watcher) -> Iterator[None]:
         root.removeHandler(handler)
 
 
-def echoes(key: str) -> list[Any]:
+def echoes(interface: Interface, key: str) -> list[Any]:
     """Answers that hold the key, each of another kind."""
     said = f"invalid x-api-key: {key} (Bearer {key}) {json.dumps(key)}"
-    event = {"type": "error", "error": {"type": "api_error", "message": said}}
-    detailed = {"type": "x", "message": "m", "details": {"error_code": key}}
+    detailed = {"type": "x", "code": key, "message": "m", "details": {"error_code": key}}
     page = f"<html>{key}</html>".encode()
     location = {
         "location": f"https://example.org/?key={quote(key, safe='')}",
         "content-length": "0",
     }
     length = {"content-length": str(len(page)), "content-type": "text/html"}
+    begun = interface.encode(interface.texts("a"))[: interface.spoken]
+    (late, *_) = interface.encode([interface.late["broken"]])
     return [
-        failure(401, "authentication_error", said),
-        failure(400, f"type {key}", said),
+        answer_json({"error": {"type": "authentication_error", "message": said}}, status=401),
+        interface.refuse(said),
+        answer_json({"error": {"type": f"type {key}", "message": said}}, status=400),
         answer_json({"error": detailed}, status=403),
         answer_json({"message": said}, status=500),
         answer_json([key], status=200),
         Answer(502, length, [page]),
         Answer(307, location),
         Answer(404, {"content-length": str(len(key))}, [key.encode()]),
-        stream([*text_reply("a")[:4], event]),
-        stream([{"type": "content_block_start", "index": key}]),
-        Answer(200, {"content-type": "text/event-stream"}, [f"data: {key}\n\n".encode()]),
+        interface.stream_bytes([*begun, late.replace(b"oh", json.dumps(key)[1:-1].encode())]),
+        interface.stream_bytes([f"data: {key}\n\n".encode()]),
         Answer(drop="reset"),
     ]
 
 
 async def look_everywhere(
-    server: FakeAnthropic, home: Path, key: str, credential: str, watcher: Watcher
+    interface: Interface, server: Any, home: Path, key: str, credential: str, watcher: Watcher
 ) -> None:
     """Hold turns of which most fail, and watch all that can be watched."""
-    row = {"base-url": server.url, "retries": 0, "credential": credential}
     archive = DirectoryArchive(home, StorageSettings(durability="fast"))
 
     def leak() -> str:
@@ -158,56 +171,77 @@ async def look_everywhere(
 
     with all_logs(watcher):
         async with open_session(
-            configuration={"providers": {"anthropic": row}},
+            configuration=interface.configure(server.url, credential=credential),
             archive=archive,
-            keys={"anthropic": key} if credential == "key" else None,
+            keys={interface.row: key} if credential == "key" else None,
             event_handler=watcher.see_event,
         ) as session:
-            conversation = await session.begin(MODEL, invokers=[leak])
-            server.replies = [tools_reply(("leak", "{}"))]
+            conversation = await session.begin(interface.address, invokers=[leak])
+            server.replies = [interface.tools(("leak", "{}"))]
             watcher.see(await conversation.converse("Hi"))
-            for answer in echoes(key):
+            for answer in echoes(interface, key):
                 server.replies = [answer]
                 with pytest.raises(ProviderError) as caught:
                     await conversation.converse("Hi")
                 watcher.see(caught.value)
-            await _ask_otherwise(session, server, key, watcher)
+            await _ask_otherwise(interface, session, server, key, watcher)
             watcher.see(await conversation.converse("And now?"), await conversation.preview("x"))
             model = conversation.model
             client = getattr(model, "client")  # noqa: B009
             watcher.see(conversation, model, client, vars(client), session, vars(session))
             watcher.see(session.survey_providers(), session.configuration, client.transport)
-            assert isinstance(client.transport, PackageTransport) == (credential == "package")
+            official = isinstance(client.transport, OfficialTransport)
+            assert official == (credential == "package")
     watcher.see_files(home)
 
 
 async def _ask_otherwise(
-    session: Session, server: FakeAnthropic, key: str, watcher: Watcher
+    interface: Interface, session: Session, server: Any, key: str, watcher: Watcher
 ) -> None:
     """The lists and counts, of a server that does not know the key any more."""
     server.key = "another-key-that-is-right"
     with pytest.raises(CredentialRefused) as caught:
-        await session.survey_models("anthropic")
+        await session.survey_models(interface.row)
     watcher.see(caught.value)
     server.key = key
-    server.count = answer_json({"input_tokens": key})
-    model = await session.access_model(MODEL)
-    with pytest.raises(ProviderError) as malformed:
-        await model.count_tokens([])
-    watcher.see(malformed.value)
+    if interface in (ANTHROPIC, RESPONSES):
+        server.count = key
+        model = await session.access_model(interface.address)
+        with pytest.raises(ProviderError) as malformed:
+            await model.count_tokens([UserCanister.from_text("Hi")])
+        watcher.see(malformed.value)
 
 
-@pytest.mark.parametrize("credential", ["key", "package"])
-@pytest.mark.parametrize("shape", KEYS)
+def give_key(
+    monkeypatch: pytest.MonkeyPatch, interface: Interface, credential: str, key: str
+) -> None:
+    """The key stands where the official package looks for it, if that shall send it."""
+    if credential == "package":
+        monkeypatch.setenv(VARIABLES.get(interface.row, "OPENAI_API_KEY"), key)
+
+
+#: Every shape with a plain key; with the official clients those that have to be quoted somewhere.
+QUOTED = ("with quotes", "with backslashes", "with signs of addresses", "short")
+CASES = [(*way, shape) for way in WAYS for shape in (KEYS if way[1] == "key" else QUOTED)]
+
+
+@pytest.mark.parametrize(
+    ("interface", "credential", "shape"),
+    CASES,
+    ids=[f"{one.row}-{way}-{shape}" for one, way, shape in CASES],
+)
 async def test_the_key_is_to_be_seen_nowhere(
-    shape: str, credential: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shape: str,
+    interface: Interface,
+    credential: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     key = KEYS[shape]
-    if credential == "package":
-        monkeypatch.setenv("ANTHROPIC_API_KEY", key)
+    give_key(monkeypatch, interface, credential, key)
     watcher = Watcher()
-    with EchoingServer(key=key) as server:
-        await look_everywhere(server, tmp_path, key, credential, watcher)
+    with echoing_server(interface, key) as server:
+        await look_everywhere(interface, server, tmp_path, key, credential, watcher)
         sent = [request.headers["authorization"] for request in server.requests]
         assert set(sent) == {f"Bearer {key}"}
         bodies = [request.path.encode() + request.body for request in server.requests]
@@ -216,17 +250,16 @@ async def test_the_key_is_to_be_seen_nowhere(
     assert len(watcher.seen) > 100
 
 
-@pytest.mark.parametrize("credential", ["key", "package"])
+@every_way
 async def test_a_key_that_nobody_remembers_would_be_found_out(
-    credential: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    interface: Interface, credential: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = "0123456789abcdef-not-seen-before"
     monkeypatch.setattr(redaction, "_KNOWN", _Forgetful())
-    if credential == "package":
-        monkeypatch.setenv("ANTHROPIC_API_KEY", key)
+    give_key(monkeypatch, interface, credential, key)
     watcher = Watcher()
-    with EchoingServer(key=key) as server:
-        await look_everywhere(server, tmp_path, key, credential, watcher)
+    with echoing_server(interface, key) as server:
+        await look_everywhere(interface, server, tmp_path, key, credential, watcher)
     assert watcher.complaints(key)
 
 
@@ -236,37 +269,39 @@ class _Forgetful(dict[str, tuple[str, ...]]):
 
 
 FIRST = """
-import asyncio, logging, os, sys
-from tests.fakes.clients import produce_client
-from vibe_llms.credentials import Credential, Secret
+import asyncio, json, logging, os, sys
+from vibe_llms import open_session
 from vibe_llms.exceptions import CredentialRefused
-from vibe_llms.messages.canisters import UserCanister
 
-async def main(url, key, kind):
-    os.environ["ANTHROPIC_API_KEY"] = key
-    secret = Secret(key) if kind == "key" else None
-    client = produce_client(url, credential=Credential("anthropic", kind, given=secret))
-    model = await client.access_model("claude-opus-5")
-    try:
-        await model.converse([UserCanister.from_text("Hi")])
-    except CredentialRefused:
-        print("refused")
-    await client.close()
+async def main(address, configuration, key, kind):
+    os.environ["ANTHROPIC_API_KEY"] = os.environ["OPENAI_API_KEY"] = key
+    keys = {address.partition("/")[0]: key} if kind == "key" else None
+    async with open_session(configuration=json.loads(configuration), keys=keys) as session:
+        conversation = await session.begin(address, save=False)
+        try:
+            await conversation.converse("Hi")
+        except CredentialRefused:
+            print("refused")
 
 logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)
 asyncio.run(main(*sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("credential", ["key", "package"])
-def test_the_very_first_request_is_logged_without_the_key(credential: str) -> None:
+@every_way
+def test_the_very_first_request_is_logged_without_the_key(
+    interface: Interface, credential: str
+) -> None:
     # Some loggers of the packages below come to be only now.
     key = "0123456789abcdef-the-first"
-    with EchoingServer(key=key) as server:
-        server.replies = [failure(401, "authentication_error", key)]
+    with echoing_server(interface, key) as server:
+        refusal = {"error": {"type": "authentication_error", "message": key}}
+        if interface is OLLAMA:
+            refusal = {"error": key}  # type: ignore[dict-item]
+        server.replies = [answer_json(refusal, status=401)]
+        configuration = json.dumps(interface.configure(server.url, credential=credential))
         done = subprocess.run(
-            [sys.executable, "-c", FIRST, server.url, key, credential],
-            cwd=Path(__file__).parents[3],
+            [sys.executable, "-c", FIRST, interface.address, configuration, key, credential],
             capture_output=True,
             text=True,
             check=True,

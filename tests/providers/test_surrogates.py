@@ -10,16 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.anthropic import (
-    FakeAnthropic,
-    failure,
-    reply,
-    stream_bytes,
-    text_block,
-    thinking_block,
-    tool_block,
-    tools_reply,
-)
+from tests.fakes.interfaces import ANTHROPIC, INTERFACES, OLLAMA, RESPONSES, Interface
 from vibe_llms import prompts
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.controls import Controls
@@ -35,24 +26,38 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import FileContent, ImageContent, Location, TextualContent, Upload
-from vibe_llms.providers import conversions, pieces
-from vibe_llms.providers import requests as shared
-from vibe_llms.providers.anthropic import messages, requests
+from vibe_llms.providers import conversions, pieces, requests
+from vibe_llms.providers.anthropic import messages as anthropic_messages
+from vibe_llms.providers.anthropic import requests as anthropic_requests
+from vibe_llms.providers.ollama import framing as ollama_framing
+from vibe_llms.providers.ollama import messages as ollama_messages
+from vibe_llms.providers.openai import contents as openai_contents
+from vibe_llms.providers.openai import framing as openai_framing
+from vibe_llms.providers.openai.chat_completions import messages as chat_messages
+from vibe_llms.providers.openai.responses import messages as response_messages
 from vibe_llms.session import Session, open_session
 from vibe_llms.storage.archive import DirectoryArchive
 
-MODEL = "anthropic/claude-opus-5"
+every_interface = pytest.mark.parametrize("interface", INTERFACES.values(), ids=INTERFACES)
+
+#: Where text is made fit for the wire.
+MODULES = (
+    *(conversions, pieces, requests, anthropic_messages, anthropic_requests),
+    *(openai_contents, openai_framing, chat_messages, response_messages),
+    *(ollama_framing, ollama_messages),
+)
 LONE = ("\ud800", "\udbff", "\udc00", "\udfff", "\ud83d\ud83d", "\ude00\ud83d")
 
 
 class Case:
     """One conversation into which text with surrogates comes by one entry."""
 
-    def __init__(self, session: Session, server: FakeAnthropic, text: str) -> None:
-        self.session, self.server, self.text = session, server, text
+    def __init__(self, interface: Interface, session: Session, server: Any, text: str) -> None:
+        self.interface, self.session = interface, session
+        self.server, self.text = server, text
 
     async def begin(self, **options: Any) -> Conversation:
-        return await self.session.begin(MODEL, **options)
+        return await self.session.begin(self.interface.address, **options)
 
     async def prompt(self) -> None:
         await (await self.begin()).converse(self.text + ".")
@@ -78,8 +83,9 @@ class Case:
 
     async def addresses(self) -> None:
         picture = ImageContent(Location("https://example.org/" + self.text))
-        upload = FileContent(Upload("file_" + self.text, "anthropic"), "application/pdf", self.text)
-        await (await self.begin()).converse([picture, upload, "Hi"])
+        upload = FileContent(Upload("file_" + self.text, "x"), "application/pdf", self.text)
+        history = [UserCanister((picture, upload))]
+        await (await self.begin(history=history)).converse("Hi")
 
     async def history(self) -> None:
         """As a program has put it together, or another library's archive held it."""
@@ -104,7 +110,7 @@ class Case:
             return [{"a": self.text}, self.text]
 
         calls = (("speak", "{}"), ("fail", "{}"), ("mix", "{}"))
-        self.server.replies = [tools_reply(*calls)]
+        self.server.replies = [self.interface.tools(*calls)]
         await (await self.begin(invokers=[speak, fail, mix])).converse("Hi")
 
     async def descriptions_of_tools(self) -> None:
@@ -116,14 +122,13 @@ class Case:
         await (await self.begin(invokers=[tool])).converse("Hi")
 
     async def what_the_model_says(self) -> None:
-        events = reply(
-            thinking_block(0, self.text, "."),
-            text_block(1, "a", self.text, "b"),
-            tool_block(2, "speak", json.dumps({"word": self.text})),
-            stop_reason="tool_use",
-        )
-        lines = [f"data: {json.dumps(event)}\n\n".encode() for event in events]
-        self.server.replies = [stream_bytes(lines)]
+        arguments = json.dumps({"word": self.text})
+        events = self.interface.thoughts(self.text, self.text, arguments)
+        if self.interface is RESPONSES:
+            self.interface.remember(self.server, events)
+        # As a server sends them that escapes whatever is not ASCII.
+        lines = [self.interface.escape(event) for event in events]
+        self.server.replies = [self.interface.stream_bytes(lines)]
 
         def speak(word: str) -> str:
             return word
@@ -134,16 +139,15 @@ class Case:
 
     async def controls(self) -> None:
         schema = {"type": "object", "description": self.text, "additionalProperties": False}
-        controls = Controls(
-            stop=(self.text + ".",),
-            response_schema=schema,
-            extras={"anthropic": {"metadata": {"user_id": self.text}}},
-        )
+        row = self.interface.row
+        extras = {} if self.interface is OLLAMA else {row: {"metadata": {"user_id": self.text}}}
+        stop = None if self.interface is not ANTHROPIC else (self.text + ".",)
+        controls = Controls(stop=stop, response_schema=schema, extras=extras)
         await (await self.begin()).converse("Hi", controls=controls)
 
     async def errors(self) -> None:
         conversation = await self.begin()
-        self.server.replies = [failure(400, "invalid_request_error", self.text)]
+        self.server.replies = [self.interface.refuse(self.text)]
         with pytest.raises(RequestRefused) as caught:
             await conversation.converse("Hi")
         str(caught.value).encode()
@@ -168,15 +172,23 @@ def place(chance: random.Random) -> str:
     )
 
 
-async def check_entry(server: FakeAnthropic, home: Path, entry: str, texts: Sequence[str]) -> None:
+async def check_entry(interface: Interface, home: Path, entry: str, texts: Sequence[str]) -> None:
     """Nothing fails, and the strict server takes every request."""
-    configuration = {"providers": {"anthropic": {"base-url": server.url, "retries": 0}}}
+    with interface.produce_server() as server:
+        await _check_entry(interface, server, home, entry, texts)
+
+
+async def _check_entry(
+    interface: Interface, server: Any, home: Path, entry: str, texts: Sequence[str]
+) -> None:
     archive = DirectoryArchive(home, StorageSettings(durability="fast"))
     async with open_session(
-        configuration=configuration, archive=archive, keys={"anthropic": server.key}
+        configuration=interface.configure(server.url),
+        archive=archive,
+        keys=interface.keys(server),
     ) as session:
         for text in texts:
-            case = Case(session, server, text)
+            case = Case(interface, session, server, text)
             try:
                 await getattr(case, entry)()
             except UnicodeEncodeError as error:
@@ -189,25 +201,27 @@ async def check_entry(server: FakeAnthropic, home: Path, entry: str, texts: Sequ
 
 @pytest.mark.storm
 @pytest.mark.parametrize("entry", ENTRIES)
+@every_interface
 async def test_lone_surrogates_do_no_harm_by_any_entry(
-    entry: str, fake_anthropic: FakeAnthropic, tmp_path: Path, rounds: Callable[[int, int], int]
+    interface: Interface, entry: str, tmp_path: Path, rounds: Callable[[int, int], int]
 ) -> None:
     chance = random.Random(entry)
-    texts = [*LONE, *(place(chance) for _ in range(rounds(10, 200)))]
-    await check_entry(fake_anthropic, tmp_path, entry, texts)
+    texts = [*LONE, *(place(chance) for _ in range(rounds(4, 200)))]
+    await check_entry(interface, tmp_path, entry, texts)
 
 
-@pytest.mark.parametrize("entry", ["prompt", "history", "descriptions_of_tools", "controls"])
+@pytest.mark.parametrize("entry", ["prompt", "history", "descriptions_of_tools"])
+@every_interface
 async def test_surrogates_that_come_through_would_be_found_out(
-    entry: str, monkeypatch: pytest.MonkeyPatch, fake_anthropic: FakeAnthropic, tmp_path: Path
+    interface: Interface, entry: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(prompts, "repair_canister", lambda canister: canister)
-    for module in (conversions, messages):
-        monkeypatch.setattr(module, "repair_text", lambda text: text)
-    for module in (pieces, messages, requests, shared):
-        monkeypatch.setattr(module, "encode_json", encode_as_it_is)
+    for module in MODULES:
+        for name, careless in (("repair_text", str), ("encode_json", encode_as_it_is)):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, careless)
     with pytest.raises((AssertionError, RequestRefused)):
-        await check_entry(fake_anthropic, tmp_path, entry, LONE)
+        await check_entry(interface, tmp_path, entry, LONE)
 
 
 def encode_as_it_is(value: object) -> bytes:
