@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.anthropic import FakeAnthropic
+from tests.fakes.llamacpp import FakePackage
 from tests.fakes.ollama import FakeOllama
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.session import Session, open_session
@@ -26,7 +28,7 @@ _FOREIGN = (
     *("PYTHONUNBUFFERED", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LC_"),
 )
 #: Markers of tests that need something besides this project: they run where `-m` names them.
-APART = ("server",)
+APART = ("llamacpp", "server")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -97,6 +99,14 @@ def fake_ollama() -> Iterator[FakeOllama]:
     """A strict server of Ollama's interface on this machine."""
     with FakeOllama() as server:
         yield server
+
+
+@pytest.fixture
+def fake_llamacpp(monkeypatch: pytest.MonkeyPatch) -> FakePackage:
+    """The package llama-cpp-python, whether it is installed or not, without anything in C."""
+    package = FakePackage()
+    monkeypatch.setitem(sys.modules, "llama_cpp", package)
+    return package
 
 
 @pytest.fixture

@@ -48,7 +48,8 @@ def load(
 #: The shipped rows, in their order.
 ROWS = [
     *("anthropic", "openai", "openai-chat", "openrouter", "groq", "mistral", "deepseek", "xai"),
-    *("together", "gemini", "ollama", "vllm", "lmstudio", "llamacpp-server", "scripted"),
+    *("together", "gemini", "ollama", "llamacpp", "vllm", "lmstudio"),
+    *("llamacpp-server", "scripted"),
 ]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import vibe_llms
 from vibe_llms import exceptions
+from vibe_llms.ensembles.mcp.stdio import MessageTooLong
 from vibe_llms.exceptions import (
     ArchiveDamaged,
     ConfigurationError,
@@ -22,9 +23,12 @@ from vibe_llms.exceptions import (
     StorageError,
     VibeLlmsError,
 )
+from vibe_llms.invocation.results import ResultTooLarge
 from vibe_llms.invocation.schemata import ArgumentsInvalid
+from vibe_llms.invocation.threads import ThreadsExhausted
 from vibe_llms.messages.codecs import LineUnreadable
 from vibe_llms.outputs import OutputMismatch
+from vibe_llms.providers.llamacpp.files import GgufInvalid
 from vibe_llms.providers.wire import EventTooLarge
 from vibe_llms.redaction import remember
 from vibe_llms.testing.wires.core import Refusal
@@ -34,10 +38,14 @@ ERRORS = {
     for name, value in vars(exceptions).items()
     if inspect.isclass(value) and issubclass(value, BaseException)
 }
-#: Each is caught by its callers and never leaves the library: the execution makes a failed result
-#: of the first, the providers a `ReplyMalformed` of the second, the archive an `ArchiveDamaged` of
-#: the third, the turn an `OutputInvalid` of the fourth, the fake server an answer of the last.
-INNER = {ArgumentsInvalid, EventTooLarge, LineUnreadable, OutputMismatch, Refusal}
+#: Each is caught by its callers and never leaves the library: the execution makes failed results of
+#: those of calls, the providers a `ReplyMalformed` of an event, the archive an `ArchiveDamaged` of
+#: a line, the turn an `OutputInvalid` of an output, an ensemble an `EnsembleFailed` of a message,
+#: the fake server an answer of a refusal.
+INNER = {
+    *(ArgumentsInvalid, ResultTooLarge, ThreadsExhausted),
+    *(EventTooLarge, GgufInvalid, LineUnreadable, MessageTooLong, OutputMismatch, Refusal),
+}
 
 
 def drawn() -> dict[str, str]:

@@ -31,6 +31,7 @@ ORDER = (
     "events",
     "attachments",
     "invocation",
+    "ensembles",
     "outputs",
     "prompts",
     "storage",
@@ -38,6 +39,7 @@ ORDER = (
     "providers.anthropic",
     "providers.openai",
     "providers.ollama",
+    "providers.llamacpp",
     "providers.scripted",
     "ledger",
     "turns",
@@ -172,6 +174,17 @@ def test_a_vendors_package_is_imported_in_one_file_only() -> None:
     assert found == {f"{package}.package" for package in packages}
 
 
+def test_the_package_of_llama_cpp_is_imported_by_name_in_one_file_only() -> None:
+    # It may be missing where types are checked, so no statement imports it.
+    found = {
+        module
+        for module, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node.value in ("llama_cpp", "jinja2")
+    }
+    assert found == {"providers.llamacpp.package"}
+
+
 def loaded_by(code: str) -> set[str]:
     """The packages, and modules of ours, that a fresh interpreter has loaded after some code."""
     done = subprocess.run(
@@ -185,7 +198,7 @@ def loaded_by(code: str) -> set[str]:
 
 HEAVY = {
     *("pydantic", "rich", "click", "httpx", "httpx2", "prompt_toolkit", "sqlite3", "tomli_w"),
-    *("anthropic", "ollama", "openai"),
+    *("anthropic", "ollama", "openai", "llama_cpp", "jinja2", "ctypes"),
 }
 
 
@@ -238,6 +251,6 @@ def test_every_module_says_what_lives_in_it() -> None:
 
 def test_every_shipped_row_names_a_module_that_is_there() -> None:
     rows = {row.name: row for row in load_configuration().rows("providers")}
-    assert {"anthropic", "openai", "openai-chat", "ollama", "scripted"} <= set(rows)
+    assert {"anthropic", "openai", "openai-chat", "ollama", "llamacpp", "scripted"} <= set(rows)
     for row in rows.values():
         importlib.import_module(row.module)

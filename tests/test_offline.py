@@ -97,6 +97,20 @@ async def test_the_models_of_a_server_are_not_managed_either(tmp_path: Path) -> 
                 await library.list()
 
 
+@pytest.mark.parametrize("kind", ["http", "sse"])
+async def test_a_server_of_tools_is_not_reached_either(kind: str, tmp_path: Path) -> None:
+    row = {"module": "vibe_llms.ensembles.mcp", "url": "https://far.test/mcp", "transport": kind}
+    configuration = {"offline": True, "ensembles": {"far": row}}
+
+    async def hold() -> None:
+        async with open_session(home=tmp_path, configuration=configuration) as session:
+            conversation = await session.begin("scripted/demo", ensembles=["far"])
+            await conversation.converse("Hello?")
+
+    with pytest.raises(RequestForbidden, match=r"of the ensemble 'far' would go to far\.test"):
+        await hold()
+
+
 @pytest.mark.parametrize("interface", ROWS)
 async def test_servers_on_this_machine_and_scripts_stay_allowed(
     interface: str, tmp_path: Path

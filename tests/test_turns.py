@@ -417,6 +417,8 @@ LONG = "x" * 1000
         (LONG, TokenCount(101, estimated=False), True, 1),
         (LONG, TokenCount(100, estimated=False), False, 1),
         (LONG, TokenCount(500, estimated=True), False, 1),
+        (LONG, TokenCount(500, estimated=True, at_least=100), False, 1),
+        (LONG, TokenCount(500, estimated=True, at_least=101), True, 1),
         (LONG, RequestRefused("no counting here", provider="odd"), False, 1),
         (LONG, ContextOverflow("too long", provider="odd"), True, 1),
         ([ImageContent(b"x", "image/png")], TokenCount(500, estimated=False), True, 1),
@@ -434,7 +436,8 @@ async def test_what_is_surely_too_long_is_refused_before_it_is_kept(
                 await conversation.converse(prompt)
             assert conversation.canisters == ()
             if isinstance(count, TokenCount):
-                assert (caught.value.tokens, caught.value.limit) == (count.tokens, 100)
+                surely = count.at_least or count.tokens
+                assert (caught.value.tokens, caught.value.limit) == (surely, 100)
         else:
             assert (await conversation.converse(prompt)).text == "Odd."
         assert model.counted == counted

@@ -16,10 +16,10 @@ from vibe_llms import (
     Usage,
     UserCanister,
 )
-from vibe_llms.exceptions import ModelNotFound
+from vibe_llms.exceptions import ContentUnsupported, ModelNotFound
 from vibe_llms.messages.canisters import ReplyCanister
 from vibe_llms.providers.accumulators import Accumulator
-from vibe_llms.providers.attributes import ModelAttributes, load_attributes
+from vibe_llms.providers.attributes import ModelAttributes, load_attributes, settle_controls
 from vibe_llms.providers.core import register
 from vibe_llms.providers.deltas import Delta, ReplyClosed, ReplyOpened, TextDelta, UsageDelta
 from vibe_llms.providers.exchanges import attempt_reply
@@ -90,6 +90,10 @@ class ShoutModel:
 
     def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
         """Raise ContentUnsupported or ControlInvalid for what this model cannot take."""
+        for canister in canisters:
+            if any(not isinstance(content, TextualContent) for content in canister.contents):
+                raise ContentUnsupported(f"{self.provider}/{self.name} takes nothing but text")
+        settle_controls(controls, Controls(), self.attributes, self.name)
 
     async def converse(
         self,
@@ -98,6 +102,7 @@ class ShoutModel:
         controls: Controls = Controls(),
         context: TurnContext = TurnContext(),
     ) -> tuple[ReplyCanister, ...]:
+        self.check([one for one in canisters if one.identity in context.fresh], controls)
         request = await self._encode(canisters, context)
         accumulator = Accumulator(
             Provenance(__name__, self.provider, self.name),

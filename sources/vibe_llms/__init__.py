@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vibe_llms.attachments import read_attachment, read_document
     from vibe_llms.controls import Controls
     from vibe_llms.conversation import Conversation
+    from vibe_llms.ensembles.functions import FunctionEnsemble
     from vibe_llms.events import (
         Event, EventHandler, InvocationChunk, InvocationCompletedEvent, InvocationFailedEvent,
         InvocationProgressEvent, InvocationStartedEvent, MessageCompletedEvent, MessageFailedEvent,
@@ -47,6 +48,7 @@ _HOMES = {
     "attachments": "read_attachment read_document",
     "controls": "Controls",
     "conversation": "Conversation",
+    "ensembles.functions": "FunctionEnsemble",
     "events": (
         "Event EventHandler InvocationChunk InvocationCompletedEvent InvocationFailedEvent "
         "InvocationProgressEvent InvocationStartedEvent MessageCompletedEvent "
@@ -77,9 +79,9 @@ __all__ = [
     "ApprovalRequest", "Approver", "AssistantCanister", "AudioContent", "Canister", "Citation",
     "ConfigurationError", "Content", "ContextOverflow", "Controls", "Conversation",
     "ConversationBusy", "Decision", "DocumentCanister", "Ending", "Event", "EventHandler",
-    "EventStream", "FileContent", "ImageContent", "InvocationCanister", "InvocationChunk",
-    "InvocationCompletedEvent", "InvocationContext", "InvocationFailedEvent", "InvocationOutput",
-    "InvocationProgressEvent", "InvocationStartedEvent", "Invoker", "Location",
+    "EventStream", "FileContent", "FunctionEnsemble", "ImageContent", "InvocationCanister",
+    "InvocationChunk", "InvocationCompletedEvent", "InvocationContext", "InvocationFailedEvent",
+    "InvocationOutput", "InvocationProgressEvent", "InvocationStartedEvent", "Invoker", "Location",
     "MessageCompletedEvent", "MessageFailedEvent", "MessageProgressEvent", "MessageStartedEvent",
     "MessageUpdatedEvent", "NativeContent", "NativePayload", "Notice", "NoticeEvent", "Provenance",
     "ProviderError", "RateLimited", "ReasoningChunk", "ReasoningContent", "Reference",

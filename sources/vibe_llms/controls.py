@@ -75,11 +75,16 @@ class Controls(
 
 
 class ControlRange(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """The values of one control that a model takes; an empty range takes all."""
+    """The values of one control that a model takes; an empty range takes all.
+
+    `sure` tells that every server of the model takes it; where not, it is sent when it is asked
+    for, and nothing is built on it.
+    """
 
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    sure: bool = True
 
     def refusal(self, value: object) -> str | None:
         """Why a value is not taken, in words that end a sentence about it; `None` if it is."""

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from vibe_llms.configuration import ToolSettings
 from vibe_llms.controls import Controls
+from vibe_llms.ensembles.interfaces import Ensemble
 from vibe_llms.events import (
     EventHandler,
     Notice,
     NoticeEvent,
 )
 from vibe_llms.exceptions import (
+    ControlInvalid,
     ConversationBusy,
     ForkPointInvalid,
     RequestError,
@@ -67,13 +70,15 @@ class Conversation:
         defaults: ConversationDefaults,
         *,
         invokers: Iterable[Tool] = (),
+        ensembles: Sequence[Ensemble] = (),
         controls: Controls | None = None,
         event_handler: EventHandler | None = None,
     ) -> None:
         self._ledger = ledger
         self._model = model
         self._defaults = defaults
-        self._invokers = gather_invokers(invokers)
+        self._own_invokers = gather_invokers(invokers)
+        self._ensembles = tuple(ensembles)
         self._controls = controls or Controls()
         self._event_handler = event_handler
         self._running: RunningTurn | None = None
@@ -106,6 +111,12 @@ class Conversation:
     def busy(self) -> bool:
         """Whether a turn is running."""
         return self._running is not None and not self._running.task.done()
+
+    @property
+    def _invokers(self) -> Mapping[str, Invoker]:
+        """The tools of the next turn: its own, and what the ensembles offer now."""
+        offered = chain.from_iterable(one.invokers for one in self._ensembles)
+        return gather_invokers([*self._own_invokers.values(), *offered])
 
     async def converse(
         self,
@@ -262,6 +273,8 @@ class Conversation:
                 controls = Controls(response_schema=form.schema).over(controls)
             else:
                 said = (SupervisorCanister.from_text(form.instruction), *said)
+        tools = self._invokers if invokers is None else gather_invokers(invokers)
+        _check_choice(controls, tools, model)
         model.check(said, controls)
         address = (model.provider, model.name)
         if address not in self._caches:
@@ -270,7 +283,7 @@ class Conversation:
             self._ledger,
             TurnSettings(
                 model=model,
-                invokers=self._invokers if invokers is None else gather_invokers(invokers),
+                invokers=tools,
                 controls=controls,
                 default_controls=self._default_controls(),
                 tools=self._defaults.tools,
@@ -322,10 +335,23 @@ class Conversation:
             ledger,
             self._model,
             self._defaults,
-            invokers=self._invokers.values(),
+            invokers=self._own_invokers.values(),
+            ensembles=self._ensembles,
             controls=self._controls,
             event_handler=self._event_handler,
         )
+
+
+def _check_choice(controls: Controls, tools: Mapping[str, Invoker], model: Model) -> None:
+    """Raise `ControlInvalid` where a tool is to be called that is not offered."""
+    choice = controls.tool_choice
+    if choice is None or choice in ("auto", "any", "none") or choice in tools:
+        return
+    raise ControlInvalid(
+        f"there is no tool {choice!r} to choose; the tools are {', '.join(tools) or 'none'}",
+        control="tool-choice",
+        model=model.name,
+    )
 
 
 def _is_reply(canister: Canister) -> bool:

@@ -37,6 +37,7 @@ The families are cut by what the caller does next::
     │   ├── ReplyMalformed              the reply is not what the interface promises
     │   ├── OutputCut                   allow more output tokens
     │   └── OutputInvalid               ask otherwise, or another model
+    ├── EnsembleFailed                  mend the server of the tools, or go on without them
     └── StorageError                    nothing was lost; mend the disk or the file
         ├── ArchiveLocked
         ├── ArchiveDamaged
@@ -176,8 +177,10 @@ class ProviderError(VibeLlmsError):
     """A provider refused or failed; `__cause__` keeps what its transport raised.
 
     `status` is the HTTP status where there was one, `code` the provider's own name for the error,
-    `request_id` what its support asks for.
+    `request_id` what its support asks for, `model` the model that was asked, once that is known.
     """
+
+    model: str = ""
 
     def __init__(
         self,
@@ -258,6 +261,14 @@ class OutputCut(ProviderError):
 
 class OutputInvalid(ProviderError):
     """The reply is no value of the type that was asked for, also when it was asked for again."""
+
+
+class EnsembleFailed(VibeLlmsError):
+    """An ensemble cannot be opened, or its server does not answer as it should."""
+
+    def __init__(self, message: str, *, ensemble: str) -> None:
+        super().__init__(f"{ensemble}: {message}")
+        self.ensemble = ensemble
 
 
 class StorageError(VibeLlmsError):

@@ -21,6 +21,8 @@ from vibe_llms.controls import Controls, read_controls
 from vibe_llms.conversation import Conversation, ConversationDefaults, Tool
 from vibe_llms.costs import Cost, estimate_cost
 from vibe_llms.credentials import Credential, check_key
+from vibe_llms.ensembles.core import Ensembles
+from vibe_llms.ensembles.interfaces import Ensemble
 from vibe_llms.events import EventHandler, Notice, NoticeEvent, ignore_events
 from vibe_llms.exceptions import (
     ModelNotFound,
@@ -96,6 +98,7 @@ class Session:
         self._rows = {row.name: row for row in configuration.rows(PROVIDERS)}
         self._providers: dict[str, Provider] = {}
         self._clients: dict[str, Client] = {}
+        self._ensembles = Ensembles(configuration)
         self._conversations: WeakSet[Conversation] = WeakSet()
         self._closed = False
 
@@ -108,17 +111,20 @@ class Session:
         tags: Sequence[str] = (),
         history: Prompt | None = None,
         invokers: Iterable[Tool] = (),
+        ensembles: Iterable[str | Ensemble] = (),
         controls: Controls | None = None,
         event_handler: EventHandler | None = None,
         save: bool = True,
     ) -> Conversation:
         """A new conversation; without a model, with the one that `choose_model` chooses.
 
-        `supervisor` is the system text, `history` what shall count as said already. It is stored
-        with its first turn, or never if `save` is off.
+        `supervisor` is the system text, `history` what shall count as said already. `ensembles` are
+        rows of `[ensembles]` by their names, or ensembles. It is stored with its first turn, or
+        never if `save` is off.
         """
         self._require_open()
         chosen = await self._choose(model, event_handler)
+        opened = await self._open_ensembles(ensembles, event_handler)
         instructions = SupervisorCanister.from_text(supervisor) if supervisor else None
         canisters = [*read_prompt(instructions), *read_prompt(history)]
         ledger = Ledger.begin(
@@ -128,7 +134,7 @@ class Session:
             tags=tags,
             canisters=canisters,
         )
-        return self._produce_conversation(ledger, chosen, invokers, controls, event_handler)
+        return self._produce_conversation(ledger, chosen, invokers, opened, controls, event_handler)
 
     async def resume(
         self,
@@ -136,6 +142,7 @@ class Session:
         *,
         model: str | Model | None = None,
         invokers: Iterable[Tool] = (),
+        ensembles: Iterable[str | Ensemble] = (),
         controls: Controls | None = None,
         event_handler: EventHandler | None = None,
     ) -> Conversation:
@@ -153,7 +160,8 @@ class Session:
         address = f"{chosen.provider}/{chosen.name}"
         if model is not None and address != ledger.details.model:
             await ledger.revise(model=address)
-        return self._produce_conversation(ledger, chosen, invokers, controls, event_handler)
+        opened = await self._open_ensembles(ensembles, event_handler, identity)
+        return self._produce_conversation(ledger, chosen, invokers, opened, controls, event_handler)
 
     async def access_model(self, name: str) -> Model:
         """The model of an address `provider/model`, or of an alias; `provider:model` serves too.
@@ -265,6 +273,7 @@ class Session:
         async with AsyncExitStack() as stack:
             # Whatever fails or is cancelled on the way, the rest is closed too.
             stack.push_async_callback(self.archive.close)
+            stack.push_async_callback(self._ensembles.close)
             for client in clients.values():
                 stack.push_async_callback(client.close)
             async with asyncio.TaskGroup() as group:
@@ -276,6 +285,7 @@ class Session:
         ledger: Ledger,
         model: Model,
         invokers: Iterable[Tool],
+        ensembles: Sequence[Ensemble],
         controls: Controls | None,
         event_handler: EventHandler | None,
     ) -> Conversation:
@@ -292,9 +302,23 @@ class Session:
             model,
             defaults,
             invokers=invokers,
+            ensembles=ensembles,
             controls=controls,
             event_handler=event_handler,
         )
+
+    async def _open_ensembles(
+        self,
+        named: Iterable[str | Ensemble],
+        event_handler: EventHandler | None,
+        conversation: str = "",
+    ) -> Sequence[Ensemble]:
+        handler = event_handler or self.event_handler
+
+        def tell(text: str) -> None:
+            handler(NoticeEvent(notice=Notice("ensemble", text), conversation=conversation))
+
+        return await self._ensembles.open(named, tell)
 
     def _enter(self, conversation: Conversation) -> None:
         self._require_open()

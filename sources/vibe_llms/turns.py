@@ -325,13 +325,15 @@ class TurnRun:
         except ProviderError:
             # Not every server counts; the request itself will tell.
             return
-        if not count.estimated and count.tokens > limit:
+        tokens = count.at_least if count.estimated else count.tokens
+        if tokens > limit:
+            about = "at least " if count.estimated else ""
             overflow = ContextOverflow(
-                f"the history and the new message have {count.tokens} tokens, {model.name} takes "
+                f"the history and the new message have {about}{tokens} tokens, {model.name} takes "
                 f"{limit}; go on in a fork of an earlier point, or with another model",
                 provider=model.provider,
             )
-            overflow.tokens, overflow.limit = count.tokens, limit
+            overflow.tokens, overflow.limit = tokens, limit
             raise overflow
 
 

@@ -34,6 +34,7 @@ from tests.documentation.pages import (
     take_apart,
 )
 from tests.documentation.transcripts import Shell, newcomer, read_commands
+from tests.fakes.llamacpp import write_model
 from vibe_llms.cli.commands import command as root_command
 from vibe_llms.configuration import Places, load_configuration
 from vibe_llms.messages.codecs import decode_canister, encode_canister
@@ -122,8 +123,11 @@ async def test_an_example_in_toml_is_understood(
         assert [status.problem for status in session.survey_providers() if status.problem] == []
         for alias in configuration.aliases:
             session.locate_model(alias)
+        # Most providers take any name, but the model of this one is a file.
+        known = {"llamacpp": str(write_model(home / "demo.gguf"))}
         for row in session.survey_providers():
-            await session.access_model(f"{row.name}/{row.default_model or 'demo'}")
+            name = row.default_model or known.get(row.name, "demo")
+            await session.access_model(f"{row.name}/{name}")
 
 
 @pytest.mark.parametrize("page", list(PAGES.values()), ids=lambda page: page.name)

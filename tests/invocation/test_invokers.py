@@ -23,9 +23,6 @@ from vibe_llms.invocation.invokers import (
 )
 from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.canisters import InvocationCanister
-from vibe_llms.messages.contents import (
-    text_of,
-)
 
 
 def add(a: int, b: int = 2) -> int:
@@ -49,7 +46,7 @@ async def call(function: Any, arguments: str = "{}", **options: Any) -> str:
     )
     invocation = InvocationCanister(name=invoker.name, arguments=arguments)
     context = InvocationContext("talk", invocation, lambda *args, **kwargs: None)
-    return text_of((await invoker.invoke(arguments, context)).contents)
+    return (await invoker.invoke(arguments, context)).text
 
 
 async def test_functions_of_every_kind_are_called() -> None:

@@ -35,14 +35,16 @@ async def test_what_a_thread_raises_reaches_who_waits(
 
 
 def test_an_abandoned_thread_outlives_its_loop_in_peace() -> None:
-    go = threading.Event()
+    begun, go = threading.Event(), threading.Event()
 
     def linger() -> None:
-        go.wait(10)
+        begun.set()
+        go.wait(30)
 
     async def abandon() -> None:
         waiting = asyncio.ensure_future(run_in_thread(linger))
-        await asyncio.sleep(0)
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -51,7 +53,7 @@ def test_an_abandoned_thread_outlives_its_loop_in_peace() -> None:
     asyncio.run(abandon())
     (thread,) = set(threading.enumerate()) - before
     go.set()
-    thread.join(10)
+    thread.join(30)
     assert not thread.is_alive()
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from vibe_llms.controls import Controls
 from vibe_llms.events import EventHandler
-from vibe_llms.exceptions import ModelNotFound
+from vibe_llms.exceptions import ContentUnsupported, ModelNotFound
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     Canister,
@@ -21,6 +21,7 @@ from vibe_llms.messages.canisters import (
     Usage,
     UserCanister,
 )
+from vibe_llms.messages.contents import TextualContent
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.core import register
@@ -93,7 +94,9 @@ class ParrotModel:
         return None
 
     def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
-        return None
+        for canister in canisters:
+            if any(not isinstance(content, TextualContent) for content in canister.contents):
+                raise ContentUnsupported(f"{self.name} repeats words only")
 
     async def converse(
         self,
@@ -102,6 +105,7 @@ class ParrotModel:
         controls: Controls = Controls(),
         context: TurnContext = TurnContext(),
     ) -> tuple[ReplyCanister, ...]:
+        self.check([one for one in canisters if one.identity in context.fresh], controls)
         handler = context.event_handler or self._provider.event_handler
         accumulator = Accumulator(
             Provenance("parrot", self.provider, self.name), handler, context.conversation

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from vibe_llms.configuration import load_configuration
 from vibe_llms.controls import ControlRange, Controls
 from vibe_llms.exceptions import ConfigurationError, ControlInvalid
+from vibe_llms.providers import attributes
 from vibe_llms.providers.attributes import (
     ModelAttributes,
     ModelsIntegrator,
@@ -56,6 +57,7 @@ def integrate(name: str, *layers: Mapping[str, Mapping[str, Any]]) -> ModelAttri
         ("a(bc)*d", 2),
         ("a(b(c|de))f", 4),
         ("claude-(opus|sonnet)-4-5.*", 15),
+        ("(?i)(.*/)?qwen-?3([-:].*)?", 5),
     ],
 )
 def test_a_pattern_is_as_specific_as_the_characters_that_it_demands(
@@ -194,13 +196,6 @@ def test_wrong_attributes_in_the_users_file_are_named(models: Any, words: str) -
     assert caught.value.table.startswith("providers.mine")
 
 
-def test_every_shipped_file_can_be_read() -> None:
-    configuration = load_configuration()
-    for name in ("anthropic",):
-        models = load_attributes(configuration, name, name)
-        assert models.integrate("claude-opus-5").controls
-
-
 # Controls.
 
 
@@ -293,3 +288,24 @@ def test_a_model_surely_takes_only_what_is_known_of_it() -> None:
     assert TAKES.surely_takes("response-schema")
     assert not TAKES.surely_takes("top-k")
     assert not ModelAttributes().surely_takes("response-schema")
+    doubtful = ModelAttributes(controls={"response-schema": ControlRange(sure=False)})
+    assert not doubtful.surely_takes("response-schema")
+    schema = Controls(response_schema={"type": "object"})
+    assert settle_controls(schema, Controls(), doubtful, "m") == (schema, ())
+
+
+def test_patterns_of_several_files_are_taken_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "providers").mkdir()
+    (tmp_path / "providers" / "one.toml").write_text(
+        '[models."a.*"]\ncontext-tokens = 1\noutput-tokens = 1\n[models."b"]\ntitle = "b"\n'
+    )
+    (tmp_path / "providers" / "two.toml").write_text(
+        '[models."a.*"]\noutput-tokens = 2\n[models.".*"]\ncontext-tokens = 5\n'
+    )
+    configuration = load_configuration()
+    monkeypatch.setattr(attributes, "shipped_folder", lambda: tmp_path)
+    models = load_attributes(configuration, "mine", "one", "two")
+    assert models.integrate("ab") == ModelAttributes(context_tokens=1, output_tokens=2)
+    assert models.integrate("b") == ModelAttributes(context_tokens=5, title="b")

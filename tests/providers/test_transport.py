@@ -247,7 +247,7 @@ async def test_connecting_has_a_limit_of_its_own() -> None:
 async def test_a_server_that_takes_no_bytes_runs_into_the_idle_limit(server: EchoServer) -> None:
     server.upload_pause = 1000
     transport = produce_transport(server.url, idle_seconds=0.2)
-    outgoing = Outgoing("POST", "/", [b"x" * 65536] * 400)
+    outgoing = Outgoing("POST", "/", [b"x" * 65536] * 1200)
     async with asyncio.timeout(20):
         with pytest.raises(ReplyTimeout) as caught:
             await send(transport, outgoing)

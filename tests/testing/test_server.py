@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -542,20 +541,3 @@ def test_another_program_is_led_here_by_the_environment(tmp_path: Path) -> None:
             )
             assert (done.stdout, done.returncode) == ("Hello.\n", 0), done.stderr
     assert server.refusals == []
-
-
-def test_a_port_that_is_taken_is_told() -> None:
-    with fake_server(["Hi"]) as server:
-        port = int(server.url.rpartition(":")[2])
-        with pytest.raises(OSError), fake_server(["Hi"], port=port):
-            pass
-
-
-def test_bodies_in_chunks_and_those_that_wait_to_be_wanted_are_read() -> None:
-    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Hi"}]}).encode()
-    with fake_server(["Hello."]) as server:
-        answer = httpx2.post(f"{server.url}/api/chat", content=iter([body[:9], body[9:]]))
-        assert answer.status_code == 200
-        assert server.requests[0].headers["transfer-encoding"] == "chunked"
-        expecting = {"expect": "100-continue"}
-        assert httpx2.post(f"{server.url}/api/chat", content=body, headers=expecting).is_success

@@ -85,7 +85,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
         ('add', 'Add two numbers.', ['a', 'b'])
         """
         marks: dict[str, Any] = {**getattr(function, _MARKS, {}), **options}
-        name = name or marks.pop("name", None) or str(getattr(innermost(function), "__name__", ""))
+        name = str(name or marks.pop("name", None) or getattr(innermost(function), "__name__", ""))
         for one in (name, *marks.get("aliases", ())):
             if not _NAME.fullmatch(one):
                 raise InvokerInvalid(

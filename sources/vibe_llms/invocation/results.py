@@ -16,6 +16,7 @@ from vibe_llms.messages.contents import (
     TextualContent,
     VideoContent,
     repair_text,
+    text_of,
 )
 
 _CONTENT_TYPES = (TextualContent, ImageContent, AudioContent, VideoContent, FileContent)
@@ -36,6 +37,11 @@ class InvocationOutput(Struct, frozen=True):
     contents: tuple[Content, ...]
     display: str = ""
     failed: bool = False
+
+    @property
+    def text(self) -> str:
+        """The text among its contents."""
+        return text_of(self.contents)
 
 
 class ResultTooLarge(ValueError):

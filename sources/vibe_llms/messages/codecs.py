@@ -52,9 +52,19 @@ def encode_canister(canister: Canister) -> bytes:
         line = _restore_unknown_contents(line)
     # A native payload may hold what its issuer wrote and no line can: white space, in which a
     # newline is as good as a blank, and lone surrogates, which could not be read again.
-    if b"\\ud" in line or b"\\uD" in line:
-        line = _SURROGATE_ESCAPES.sub(lambda found: b"\\ufffd" if found[1] else found[0], line)
+    line = repair_escapes(line)
     return line.replace(b"\n", b" ") if b"\n" in line else line
+
+
+def repair_escapes(data: bytes) -> bytes:
+    r"""JSON in which escapes of lone surrogates are those of U+FFFD; others are as they were.
+
+    >>> repair_escapes(rb'"\ud83d\ude00 \ud800"')
+    b'"\\ud83d\\ude00 \\ufffd"'
+    """
+    if b"\\ud" in data or b"\\uD" in data:
+        return _SURROGATE_ESCAPES.sub(lambda found: b"\\ufffd" if found[1] else found[0], data)
+    return data
 
 
 def decode_canister(line: bytes) -> Canister:

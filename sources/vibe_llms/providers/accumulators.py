@@ -22,7 +22,7 @@ from vibe_llms.events import (
     ReasoningChunk,
     TextChunk,
 )
-from vibe_llms.exceptions import ReplyMalformed, TurnInterrupted
+from vibe_llms.exceptions import ProviderError, ReplyMalformed, TurnInterrupted
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Ending,
@@ -130,6 +130,8 @@ class Accumulator:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if isinstance(error, ProviderError):
+            error.model = self._provenance.model
         if error is not None and not self._ended:
             if isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
                 error = TurnInterrupted("the turn was cancelled")

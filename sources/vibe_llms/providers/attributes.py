@@ -20,10 +20,12 @@ class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields
     `accepts` names the kinds of contents that can be sent besides text: `image`, `audio`, `video`,
     and MIME types of files. `controls` holds the accepted controls and their ranges; `None` means
     that nothing is known, and then every control is sent. In TOML `effort = false` takes a control
-    away that a more general pattern gives. `native` is for the provider alone.
+    away that a more general pattern gives. `context_varies` tells that some servers give the model
+    a larger context, so that nothing is refused by an estimate. `native` is for the provider alone.
     """
 
     context_tokens: int | None = None
+    context_varies: bool = False
     output_tokens: int | None = None
     default_output_tokens: int | None = None
     request_bytes: int | None = None
@@ -41,7 +43,9 @@ class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields
 
     def surely_takes(self, control: str) -> bool:
         """Whether the model is known to take a control, by its name in configuration."""
-        return self.controls is not None and control in self.controls
+        return (
+            self.controls is not None and control in self.controls and self.controls[control].sure
+        )
 
 
 class ModelsIntegrator:
@@ -109,7 +113,8 @@ def specificity(pattern: str) -> int:
     >>> [specificity(p) for p in (r"claude-opus-4-5.*", r"claude-(opus|haiku)-4.*", r".*")]
     [15, 13, 0]
     """
-    # A class stands for any of several characters, an escaped one for itself.
+    # Flags demand nothing. A class stands for any of several characters, an escaped one for itself.
+    pattern = re.sub(r"^\(\?[a-z]+\)", "", pattern)
     plain = re.sub(r"\[\^?\]?[^]]*\]|\\[a-zA-Z0-9]", ".", pattern)
     plain = "(" + re.sub(r"\\.", "_", plain) + ")"
     group = re.compile(r"\((?:\?:)?([^()]*)\)([?*]?)")
@@ -126,12 +131,14 @@ def _count_literals(plain: str) -> int:
 def load_attributes(configuration: Configuration, row: str, *files: str) -> ModelsIntegrator:
     """The attributes of models: those of the shipped files, and the user's own over them.
 
-    `anthropic` is `data/providers/anthropic.toml`; the user's stand in their configuration, in
-    `[providers.ROW.models."PATTERN"]`.
+    `anthropic` is `data/providers/anthropic.toml`; the patterns of several files are taken
+    together, and of equals that of the later file wins. The user's stand in their configuration,
+    in `[providers.ROW.models."PATTERN"]`.
     """
     shipped: dict[str, Any] = {}
     for name in files:
-        shipped.update(read_toml(shipped_folder() / "providers" / f"{name}.toml").get("models", {}))
+        models = read_toml(shipped_folder() / "providers" / f"{name}.toml").get("models", {})
+        shipped = merge(shipped, models)
     own = configuration.tree.get("providers", {}).get(row, {}).get("models", {})
     place = ("providers", row, "models")
     if not isinstance(own, dict):

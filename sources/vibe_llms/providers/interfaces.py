@@ -75,10 +75,14 @@ class TurnContext(Struct, frozen=True, kw_only=True):
 
 
 class TokenCount(Struct, frozen=True):
-    """A number of tokens; `estimated` where nobody who knows was asked."""
+    """A number of tokens; `estimated` where nobody who knows was asked.
+
+    An estimate may know that there are surely `at_least` so many.
+    """
 
     tokens: int
     estimated: bool
+    at_least: int = 0
 
 
 class Model(Protocol):

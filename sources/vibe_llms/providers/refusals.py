@@ -19,16 +19,21 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.redaction import redact
 
-#: What to do, in words that end the message of an error.
-ADVICE: dict[type[ProviderError], str] = {
+#: NAME stands for the provider's row.
+_ADVICE: dict[type[ProviderError], str] = {
     CredentialRefused: " (set another key: vibe-llms keys set NAME)",
-    ModelUnavailable: " (list the models: vibe-llms models)",
+    ModelUnavailable: " (list the models: vibe-llms models NAME; is base-url right?)",
     RequestTooLarge: " (go on in a fork of an earlier point, or leave pictures and files out)",
     RateLimited: " (wait and try again)",
     ProviderOverloaded: " (try again later)",
 }
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+def advise(kind: type[ProviderError], provider: str) -> str:
+    """What to do about an error, in words that end its message; perhaps nothing."""
+    return _ADVICE.get(kind, "").replace("NAME", provider)
 
 
 def describe_answer(status: int, headers: Mapping[str, str], body: bytes) -> str:

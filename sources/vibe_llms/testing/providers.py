@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
@@ -12,9 +11,7 @@ from typing import Any
 
 import msgspec
 
-from vibe_llms.configuration import StreamSettings, load_configuration
 from vibe_llms.controls import Controls
-from vibe_llms.credentials import Credential, Secret
 from vibe_llms.events import (
     Event,
     MessageCompletedEvent,
@@ -22,6 +19,8 @@ from vibe_llms.events import (
     MessageProgressEvent,
     ignore_events,
 )
+from vibe_llms.exceptions import ProviderError
+from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -44,19 +43,23 @@ from vibe_llms.messages.contents import (
 )
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.interfaces import (
+    Client,
     Model,
-    ProviderConfiguration,
     ProviderFactory,
     TurnContext,
 )
 from vibe_llms.testing.events import check_events
-
-_WAIT_SECONDS = 60.0
-#: The smallest picture: one pixel.
-_PIXEL = bytes.fromhex(
-    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0"
-    "00000301010018dd8db00000000049454e44ae426082"
+from vibe_llms.testing.limits import (
+    PIXEL,
+    WAIT_SECONDS,
+    Bench,
+    check_errors,
+    check_limits,
+    require,
 )
+
+#: Tools by their canonical names, one of them of an ensemble.
+_TOOLS = ("alpha", "greek/beta")
 
 
 async def check_provider(
@@ -66,31 +69,25 @@ async def check_provider(
     name: str = "tested",
     settings: Mapping[str, Any] = MappingProxyType({}),
     key: str = "",
+    calls: bool = False,
 ) -> None:
     """Raise `AssertionError` where a provider breaks what conversations rely on.
 
     The factory is called as for a row of this name with these settings and this key. The model has
-    to answer whatever it is told with some text that streams. It is spoken with a dozen times, so
-    let the provider stand before a fake server.
+    to answer whatever it is told with some text that streams, and the same words always the same;
+    with `calls` it has to call the tools whose names are said to it, as the model `demo` does. It
+    is spoken with some thirty times, so let the provider stand before a fake server. A `base-url`
+    among the settings, and the key, are replaced by wrong ones to see the errors.
     """
+    bench = Bench(factory, name, settings, key)
     default: list[Event] = []
-    given = Secret(key) if key else None
-    # What the user of this machine has configured is nothing to a test.
-    with tempfile.TemporaryDirectory() as home:
-        shipped = load_configuration(environment={"VIBE_LLMS_HOME": home})
-    configuration = ProviderConfiguration(
-        configuration=shipped,
-        settings=settings,
-        stream=StreamSettings(retries=0),
-        credential=Credential(name, kind="key" if key else "none", given=given),
-    )
-    provider = factory(name, configuration, default.append)
-    client = provider.produce_client()
-    try:
+    async with bench.open(default.append) as (provider, client):
+        require(provider.name == name, f"the provider is called {provider.name!r}, not {name!r}")
         chosen = await client.access_model(model)
-        _require(chosen.name == model, f"the model is called {chosen.name!r}, not {model!r}")
-        _require(chosen.provider == provider.name, f"its provider is {chosen.provider!r}")
-        _require(isinstance(chosen.attributes, ModelAttributes), "it has no ModelAttributes")
+        require(chosen.name == model, f"the model is called {chosen.name!r}, not {model!r}")
+        require(chosen.provider == provider.name, f"its provider is {chosen.provider!r}")
+        require(isinstance(chosen.attributes, ModelAttributes), "it has no ModelAttributes")
+        await _check_survey(client, provider.name)
         await _check_reply(chosen, default)
         await _check_unstreamed(chosen)
         await _check_histories(chosen)
@@ -98,25 +95,45 @@ async def check_provider(
         await _check_handler(chosen)
         await _check_cancel(chosen)
         await _check_preview(chosen)
+        if calls:
+            await _check_calls(chosen)
         count = await chosen.count_tokens(_hello())
-        _require(count.tokens > 0, f"a greeting has {count.tokens} tokens")
-    finally:
+        require(count.tokens > 0, f"a greeting has {count.tokens} tokens")
+        # Twice: the bench closes it too.
         await client.close()
-        await client.close()
+    await check_limits(bench, model)
+    await check_errors(bench, model)
+
+
+async def _check_survey(client: Client, row: str) -> None:
+    """The models that are listed are models of this row, and can be accessed by their names."""
+    try:
+        models = await client.survey_models()
+    except ProviderError:
+        # Not every server can list its models.
+        return
+    names = [model.name for model in models]
+    require(all(names), "a model that is listed has no name")
+    require(len(names) == len(set(names)), f"a model is listed twice: {sorted(names)}")
+    for model in models:
+        require(model.provider == row, f"a model is listed as one of {model.provider!r}")
+    for name in names[:3]:
+        accessed = await client.access_model(name)
+        require(accessed.name == name, f"the listed model {name!r} is {accessed.name!r}")
 
 
 async def _check_reply(model: Model, default: list[Event]) -> None:
     """A reply with the default handler, then with that of the call."""
     default.clear()
     reply = await _converse(model, _hello(), TurnContext())
-    _require(bool(default), "the default event handler was not called")
+    require(bool(default), "the default event handler was not called")
     _check_canisters(model, reply, default)
     default.clear()
     events: list[Event] = []
     context = TurnContext(conversation="talk", event_handler=events.append)
     reply = await _converse(model, _hello(), context)
-    _require(not default, "the default event handler was called beside that of the call")
-    _require(
+    require(not default, "the default event handler was called beside that of the call")
+    require(
         all(event.conversation == "talk" for event in events),
         "an event does not carry the identity of its conversation",
     )
@@ -124,9 +141,44 @@ async def _check_reply(model: Model, default: list[Event]) -> None:
 
 
 async def _check_unstreamed(model: Model) -> None:
-    events: list[Event] = []
-    context = TurnContext(event_handler=events.append, streaming=False)
-    _check_canisters(model, await _converse(model, _hello(), context), events)
+    """A reply that is not streamed is the same one, and costs the same."""
+    replies: list[Sequence[ReplyCanister]] = []
+    for streaming in (True, False):
+        events: list[Event] = []
+        context = TurnContext(event_handler=events.append, streaming=streaming)
+        replies.append(await _converse(model, _hello(), context))
+        _check_canisters(model, replies[-1], events)
+    streamed, whole = (_said(reply) for reply in replies)
+    require(streamed == whole, f"streamed it is {streamed!r}, and unstreamed {whole!r}")
+    one, other = (_usage(reply) for reply in replies)
+    require(one == other, f"streamed the usage is {one!r}, and unstreamed {other!r}")
+
+
+async def _check_calls(model: Model) -> None:
+    """Several calls of one reply come whole, by the names of their tools, and can be answered."""
+    tools = [Invoker.from_function(_nothing, name=name) for name in _TOOLS]
+    question = _hello(f"Call {' and '.join(_TOOLS).replace('/', ' ')}.")
+    for streaming in (True, False):
+        events: list[Event] = []
+        context = TurnContext(event_handler=events.append, streaming=streaming)
+        reply = await _converse(model, question, context, tools)
+        _check_canisters(model, reply, events)
+        made = [canister for canister in reply if isinstance(canister, InvocationCanister)]
+        names = [call.name for call in made]
+        require(sorted(names) == list(_TOOLS), f"it was told to call {_TOOLS}, and called {names}")
+        require(
+            len({call.identity for call in made}) == len(made), "two calls have the same identity"
+        )
+        require(
+            all(call.parsed is not None for call in made),
+            f"the arguments of its calls are {[call.arguments for call in made]}",
+        )
+        results = [
+            ResultCanister((TextualContent("done"),), invocation=call.identity) for call in made
+        ]
+        events.clear()
+        further = await _converse(model, [*question, *reply, *results], context, tools)
+        _check_canisters(model, further, events)
 
 
 async def _check_histories(model: Model) -> None:
@@ -138,7 +190,7 @@ async def _check_histories(model: Model) -> None:
         said: list[Canister] = [*history, fresh]
         reply = await _converse(model, said, context)
         _check_canisters(model, reply, events)
-        _require(said == [*history, fresh], "it has changed the history")
+        require(said == [*history, fresh], "it has changed the history")
 
 
 async def _check_cache(model: Model) -> None:
@@ -150,7 +202,7 @@ async def _check_cache(model: Model) -> None:
         context = TurnContext(event_handler=ignore_events, cache=cache)
         with_cache = await model.preview(said, (), Controls(), context)
         without = await model.preview(said, (), Controls(), TurnContext())
-        _require(
+        require(
             json.loads(with_cache) == json.loads(without),
             f"with the cache another request is made: {with_cache!r} instead of {without!r}",
         )
@@ -176,7 +228,7 @@ async def _check_handler(model: Model) -> None:
         await _converse(model, _hello(), TurnContext(event_handler=stop))
     except Stop as error:
         told = error
-    _require(told is not None, "what the event handler raised did not reach the caller")
+    require(told is not None, "what the event handler raised did not reach the caller")
 
 
 async def _check_cancel(model: Model) -> None:
@@ -191,25 +243,28 @@ async def _check_cancel(model: Model) -> None:
 
     async def hold_back() -> None:
         if begun.is_set():
-            await asyncio.sleep(_WAIT_SECONDS)
+            await asyncio.sleep(WAIT_SECONDS)
 
     context = TurnContext(event_handler=listen, throttle=hold_back)
     task = asyncio.ensure_future(model.converse(_hello(), (), Controls(), context))
     waiting = asyncio.ensure_future(begun.wait())
-    await asyncio.wait([task, waiting], timeout=_WAIT_SECONDS, return_when="FIRST_COMPLETED")
+    await asyncio.wait([task, waiting], timeout=WAIT_SECONDS, return_when="FIRST_COMPLETED")
     waiting.cancel()
-    _require(begun.is_set(), "the reply does not stream")
+    require(begun.is_set(), "the reply does not stream")
     if not task.done():
+        # It may have come in one piece: then it is over, and what is cancelled is its aftermath.
+        whole = any(isinstance(event, MessageCompletedEvent) for event in events)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        _require(task.cancelled(), "a cancel was swallowed")
+        require(task.cancelled(), "a cancel was swallowed")
         check_events(events, turn=False)
         last = events[-1]
-        _require(isinstance(last, MessageFailedEvent), f"a cancel ended with {last!r}")
+        require(whole or isinstance(last, MessageFailedEvent), f"a cancel ended with {last!r}")
         partial = last.partial if isinstance(last, MessageFailedEvent) else None
         ending = partial.ending if partial is not None else None
-        _require(ending is not None and ending.interrupted, "what had come is not marked")
+        marked = ending is not None and ending.interrupted
+        require(whole or marked, "what had come is not marked")
     events.clear()
     again = TurnContext(event_handler=events.append)
     _check_canisters(model, await _converse(model, _hello(), again), events)
@@ -217,40 +272,67 @@ async def _check_cancel(model: Model) -> None:
 
 async def _check_preview(model: Model) -> None:
     body = await model.preview(_hello("a rare word: syzygy"), (), Controls(), TurnContext())
-    _require(b"syzygy" in body, "the preview does not hold what is said")
+    require(b"syzygy" in body, "the preview does not hold what is said")
     json.loads(body)
 
 
 def _check_canisters(model: Model, reply: Sequence[ReplyCanister], events: Sequence[Event]) -> None:
     """A reply is what its events told, of one piece, and says how it ended."""
     check_events(events, turn=False)
-    _require(bool(reply), "the reply has no canisters; an empty one is one without contents")
+    require(bool(reply), "the reply has no canisters; an empty one is one without contents")
     completed = [event.canister for event in events if isinstance(event, MessageCompletedEvent)]
-    _require(completed == list(reply), "the events told of other canisters than the reply has")
-    _require(len({one.reply for one in reply}) == 1, "its canisters are of several replies")
+    require(completed == list(reply), "the events told of other canisters than the reply has")
+    require(len({one.reply for one in reply}) == 1, "its canisters are of several replies")
     for canister in reply:
         made_by = canister.provenance
-        _require(
+        require(
             made_by is not None and (made_by.row, made_by.model) == (model.provider, model.name),
             f"the provenance is {made_by!r}",
         )
     for number, canister in enumerate(reply):
         ended = canister.ending is not None
-        _require(
-            ended == (number == len(reply) - 1), "not just the last canister says how it ended"
-        )
+        require(ended == (number == len(reply) - 1), "not just the last canister says how it ended")
     ending = reply[-1].ending
-    _require(
+    require(
         ending is not None and ending.reason in list(StopReason) and not ending.interrupted,
         f"the reply ended as {ending!r}",
     )
 
 
+def _said(reply: Sequence[ReplyCanister]) -> Sequence[object]:
+    """What a reply says, without what differs between two of the same."""
+    return [
+        (canister.name, canister.arguments)
+        if isinstance(canister, InvocationCanister)
+        else [
+            (type(content).__name__, getattr(content, "data", None))
+            for content in canister.contents
+        ]
+        for canister in reply
+    ]
+
+
+def _usage(reply: Sequence[ReplyCanister]) -> tuple[int, int, int] | None:
+    """The tokens of a reply; what came from a cache may differ."""
+    usage = reply[-1].ending.usage if reply[-1].ending is not None else None
+    if usage is None:
+        return None
+    return usage.input_tokens, usage.output_tokens, usage.reasoning_tokens
+
+
+def _nothing() -> str:
+    """Do nothing."""
+    return "done"
+
+
 async def _converse(
-    model: Model, said: Sequence[Canister], context: TurnContext
+    model: Model,
+    said: Sequence[Canister],
+    context: TurnContext,
+    invokers: Sequence[Invoker] = (),
 ) -> tuple[ReplyCanister, ...]:
-    async with asyncio.timeout(_WAIT_SECONDS):
-        return await model.converse(said, (), Controls(), context)
+    async with asyncio.timeout(WAIT_SECONDS):
+        return await model.converse(said, invokers, Controls(), context)
 
 
 def _hello(text: str = "Hello!") -> list[Canister]:
@@ -290,15 +372,10 @@ def _histories() -> list[list[Canister]]:
         [hello, calls[0], results[0], calls[1]],
         [hello, cut, SupervisorCanister.from_text("Be polite."), hello, hello],
         [AssistantCanister(()), hello, AssistantCanister(())],
-        [UserCanister((ImageContent(_PIXEL, "image/png"), TextualContent("What is it?"))), said],
+        [UserCanister((ImageContent(PIXEL, "image/png"), TextualContent("What is it?"))), said],
         [
             DocumentCanister((TextualContent("A report."),), title="Report"),
             hello,
             AssistantCanister.from_text("\ud800 \u2028 \0"),
         ],
     ]
-
-
-def _require(condition: bool, complaint: str) -> None:
-    if not condition:
-        raise AssertionError(complaint)

@@ -34,15 +34,9 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import ImageContent, TextualContent
 from vibe_llms.providers.interfaces import TurnContext
+from vibe_llms.providers.measures import Measure, measure_text
 from vibe_llms.providers.ollama import model as models
-from vibe_llms.providers.ollama.context import (
-    PICTURE,
-    Measure,
-    Verdict,
-    choose_window,
-    judge,
-    measure_text,
-)
+from vibe_llms.providers.ollama.context import PICTURE, Verdict, choose_window, judge
 
 DENSE = "".join(random.Random(1).choices("abcdefgh", k=32_000))
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 24

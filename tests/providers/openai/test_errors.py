@@ -227,6 +227,16 @@ def test_how_long_to_wait_is_read_from_the_headers(
         (404, b"404 page not found", ReplyMalformed),
         (404, b'{"detail":"Not Found"}', ReplyMalformed),
         (404, b'{"detail":"The model m is not here"}', ModelUnavailable),
+        (
+            404,
+            b'{"error":{"code":404,"message":"File Not Found","type":"not_found_error"}}',
+            ReplyMalformed,
+        ),
+        (
+            404,
+            b'{"error":{"code":404,"message":"model m not found","type":"not_found_error"}}',
+            ModelUnavailable,
+        ),
         (307, b"", ReplyMalformed),
         (400, b"no JSON", RequestRefused),
         (400, b"[" * 100_000, RequestRefused),

@@ -26,7 +26,7 @@ from vibe_llms.messages.contents import (
     TextualContent,
 )
 from vibe_llms.testing import FakeServer, Part, ScriptedReply, fake_server
-from vibe_llms.testing.wires.anthropic import sign
+from vibe_llms.testing.wires.anthropic_messages import sign
 
 MODEL = "claude-sonnet-5-5"
 PNG = {"type": "base64", "media_type": "image/png", "data": "aGk="}

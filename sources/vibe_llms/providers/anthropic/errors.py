@@ -27,7 +27,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.refusals import (
-    ADVICE,
+    advise,
     describe_answer,
     read_retry_after,
     refuse_redirect,
@@ -161,7 +161,7 @@ def produce_error(
     if overflow := _OVERFLOW.search(message):
         return _produce_overflow(overflow, message, provider, status, request_id)
     return kind(
-        f"{message}{ADVICE.get(kind, '')}",
+        f"{message}{advise(kind, provider)}",
         provider=provider,
         status=status,
         code=repair_text(code),

@@ -24,9 +24,9 @@ from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.attributes import ModelAttributes, load_attributes
 from vibe_llms.providers.exchanges import fetch
 from vibe_llms.providers.interfaces import Loader, ProviderConfiguration
+from vibe_llms.providers.measures import Measure
 from vibe_llms.providers.ollama.address import BASE_URL, find_address
 from vibe_llms.providers.ollama.catalogue import EMBEDDED, SHOWN, TAGS
-from vibe_llms.providers.ollama.context import Measure
 from vibe_llms.providers.ollama.controls import OllamaControlsProcessor, read_native
 from vibe_llms.providers.ollama.errors import advise_unreachable, read_error
 from vibe_llms.providers.ollama.invocations import OllamaInvocationsProcessor
@@ -117,7 +117,9 @@ class OllamaClient:
         self.invocations = OllamaInvocationsProcessor()
         self.messages = OllamaMessagesProcessor(self.invocations)
         self.tokenizer = OllamaConversationTokenizer(self._measure)
-        self._attributes = load_attributes(configuration.configuration, provider.name, "ollama")
+        self._attributes = load_attributes(
+            configuration.configuration, provider.name, "families", "ollama"
+        )
         self._told: dict[str, Mapping[str, Any]] = {}
         self._known: dict[str, ModelAttributes] = {}
         self._described: set[str] = set()

@@ -14,10 +14,11 @@ Source: `server/prompt.go`, `llm/llama_server.go` of the server; its pull reques
 
 from __future__ import annotations
 
-import re
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+
+from vibe_llms.providers.measures import Measure
 
 #: The smallest context that is asked for, and what is kept free in it for a reply.
 SMALLEST_CONTEXT = 8_192
@@ -33,48 +34,11 @@ _BEYOND, _GAP, _NEAR = 1.25, 0.75, 0.9
 # A full context is reported as its size; more says that the server has a larger one.
 _FULL_MARGIN = 8
 
-_LONG_RUN = re.compile(r"(.)\1{7,}", re.DOTALL)
-# No tokenizer of today joins words, letters with digits, or more than three digits to one token. A
-# sign may be one token with the word after it.
-_PARTS = re.compile(r"[^\W\d_]+|\d{1,3}|[^\w\s]+(?!\w)")
-
 Verdict: TypeAlias = Literal["whole", "doubtful", "cut"]
-
-
-class Measure(Struct, frozen=True, gc=False):
-    """How many tokens something has: surely as many as `least`, about `likely`, within `ample`."""
-
-    least: int = 0
-    likely: int = 0
-    ample: int = 0
-
-    def __add__(self, other: Measure) -> Measure:
-        return Measure(
-            self.least + other.least, self.likely + other.likely, self.ample + other.ample
-        )
-
-    def __sub__(self, other: Measure) -> Measure:
-        return Measure(
-            self.least - other.least, self.likely - other.likely, self.ample - other.ample
-        )
 
 
 PICTURE = Measure(0, _PICTURE_LIKELY, _PICTURE_AMPLE)
 MESSAGE = Measure(0, _MESSAGE_TOKENS // 2, _MESSAGE_TOKENS)
-
-
-def measure_text(text: str) -> Measure:
-    """The tokens of a text, for all tokenizers that models have today.
-
-    >>> measure_text("The sky is blue, they say.")
-    Measure(least=8, likely=9, ample=10)
-    """
-    least = len(_PARTS.findall(text))
-    short = _LONG_RUN.sub(r"\1\1\1\1", "".join(text.split()))
-    wide = 0 if short.isascii() else len(short) - len(short.encode("ascii", "ignore"))
-    narrow = len(short) - wide
-    likely = max(least + least // 8, narrow // 4 + wide * 5 // 8)
-    return Measure(least, likely, max(likely, narrow // 2 + wide * 2))
 
 
 class Anchor(Struct, frozen=True):

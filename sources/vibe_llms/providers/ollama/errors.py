@@ -28,7 +28,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.refusals import (
-    ADVICE,
+    advise,
     describe_answer,
     read_retry_after,
     refuse_redirect,
@@ -126,10 +126,12 @@ def produce_error(
         kind, advice = ModelUnavailable, f" (pull it: ollama pull {model or 'NAME'})"
     elif kind is ModelUnavailable:
         kind = RequestRefused
+    elif kind is CredentialRefused:
+        advice = f" (sign in with `ollama signin`, or set a key: vibe-llms keys set {provider})"
     elif _MEMORY.search(message) and kind is ProviderOverloaded:
         kind = RequestRefused
         advice = " (take a smaller model, or a smaller num-ctx in the row)"
-    return kind(f"{message}{advice or _ADVICE.get(kind, '')}", provider=provider, status=status)
+    return kind(f"{message}{advice or advise(kind, provider)}", provider=provider, status=status)
 
 
 def advise_unreachable(error: ProviderUnreachable, address: str) -> ProviderUnreachable:
@@ -139,12 +141,6 @@ def advise_unreachable(error: ProviderUnreachable, address: str) -> ProviderUnre
         provider=error.provider,
         code="not_running",
     )
-
-
-_ADVICE: dict[type[ProviderError], str] = {
-    **ADVICE,
-    CredentialRefused: " (sign in with `ollama signin`, or set a key: vibe-llms keys set NAME)",
-}
 
 
 def _produce_overflow(provider: str, message: str, status: int | None) -> ContextOverflow:

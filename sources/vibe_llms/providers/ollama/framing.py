@@ -32,7 +32,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import TextualContent
 from vibe_llms.providers.interfaces import Model
-from vibe_llms.providers.ollama.context import Measure
+from vibe_llms.providers.measures import Measure
 from vibe_llms.providers.ollama.messages import OllamaMessagesProcessor, Piece
 from vibe_llms.providers.pieces import Baked, Fragment, Slot, encode_json, interleave
 

@@ -39,7 +39,8 @@ from vibe_llms.messages.contents import (
 )
 from vibe_llms.providers.conversions import Conversion, name_content
 from vibe_llms.providers.interfaces import Model
-from vibe_llms.providers.ollama.context import MESSAGE, PICTURE, Measure, measure_text
+from vibe_llms.providers.measures import Measure, measure_text
+from vibe_llms.providers.ollama.context import MESSAGE, PICTURE
 from vibe_llms.providers.ollama.invocations import OllamaInvocationsProcessor
 from vibe_llms.providers.pieces import Slot, compact, encode_json
 

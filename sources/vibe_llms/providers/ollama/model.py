@@ -26,15 +26,14 @@ from vibe_llms.providers.interfaces import (
     TurnContext,
     refuse_loading,
 )
+from vibe_llms.providers.measures import Measure, measure_text
 from vibe_llms.providers.ollama.context import (
     REASONED_REPLY_TOKENS,
     REPLY_TOKENS,
     Anchor,
-    Measure,
     choose_window,
     exceeds,
     judge,
-    measure_text,
 )
 from vibe_llms.providers.ollama.framing import History
 from vibe_llms.providers.ollama.messages import MODULE, list_references

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.providers.interfaces import Loader, Model, TokenCount, refuse_loading
-from vibe_llms.providers.ollama.context import Measure
+from vibe_llms.providers.measures import Measure
 
 
 class OllamaConversationTokenizer:

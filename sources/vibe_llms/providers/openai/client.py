@@ -73,7 +73,9 @@ class OpenAIClient(ABC):
         self.stream = configuration.stream
         self.transport = _produce_transport(provider, configuration, settings)
         self._keyless = configuration.credential.kind == "none"
-        self._attributes = load_attributes(configuration.configuration, provider, "openai")
+        self._attributes = load_attributes(
+            configuration.configuration, provider, "families", "openai"
+        )
 
     @property
     @abstractmethod
@@ -374,6 +376,7 @@ class _ModelEntry(Struct):
         for size in sizes:
             if isinstance(size, int) and size > 0:
                 told["context-tokens"] = size
+                told["context-varies"] = False
                 break
         if isinstance(self.name, str) and self.name != self.id:
             told["title"] = self.name

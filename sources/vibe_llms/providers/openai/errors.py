@@ -28,7 +28,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.refusals import (
-    ADVICE,
+    advise,
     describe_answer,
     read_reset,
     read_retry_after,
@@ -185,9 +185,11 @@ def read_error(
         error = find_error(told) or read_object(told)
     except ValueError:
         told, error = {}, ErrorObject()
-    # What FastAPI says where there is no such path, before it is any interface's turn to speak.
-    nowhere = status == 404 and (not error.message or told.get("detail") == "Not Found")
-    if nowhere and not error.type and not error.code:
+    # What FastAPI, and the server of llama.cpp, say where there is no such path, before it is any
+    # interface's turn to speak.
+    untold = not error.type and not error.code
+    nowhere = untold and (not error.message or told.get("detail") == "Not Found")
+    if status == 404 and (nowhere or error.message == "File Not Found"):
         words = describe_answer(status, headers, body)
         return ReplyMalformed(f"{words}; is base-url right?", provider=provider, status=status)
     if not error.message:
@@ -219,7 +221,7 @@ def produce_error(
     if overflow is not None and not issubclass(kind, RequestTooLarge):
         return _produce_overflow(overflow, error, message, provider, status, request_id)
     return kind(
-        f"{message}{ADVICE.get(kind, '')}",
+        f"{message}{advise(kind, provider)}",
         provider=provider,
         status=status,
         code=error.code or error.type,

@@ -226,7 +226,9 @@ def play(wire: Wire, asked: Asked, reply: ScriptedReply, usage: Usage) -> Answer
                 return steps.produce_answer(narrator, reply.chunk_bytes, **_ending_of(part))
             if not begun:
                 # Nothing was said: not even the headers come.
-                before: dict[str, Any] = {"stall": -1} if part.stall else {"drop": "close"}
+                before: dict[str, Any] = {"stall": -1}
+                if not part.stall:
+                    before = {"drop": "reset" if part.cut == "reset" else "close"}
                 return Answer(delay=steps.delay, **before)
             return _halve(narrator, reply.reason, part, steps.delay)
         if _speaks(part):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.canisters import Canister, InvocationCanister
+from vibe_llms.messages.contents import Reference, TextualContent
 from vibe_llms.providers.interfaces import Loader, Model, TokenCount, refuse_loading
-from vibe_llms.providers.pieces import Slot
+from vibe_llms.providers.measures import measure_text
+from vibe_llms.providers.pieces import Slot, load_texts
 from vibe_llms.providers.requests import Request
 
 BYTES_A_TOKEN = 4
@@ -33,7 +35,10 @@ class ChatCompletionsConversationTokenizer:
         model: Model,
         load: Loader = refuse_loading,
     ) -> TokenCount:
-        """About how many tokens the model would read: a quarter of the bytes of the request."""
+        """About how many tokens the model would read: a quarter of the bytes of the request.
+
+        What its texts surely have is told where that can be too much.
+        """
         request = await self._encode(canisters, invokers, model, load)
         size, media = 0, 0
         for fragment in request.fragments:
@@ -44,4 +49,25 @@ class ChatCompletionsConversationTokenizer:
             else:
                 media += 1
         tokens = -(-size // BYTES_A_TOKEN) + media * MEDIA_TOKENS
-        return TokenCount(tokens, estimated=True)
+        if model.attributes.context_varies:
+            return TokenCount(tokens, estimated=True)
+        least = await _count_least(canisters, load)
+        return TokenCount(max(tokens, least), estimated=True, at_least=least)
+
+
+async def _count_least(canisters: Sequence[Canister], load: Loader) -> int:
+    """How many tokens the texts and the calls of a conversation have at least."""
+    texts = await load_texts(canisters, load)
+    least = 0
+    for canister in canisters:
+        if isinstance(canister, InvocationCanister):
+            least += measure_text(canister.arguments).least
+        for content in canister.contents:
+            match content:
+                case TextualContent(data=Reference(hash=digest)):
+                    least += measure_text(texts[digest].decode()).least
+                case TextualContent(data=str() as text):
+                    least += measure_text(text).least
+                case _:
+                    pass
+    return least

@@ -1,0 +1,94 @@
+"""Functions of a program as one ensemble: registered with a decorator, found and called by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, Unpack
+
+import msgspec
+
+from vibe_llms.exceptions import InvokerInvalid
+from vibe_llms.invocation.invokers import (
+    InvocationContext,
+    Invoker,
+    InvokerOptions,
+    export,
+    find_invoker,
+    gather_invokers,
+)
+from vibe_llms.invocation.results import InvocationOutput
+from vibe_llms.messages.canisters import InvocationCanister
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class FunctionEnsemble:
+    """A collection of functions that are offered together, as `name/function`.
+
+    >>> tools = FunctionEnsemble("sums")
+    >>> @tools.register(aliases=["plus"])
+    ... def add(a: int, b: int) -> int:
+    ...     "Add two numbers."
+    ...     return a + b
+    >>> tools.access("plus").name
+    'sums/add'
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._invokers: dict[str, Invoker] = {}
+
+    @property
+    def name(self) -> str:
+        """The name that its tools begin with."""
+        return self._name
+
+    @property
+    def invokers(self) -> Sequence[Invoker]:
+        """Its tools, in the order in which they were registered."""
+        return tuple(self._invokers.values())
+
+    def register(
+        self,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        **options: Unpack[InvokerOptions],
+    ) -> Callable[[F], F]:
+        """Register a function, with the options of the decorator `invoker`; it stays a function."""
+
+        def take(function: F) -> F:
+            bare = Invoker.from_function(function, name=name, description=description, **options)
+            one = msgspec.structs.replace(
+                bare, name=f"{self._name}/{bare.name}", ensemble=self._name
+            )
+            self._invokers = gather_invokers([*self._invokers.values(), one])
+            return function
+
+        return take
+
+    def access(self, name: str) -> Invoker:
+        """The tool of this name or alias, with or without the ensemble's; or `InvokerInvalid`."""
+        for candidate in (name, f"{self._name}/{name}"):
+            if (found := find_invoker(self._invokers, candidate)) is not None:
+                return found
+        known = ", ".join(self._invokers) or "none"
+        raise InvokerInvalid(f"{self._name!r} has no tool {name!r}; its tools are {known}")
+
+    async def invoke(self, name: str, arguments: str = "{}") -> InvocationOutput:
+        """Call a tool without a model, its arguments as JSON and checked; raises what it raises."""
+        invoker = self.access(name)
+        invocation = InvocationCanister(name=invoker.name, arguments=arguments)
+        return await invoker.invoke(
+            arguments, InvocationContext("", invocation, lambda *_, **__: None)
+        )
+
+    def export(self) -> list[dict[str, Any]]:
+        """All tools in the form that most programs exchange, for other libraries and servers."""
+        return [export(one) for one in self._invokers.values()]
+
+    async def open(self) -> None:
+        """Nothing is to be opened."""
+
+    async def close(self) -> None:
+        """Nothing is to be closed."""

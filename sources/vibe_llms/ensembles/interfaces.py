@@ -1,0 +1,72 @@
+"""What an ensemble is: the protocol that built-in and third-party ensembles fulfil alike.
+
+An ensemble is opened once, by its session, when a conversation first names it, and closed with the
+session. Its tools are `Invoker`s whose names begin with its own: `ensemble/tool`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.configuration import Configuration
+from vibe_llms.invocation.invokers import Approval, Invoker
+
+
+class EnsembleConfiguration(Struct, frozen=True):
+    """What an ensemble's factory is given besides its name.
+
+    `settings` are the keys of its row that are its own, not yet checked: `configuration.read(
+    Settings, settings, "ensembles", name)` makes them typed and names the file and key of what is
+    wrong.
+    """
+
+    configuration: Configuration
+    settings: Mapping[str, Any]
+
+
+class Ensemble(Protocol):
+    """Tools that live and die together."""
+
+    @property
+    def name(self) -> str:
+        """The name of its row, which its tools begin with."""
+        ...
+
+    @property
+    def invokers(self) -> Sequence[Invoker]:
+        """The tools that it offers now; none before it is open."""
+        ...
+
+    async def open(self) -> None:
+        """Make the tools available; `EnsembleFailed` says why not."""
+        ...
+
+    async def close(self) -> None:
+        """Give everything up, from whatever task, in whatever order; safe to call twice."""
+        ...
+
+
+EnsembleFactory: TypeAlias = Callable[[str, EnsembleConfiguration], Ensemble]
+
+
+class EnsembleRules(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """The keys that all rows of `[ensembles]` have, whatever their module.
+
+    `approval` is for all tools of the ensemble, `approvals` for those that it names, without the
+    ensemble's name; without either, tools that only read are allowed and all others ask. With
+    `required`, an ensemble that cannot be opened is an error and no mere notice.
+    """
+
+    approval: Approval | None = None
+    approvals: Mapping[str, Approval] = {}
+    required: bool = False
+
+    def settle(self, invoker: Invoker, *, reads_only: bool) -> Invoker:
+        """The tool with the approval that it needs here."""
+        tool = invoker.name.partition("/")[2]
+        approval = self.approvals.get(tool, self.approval or ("allow" if reads_only else "ask"))
+        return msgspec.structs.replace(invoker, approval=approval)

@@ -1,0 +1,76 @@
+"""What an MCP server sends, as contents."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from vibe_llms.invocation.results import InvocationOutput
+from vibe_llms.messages.contents import (
+    AudioContent,
+    Content,
+    FileContent,
+    ImageContent,
+    TextualContent,
+    repair_text,
+)
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult
+
+
+def assimilate_result(result: CallToolResult) -> InvocationOutput:
+    """The output of a call; structured content stands in for contents where there are none."""
+    contents = [content for block in result.content for content in assimilate_block(block)]
+    if not contents and result.structured_content is not None:
+        text = msgspec.json.encode(result.structured_content).decode()
+        contents.append(TextualContent(text, "application/json"))
+    return InvocationOutput(tuple(contents), failed=result.is_error)
+
+
+def assimilate_block(block: Any) -> Iterator[Content]:
+    """One block of a result or of a prompt; what cannot be read is said in words."""
+    match block.type:
+        case "text":
+            yield TextualContent(repair_text(block.text))
+        case "image":
+            yield _media(ImageContent, block.data, block.mime_type)
+        case "audio":
+            yield _media(AudioContent, block.data, block.mime_type)
+        case "resource":
+            yield from _assimilate_resource(block.resource)
+        case "resource_link":
+            name = block.title or block.name
+            about = f": {block.description}" if block.description else ""
+            yield TextualContent(repair_text(f"[resource {name} at {block.uri}{about}]"))
+        case kind:
+            yield TextualContent(f"[the server sent a {kind!r}, which is not understood]")
+
+
+def _assimilate_resource(resource: Any) -> Iterator[Content]:
+    uri, mimetype = str(resource.uri), resource.mime_type or ""
+    if (text := getattr(resource, "text", None)) is not None:
+        yield TextualContent(repair_text(text), mimetype or "text/plain")
+        return
+    kind = mimetype.partition("/")[0]
+    if kind == "image":
+        yield _media(ImageContent, resource.blob, mimetype)
+    elif kind == "audio":
+        yield _media(AudioContent, resource.blob, mimetype)
+    else:
+        content = _media(FileContent, resource.blob, mimetype)
+        if isinstance(content, FileContent):
+            content = msgspec.structs.replace(content, name=uri.rpartition("/")[2] or uri)
+        yield content
+
+
+def _media(kind: Any, data: str, mimetype: str) -> Content:
+    try:
+        content: Content = kind(base64.b64decode(data, validate=True), mimetype)
+    except (binascii.Error, ValueError) as error:
+        return TextualContent(f"[the server sent a {mimetype} that is no base64: {error}]")
+    return content

@@ -1,0 +1,183 @@
+"""Provider and client of llama.cpp: models found in files, and those of them that are loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from vibe_llms.events import EventHandler
+from vibe_llms.exceptions import ConfigurationError, ModelNotFound, SessionClosed
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import Canister
+from vibe_llms.providers.attributes import load_attributes
+from vibe_llms.providers.interfaces import Loader, ProviderConfiguration
+from vibe_llms.providers.llamacpp.controls import LlamacppControlsProcessor
+from vibe_llms.providers.llamacpp.engines import CLOSED, Engine
+from vibe_llms.providers.llamacpp.files import (
+    Facts,
+    GgufInvalid,
+    locate_model,
+    read_facts,
+    survey_files,
+)
+from vibe_llms.providers.llamacpp.invocations import LlamacppInvocationsProcessor
+from vibe_llms.providers.llamacpp.messages import LlamacppMessagesProcessor
+from vibe_llms.providers.llamacpp.model import LlamacppModel
+from vibe_llms.providers.llamacpp.package import load_model
+from vibe_llms.providers.llamacpp.settings import Settings
+from vibe_llms.providers.llamacpp.tokenizer import LlamacppConversationTokenizer
+
+
+class LlamacppProvider:
+    """A row of this module."""
+
+    def __init__(
+        self, name: str, configuration: ProviderConfiguration, event_handler: EventHandler
+    ) -> None:
+        self.name = name
+        self.event_handler = event_handler
+        self._configuration = configuration
+        self._settings = configuration.configuration.read(
+            Settings, configuration.settings, "providers", name
+        )
+        if self._settings.chat_format is not None and self._settings.chat_template:
+            raise configuration.configuration.error(
+                "chat-format and chat-template exclude each other", "providers", name, "chat-format"
+            )
+
+    def produce_client(self) -> LlamacppClient:
+        """A new client; whoever asks for it closes it."""
+        return LlamacppClient(self, self._configuration, self._settings)
+
+
+class LlamacppClient:
+    """The models that are loaded, and the four processors."""
+
+    def __init__(
+        self, provider: LlamacppProvider, configuration: ProviderConfiguration, settings: Settings
+    ) -> None:
+        self.provider = provider.name
+        self.event_handler = provider.event_handler
+        self.stream = configuration.stream
+        self.settings = settings
+        self.controls = LlamacppControlsProcessor()
+        self.invocations = LlamacppInvocationsProcessor()
+        self.messages = LlamacppMessagesProcessor(self.invocations)
+        self.tokenizer = LlamacppConversationTokenizer(self._measure)
+        self.integrator = load_attributes(configuration.configuration, provider.name, "llamacpp")
+        self._folder = configuration.configuration.places.configuration
+        self._facts: dict[Path, tuple[object, Facts]] = {}
+        #: By their files, the one that was used last at the end.
+        self._engines: dict[Path, Engine] = {}
+        self._closed = False
+
+    async def access_model(self, name: str) -> LlamacppModel:
+        """The model of a file: an absolute path, or one that begins in the models-folder.
+
+        `ModelNotFound` where there is no such file, or it is no model in the format GGUF. Only the
+        head of the file is read.
+        """
+        if not name:
+            raise ModelNotFound(
+                f"which model of {self.provider!r}? Give the path of a file: "
+                f"{self.provider}/PATH.gguf"
+            )
+        path = locate_model(name, self.settings.models_folder)
+        try:
+            facts = await asyncio.to_thread(self._access_facts, path)
+        except GgufInvalid as error:
+            raise ModelNotFound(
+                f"{self.provider!r} has no model {name!r}: {path} {error}; "
+                f"see those of its models-folder: vibe-llms models {self.provider}"
+            ) from error
+        # With the absolute one a conversation can be gone on with wherever `~` leads elsewhere.
+        called = str(path) if name.startswith("~") else name
+        own = await asyncio.to_thread(self._read_template)
+        return LlamacppModel(self, called, path, facts, own)
+
+    async def survey_models(self) -> Sequence[LlamacppModel]:
+        """The models in the models-folder and below it; files that are none are passed over."""
+        folder = self.settings.models_folder
+        if not folder:
+            return []
+        models: list[LlamacppModel] = []
+        if not await asyncio.to_thread(os.path.isdir, os.path.expanduser(folder)):  # noqa: ASYNC240
+            raise ConfigurationError(
+                f"there is no folder {folder!r}",
+                table=f"providers.{self.provider}",
+                key="models-folder",
+            )
+        for name in await asyncio.to_thread(survey_files, folder):
+            try:
+                models.append(await self.access_model(name))
+            except ModelNotFound:
+                # A download that is not complete yet, or a part of another model.
+                continue
+        return models
+
+    async def access_engine(self, model: LlamacppModel) -> Engine:
+        """The thread of a model, which is loaded there when it is first used.
+
+        Where too many would be loaded, the one that was not used for longest is freed, unless it is
+        at work.
+        """
+        while not self._closed:
+            if (engine := self._engines.pop(model.path, None)) is not None:
+                self._engines[model.path] = engine
+                return engine
+            idle = [path for path, engine in self._engines.items() if not engine.busy]
+            if len(self._engines) < self.settings.loaded_models or not idle:
+                load = partial(
+                    load_model,
+                    self.provider,
+                    model.name,
+                    model.path,
+                    self.settings,
+                    model.context_tokens,
+                )
+                self._engines[model.path] = engine = Engine(model.path.name, load)
+                return engine
+            await self._engines.pop(idle[0]).close()
+        raise SessionClosed(CLOSED)
+
+    async def close(self) -> None:
+        """Halt what is generated, and free all models; safe to call twice."""
+        self._closed = True
+        engines, self._engines = list(self._engines.values()), {}
+        await asyncio.gather(*(engine.close() for engine in engines))
+
+    def _access_facts(self, path: Path) -> Facts:
+        try:
+            found = os.stat(path)
+        except OSError as error:
+            raise GgufInvalid(f"cannot be read: {error.strerror}") from error
+        stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+        known = self._facts.get(path)
+        if known is None or known[0] != stamp:
+            known = self._facts[path] = (stamp, read_facts(path))
+        return known[1]
+
+    def _read_template(self) -> str:
+        """The template that the row names; beside the configuration if it is not absolute."""
+        given = self.settings.chat_template
+        if not given:
+            return ""
+        path = self._folder / os.path.expanduser(given)
+        try:
+            return path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(
+                f"{path} cannot be read: {error}",
+                table=f"providers.{self.provider}",
+                key="chat-template",
+            ) from error
+
+    async def _measure(
+        self, canisters: Sequence[Canister], invokers: Sequence[Invoker], model: Any, load: Loader
+    ) -> int:
+        measured: int = await model.measure(canisters, invokers, load)
+        return measured

@@ -1,0 +1,179 @@
+"""Models that are loaded: each has a thread of its own, and does one thing after the other.
+
+What the thread tells reaches the event loop in heaps: a heap that has not been fetched yet grows
+and wakes nobody again, so that a fast model cannot flood the loop. A heap cannot grow without
+bound, since a reply is never longer than the model's context.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from vibe_llms.exceptions import SessionClosed
+from vibe_llms.providers.llamacpp.package import Halt, LoadedModel
+
+T = TypeVar("T")
+#: How long closing waits for a thread that is in the midst of loading.
+JOIN_SECONDS = 10.0
+#: What is told of work that the closing of its client has ended.
+CLOSED = "the client of this model was closed"
+
+
+class Job(Generic[T]):
+    """A piece of work for a model's thread, and what it tells while it goes on."""
+
+    def __init__(self, work: Callable[[Job[T], LoadedModel], None]) -> None:
+        self.halt = Halt()
+        self._work = work
+        self._loop = asyncio.get_running_loop()
+        self._arrived = asyncio.Event()
+        self._lock = threading.Lock()
+        self._heap: list[T] = []
+        self._error: BaseException | None = None
+        self._done = False
+
+    # On the model's thread.
+
+    def tell(self, *items: T) -> None:
+        """Hand on to whoever listens."""
+        with self._lock:
+            waiting = bool(self._heap)
+            self._heap += items
+        if not waiting and items:
+            self._wake()
+
+    def run(self, load: Callable[[], LoadedModel]) -> None:
+        """Do the work; what goes wrong is told too."""
+        try:
+            if not self.halt.is_set():
+                self._work(self, load())
+        except BaseException as error:  # noqa: BLE001  (whoever waits would wait for ever)
+            self._error = error
+        self._end()
+
+    def refuse(self, error: BaseException) -> None:
+        """End without having begun."""
+        self._error = error
+        self._end()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._done = True
+        self._wake()
+
+    def _wake(self) -> None:
+        # Whoever listened may be gone, and the loop with it.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._arrived.set)
+
+    # On the event loop.
+
+    async def listen(self) -> AsyncIterator[Sequence[T]]:
+        """Heaps of what is told, until the work is done; raises what it raised."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            with self._lock:
+                heap, self._heap, done = self._heap, [], self._done
+            if heap:
+                yield heap
+            if done:
+                if self._error is not None:
+                    raise self._error
+                return
+
+
+class Engine:
+    """A model and its thread; it is loaded when it is first needed."""
+
+    def __init__(self, name: str, load: Callable[[], LoadedModel]) -> None:
+        self._name = name
+        self._load = load
+        self._loaded: LoadedModel | None = None
+        self._jobs: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._current: Job[Any] | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._waiting = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether it works, or is about to."""
+        return self._waiting > 0
+
+    async def do(
+        self, work: Callable[[Job[T], LoadedModel], None]
+    ) -> AsyncGenerator[Sequence[T], None]:
+        """Have work done when its turn has come, and hear of it.
+
+        Leaving the loop halts it: generating stops with the next step of the computation.
+        """
+        job = Job(work)
+        self._put(job)
+        self._waiting += 1
+        try:
+            async for heap in job.listen():
+                yield heap
+        finally:
+            job.halt.set()
+            self._waiting -= 1
+
+    async def ask(self, question: Callable[[LoadedModel], T]) -> T:
+        """What a function of the loaded model gives."""
+        answers: list[T] = []
+
+        def work(job: Job[T], loaded: LoadedModel) -> None:
+            job.tell(question(loaded))
+
+        async with contextlib.aclosing(self.do(work)) as heaps:
+            async for heap in heaps:
+                answers += heap
+        return answers[0]
+
+    async def close(self) -> None:
+        """Halt what is going on, free the model, end the thread; safe to call twice."""
+        with self._lock:
+            self._closed = True
+            current, thread = self._current, self._thread
+        if current is not None:
+            current.halt.set()
+        self._jobs.put(None)
+        if thread is not None:
+            # Loading cannot be halted: what is still at it frees the model when it has it.
+            await asyncio.to_thread(thread.join, JOIN_SECONDS)
+
+    def _put(self, job: Job[T]) -> None:
+        with self._lock:
+            if self._closed:
+                raise SessionClosed(CLOSED)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, daemon=True, name=f"vibe-llms {self._name}"
+                )
+                self._thread.start()
+            self._jobs.put(job)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            with self._lock:
+                closed, self._current = self._closed, job
+            if closed:
+                job.refuse(SessionClosed(CLOSED))
+            else:
+                job.run(self._access)
+            with self._lock:
+                self._current = None
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            loaded.close()
+
+    def _access(self) -> LoadedModel:
+        if self._loaded is None:
+            self._loaded = self._load()
+        return self._loaded

@@ -1,0 +1,187 @@
+"""What a model's thread does for one reply: render, count, generate, and tell it in deltas."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from msgspec import Struct
+
+from vibe_llms.exceptions import ContextOverflow, RequestRefused, SessionClosed
+from vibe_llms.providers.deltas import Delta
+from vibe_llms.providers.llamacpp.controls import Generation
+from vibe_llms.providers.llamacpp.engines import CLOSED, Job
+from vibe_llms.providers.llamacpp.framing import fold_system
+from vibe_llms.providers.llamacpp.grammars import produce_grammar
+from vibe_llms.providers.llamacpp.package import LoadedModel
+from vibe_llms.providers.llamacpp.streams import (
+    Decoder,
+    LlamacppAssimilator,
+    StopFinder,
+    merge_deltas,
+)
+from vibe_llms.providers.llamacpp.templates import THINK, THINK_END, Template
+
+#: How long what is said may be gathered before it is told: faster than anybody reads.
+PACE_SECONDS = 0.01
+#: How often a thread says that it still works, where there is nothing to tell.
+SIGN_SECONDS = 1.0
+
+
+class Sign(Struct, frozen=True, gc=False):
+    """The thread has begun, or still works; nothing of the reply."""
+
+
+class Remark(Struct, frozen=True, gc=False):
+    """What the conversation could not be given to the model as, in words."""
+
+    text: str
+
+
+Told = Delta | Sign | Remark
+_NO_SYSTEM = "the template takes no instructions of their own, so they stand in the first message"
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """A reply to be generated. `template` is resolved on the thread: it may need the package."""
+
+    provider: str
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]]
+    generation: Generation
+    template: Callable[[], Template]
+    name_of: Callable[[str], str]
+    seed: int | None = None
+    reuse: bool = False
+    streaming: bool = True
+
+    def measure(self, loaded: LoadedModel) -> int:
+        """The tokens of the prompt."""
+        return len(loaded.tokenize(self._render(loaded, self.template())[0]))
+
+    def perform(self, job: Job[Told], loaded: LoadedModel) -> None:
+        """Generate the reply; `ContextOverflow` before anything is generated."""
+        job.tell(Sign())
+        template, generation = self.template(), self.generation
+        grammar = self._produce_grammar(loaded)
+        prompt, remarks = self._render(loaded, template, closed=grammar is not None)
+        job.tell(*remarks)
+        tokens = loaded.tokenize(prompt)
+        room = loaded.context_tokens - len(tokens)
+        if room <= 0:
+            raise self._overflow(len(tokens), loaded.context_tokens)
+        bound = min(generation.max_tokens or room, room)
+        kept = loaded.keep(tokens, reuse=self.reuse)
+        assimilator = LlamacppAssimilator(
+            self.name_of,
+            calls=bool(self.tools) and template.calls,
+            thinks=template.thinks,
+            thinking=template.thinks and prompt.rstrip().endswith(THINK),
+        )
+        decoder, finder = Decoder(), StopFinder(generation.stop)
+        teller = _Teller(job, streaming=self.streaming)
+        reason = "stop"
+        with closing(
+            loaded.generate(
+                tokens,
+                job.halt,
+                sampling=generation.sampling,
+                seed=generation.seed if generation.seed is not None else self.seed,
+                grammar=grammar,
+            )
+        ) as pieces:
+            for written, piece in enumerate(pieces, 1):
+                teller.tell(assimilator.feed(finder.feed(decoder.feed(piece))))
+                if finder.found:
+                    break
+                if written == bound:
+                    reason = "length"
+                    break
+        if job.halt.is_set():
+            raise SessionClosed(CLOSED)
+        if not finder.found:
+            teller.tell(assimilator.feed(finder.feed(decoder.conclude()), 0))
+            teller.tell(assimilator.feed(finder.conclude(), 0))
+        teller.tell(assimilator.conclude(reason, len(tokens), kept, finder.found))
+        teller.flush()
+
+    def _render(
+        self, loaded: LoadedModel, template: Template, *, closed: bool = False
+    ) -> tuple[str, Sequence[Remark]]:
+        """The prompt, and what there is to say of it; `closed` where a grammar is followed."""
+        variables = dict(self.generation.variables)
+        if closed:
+            # What a grammar forces is the answer itself.
+            variables["enable_thinking"] = False
+        prompt, remarks = self._apply(loaded, template, variables)
+        if template.thinks and (closed or self.generation.think is False):
+            bare = prompt.rstrip()
+            if bare.endswith(THINK):
+                prompt = f"{bare}\n\n{THINK_END}\n\n"
+            elif not closed and not bare.endswith(THINK_END):
+                # It knows no switch: it is given the thought that it shall not have, an empty one.
+                prompt = f"{prompt}{THINK}\n\n{THINK_END}\n\n"
+        return prompt, remarks
+
+    def _apply(
+        self, loaded: LoadedModel, template: Template, variables: Mapping[str, Any]
+    ) -> tuple[str, Sequence[Remark]]:
+        """The template, applied to the conversation in a form that it takes."""
+        try:
+            return loaded.render(template.text, self.messages, self.tools, variables), ()
+        except RequestRefused as refusal:
+            if (folded := fold_system(self.messages)) is None:
+                raise
+            try:
+                prompt = loaded.render(template.text, folded, self.tools, variables)
+            except RequestRefused:
+                raise refusal from refusal.__cause__
+            return prompt, (Remark(_NO_SYSTEM),)
+
+    def _produce_grammar(self, loaded: LoadedModel) -> Any:
+        generation = self.generation
+        control = "extras" if generation.grammar is not None else "response-schema"
+        text = generation.grammar or produce_grammar(
+            generation.response_schema,
+            [tool["function"]["name"] for tool in self.tools],
+            generation.tool_choice,
+            lambda schema: loaded.convert_schema(schema, control),
+        )
+        return loaded.produce_grammar(text, control) if text else None
+
+    def _overflow(self, tokens: int, limit: int) -> ContextOverflow:
+        error = ContextOverflow(
+            f"the conversation has {tokens} tokens, and the model is loaded with room for {limit}, "
+            "reply included; go on in a fork of an earlier point, with a larger context-tokens in "
+            "the row, or with another model",
+            provider=self.provider,
+            code="context_overflow",
+        )
+        error.tokens, error.limit = tokens, limit
+        return error
+
+
+class _Teller:
+    """Tells deltas in heaps, some time apart; where nothing streams, all at once."""
+
+    def __init__(self, job: Job[Told], *, streaming: bool) -> None:
+        self._job = job
+        self._streaming = streaming
+        self._gathered: list[Delta] = []
+        self._last = 0.0
+
+    def tell(self, deltas: Iterable[Delta]) -> None:
+        self._gathered += deltas
+        since = time.monotonic() - self._last
+        if self._gathered and self._streaming and since >= PACE_SECONDS:
+            self.flush()
+        elif since >= SIGN_SECONDS:
+            self._job.tell(Sign())
+            self._last = time.monotonic()
+
+    def flush(self) -> None:
+        self._job.tell(*merge_deltas(self._gathered))
+        self._gathered = []
+        self._last = time.monotonic()

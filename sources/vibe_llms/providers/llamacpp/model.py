@@ -1,0 +1,268 @@
+"""A model of llama.cpp's: what it is asked, and what its thread tells of the reply."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from vibe_llms.controls import Controls
+from vibe_llms.exceptions import ConfigurationError, ControlInvalid, ModelNotFound
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import Canister, Provenance, ReplyCanister
+from vibe_llms.providers.accumulators import Accumulator
+from vibe_llms.providers.attributes import ModelAttributes, settle_controls
+from vibe_llms.providers.exchanges import attempt_reply
+from vibe_llms.providers.interfaces import Loader, TokenCount, TurnContext, refuse_loading
+from vibe_llms.providers.llamacpp.controls import Generation, produce_generation
+from vibe_llms.providers.llamacpp.files import Facts
+from vibe_llms.providers.llamacpp.framing import History
+from vibe_llms.providers.llamacpp.generation import Remark, Sign, Task
+from vibe_llms.providers.llamacpp.messages import MODULE, list_references
+from vibe_llms.providers.llamacpp.package import access_format, check_package
+from vibe_llms.providers.llamacpp.settings import CONTEXT_TOKENS
+from vibe_llms.providers.llamacpp.templates import Template
+from vibe_llms.providers.pieces import encode_json, load_texts
+from vibe_llms.providers.requests import HistoryCache, nativize_controls, tell
+from vibe_llms.providers.transport import Watch
+
+if TYPE_CHECKING:
+    from vibe_llms.providers.llamacpp.client import LlamacppClient
+
+_TOOL_USE = "tool_use"
+
+
+class LlamacppModel:
+    """A file, and what its head says of it."""
+
+    def __init__(
+        self, client: LlamacppClient, name: str, path: Path, facts: Facts, own_template: str = ""
+    ) -> None:
+        self.client = client
+        self.name = name
+        self.path = path
+        self.facts = facts
+        self.context_tokens = _choose_context(client.settings.context_tokens, facts.context_tokens)
+        self._own_template = own_template
+        template = self._choose_template(bool(facts.templates.get(_TOOL_USE)))
+        told = dict(template.attributes) if template is not None else {"tools": "contract"}
+        told |= {"context-tokens": self.context_tokens, "title": facts.title}
+        self.attributes: ModelAttributes = client.integrator.integrate(name, further=told)
+
+    @property
+    def provider(self) -> str:
+        """The name of the row."""
+        return self.client.provider
+
+    def produce_cache(self) -> HistoryCache[History]:
+        """A fresh cache of the history's pieces."""
+        return HistoryCache()
+
+    def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
+        """Raise for what this model cannot take, or what is missing, before anything is kept."""
+        check_package(self.provider)
+        if not os.path.isfile(self.path):
+            raise ModelNotFound(f"the file of {self.provider}/{self.name} is gone: {self.path}")
+        self._check_template()
+        for canister in canisters:
+            self.client.messages.check(canister, self)
+        settled, _ = settle_controls(controls, Controls(), self.attributes, self.name)
+        members = self.client.controls.nativize(settled, self)
+        produce_generation(members, controls.extras.get(self.provider, {}), self)
+
+    async def converse(
+        self,
+        canisters: Sequence[Canister],
+        invokers: Sequence[Invoker] = (),
+        controls: Controls = Controls(),
+        context: TurnContext = TurnContext(),
+    ) -> tuple[ReplyCanister, ...]:
+        """One round trip; see `vibe_llms.providers.interfaces.Model`.
+
+        Loads the model if it is not, and waits until its earlier replies are done.
+        `ContextOverflow`, with both sizes, before anything is generated.
+        """
+        client, stream = self.client, self.client.stream
+        task = await self._produce_task(canisters, invokers, controls, context)
+        accumulator = Accumulator(
+            Provenance(MODULE, self.provider, self.name),
+            context.event_handler or client.event_handler,
+            context.conversation,
+        )
+
+        async def attempt(watch: Watch) -> None:
+            # What others have asked for first may take as long as it takes.
+            watch.expect("reply-seconds")
+            engine = await client.access_engine(self)
+            async with aclosing(engine.do(task.perform)) as heaps:
+                async for heap in heaps:
+                    watch.rest()
+                    for item in heap:
+                        if isinstance(item, Remark):
+                            tell(self, context, item.text)
+                        elif not isinstance(item, Sign):
+                            accumulator.accept(item)
+                            if context.throttle is not None:
+                                # Also within a heap: a slow reader holds back what came with it.
+                                await context.throttle()
+                    if not context.streaming:
+                        watch.expect("reply-seconds")
+                    elif accumulator.visible:
+                        watch.expect("idle-seconds", stream.idle_seconds)
+                    else:
+                        watch.expect("first-byte-seconds", stream.first_byte_seconds)
+
+        return await attempt_reply(
+            attempt,
+            accumulator,
+            provider=self.provider,
+            settings=stream,
+            notify=context.notify,
+        )
+
+    async def count_tokens(
+        self,
+        canisters: Sequence[Canister],
+        invokers: Sequence[Invoker] = (),
+        load: Loader = refuse_loading,
+    ) -> TokenCount:
+        """How many tokens the model would read, exactly; loads it if it is not."""
+        return await self.client.tokenizer.count(canisters, invokers, self, load)
+
+    async def preview(
+        self,
+        canisters: Sequence[Canister],
+        invokers: Sequence[Invoker],
+        controls: Controls,
+        context: TurnContext,
+    ) -> bytes:
+        """What its template would be given, and how it would generate; nothing is loaded."""
+        task = await self._produce_task(canisters, invokers, controls, context)
+        body: dict[str, Any] = {"model": self.name, "messages": task.messages}
+        if task.tools:
+            body["tools"] = task.tools
+        return encode_json({**body, **msgspec.to_builtins(task.generation)})
+
+    async def measure(
+        self, canisters: Sequence[Canister], invokers: Sequence[Invoker], load: Loader
+    ) -> int:
+        """The tokens of a conversation, counted by the model."""
+        context = TurnContext(load=load)
+        task = await self._produce_task(canisters, invokers, Controls(), context)
+        engine = await self.client.access_engine(self)
+        return await engine.ask(task.measure)
+
+    async def _produce_task(
+        self,
+        canisters: Sequence[Canister],
+        invokers: Sequence[Invoker],
+        controls: Controls,
+        context: TurnContext,
+    ) -> Task:
+        client, settings = self.client, self.client.settings
+        self._check_template()
+        generation = self._nativize_controls(controls, context)
+        cache: HistoryCache[History] = (
+            context.cache if isinstance(context.cache, HistoryCache) else HistoryCache()
+        )
+        history = await cache.extend(
+            canisters,
+            context,
+            lambda: History(client.messages, self),
+            lambda canister: client.messages.check(canister, self),
+            _read,
+        )
+        offered = self._choose_tools(invokers, generation.tool_choice, context)
+        names = client.invocations.assimilate_names(offered)
+        return Task(
+            provider=self.provider,
+            messages=history.messages(),
+            tools=client.invocations.nativize(offered, self),
+            generation=self._settle_choice(generation, names),
+            template=lambda: self._resolve_template(bool(offered)),
+            name_of=lambda name: names.get(name, name),
+            seed=settings.seed,
+            reuse=settings.reuse_prompt,
+            streaming=context.streaming,
+        )
+
+    def _nativize_controls(self, controls: Controls, context: TurnContext) -> Generation:
+        members, extras = nativize_controls(
+            self, controls, context, lambda settled: self.client.controls.nativize(settled, self)
+        )
+        return produce_generation(members, extras, self)
+
+    def _choose_tools(
+        self, invokers: Sequence[Invoker], choice: str, context: TurnContext
+    ) -> tuple[Invoker, ...]:
+        if not invokers or choice == "none":
+            return ()
+        if self.attributes.tools != "native":
+            tell(self, context, "the model cannot call tools, so none are offered to it")
+            return ()
+        return tuple(invokers)
+
+    def _settle_choice(self, generation: Generation, names: Mapping[str, str]) -> Generation:
+        """The choice of a tool by the name that the model is told."""
+        choice = generation.tool_choice
+        if choice in ("auto", "any", "none"):
+            return generation
+        native = self.client.invocations.nativize_name(choice)
+        if native not in names:
+            raise ControlInvalid(
+                f"there is no tool {choice!r} to choose among those that are offered",
+                control="tool-choice",
+                model=self.name,
+            )
+        return msgspec.structs.replace(generation, tool_choice=native)
+
+    def _choose_template(self, tools: bool) -> Template | None:
+        """The template; its text is not known before it is resolved where the package has it."""
+        settings, templates = self.client.settings, self.facts.templates
+        if settings.chat_format is not None:
+            return Template("", self.facts.thinks)
+        text = self._own_template or (templates.get(_TOOL_USE) if tools else None)
+        text = text or templates.get("default")
+        return Template(text, self.facts.thinks) if text else None
+
+    def _resolve_template(self, tools: bool) -> Template:
+        if (name := self.client.settings.chat_format) is not None:
+            return Template(access_format(self.provider, name), self.facts.thinks)
+        template = self._choose_template(tools)
+        assert template is not None, "it was checked"
+        return template
+
+    def _check_template(self) -> None:
+        template = self._choose_template(False)
+        if template is None:
+            raise ConfigurationError(
+                f"{self.path} brings no chat template; say how its model is spoken with: "
+                "chat-format or chat-template",
+                table=f"providers.{self.provider}",
+                key="chat-format",
+            )
+        if template.channels:
+            raise ConfigurationError(
+                f"the template of {self.path} tells words and thoughts apart by channels, which "
+                "only llama.cpp's own server reads; run llama-server and use llamacpp-server",
+                table=f"providers.{self.provider}",
+            )
+
+
+def _choose_context(wanted: int | None, trained: int | None) -> int:
+    """How many tokens to make room for; what the row says goes over what the model was made for."""
+    if wanted:
+        return wanted
+    made_for = trained or CONTEXT_TOKENS
+    return made_for if wanted == 0 else min(made_for, CONTEXT_TOKENS)
+
+
+async def _read(canisters: Sequence[Canister], load: Loader) -> Mapping[str, bytes]:
+    """The texts of canisters, and the files that are text."""
+    texts = await load_texts(canisters, load)
+    references = [one for canister in canisters for one in list_references(canister)]
+    return {**texts, **await load(references)} if references else texts

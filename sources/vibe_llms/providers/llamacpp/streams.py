@@ -1,0 +1,300 @@
+"""What a model says, as it comes: text, and what its template's marks make of it, to deltas.
+
+llama.cpp knows only tokens, and their text is bytes that may end within a character. Which of it is
+reasoning and which a call its marks tell (`templates.py`); what only begins like a mark is held
+back until it is known. White space beside a mark belongs to the template and is not told.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+from msgspec import Raw, Struct
+
+from vibe_llms.messages.canisters import StopReason, Usage
+from vibe_llms.messages.contents import repair_text
+from vibe_llms.providers.deltas import (
+    ArgumentsDelta,
+    ContentClosed,
+    Delta,
+    InvocationClosed,
+    InvocationOpened,
+    ReasoningDelta,
+    ReplyClosed,
+    TextDelta,
+    UsageDelta,
+)
+from vibe_llms.providers.llamacpp.templates import CALL, CALL_END, THINK, THINK_END
+from vibe_llms.providers.repairs import escape, parse_object
+
+#: How a generation ends, in the package's words and in ours.
+STOP_REASONS = {"stop": StopReason.FINISHED, "length": StopReason.LENGTH}
+
+_AFTER = {CALL: "call", CALL_END: "text", THINK: "reasoning", THINK_END: "text"}
+_BEGUN = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,')
+_ARGUMENTS = re.compile(r'\s*"arguments"\s*:\s*')
+
+
+class _Call(Struct):
+    name: str
+    arguments: Raw = Raw(b"{}")
+
+
+_CALL = msgspec.json.Decoder(_Call)
+_TEXT = msgspec.json.Decoder(str)
+
+
+class StopFinder:
+    """Text until one of some words occurs in it; what may be the beginning of one is held back."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = [word for word in words if word]
+        self._held = ""
+        self.found = ""
+
+    def feed(self, text: str) -> str:
+        """What can be told of the text so far; nothing more once a word is `found`."""
+        text = self._held + text
+        places = [(at, word) for word in self._words if (at := text.find(word)) >= 0]
+        if places:
+            at, self.found = min(places)
+            self._held = ""
+            return text[:at]
+        keep = max((_overlap(text, word) for word in self._words), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def conclude(self) -> str:
+        """What was held back and is no such word."""
+        held, self._held = self._held, ""
+        return held
+
+
+class Decoder:
+    """Bytes of tokens to text: a character that is spread over tokens comes whole, once."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, piece: bytes) -> str:
+        """The characters that are whole by now."""
+        return self._decoder.decode(piece)
+
+    def conclude(self) -> str:
+        """U+FFFD where the last character has not been told to its end."""
+        return self._decoder.decode(b"", final=True)
+
+
+class LlamacppAssimilator:
+    """One reply. `calls` and `thinks` tell which marks count, `thinking` that it begins so."""
+
+    def __init__(
+        self,
+        name_of: Callable[[str], str],
+        *,
+        calls: bool = False,
+        thinks: bool = False,
+        thinking: bool = False,
+    ) -> None:
+        self._name_of = name_of
+        self._calls = calls
+        self._thinks = thinks
+        self._mode = "reasoning" if thinking else "text"
+        self._pending = ""
+        # Whether white space is passed over: beside a mark it is the template's.
+        self._trim = thinking
+        self._said = False
+        self._called = False
+        self._opened: re.Match[str] | None = None
+        self.reasoning_tokens = 0
+        self.tokens = 0
+
+    def feed(self, text: str, tokens: int = 1) -> Iterator[Delta]:
+        """The deltas that some more text makes; `tokens` is how many it has."""
+        self.tokens += tokens
+        if self._mode == "reasoning":
+            self.reasoning_tokens += tokens
+        self._pending += text
+        while (mark := self._find_mark()) is not None:
+            at, word = mark
+            body, self._pending = self._pending[:at], self._pending[at + len(word) :]
+            if word == CALL_END:
+                yield from self._close_call(body)
+            else:
+                yield from self._say(body.rstrip())
+                if self._mode == "reasoning":
+                    yield ContentClosed()
+            self._mode, self._trim = _AFTER[word], True
+        if self._mode == "call":
+            yield from self._open_call(self._pending)
+            return
+        keep = max((_overlap(self._pending, word) for word in self._marks()), default=0)
+        safe = self._pending[: len(self._pending) - keep]
+        if self._marks():
+            safe = safe.rstrip()
+        self._pending = self._pending[len(safe) :]
+        yield from self._say(safe)
+
+    def conclude(
+        self, reason: str, input_tokens: int, kept: int, stop: str = ""
+    ) -> Iterator[Delta]:
+        """The deltas of the end; `kept` of the `input_tokens` had been read before."""
+        native, rest = reason, self._pending
+        self._pending = ""
+        if self._mode == "call":
+            yield from self._end_call(rest, cut=reason == "length")
+        elif rest.strip() or not self._trim:
+            yield from self._say(rest)
+        yield UsageDelta(
+            Usage(
+                uncached_input_tokens=input_tokens - kept,
+                cache_read_tokens=kept,
+                output_tokens=self.tokens - self.reasoning_tokens,
+                reasoning_tokens=self.reasoning_tokens,
+            )
+        )
+        told: str = STOP_REASONS.get(native, native)
+        if self._called and told == StopReason.FINISHED:
+            told = StopReason.INVOCATIONS
+        yield ReplyClosed(told, native, stop)
+
+    def _marks(self) -> Sequence[str]:
+        match self._mode:
+            case "call":
+                return (CALL_END,)
+            case "reasoning":
+                return (THINK_END,)
+            case _:
+                # Only at its beginning a reply thinks; later the mark is a word about it.
+                begins = self._thinks and not self._said and not self._called
+                return ((CALL,) if self._calls else ()) + ((THINK,) if begins else ())
+
+    def _find_mark(self) -> tuple[int, str] | None:
+        """The first mark that counts, and where it stands."""
+        text = self._pending
+        found: list[tuple[int, str]] = []
+        for word in self._marks():
+            at = text.find(word)
+            while word == CALL_END and at >= 0 and _within_text(text[:at]):
+                # It is part of an argument.
+                at = text.find(word, at + 1)
+            if at >= 0 and not (word == THINK and text[:at].strip()):
+                found.append((at, word))
+        return min(found, default=None)
+
+    def _say(self, text: str) -> Iterator[Delta]:
+        if self._trim:
+            text = text.lstrip()
+        if not text:
+            return
+        self._trim = False
+        if self._mode == "reasoning":
+            yield ReasoningDelta(text)
+        else:
+            self._said = True
+            yield TextDelta(text)
+
+    def _open_call(self, body: str) -> Iterator[Delta]:
+        """Tell the name of a call as soon as it is known."""
+        if self._opened is None and (found := _BEGUN.match(body)) is not None:
+            name = _read_name(found[1])
+            if name:
+                self._opened = found
+                yield InvocationOpened(self._name_of(name))
+
+    def _close_call(self, body: str) -> Iterator[Delta]:
+        yield from self._open_call(body)
+        call = _read_call(body)
+        if self._opened is not None:
+            # What is no JSON stays as it is: the tool will refuse it in words for the model.
+            raw = self._cut_arguments(body).strip().removesuffix("}")
+            yield ArgumentsDelta(_text_of(call.arguments) if call else raw)
+        elif call is not None:
+            yield InvocationOpened(self._name_of(call.name))
+            yield ArgumentsDelta(_text_of(call.arguments))
+        else:
+            self._said = True
+            yield TextDelta(f"{CALL}{body}{CALL_END}")
+            return
+        self._called, self._opened = True, None
+        yield InvocationClosed()
+
+    def _cut_arguments(self, body: str) -> str:
+        """What came of the arguments of a call whose name is known."""
+        assert self._opened is not None
+        rest = body[self._opened.end() :]
+        return rest[found.end() :] if (found := _ARGUMENTS.match(rest)) is not None else ""
+
+    def _end_call(self, body: str, *, cut: bool) -> Iterator[Delta]:
+        """The reply ends within a call: whole but for its mark, cut, or no call at all."""
+        if _read_call(body) is not None:
+            yield from self._close_call(body)
+        elif self._opened is not None:
+            yield ArgumentsDelta(self._cut_arguments(body))
+            if not cut:
+                self._called = True
+                yield InvocationClosed()
+        else:
+            yield TextDelta(f"{CALL}{body}")
+
+
+def merge_deltas(deltas: Sequence[Delta]) -> list[Delta]:
+    """The same steps with neighbouring pieces of text in one."""
+    merged: list[Delta] = []
+    for delta in deltas:
+        last = merged[-1] if merged else None
+        if isinstance(delta, TextDelta) and isinstance(last, TextDelta):
+            merged[-1] = TextDelta(last.text + delta.text)
+        elif isinstance(delta, ReasoningDelta) and isinstance(last, ReasoningDelta):
+            merged[-1] = ReasoningDelta(last.text + delta.text)
+        else:
+            merged.append(delta)
+    return merged
+
+
+def _overlap(text: str, word: str) -> int:
+    """How many characters at the end of a text may be the beginning of a word."""
+    for size in range(min(len(word) - 1, len(text)), 0, -1):
+        if text.endswith(word[:size]):
+            return size
+    return 0
+
+
+def _within_text(body: str) -> bool:
+    """Whether JSON that begins so is within a text."""
+    return len(re.findall(r'(?<!\\)(?:\\\\)*"', body)) % 2 == 1
+
+
+def _read_name(quoted: str) -> str | None:
+    try:
+        return repair_text(_TEXT.decode(quoted))
+    except ValueError:
+        return None
+
+
+def _read_call(body: str) -> _Call | None:
+    data = body.strip().encode("utf-8", "replace")
+    try:
+        call = _CALL.decode(data)
+    except (ValueError, RecursionError):
+        try:
+            # Lone surrogates, which the typed decoder refuses.
+            value = parse_object(data)
+        except ValueError:
+            return None
+        name = value.get("name")
+        if not isinstance(name, str):
+            return None
+        call = _Call(repair_text(name), escape(value.get("arguments", {})))
+    return call if call.name else None
+
+
+def _text_of(arguments: Raw) -> str:
+    raw = bytes(arguments)
+    if raw == b"null":
+        return "{}"
+    # Some models give the object as a text.
+    return repair_text(_TEXT.decode(raw)) if raw[:1] == b'"' else raw.decode("utf-8", "replace")

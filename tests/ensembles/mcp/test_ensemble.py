@@ -1,0 +1,134 @@
+"""MCP servers as ensembles: over standard streams, streamable HTTP and the older form of HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import mcp_official
+from tests.fakes.models import model_of, says
+from vibe_llms import open_session
+from vibe_llms.configuration import load_configuration
+from vibe_llms.ensembles.interfaces import EnsembleConfiguration
+from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
+from vibe_llms.events import Event, InvocationProgressEvent, NoticeEvent
+from vibe_llms.exceptions import ConfigurationError, EnsembleFailed
+from vibe_llms.invocation.approval import ApprovalRequest, Decision
+from vibe_llms.messages.canisters import ResultCanister
+from vibe_llms.messages.contents import AudioContent, ImageContent, TextualContent
+from vibe_llms.testing import Part, ScriptedReply
+
+SERVER = str(Path(mcp_official.__file__))
+MODULE = "vibe_llms.ensembles.mcp"
+PATIENCE = {"open-seconds": 60, "list-seconds": 60}
+
+
+@asynccontextmanager
+async def serve(kind: str) -> AsyncIterator[dict[str, Any]]:
+    """A row for a server that runs while the context is open."""
+    if kind == "stdio":
+        yield {"command": [sys.executable, SERVER]}
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, SERVER, kind, str(port)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(600):
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                break
+            except OSError:
+                await asyncio.sleep(0.1)
+        path, transport = ("sse", "sse") if kind == "sse" else ("mcp", "http")
+        yield {"url": f"http://127.0.0.1:{port}/{path}", "transport": transport}
+    finally:
+        process.kill()
+        await process.wait()
+
+
+def calls(*named: tuple[str, dict[str, Any]]) -> ScriptedReply:
+    return ScriptedReply(
+        parts=tuple(Part(invocation=name, arguments=arguments) for name, arguments in named)
+    )
+
+
+@pytest.mark.parametrize("kind", ["stdio", "streamable-http", "sse"])
+async def test_a_conversation_uses_the_tools_of_a_server(kind: str) -> None:
+    asked: list[str] = []
+    events: list[Event] = []
+
+    async def approve(request: ApprovalRequest) -> Decision:
+        asked.append(request.invocation.name)
+        return Decision.ALLOW
+
+    reply = calls(
+        ("home/add", {"a": 1}),
+        ("home/slow", {"seconds": 0.01}),
+        ("home/show", {}),
+        ("home/fail", {}),
+        ("home/add", {"a": "x"}),
+    )
+    async with serve(kind) as row:
+        rows = {"ensembles": {"home": {"module": MODULE, **PATIENCE, **row}}}
+        async with open_session(
+            configuration=rows, approver=approve, event_handler=events.append
+        ) as session:
+            conversation = await session.begin(
+                model_of(reply, says("Done.")), ensembles=["home"], save=False
+            )
+            turn = await conversation.converse("Go.")
+    assert not [one for one in events if isinstance(one, NoticeEvent)]
+    landed = {one.invocation: one for one in turn.canisters if isinstance(one, ResultCanister)}
+    added, slow, shown, failed, wrong = (
+        landed[one.identity] for one in turn.canisters if one.identity in landed
+    )
+    assert (added.text, slow.text) == ("3", "done")
+    assert shown.contents == (
+        TextualContent("a picture"),
+        ImageContent(b"PNG", "image/png"),
+        AudioContent(b"WAV", "audio/wav"),
+    )
+    assert failed.failed
+    assert wrong.failed
+    progress = [one.text for one in events if isinstance(one, InvocationProgressEvent)]
+    assert progress == ["step 0", "step 1", "step 2"]
+    # What only reads runs unasked, all else asks.
+    assert sorted(asked) == ["home/fail", "home/show", "home/slow"]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({}, "a server has either a command or a url"),
+        ({"command": ["a"], "url": "http://x"}, "a server has either a command or a url"),
+        ({"command": ["a"], "environment": {"LD_PRELOAD": "x"}}, "does not name"),
+        ({"command": "a b"}, "command"),
+        ({"url": "http://x", "transport": "telepathy"}, "transport"),
+        ({"comand": ["a"]}, "comand"),
+    ],
+)
+def test_what_is_wrong_with_a_row_is_told(row: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        McpEnsemble("home", EnsembleConfiguration(load_configuration(), row))
+
+
+async def test_an_address_where_nothing_listens_is_told() -> None:
+    row = {"url": "http://127.0.0.1:9/mcp", **PATIENCE}
+    ensemble = McpEnsemble("home", EnsembleConfiguration(load_configuration(), row))
+    with pytest.raises(EnsembleFailed, match="home: opening: All connection attempts failed"):
+        await ensemble.open()
+    await ensemble.close()

@@ -1,0 +1,261 @@
+"""M1 to M4: a bad server costs bounded time, bounded memory, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import mcp_server
+from vibe_llms.configuration import load_configuration
+from vibe_llms.ensembles.interfaces import EnsembleConfiguration
+from vibe_llms.ensembles.mcp import connection as connections
+from vibe_llms.ensembles.mcp import stdio
+from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
+from vibe_llms.exceptions import EnsembleFailed
+from vibe_llms.invocation.invokers import InvocationContext
+from vibe_llms.messages.canisters import InvocationCanister
+
+SERVER = str(Path(mcp_server.__file__))
+#: Beyond the limits of a server, its end takes at most three times the grace, on a loaded machine.
+SLACK_SECONDS = 30
+LIMITS = {"open-seconds": 20, "list-seconds": 20, "call-seconds": 20}
+
+
+def produce_ensemble(behaviour: str = "", **settings: Any) -> McpEnsemble:
+    row = {"command": [sys.executable, SERVER, behaviour], **LIMITS, **settings}
+    return McpEnsemble("fake", EnsembleConfiguration(load_configuration(), row))
+
+
+async def call(ensemble: McpEnsemble, tool: str = "echo", arguments: str = '{"text": "hi"}') -> str:
+    (invoker,) = (one for one in ensemble.invokers if one.name == f"fake/{tool}")
+    invocation = InvocationCanister(name=invoker.name, arguments=arguments)
+    context = InvocationContext("", invocation, lambda *_, **__: None)
+    return (await invoker.invoke(arguments, context)).text
+
+
+def descendants() -> set[int]:
+    """The processes that run a server of these tests, or what one has started."""
+    found: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes()
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            marks = (SERVER, f"time.sleep({mcp_server.NEVER_SECONDS})")
+            if any(mark.encode() in words for mark in marks) and state != "Z":
+                found.add(int(entry.name))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def quick_grace(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(stdio, "GRACE_SECONDS", 0.3)
+    before = descendants()
+    yield
+    assert descendants() <= before
+
+
+async def misbehave(behaviour: str, **settings: Any) -> str:
+    """Open, call and close; gives the phase in which it failed, or nothing."""
+    limits = {"open": "open-seconds", "call": "call-seconds"}
+    phase = mcp_server.BEHAVIOURS[behaviour]
+    if behaviour.startswith("hangs") or behaviour in ("half-a-line", "wrong-id", "wrong-json"):
+        name = "list-seconds" if behaviour == "hangs-at-list" else limits[phase]
+        settings[name] = 0.5 if phase == "call" else 3
+    if behaviour.startswith("closes"):
+        settings["call-seconds"] = 3
+    ensemble = produce_ensemble(behaviour, **settings)
+    try:
+        async with asyncio.timeout(60):
+            await ensemble.open()
+            try:
+                assert await call(ensemble) in ("hi", "hi\ufffd")
+            except EnsembleFailed:
+                return "call"
+    except EnsembleFailed:
+        return "open"
+    finally:
+        async with asyncio.timeout(SLACK_SECONDS):
+            await ensemble.close()
+            await ensemble.close()
+    return ""
+
+
+@pytest.mark.parametrize("behaviour", mcp_server.BEHAVIOURS)
+async def test_a_bad_server_fails_in_time_and_a_good_one_answers_all_the_while(
+    behaviour: str,
+) -> None:
+    good = produce_ensemble()
+    await good.open()
+    try:
+        bad = asyncio.create_task(misbehave(behaviour))
+        answers = 0
+        while not bad.done():
+            assert await call(good) == "hi"
+            answers += 1
+            await asyncio.sleep(0.02)
+        assert await bad == mcp_server.BEHAVIOURS[behaviour]
+        assert answers > 0
+    finally:
+        await good.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["/nonesuch/server"], "the command '/nonesuch/server' cannot be started: No such file"),
+        ([SERVER], "cannot be started: Permission denied"),
+        ([sys.executable, SERVER, "exits-1"], "status 1; it said: I do not want to"),
+        ([sys.executable, "-c", "print('hello')"], "its process ended with status 0"),
+    ],
+)
+async def test_what_keeps_a_server_from_opening_is_told(command: list[str], words: str) -> None:
+    ensemble = produce_ensemble(command=command)
+    with pytest.raises(EnsembleFailed) as caught:
+        await ensemble.open()
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("fake: ")
+    assert ensemble.invokers == ()
+    await ensemble.close()
+
+
+async def test_a_server_that_died_is_started_again_for_the_next_call() -> None:
+    ensemble = produce_ensemble()
+    await ensemble.open()
+    first = int(await call(ensemble, "pid"))
+    os.kill(first, 9)
+    for _ in range(1000):
+        if not ensemble._connection.alive:
+            break
+        await asyncio.sleep(0.01)
+    second = int(await call(ensemble, "pid"))
+    assert second != first
+    await ensemble.close()
+
+
+async def test_after_a_call_that_hung_the_next_one_works() -> None:
+    ensemble = produce_ensemble("invalid-utf-8")
+    await ensemble.open()
+    for _ in range(3):
+        assert await call(ensemble) == "hi"
+    await ensemble.close()
+
+
+async def check_long_line() -> None:
+    ensemble = produce_ensemble("long-line")
+    await ensemble.open()
+    tracemalloc.start()
+    try:
+        with pytest.raises(EnsembleFailed, match="more than 16,777,216 bytes"):
+            await call(ensemble)
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()
+        await ensemble.close()
+
+
+async def test_a_line_that_is_too_long_ends_the_connection_without_being_held() -> None:
+    await check_long_line()
+
+
+async def test_a_line_without_a_bound_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = stdio.LineSplitter.feed
+
+    def feed_all(self: stdio.LineSplitter, chunk: bytes) -> list[bytes]:
+        self._limit = sys.maxsize
+        return feed(self, chunk)
+
+    monkeypatch.setattr(stdio.LineSplitter, "feed", feed_all)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        await check_long_line()
+
+
+async def check_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(40):
+        monkeypatch.setenv(f"SECRET_{number}", f"canary-{number}")
+    program = (
+        "import os, sys; sys.stderr.write(' '.join(f'{k}={v}' for k, v in os.environ.items()))"
+    )
+    ensemble = produce_ensemble(
+        command=[sys.executable, "-c", program], environment={"GIVEN": "yes"}
+    )
+    with pytest.raises(EnsembleFailed) as caught:
+        await ensemble.open()
+    await ensemble.close()
+    assert "GIVEN=yes" in str(caught.value)
+    assert "canary" not in str(caught.value)
+
+
+async def test_a_server_sees_only_what_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    await check_secrets(monkeypatch)
+
+
+async def test_a_server_that_sees_all_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stdio, "produce_environment", lambda given: {**os.environ, **given})
+    with pytest.raises(AssertionError):
+        await check_secrets(monkeypatch)
+
+
+async def check_orders(rounds: int) -> None:
+    """M9: eight servers, opened, called and closed from tasks of any order."""
+    import random
+
+    chance = random.Random(9)
+    for _ in range(rounds):
+        ensembles = [produce_ensemble() for _ in range(8)]
+
+        async def live(ensemble: McpEnsemble) -> None:
+            await asyncio.create_task(ensemble.open())
+            await asyncio.sleep(chance.random() * 0.05)
+            if chance.random() < 0.7:
+                assert await asyncio.create_task(call(ensemble)) == "hi"
+
+        await asyncio.gather(*map(live, ensembles))
+        chance.shuffle(ensembles)
+        twice = [one for one in ensembles if chance.random() < 0.3]
+        await asyncio.gather(*(asyncio.create_task(one.close()) for one in [*ensembles, *twice]))
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("mcp ")]
+
+
+@pytest.mark.storm
+async def test_servers_are_opened_and_closed_in_any_order(
+    rounds: Callable[[int, int], int],
+) -> None:
+    await check_orders(rounds(1, 200))
+
+
+async def test_a_cancelled_opening_leaves_nothing() -> None:
+    ensemble = produce_ensemble("hangs-at-initialize")
+    opening = asyncio.create_task(ensemble.open())
+    await asyncio.sleep(0.3)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    await ensemble.close()
+
+
+async def test_a_closed_ensemble_stays_closed() -> None:
+    ensemble = produce_ensemble()
+    await ensemble.open()
+    await ensemble.close()
+    with pytest.raises(EnsembleFailed, match="it has been closed"):
+        await call(ensemble)
+
+
+async def test_without_the_package_the_command_that_installs_it_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from vibe_llms.exceptions import PackageMissing
+
+    monkeypatch.setattr(connections, "_has_package", lambda: False)
+    with pytest.raises(PackageMissing, match=r"vibe-llms\[mcp\]"):
+        await produce_ensemble().open()

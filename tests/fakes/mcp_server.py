@@ -1,0 +1,165 @@
+"""An MCP server without any package, over standard streams, that misbehaves as its argument says.
+
+    python mcp_server.py [BEHAVIOUR]
+
+It speaks the handshake of 2025-11-25 and offers `echo`, which returns its text, and `pid`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+#: What it can do wrong, and in which phase that is noticed: `open`, `call`, or not at all.
+BEHAVIOURS = {
+    "exits-0": "open",
+    "exits-1": "open",
+    "hangs-at-initialize": "open",
+    "hangs-at-list": "open",
+    "hangs-at-call": "call",
+    "dies-at-call": "call",
+    "answers-twice": "",
+    "wrong-id": "call",
+    "wrong-json": "call",
+    "invalid-utf-8": "",
+    "lone-surrogate": "",
+    "half-a-line": "call",
+    "long-line": "call",
+    "endless-line": "call",
+    "notifications": "",
+    "stderr-flood": "",
+    "closes-stdin": "call",
+    "closes-stdout": "call",
+    "ignores-eof": "",
+    "ignores-sigterm": "",
+    "grandchild": "",
+    "many-tools": "",
+    "big-schema": "",
+    "recursive-schema": "",
+}
+LONG_BYTES = 50_000_000
+NEVER_SECONDS = 3600
+
+OPEN: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
+BEHAVIOUR = sys.argv[1] if len(sys.argv) > 1 else ""
+
+
+def send(message: Any) -> None:
+    write(json.dumps(message).encode() + b"\n")
+
+
+def write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def answer(request: Any, result: Any) -> None:
+    send({"jsonrpc": "2.0", "id": request["id"], "result": result})
+
+
+def sleep() -> None:
+    time.sleep(NEVER_SECONDS)
+
+
+def initialize(request: Any) -> None:
+    if BEHAVIOUR == "hangs-at-initialize":
+        sleep()
+    version = request["params"]["protocolVersion"]
+    info = {"name": "fake", "version": "1"}
+    answer(request, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info})
+
+
+def list_tools(request: Any) -> None:
+    schema = OPEN
+    match BEHAVIOUR:
+        case "hangs-at-list":
+            sleep()
+        case "recursive-schema":
+            schema = {**OPEN, "$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}
+        case "big-schema":
+            schema = {**OPEN, "description": "x" * 10_000_000}
+    tools = [{"name": "echo", "inputSchema": schema}, {"name": "pid", "inputSchema": OPEN}]
+    if BEHAVIOUR == "many-tools":
+        tools += [{"name": f"tool-{number}", "inputSchema": OPEN} for number in range(9_990)]
+    answer(request, {"tools": tools})
+
+
+def call(request: Any) -> None:
+    name = request["params"]["name"]
+    text = request["params"].get("arguments", {}).get("text", "") if name == "echo" else os.getpid()
+    result = {"content": [{"type": "text", "text": str(text)}]}
+    match BEHAVIOUR:
+        case "hangs-at-call":
+            sleep()
+        case "dies-at-call":
+            os._exit(3)
+        case "answers-twice":
+            answer(request, result)
+        case "wrong-id":
+            answer({"id": 999_999}, result)
+            return
+        case "wrong-json":
+            write(b'{"jsonrpc": "2.0", "id": \n')
+            return
+        case "invalid-utf-8":
+            write(b'\xff\xfe{"jsonrpc"\n')
+        case "lone-surrogate":
+            result = {"content": [{"type": "text", "text": f"{text}\ud800"}]}
+        case "half-a-line":
+            write(b'{"jsonrpc": "2.0", "id": ')
+            sleep()
+        case "long-line":
+            answer(request, {"content": [{"type": "text", "text": "x" * LONG_BYTES}]})
+            return
+        case "endless-line":
+            while True:
+                write(b"x" * 65536)
+        case "notifications":
+            told = {"level": "info", "data": "so"}
+            line = {"jsonrpc": "2.0", "method": "notifications/message", "params": told}
+            data = json.dumps(line).encode() + b"\n"
+            for _ in range(int(os.environ.get("NOTIFICATIONS", "1000")) // 100):
+                write(data * 100)
+        case "stderr-flood":
+            for _ in range(int(os.environ.get("FLOOD_BYTES", "1000000")) // 65536 + 1):
+                os.write(2, b"x" * 65535 + b"\n")
+        case "closes-stdin":
+            os.close(0)
+            sleep()
+        case "closes-stdout":
+            os.close(1)
+            sleep()
+    answer(request, result)
+
+
+def serve() -> None:
+    if BEHAVIOUR.startswith("exits-"):
+        sys.stderr.write("I do not want to\n")
+        sys.exit(int(BEHAVIOUR[-1]))
+    if BEHAVIOUR == "ignores-sigterm":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if BEHAVIOUR == "grandchild":
+        # It keeps our standard output open, and does not end when we do.
+        subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({NEVER_SECONDS})"])
+    handlers = {"initialize": initialize, "tools/list": list_tools, "tools/call": call}
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "id" not in request:
+            continue
+        handler = handlers.get(request["method"])
+        if handler is None:
+            error = {"code": -32601, "message": f"there is no {request['method']}"}
+            send({"jsonrpc": "2.0", "id": request["id"], "error": error})
+        else:
+            handler(request)
+    if BEHAVIOUR in ("ignores-eof", "ignores-sigterm"):
+        sleep()
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,278 @@
+"""Whatever a history holds, a strict template takes it, and nothing is dropped in silence."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.canisters import produce_canisters
+from tests.fakes.llamacpp import CHATML, FakePackage, write_model
+from tests.fakes.llamacpp_clients import produce_model
+from vibe_llms.controls import Controls
+from vibe_llms.events import Notice
+from vibe_llms.exceptions import ContentUnsupported
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DocumentCanister,
+    InvocationCanister,
+    Provenance,
+    ResultCanister,
+    SupervisorCanister,
+    UnknownCanister,
+    UserCanister,
+)
+from vibe_llms.messages.contents import (
+    FileContent,
+    ImageContent,
+    NativeContent,
+    ReasoningContent,
+    Reference,
+    TextualContent,
+)
+from vibe_llms.providers.interfaces import TurnContext
+from vibe_llms.providers.llamacpp import framing
+from vibe_llms.providers.llamacpp.messages import MODULE
+
+HELLO = UserCanister.from_text("Hello!")
+
+
+class Refused(AssertionError):
+    """What the templates of many models raise."""
+
+
+def check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
+    """`Refused` where a strict template would raise."""
+    rest = list(messages)
+    if rest and rest[0]["role"] == "system":
+        rest = rest[1:]
+    _require(bool(rest) and rest[0]["role"] == "user", "the first message is not a user's")
+    _require(rest[-1]["role"] in ("user", "tool"), "there is nothing to answer")
+    before = "assistant"
+    waiting: list[str] = []
+    for message in rest:
+        role = message["role"]
+        _require(isinstance(message["content"], str), "a content is no text")
+        if role == "tool":
+            _require(bool(waiting) and message["tool_call_id"] == waiting.pop(0), "no such call")
+        else:
+            _require(not waiting, "a call has no result")
+            _require(role in ("user", "assistant"), f"the role {role!r} stands here")
+            _require(role != before, f"two messages of {role!r}")
+            _require(bool(message["content"].strip() or message.get("tool_calls")), "it is blank")
+        for call in message.get("tool_calls", ()):
+            _require(isinstance(call["function"]["arguments"], dict), "arguments are no object")
+            waiting.append(call["id"])
+        before = "assistant" if role == "tool" and not waiting else role
+        if role == "tool":
+            before = "tool"
+    _require(not waiting, "a call has no result")
+
+
+def _require(condition: bool, complaint: str) -> None:
+    if not condition:
+        raise Refused(complaint)
+
+
+async def load_any(references: Sequence[Reference]) -> Mapping[str, bytes]:
+    """Bytes for any reference, half of them no text."""
+    return {
+        one.hash: b"kept text" if int(one.hash[-1], 16) % 2 else b"\xff\xfe" for one in references
+    }
+
+
+async def frame(
+    path: Path, canisters: Sequence[Canister], *, template: str | None = None
+) -> tuple[list[dict[str, Any]], list[Notice]]:
+    """The messages of a conversation, and the notices on them."""
+    if template is not None:
+        write_model(path, template)
+    elif not path.exists():
+        write_model(path)
+    model = await produce_model(path)
+    notices: list[Notice] = []
+    context = TurnContext(load=load_any, notify=notices.append)
+    body = json.loads(await model.preview(canisters, (), Controls(), context))
+    return body["messages"], notices
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "model.gguf"
+
+
+@pytest.mark.parametrize("template", [None, CHATML])
+async def test_a_strict_template_takes_every_history(path: Path, template: str | None) -> None:
+    for seed in range(60):
+        canisters = list(produce_canisters(seed, 12))
+        messages, _ = await frame(path, canisters, template=template)
+        check_messages(messages)
+
+
+async def test_a_beginning_that_is_missing_would_be_found_out(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(framing, "_BEGIN", "")
+    with pytest.raises(Refused):
+        await test_a_strict_template_takes_every_history(path, None)
+
+
+async def test_a_result_of_no_call_would_be_found_out(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(framing, "_waits", lambda state, piece: True)
+    with pytest.raises(AssertionError):
+        await test_results_that_cannot_be_paired_are_told(path)
+
+
+async def test_a_history_is_the_same_in_any_two_halves(path: Path) -> None:
+    write_model(path)
+    model = await produce_model(path)
+    canisters = list(produce_canisters(7, 30))
+    whole, _ = await frame(path, canisters)
+    for at in random.Random(1).sample(range(31), 8):
+        cache = model.produce_cache()
+        context = TurnContext(load=load_any, cache=cache)
+        await model.preview(canisters[:at], (), Controls(), context)
+        again = json.loads(await model.preview(canisters, (), Controls(), context))
+        assert again["messages"] == whole
+
+
+async def test_calls_and_results_stand_in_order(path: Path) -> None:
+    calls = [
+        InvocationCanister(name="time/now", arguments=f'{{"place":"{place}"}}', reply="r")
+        for place in ("Oslo", "Rome")
+    ]
+    results = [
+        ResultCanister((TextualContent("noon"),), invocation=calls[1].identity),
+        ResultCanister((), invocation=calls[0].identity, failed=True),
+    ]
+    said = AssistantCanister((TextualContent("I look."),), reply="r")
+    messages, notices = await frame(path, [HELLO, said, *calls, *results])
+    check_messages(messages)
+    assert messages[1]["content"] == "I look."
+    names = [call["function"]["name"] for call in messages[1]["tool_calls"]]
+    assert names == ["time__now", "time__now"]
+    assert messages[1]["tool_calls"][1]["function"]["arguments"] == {"place": "Rome"}
+    assert [message["content"] for message in messages[2:]] == [
+        "(The call failed.)\n\n(It returned nothing.)",
+        "noon",
+    ]
+    assert notices == []
+
+
+async def test_calls_without_results_are_interrupted(path: Path) -> None:
+    call = InvocationCanister(name="f", arguments="{broken")
+    messages, _ = await frame(path, [HELLO, call, HELLO])
+    check_messages(messages)
+    assert messages[1]["tool_calls"][0]["function"]["arguments"] == {"arguments": "{broken"}
+    assert "interrupted" in messages[2]["content"]
+
+
+async def test_results_that_cannot_be_paired_are_told(path: Path) -> None:
+    result = ResultCanister((TextualContent("noon"),), invocation="nobody")
+    messages, _ = await frame(path, [HELLO, result])
+    check_messages(messages)
+    assert messages[0]["content"] == "Hello!\n\nA tool returned:\n\nnoon"
+
+
+async def test_a_model_without_calls_is_told_of_them_in_words(path: Path) -> None:
+    calls = [InvocationCanister(name=name, arguments="{}", reply="r") for name in ("a", "b")]
+    results = [
+        ResultCanister((TextualContent(call.name * 2),), invocation=call.identity) for call in calls
+    ]
+    messages, notices = await frame(path, [HELLO, *calls, *results, HELLO], template=CHATML)
+    check_messages(messages)
+    assert [message["content"] for message in messages] == [
+        "Hello!",
+        "(I called the tool a with {}.)\n\n(I called the tool b with {}.)",
+        "The tool a returned:\n\naa\n\nThe tool b returned:\n\nbb\n\nHello!",
+    ]
+    assert len(notices) == 2
+
+
+async def test_system_text_stands_at_the_beginning_only(path: Path) -> None:
+    early = [SupervisorCanister.from_text("Be brief."), SupervisorCanister.from_text("Be kind.")]
+    late = SupervisorCanister.from_text("Be polite.")
+    said = AssistantCanister.from_text("Yes?")
+    messages, _ = await frame(path, [*early, HELLO, said, late, HELLO])
+    check_messages(messages)
+    assert messages[0] == {"role": "system", "content": "Be brief.\n\nBe kind."}
+    assert messages[-1]["content"] == "<system>\nBe polite.\n</system>\n\nHello!"
+
+
+@pytest.mark.parametrize(
+    ("canisters", "expected"),
+    [
+        ([], [("user", "(Please continue.)")]),
+        ([SupervisorCanister.from_text("S")], [("system", "S"), ("user", "(Please continue.)")]),
+        (
+            [AssistantCanister.from_text("A")],
+            [
+                ("user", "(The conversation begins.)"),
+                ("assistant", "A"),
+                ("user", "(Please continue.)"),
+            ],
+        ),
+        ([HELLO, AssistantCanister(()), HELLO], [("user", "Hello!\n\nHello!")]),
+    ],
+)
+async def test_what_a_history_lacks_is_put_there(
+    path: Path, canisters: list[Canister], expected: list[tuple[str, str]]
+) -> None:
+    messages, _ = await frame(path, canisters)
+    assert [(message["role"], message["content"]) for message in messages] == expected
+
+
+async def test_reasoning_goes_back_to_its_own_model_alone(path: Path) -> None:
+    contents = (ReasoningContent("Hm."), TextualContent("Yes."), NativeContent(label="odd"))
+    own = AssistantCanister(contents, provenance=Provenance(MODULE, "llamacpp", str(path)))
+    other = AssistantCanister(contents, provenance=Provenance(MODULE, "llamacpp", "another"))
+    messages, notices = await frame(path, [HELLO, own, HELLO, other, HELLO])
+    assert messages[1]["reasoning_content"] == "Hm."
+    assert "reasoning_content" not in messages[3]
+    words = " ".join(notice.text for notice in notices)
+    assert ("the reasoning of another model" in words, words.count("odd")) == (True, 2)
+
+
+async def test_documents_and_files_of_text_are_read(path: Path) -> None:
+    kept = Reference.from_bytes(b"kept text")
+    shown = UserCanister(
+        (
+            FileContent(b"a,b\n1,2", "text/csv", name="a.csv"),
+            FileContent(kept, "text/plain"),
+            TextualContent(kept),
+        )
+    )
+    report = DocumentCanister((TextualContent("Words."),), title="Report", source="web")
+    messages, notices = await frame(path, [report, shown])
+    text = messages[0]["content"]
+    for part in ("Document: Report, web", "Words.", "File: a.csv", "a,b\n1,2", "A file:"):
+        assert part in text
+    assert notices == []
+
+
+async def test_what_cannot_be_shown_is_described_and_told(path: Path) -> None:
+    picture = ImageContent(b"1", "image/png")
+    odd = UnknownCanister(label="oracle")
+    thought = UserCanister((ReasoningContent("x"),))
+    reply = AssistantCanister((picture,))
+    messages, notices = await frame(path, [UserCanister((picture,)), reply, odd, thought, HELLO])
+    assert messages[0]["content"] == "[an image image/png, not shown to this model]"
+    assert messages[1]["content"] == "[an image image/png, not shown to this model]"
+    assert len(notices) == 4
+
+
+async def test_pictures_of_this_call_are_refused(path: Path, fake_llamacpp: FakePackage) -> None:
+    model = await produce_model(write_model(path))
+    picture = UserCanister((ImageContent(b"1", "image/png"),))
+    with pytest.raises(ContentUnsupported, match="it takes text"):
+        model.check([picture], Controls())
+    context = TurnContext(fresh=frozenset({picture.identity}))
+    with pytest.raises(ContentUnsupported):
+        await model.preview([picture], (), Controls(), context)
