@@ -1,0 +1,128 @@
+"""Chunks in the forms of other servers, and the usage that they tell."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.fakes.openai import chunk, encode_event, text_chunks
+from tests.fakes.openai_clients import assimilate
+from tests.providers.openai.test_streams import read_canisters
+from vibe_llms.exceptions import ReplyMalformed
+from vibe_llms.messages.canisters import AssistantCanister, InvocationCanister, StopReason, Usage
+from vibe_llms.messages.contents import TextualContent
+from vibe_llms.providers.openai.chat_completions.chunks import NativeUsage, read_usage
+
+
+def hear(*events: dict[str, Any], finish: str = "stop") -> list[Any]:
+    """Thoughts, text, calls, reason and tokens of these chunks and an end."""
+    chunks = [encode_event(one) for one in (*events, chunk({}, finish))]
+    canisters, _ = assimilate("chat", [*chunks, b"data: [DONE]\n\n"])
+    return read_canisters(canisters)
+
+
+def test_parts_of_text_and_of_thinking_are_told_apart() -> None:
+    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
+    text = {"type": "text", "text": "Yes."}
+    assert hear(chunk({"content": [thinking, "odd"]}), chunk({"content": [text]}))[:2] == [
+        "Hm.",
+        "Yes.",
+    ]
+
+
+def test_a_call_that_is_none_is_malformed() -> None:
+    with pytest.raises(ReplyMalformed, match="promised form"):
+        hear(chunk({"tool_calls": ["odd"]}))
+    nameless = {"index": 0, "id": "x", "function": {"arguments": "{}"}}
+    with pytest.raises(ReplyMalformed, match="without the name"):
+        hear(chunk({"tool_calls": [nameless]}))
+    call = {"index": 0, "id": "x", "function": {"name": "f", "arguments": '{"a":1}'}}
+    more = {"index": 0, "function": {"arguments": '{"b":2}'}}
+    with pytest.raises(ReplyMalformed, match="more arguments came"):
+        hear(chunk({"tool_calls": [call]}), *text_chunks("So."), chunk({"tool_calls": [more]}))
+
+
+def test_a_call_and_text_after_it_keep_their_order() -> None:
+    call = {"index": 0, "id": "x", "function": {"name": "f", "arguments": '{"a":1}'}}
+    events = [chunk({"tool_calls": [call]}), *text_chunks("So."), chunk({}, "tool_calls")]
+    canisters, _ = assimilate("chat", [*map(encode_event, events), b"data: [DONE]\n\n"])
+    assert [type(one) for one in canisters] == [InvocationCanister, AssistantCanister]
+
+
+def test_a_call_that_a_limit_cut_is_a_mark_and_earlier_ones_are_whole() -> None:
+    calls = [
+        {"index": 0, "id": "x", "function": {"name": "f", "arguments": '{"a":1}'}},
+        {"index": 1, "id": "y", "function": {"name": "g", "arguments": '{"b":'}},
+    ]
+    events = [chunk({"tool_calls": [call]}) for call in calls]
+    canisters, _ = assimilate("chat", [*map(encode_event, [*events, chunk({}, "length")])])
+    assert [getattr(one, "name", "") for one in canisters] == ["f", ""]
+    ending = canisters[-1].ending
+    assert ending is not None
+    assert (ending.reason, ending.severed) == (StopReason.LENGTH, ("g",))
+
+
+def test_only_the_first_of_several_replies_is_heard() -> None:
+    other = chunk({"content": "other"})
+    other["choices"][0]["index"] = 1
+    assert hear(*text_chunks("One"), other, *text_chunks(" and only."))[1] == "One and only."
+
+
+def test_sources_stand_with_their_text() -> None:
+    source = {"url": "https://example.org", "title": "E", "start_index": 0, "end_index": 2}
+    said = chunk({"annotations": [{"type": "url_citation", "url_citation": source}, {}]})
+    events = [said, *text_chunks("Hi"), said, chunk({}, "stop")]
+    (reply,), _ = assimilate("chat", [*map(encode_event, events)])
+    assert isinstance(reply, AssistantCanister)
+    (text,) = reply.contents
+    assert isinstance(text, TextualContent)
+    assert [(one.source, one.end, one.unit) for one in text.citations] == [
+        ("https://example.org", 2, "character")
+    ]
+
+
+def test_a_body_that_is_no_stream_is_read_as_a_whole() -> None:
+    message = {"role": "assistant", "content": "Whole."}
+    body = {"id": "c", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    (reply,), _ = assimilate("chat", [json.dumps(body).encode()])
+    assert getattr(reply, "text", "") == "Whole."
+    for odd, words in (
+        ({"id": "c", "usage": {}}, "without choices"),
+        ({**body, "choices": []}, "finish"),
+    ):
+        with pytest.raises(ReplyMalformed, match=words):
+            assimilate("chat", [json.dumps(odd).encode()], whole=True)
+
+
+def test_an_event_without_end_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vibe_llms.providers import wire
+
+    monkeypatch.setattr(wire, "LIMIT_BYTES", 1_000)
+    for interface in ("chat", "responses"):
+        with pytest.raises(ReplyMalformed, match="more than 1000 bytes"):
+            assimilate(interface, [b"data: " + b"x" * 600] * 4)
+
+
+@pytest.mark.parametrize(
+    ("told", "usage"),
+    [
+        ({"prompt_tokens": 9, "completion_tokens": 4}, Usage(9, 0, 0, 4, 0)),
+        ({"prompt_tokens": 9, "prompt_cache_hit_tokens": 5}, Usage(4, 5, 0, 0, 0)),
+        # xAI's, whose completion does not hold the reasoning.
+        (
+            {
+                "prompt_tokens": 9,
+                "completion_tokens": 4,
+                "total_tokens": 20,
+                "completion_tokens_details": {"reasoning_tokens": 7},
+            },
+            Usage(9, 0, 0, 4, 7),
+        ),
+        ({"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 5}}, Usage(0, 5, 0, 0, 0)),
+    ],
+)
+def test_usage_is_told_in_classes_that_do_not_overlap(told: dict[str, Any], usage: Usage) -> None:
+    assert read_usage(msgspec.convert(told, NativeUsage)) == usage

@@ -1,0 +1,115 @@
+"""What comes otherwise than promised: marks of the other interface, halves of pairs, odd forms."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from tests.fakes.openai import encode_event, message, reasoning, response, response_reply
+from tests.fakes.openai_clients import assimilate
+from vibe_llms.exceptions import ProviderOverloaded, ReplyMalformed
+from vibe_llms.messages.canisters import AssistantCanister, StopReason
+from vibe_llms.messages.contents import Citation, ReasoningContent, TextualContent
+from vibe_llms.providers.openai.responses.citations import read_citation
+from vibe_llms.providers.openai.responses.events import MEMBERS, Reader
+
+
+def escaped(body: Any) -> bytes:
+    return json.dumps(body).encode()
+
+
+def hear_whole(body: Any) -> AssistantCanister:
+    (reply,), _ = assimilate("responses", [escaped(body)], whole=True)
+    assert isinstance(reply, AssistantCanister)
+    return reply
+
+
+def test_a_mark_of_chat_completions_does_no_harm() -> None:
+    events = [*map(encode_event, response_reply(message("Hi")))]
+    (reply,), _ = assimilate("responses", [*events[:-1], b"data: [DONE]\n\n", events[-1]])
+    assert getattr(reply, "text", "") == "Hi"
+
+
+def test_lone_surrogates_in_a_whole_reply_are_replaced_and_what_held_them_is_not_kept() -> None:
+    reply = hear_whole(response(reasoning("a \ud800"), message("b \udfff")))
+    thought, text = reply.contents
+    assert isinstance(thought, ReasoningContent)
+    assert isinstance(text, TextualContent)
+    assert (thought.text, text.text) == ("a \ufffd", "b \ufffd")
+    assert thought.native is None
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"id": "r"}, "without a status"),
+        ({"id": "r", "status": "queued"}, "whose status is 'queued'"),
+        ({"id": 7, "status": "completed"}, "is not what it says"),
+        ({"id": "r", "status": "completed", "output": [7]}, "is not what it says"),
+    ],
+)
+def test_a_whole_body_that_is_no_reply_is_malformed(body: Any, words: str) -> None:
+    with pytest.raises(ReplyMalformed, match=words):
+        hear_whole(body)
+
+
+def test_an_error_in_place_of_a_whole_reply_is_told() -> None:
+    with pytest.raises(ProviderOverloaded, match="boom"):
+        hear_whole({"error": {"message": "boom", "type": "server_error"}})
+    with pytest.raises(ProviderOverloaded):
+        hear_whole(response(status="failed"))
+
+
+def test_events_of_a_newer_kind_are_passed_over_and_known_ones_must_be_whole() -> None:
+    events = response_reply(message("Hi"))
+    newer = {"type": "response.brand_new", "lone": "\ud800"}
+    (reply,), _ = assimilate("responses", [*map(encode_event, [newer, *events])])
+    assert getattr(reply, "text", "") == "Hi"
+    odd = {"type": "response.output_text.delta", "output_index": "first", "delta": 7}
+    with pytest.raises(ReplyMalformed, match="promised form"):
+        assimilate("responses", [encode_event(odd)])
+    with pytest.raises(ReplyMalformed, match="not JSON"):
+        assimilate("responses", [b"data: {\n\n"])
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ({"reason": "max_output_tokens"}, StopReason.LENGTH),
+        ({"reason": "content_filter"}, StopReason.REFUSED),
+        ({"reason": "steered"}, "steered"),
+        (None, "incomplete"),
+    ],
+)
+def test_why_a_reply_is_incomplete_is_told_in_our_words(reason: Any, expected: str) -> None:
+    reply = hear_whole(response(message("Hi"), status="incomplete", incomplete_details=reason))
+    assert reply.ending is not None
+    assert reply.ending.reason == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "citation"),
+    [
+        (b'{"type":"url_citation","url":"u","title":"t"}', Citation(title="t", source="u")),
+        (b'{"type":"file_citation","file_id":"f","filename":"n"}', Citation(title="n", source="f")),
+        (b'{"type":"file_path","file_id":"f"}', None),
+        (b'{"type":7}', None),
+    ],
+)
+def test_an_annotation_is_a_source_where_it_names_one(
+    raw: bytes, citation: Citation | None
+) -> None:
+    assert read_citation(Raw(raw)) == citation
+
+
+def test_what_cannot_be_kept_is_malformed() -> None:
+    reader = Reader("row")
+    assert reader.members(Raw(b'{ "a": 1 }')) == {"a": Raw(b"1")}
+    for raw in (b"\xff", b"{"):
+        with pytest.raises(ReplyMalformed, match="row: the server sent what"):
+            reader.keep(Raw(raw))
+    with pytest.raises(ReplyMalformed, match="not what it says"):
+        reader.read(MEMBERS, Raw(b"[1]"))
