@@ -116,7 +116,8 @@ class FakePackage(ModuleType):
     """The module `llama_cpp`.
 
     `replies` are said in turn, after them what `answer` gives to a prompt. `prompts` and `tokens`
-    are what was read, `samplings` how was sampled. `held` holds every decoding up until it is set, or aborted.
+    are what was read, `samplings` how was sampled. `held` holds every decoding up until it is set,
+    or aborted.
     """
 
     def __init__(self) -> None:
