@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,8 @@ import pytest
 from tests.cli.terminal import COMMAND, LONGEST_SECONDS
 from tests.fakes.index import FakeIndex, make_source, make_wheel
 from tests.plugins.rows import ZEROS, offer, read_row, write_row
-from vibe_llms.exceptions import PackageMissing, PluginMissing, RegistrationError
+from vibe_llms.exceptions import PackageMissing, PluginMissing, RegistrationError, RequestForbidden
+from vibe_llms.offline import forbid_requests
 from vibe_llms.plugins import installing
 from vibe_llms.plugins.installing import install, plan_installation, remove
 from vibe_llms.plugins.records import read_record, survey_records, verify
@@ -47,6 +49,18 @@ def test_what_is_pinned_lies_in_a_folder_of_its_own_and_is_recorded(
     ).stdout
     remove(plugin.folder)
     assert list((home / "plugins").iterdir()) == []
+
+
+@pytest.mark.parametrize("way", ["block", "key"])
+def test_nothing_is_installed_from_elsewhere_where_real_requests_are_forbidden(
+    home: Path, index: FakeIndex, way: str
+) -> None:
+    plugin = offer(home, index, SIMPLE)
+    away = msgspec.structs.replace(plugin, index="https://pypi.example/simple")
+    with forbid_requests() if way == "block" else nullcontext():
+        assert plan_installation(plugin, offline=way == "key")
+        with pytest.raises(RequestForbidden, match=r"installing .* would go to pypi\.example"):
+            plan_installation(away, offline=way == "key")
 
 
 def test_another_hash_is_refused_and_leaves_what_was_there(

@@ -55,7 +55,7 @@ def install_plugin(name: str, yes: bool) -> int:
     else:
         note(f"{plugin.name} is installed already")
         return 0
-    plan = plan_installation(plugin)
+    plan = plan_installation(plugin, offline=configuration.offline)
     tell(plan)
     if not yes:
         if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
@@ -96,7 +96,7 @@ def offer_plugin(session: Session, row: str) -> bool:
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         return False
     plugin = next(one for one in survey_plugins(session.configuration) if one.row == row)
-    plan = plan_installation(plugin)
+    plan = plan_installation(plugin, offline=session.configuration.offline)
     tell(plan)
     with interruptible():
         if not click.confirm("Install it?", err=True):

@@ -18,6 +18,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from vibe_llms.exceptions import PackageMissing, RegistrationError
+from vibe_llms.offline import permit_request
 from vibe_llms.plugins.pins import Plugin
 from vibe_llms.plugins.records import Record, survey_files, write_record
 from vibe_llms.redaction import redact
@@ -55,8 +56,13 @@ class Installation(Struct, frozen=True):
         return shlex.join(self.command)
 
 
-def plan_installation(plugin: Plugin) -> Installation:
-    """How a plugin is installed on this machine; `PackageMissing` where it cannot be."""
+def plan_installation(plugin: Plugin, *, offline: bool = False) -> Installation:
+    """How a plugin is installed on this machine; `PackageMissing` where it cannot be.
+
+    `RequestForbidden` where it would come from elsewhere and nothing may; `offline` is the key of
+    the configuration.
+    """
+    permit_request(plugin.index, f"installing [providers.{plugin.row}]", offline=offline)
     work = plugin.folder.with_name(f"{TEMPORARY}{plugin.folder.name[:24]}-{os.urandom(4).hex()}")
     uv = shutil.which("uv")
     command: tuple[str, ...]
