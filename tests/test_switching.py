@@ -10,11 +10,13 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes import anthropic, ollama, openai
+from tests.fakes import anthropic, llamacpp, ollama, openai
+from tests.fakes.llamacpp import FakePackage, write_model
 from tests.fakes.server import FakeServer
 from vibe_llms import open_session
 from vibe_llms.conversation import Conversation
@@ -92,6 +94,44 @@ class Speaker:
         return {"base-url": f"{self.server.url}{self.path}"}
 
 
+@dataclass
+class LocalSpeaker(Speaker):
+    """llama.cpp in this process: its model is a file, its server the package."""
+
+    folder: Path = Path()
+
+    @property
+    def address(self) -> str:
+        return f"{self.row}/{write_model(self.folder / self.model)}"
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        return {}
+
+
+class LocalServer:
+    """What `Speaker` wants of a server, told of the package."""
+
+    key = ""
+
+    def __init__(self, package: FakePackage) -> None:
+        self._package = package
+        self.refusals: list[str] = []
+
+    @property
+    def replies(self) -> list[Any]:
+        return self._package.replies
+
+    @replies.setter
+    def replies(self, replies: list[Any]) -> None:
+        self._package.replies = replies
+
+
+def think_with_llamacpp() -> str:
+    calls = (llamacpp.call_text(name, arguments) for name, arguments in CALLS)
+    return f"<think>Hm.</think>{''.join(calls)}"
+
+
 def cut_of(module: Any, encode: Callable[[Any], bytes], events: Sequence[Any]) -> Any:
     whole = [encode(event) for event in events]
     return module.stream_bytes(whole, cut=len(b"".join(whole)) - len(whole[-1]) - 5, end="close")
@@ -136,17 +176,28 @@ def speakers() -> list[Speaker]:
     ]
 
 
-ROWS = [speaker.row for speaker in speakers()]
+ROWS = [*(speaker.row for speaker in speakers()), "llamacpp"]
 
 
 @pytest.fixture
-def served() -> Iterator[dict[str, Speaker]]:
+def served(fake_llamacpp: FakePackage, tmp_path: Path) -> Iterator[dict[str, Speaker]]:
     """All providers, each before a server of its own."""
     with ExitStack() as stack:
         found = {speaker.row: speaker for speaker in speakers()}
         for speaker in found.values():
             server: FakeServer = speaker.produce()
             speaker.server = stack.enter_context(server)
+        found["llamacpp"] = LocalSpeaker(
+            "llamacpp",
+            "model.gguf",
+            lambda: None,
+            think_with_llamacpp,
+            str,
+            # An error of `llama_decode`.
+            lambda text: -3,
+            server=LocalServer(fake_llamacpp),
+            folder=tmp_path,
+        )
         yield found
 
 
