@@ -35,6 +35,7 @@ ORDER = (
     "outputs",
     "prompts",
     "storage",
+    "plugins",
     "providers",
     "providers.anthropic",
     "providers.openai",

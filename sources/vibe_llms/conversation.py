@@ -40,6 +40,7 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.outputs import OutputForm, OutputType, produce_form
 from vibe_llms.prompts import Prompt, read_prompt
 from vibe_llms.providers.interfaces import Model, TokenCount, TurnContext, refuse_loading
+from vibe_llms.providers.limits import Limiter
 from vibe_llms.running import EventStream, RunningTurn
 from vibe_llms.turns import TurnRun, TurnSettings
 
@@ -54,6 +55,7 @@ class ConversationDefaults(Struct, frozen=True, kw_only=True):
     access_controls: Callable[[Model], Controls]
     enter: Callable[[Conversation], None]
     tools: ToolSettings = ToolSettings()
+    access_limiter: Callable[[Model], Limiter | None] = lambda _: None
     gatekeeper: Gatekeeper = Gatekeeper()
 
 
@@ -293,6 +295,7 @@ class Conversation:
                 told=self._told,
                 throttle=throttle,
                 form=form,
+                limiter=self._defaults.access_limiter(model),
                 gatekeeper=self._defaults.gatekeeper,
             ),
         )

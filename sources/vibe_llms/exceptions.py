@@ -6,6 +6,7 @@ The families are cut by what the caller does next::
     ├── ConfigurationError              mend the configuration
     │   ├── RegistrationError           a row names what cannot be found or loaded
     │   ├── PackageMissing              install a package
+    │   │   └── PluginMissing
     │   ├── CredentialMissing           give a key
     │   └── RequestForbidden            allow requests, or send none
     ├── RequestError                    mend the call
@@ -91,6 +92,14 @@ class PackageMissing(ConfigurationError):
             f"{purpose} needs the package {package!r}, which is not installed. Run: {command}"
         )
         self.package, self.command = package, command
+
+
+class PluginMissing(PackageMissing):
+    """What a row pins is not installed, and nothing is installed unasked; `row` is its name."""
+
+    def __init__(self, package: str, *, row: str, command: str) -> None:
+        super().__init__(f"[providers.{row}]", package=package, command=command)
+        self.row = row
 
 
 class CredentialMissing(ConfigurationError):

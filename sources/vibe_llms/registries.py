@@ -56,7 +56,9 @@ class Registry(Generic[T]):
         place = {"file": row.file, "table": f"{self.table}.{row.name}"}
         try:
             importlib.import_module(row.module)
-        except (Exception, SystemExit) as error:  # the border of a module that others wrote
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             # What it has registered by then is no part of a module that will be imported anew.
             for module in self._modules_of(row.module):
                 if module not in sys.modules:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 from weakref import WeakSet
 
 from msgspec import Struct
@@ -14,6 +14,8 @@ from msgspec import Struct
 from vibe_llms.configuration import (
     Configuration,
     Places,
+    Positive,
+    Seconds,
     StreamSettings,
     load_configuration,
 )
@@ -34,15 +36,25 @@ from vibe_llms.invocation.approval import Approver, Gatekeeper
 from vibe_llms.ledger import Ledger
 from vibe_llms.messages.canisters import Canister, SupervisorCanister
 from vibe_llms.messages.contents import Reference
+from vibe_llms.plugins.loading import open_plugin
+from vibe_llms.plugins.pins import InstallSettings, Plugin, read_plugin
 from vibe_llms.prompts import Prompt, read_prompt
-from vibe_llms.providers.core import access_provider
+from vibe_llms.providers.core import access_provider, guard_row
 from vibe_llms.providers.interfaces import Client, Model, Provider, ProviderConfiguration
+from vibe_llms.providers.limits import Limiter
 from vibe_llms.registries import Row
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.interfaces import Archive, Finding, Summary
 
 PROVIDERS = "providers"
 FALLBACK = "scripted/demo"
+#: Surrounds the import of a module that may take so many seconds.
+ImportGuard: TypeAlias = Callable[[float], AbstractContextManager[object]]
+
+
+def unguarded(_: float) -> AbstractContextManager[object]:
+    """An import takes as long as it takes."""
+    return nullcontext()
 
 
 class _RowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -55,6 +67,10 @@ class _RowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     models: dict[str, Any] = {}
     controls: dict[str, Any] = {}
     prices: str = ""
+    install: InstallSettings | None = None
+    import_seconds: Seconds = 30.0
+    requests_per_minute: Positive | None = None
+    tokens_per_minute: Positive | None = None
 
 
 class ProviderStatus(Struct, frozen=True):
@@ -87,6 +103,7 @@ class Session:
         event_handler: EventHandler = ignore_events,
         keys: Mapping[str, str] | None = None,
         interactive: bool = False,
+        import_guard: ImportGuard = unguarded,
         approver: Approver | None = None,
     ) -> None:
         self.configuration = configuration
@@ -94,10 +111,12 @@ class Session:
         self.event_handler = event_handler
         self._keys = {row: check_key(key, "the caller") for row, key in (keys or {}).items()}
         self._interactive = interactive
+        self._import_guard = import_guard
         self._gatekeeper = Gatekeeper(approver)
         self._rows = {row.name: row for row in configuration.rows(PROVIDERS)}
         self._providers: dict[str, Provider] = {}
         self._clients: dict[str, Client] = {}
+        self._limiters: dict[str, Limiter] = {}
         self._ensembles = Ensembles(configuration)
         self._conversations: WeakSet[Conversation] = WeakSet()
         self._closed = False
@@ -170,7 +189,9 @@ class Session:
         """
         self._require_open()
         row, model = self.locate_model(name)
-        return await self._access_client(row).access_model(model)
+        client = self._access_client(row)
+        with guard_row(row):
+            return await client.access_model(model)
 
     def locate_model(self, name: str) -> tuple[Row, str]:
         """The row of an address, and the model's own name."""
@@ -217,17 +238,22 @@ class Session:
                 raise ModelNotFound(
                     f"there is no provider {provider!r}; there are {', '.join(self._rows)}"
                 )
-            return await self._access_client(self._rows[provider]).survey_models()
+            return await self._survey_models(self._rows[provider])
         models: list[Model] = []
         for status in self.survey_providers():
             if not status.present or status.problem:
                 continue
             try:
-                models += await self._access_client(self._rows[status.name]).survey_models()
+                models += await self._survey_models(self._rows[status.name])
             except ProviderError:
                 if not status.optional:
                     raise
         return models
+
+    def survey_addresses(self) -> Sequence[str]:
+        """The names of models that are known without loading a provider: aliases, and defaults."""
+        rows = [(name, row.settings.get("default-model")) for name, row in self._rows.items()]
+        return [*self.configuration.aliases, *(f"{name}/{model}" for name, model in rows if model)]
 
     def survey_providers(self) -> Sequence[ProviderStatus]:
         """The rows of the configuration, whether they load and whether a key is there."""
@@ -293,6 +319,7 @@ class Session:
             event_handler=self.event_handler,
             access_model=self.access_model,
             access_controls=self._configured_controls,
+            access_limiter=self._access_limiter,
             enter=self._enter,
             tools=self.configuration.tools,
             gatekeeper=self._gatekeeper,
@@ -341,8 +368,15 @@ class Session:
     def _access_client(self, row: Row) -> Client:
         self._require_open()
         if row.name not in self._clients:
-            self._clients[row.name] = self._access_provider(row).produce_client()
+            provider = self._access_provider(row)
+            with guard_row(row), self._import_guard(self._read_row(row).import_seconds):
+                self._clients[row.name] = provider.produce_client()
         return self._clients[row.name]
+
+    async def _survey_models(self, row: Row) -> Sequence[Model]:
+        client = self._access_client(row)
+        with guard_row(row):
+            return list(await client.survey_models())
 
     def _access_provider(self, row: Row) -> Provider:
         if row.name not in self._providers:
@@ -359,15 +393,31 @@ class Session:
                 credential=self._produce_credential(row, settings),
                 interactive=self._interactive,
             )
-            self._providers[row.name] = access_provider(row, configuration, self.event_handler)
+            if settings.install is not None:
+                open_plugin(read_plugin(self.configuration, row, settings.install))
+            with guard_row(row), self._import_guard(settings.import_seconds):
+                provider = access_provider(row, configuration, self.event_handler)
+            self._providers[row.name] = provider
         return self._providers[row.name]
+
+    def _access_limiter(self, model: Model) -> Limiter | None:
+        """The limiter that all conversations with models of this row share, if it has limits."""
+        name = model.provider
+        if name not in self._limiters:
+            if name not in self._rows:
+                return None
+            settings = self._read_row(self._rows[name])
+            requests, tokens = settings.requests_per_minute, settings.tokens_per_minute
+            if requests is None and tokens is None:
+                return None
+            self._limiters[name] = Limiter(name, requests=requests, tokens=tokens)
+        return self._limiters[name]
 
     def _access_list(self, row: str) -> str:
         return self._read_row(self._rows[row]).prices if row in self._rows else ""
 
     def _read_row(self, row: Row) -> _RowSettings:
-        values = _pick(row.settings, _RowSettings)
-        return self.configuration.read(_RowSettings, values, PROVIDERS, row.name)
+        return _read_row(self.configuration, row)
 
     def _produce_credential(self, row: Row, settings: _RowSettings) -> Credential:
         return Credential(
@@ -393,6 +443,7 @@ async def open_session(
     archive: Archive | None = None,
     keys: Mapping[str, str] | None = None,
     interactive: bool = False,
+    import_guard: ImportGuard = unguarded,
     approver: Approver | None = None,
 ) -> AsyncIterator[Session]:
     """A session, closed with the block::
@@ -403,6 +454,8 @@ async def open_session(
     `home` puts configuration and archive under one folder, as `VIBE_LLMS_HOME` does.
     `configuration` is laid over the user's own, or replaces it if it is a `Configuration`. `keys`
     are keys by rows, used before any other. `interactive` tells providers that a person watches.
+    `import_guard` surrounds the import of a provider's module, given the `import-seconds` of its
+    row: by itself an import is not bounded, as none is in Python; the command bounds it.
     `approver` decides on calls of tools that ask before they run; without one they do not run.
     """
     if not isinstance(configuration, Configuration):
@@ -414,12 +467,27 @@ async def open_session(
         event_handler=event_handler,
         keys=keys,
         interactive=interactive,
+        import_guard=import_guard,
         approver=approver,
     )
     try:
         yield session
     finally:
         await session.close()
+
+
+def survey_plugins(configuration: Configuration) -> list[Plugin]:
+    """The packages that rows install on demand, whether they are installed or not."""
+    return [
+        read_plugin(configuration, row, install)
+        for row in configuration.rows(PROVIDERS)
+        if (install := _read_row(configuration, row).install) is not None
+    ]
+
+
+def _read_row(configuration: Configuration, row: Row) -> _RowSettings:
+    values = _pick(row.settings, _RowSettings)
+    return configuration.read(_RowSettings, values, PROVIDERS, row.name)
 
 
 def _places_under(home: Path) -> Places:

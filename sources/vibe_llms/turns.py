@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import chain
 
 from msgspec import Struct
@@ -46,6 +47,7 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.messages.contents import Reference, TextualContent, text_of
 from vibe_llms.outputs import OutputForm, OutputMismatch
 from vibe_llms.providers.interfaces import InquiringModel, Model, TurnContext, refuse_loading
+from vibe_llms.providers.limits import Limiter, limited
 
 #: From this share of the context window on, the tokens are counted before they are sent.
 _COUNTED_SHARE = 0.8
@@ -91,6 +93,7 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     told: set[tuple[str, str]]
     throttle: Callable[[], Awaitable[object]] | None = None
     form: OutputForm | None = None
+    limiter: Limiter | None = None
     gatekeeper: Gatekeeper = Gatekeeper()
 
 
@@ -213,12 +216,13 @@ class TurnRun:
         received = self._dispatcher.received
         received.clear()
         try:
-            reply = await settings.model.converse(
-                self._ledger.canisters,
-                tuple(settings.invokers.values()),
-                settings.controls,
-                context,
-            )
+            with self._limited():
+                reply = await settings.model.converse(
+                    self._ledger.canisters,
+                    tuple(settings.invokers.values()),
+                    settings.controls,
+                    context,
+                )
             if not reply:
                 raise ReplyMalformed(
                     "the model returned no reply", provider=settings.model.provider
@@ -229,6 +233,12 @@ class TurnRun:
             if any(_is_worth_keeping(canister) for canister in received):
                 await self._keep(tuple(received))
         return reply
+
+    def _limited(self) -> AbstractContextManager[None]:
+        limiter = self._settings.limiter
+        if limiter is None:
+            return limited(None)
+        return limited(limiter, _estimate_tokens(reversed(self._ledger.canisters)))
 
     async def _invoke(self, calls: Sequence[InvocationCanister]) -> None:
         await execute(

@@ -86,7 +86,7 @@ def test_a_name_that_is_not_known_would_be_found_out() -> None:
 def test_a_file_says_where_it_is_from_and_when_it_was_written(path: Path) -> None:
     head = path.read_text("utf-8").partition("\n[")[0]
     assert re.search(r"^# Source: \S", head, re.MULTILINE)
-    assert re.search(r"Written on\s+(?:# )?20\d\d-\d\d-\d\d", head)
+    assert re.search(r"(?:Written|read) on\s+(?:# )?20\d\d-\d\d-\d\d", head)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

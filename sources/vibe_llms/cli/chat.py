@@ -22,7 +22,7 @@ from vibe_llms.cli.options import (
     report_turn,
 )
 from vibe_llms.cli.repl import hold_repl
-from vibe_llms.cli.running import hold_turn, run
+from vibe_llms.cli.running import bound_import, hold_turn, run
 from vibe_llms.cli.terminal import is_terminal, note, shown, write
 from vibe_llms.conversation import Conversation
 from vibe_llms.messages.canisters import StopReason
@@ -135,6 +135,7 @@ async def _ask_once(options: Options, said: Said) -> int:
         event_handler=display,
         keys=await keys_of(options),
         interactive=is_terminal(sys.stdout) and not options.json,
+        import_guard=bound_import,
     ) as session:
         conversation = await open_conversation(session, options)
         if options.dry_run:

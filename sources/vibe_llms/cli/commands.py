@@ -31,6 +31,7 @@ COMMANDS = {
     "rm": ("conversations", "Remove conversations."),
     "models": ("models", "List models, or set the default one."),
     "providers": ("models", "List providers, and whether they can be used."),
+    "plugins": ("plugins", "Install what rows of the configuration pin; list and remove it."),
     "keys": ("keys", "Set, list and find keys."),
     "config": ("settings", "Show, check and edit the configuration."),
     "doctor": ("doctor", "Check the archive and the configuration; mend what can be."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import click
@@ -15,7 +15,7 @@ from vibe_llms.cli.commands import COMPLETION_VARIABLE, PROGRAM
 from vibe_llms.cli.terminal import one_line, visible, write
 from vibe_llms.configuration import load_configuration
 from vibe_llms.exceptions import VibeLlmsError
-from vibe_llms.session import Session, open_session
+from vibe_llms.session import open_session
 from vibe_llms.storage.archive import DirectoryArchive
 
 _OFFERED = 200
@@ -56,7 +56,7 @@ def complete_models(
         async with open_session() as session:
             return [
                 CompletionItem(model)
-                for model in survey_addresses(session)
+                for model in session.survey_addresses()
                 if model.startswith(incomplete)
             ]
 
@@ -79,14 +79,6 @@ def complete_conversations(
         ]
 
     return _offer(work)
-
-
-def survey_addresses(session: Session) -> Iterable[str]:
-    """The names of models that are known without asking a server."""
-    yield from session.configuration.aliases
-    for status in session.survey_providers():
-        if status.default_model:
-            yield f"{status.name}/{status.default_model}"
 
 
 def _offer(work: Callable[[], Coroutine[Any, Any, list[CompletionItem]]]) -> list[CompletionItem]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from vibe_llms.cli.running import run
+from vibe_llms.cli.running import bound_import, run
 from vibe_llms.cli.terminal import note, shown, write
 from vibe_llms.configuration import find_places, load_configuration
 from vibe_llms.credentials import read_keys
@@ -69,7 +69,7 @@ def check_configuration() -> Sequence[Diagnosis]:
 
 
 async def _check_providers() -> Sequence[Diagnosis]:
-    async with open_session() as session:
+    async with open_session(import_guard=bound_import) as session:
         return [
             Diagnosis("provider", f"providers.{status.name}", status.problem)
             for status in session.survey_providers()

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from vibe_llms.cli.failures import explain, status_of
-from vibe_llms.cli.running import run
+from vibe_llms.cli.running import bound_import, run
 from vibe_llms.cli.settings import set_value
 from vibe_llms.cli.terminal import note, one_line, shown, write
 from vibe_llms.exceptions import ProviderError, VibeLlmsError
@@ -52,9 +52,10 @@ COMMANDS: dict[str, click.Command] = {"models": models, "providers": providers}
 async def _survey(provider: str | None, as_json: bool, query: str) -> int:
     found: list[Model] = []
     failures: list[VibeLlmsError] = []
-    async with open_session() as session:
-        usable = _usable(session)
-        for name in [provider] if provider is not None else usable:
+    async with open_session(import_guard=bound_import) as session:
+        # Of one that is named, no other is loaded.
+        usable = _usable(session) if provider is None else {}
+        for name in usable if provider is None else [provider]:
             try:
                 found += await session.survey_models(name)
             except VibeLlmsError as error:
@@ -80,7 +81,7 @@ async def _survey(provider: str | None, as_json: bool, query: str) -> int:
 async def _survey_providers(check: bool, as_json: bool) -> int:
     rows: list[dict[str, Any]] = []
     status = 0
-    async with open_session() as session:
+    async with open_session(import_guard=bound_import) as session:
         usable = _usable(session)
         for provider in session.survey_providers():
             row = msgspec.to_builtins(provider)
@@ -102,7 +103,7 @@ async def _survey_providers(check: bool, as_json: bool) -> int:
 
 
 async def _default(name: str | None) -> int:
-    async with open_session() as session:
+    async with open_session(import_guard=bound_import) as session:
         if name is None:
             address, why = session.choose_model()
             write(sys.stdout, shown(address) + "\n")

@@ -21,6 +21,7 @@ from vibe_llms.attachments import (
 )
 from vibe_llms.cli.conversations import load_whole
 from vibe_llms.cli.display import Display, EventLines, Silence, describe_usage, take_code
+from vibe_llms.cli.plugins import offer_plugin
 from vibe_llms.cli.terminal import is_terminal, note, write
 from vibe_llms.controls import Controls, read_controls
 from vibe_llms.conversation import Conversation
@@ -29,6 +30,7 @@ from vibe_llms.exceptions import (
     AttachmentUnreadable,
     ConversationNotFound,
     PackageMissing,
+    PluginMissing,
     RequestError,
 )
 from vibe_llms.ledger import Ledger
@@ -187,7 +189,20 @@ def produce_display(options: Options) -> Display | EventLines | Silence:
 
 
 async def open_conversation(session: Session, options: Options) -> Conversation:
-    """The conversation that the options ask for: a new one, an old one, or a fork of it."""
+    """The conversation that the options ask for: a new one, an old one, or a fork of it.
+
+    Where its model needs a plugin that is not installed, a person at a terminal is asked.
+    """
+    try:
+        return await _open(session, options)
+    except PluginMissing as error:
+        silent = options.json or options.jsonl or options.quiet
+        if silent or not offer_plugin(session, error.row):
+            raise
+    return await _open(session, options)
+
+
+async def _open(session: Session, options: Options) -> Conversation:
     wanted = options.conversation
     if options.continue_last:
         newest = await session.archive.survey(limit=1)

@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 
 from vibe_llms.attachments import read_attachment
-from vibe_llms.cli.completion import survey_addresses
 from vibe_llms.cli.conversations import draw_canister
 from vibe_llms.cli.display import Display, describe_usage, tell_notice
 from vibe_llms.cli.failures import INTERRUPTED, explain, status_of
@@ -25,7 +24,7 @@ from vibe_llms.cli.options import (
     report_turn,
 )
 from vibe_llms.cli.prompts import Prompts, TerminalPrompts
-from vibe_llms.cli.running import SECOND_PRESS_SECONDS, hold_turn
+from vibe_llms.cli.running import SECOND_PRESS_SECONDS, bound_import, hold_turn
 from vibe_llms.cli.terminal import aside, is_terminal, note, write
 from vibe_llms.conversation import Conversation
 from vibe_llms.exceptions import ProviderError, RequestError
@@ -249,10 +248,11 @@ async def hold_repl(options: Options, said: Said = Said()) -> int:
         event_handler=tell_notice(quiet=options.quiet),
         keys=await keys_of(options),
         interactive=is_terminal(sys.stdout),
+        import_guard=bound_import,
     ) as session:
         conversation = await open_conversation(session, options)
         history = None if options.no_log else session.configuration.places.history_file
-        prompts = TerminalPrompts(history, COMMANDS, lambda: survey_addresses(session))
+        prompts = TerminalPrompts(history, COMMANDS, session.survey_addresses)
         repl = Repl(session, conversation, options, prompts, said)
         status = await repl.hold()
         conversation = repl.conversation

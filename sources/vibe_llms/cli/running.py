@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import signal
+import threading
 import time
 from collections.abc import Awaitable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ T = TypeVar("T")
 
 #: Two presses of Ctrl-C within this time mean that the person wants to leave.
 SECOND_PRESS_SECONDS = 1.0
+_AGAIN_SECONDS = 0.5
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -55,6 +57,43 @@ async def hold_turn(conversation: Conversation, turn: Awaitable[Turn]) -> tuple[
         result = await task
         await asyncio.gather(*stopping)
     return result, leave
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """What waits without the event loop's knowledge: Ctrl-C ends it at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def bound_import(seconds: float) -> Iterator[None]:
+    """An import that ends after so many seconds, with `TimeoutError`; Ctrl-C ends it at once.
+
+    Signals end what runs in Python and most of what waits; code in C that does neither goes on.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError(f"it took more than {seconds:g} s (import-seconds)")
+
+    with interruptible():
+        before = signal.signal(signal.SIGALRM, give_up)
+        # Again and again, for what catches it.
+        signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager

@@ -147,6 +147,11 @@ class Accumulator:
         """Whether the reply has come to its end, or failed."""
         return self._ended
 
+    @property
+    def usage(self) -> Usage | None:
+        """The usage, as far as the provider has told it."""
+        return self._usage
+
     def reset(self) -> bool:
         """Forget an attempt so that another can be made; false where something of it was seen."""
         if self.visible:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -128,17 +129,17 @@ def _count_literals(plain: str) -> int:
     return len(re.sub(r".[?*]|[.+^$]|\{[^}]*\}", "", plain))
 
 
-def load_attributes(configuration: Configuration, row: str, *files: str) -> ModelsIntegrator:
+def load_attributes(configuration: Configuration, row: str, *files: str | Path) -> ModelsIntegrator:
     """The attributes of models: those of the shipped files, and the user's own over them.
 
-    `anthropic` is `data/providers/anthropic.toml`; the patterns of several files are taken
-    together, and of equals that of the later file wins. The user's stand in their configuration,
-    in `[providers.ROW.models."PATTERN"]`.
+    `anthropic` is `data/providers/anthropic.toml`, and a path is a file of the provider's own; the
+    patterns of several files are taken together, and of equals that of the later file wins. The
+    user's stand in their configuration, in `[providers.ROW.models."PATTERN"]`.
     """
     shipped: dict[str, Any] = {}
-    for name in files:
-        models = read_toml(shipped_folder() / "providers" / f"{name}.toml").get("models", {})
-        shipped = merge(shipped, models)
+    for file in files:
+        name = file if isinstance(file, Path) else shipped_folder() / "providers" / f"{file}.toml"
+        shipped = merge(shipped, read_toml(name).get("models", {}))
     own = configuration.tree.get("providers", {}).get(row, {}).get("models", {})
     place = ("providers", row, "models")
     if not isinstance(own, dict):
@@ -147,8 +148,8 @@ def load_attributes(configuration: Configuration, row: str, *files: str) -> Mode
         if not isinstance(entry, dict):
             raise configuration.error("the attributes must be a table", *place, pattern)
         configuration.read(ModelAttributes, _given(entry), *place, pattern)
-    file = str(configuration.places.configuration_file)
-    return ModelsIntegrator([shipped, own], file, ".".join(place))
+    place_of_own = str(configuration.places.configuration_file)
+    return ModelsIntegrator([shipped, own], place_of_own, ".".join(place))
 
 
 def _given(entry: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from vibe_llms.events import EventHandler
+from vibe_llms.exceptions import RegistrationError, VibeLlmsError
 from vibe_llms.providers.interfaces import Provider, ProviderConfiguration, ProviderFactory
 from vibe_llms.registries import Registry, Row
 
@@ -24,7 +29,41 @@ def access_provider(
 ) -> Provider:
     """The provider that a row describes; imports its module.
 
-    `RegistrationError` where the row names what cannot be found, `ConfigurationError` where the
-    provider does not accept the rest of the row.
+    `RegistrationError` where the row names what cannot be found or does not work,
+    `ConfigurationError` where the provider does not accept the rest of the row.
     """
-    return _REGISTRY.access(row)(row.name, configuration, event_handler)
+    factory = _REGISTRY.access(row)
+    with guard_row(row):
+        provider = factory(row.name, configuration, event_handler)
+        if not callable(getattr(provider, "produce_client", None)):
+            raise TypeError(f"its factory made {provider!r}, which is no provider")
+    return provider
+
+
+@contextmanager
+def guard_row(row: Row) -> Iterator[None]:
+    """What the code behind a row raises as an error of this library, one that names the row.
+
+    So a broken module is told, and spoils no other.
+    """
+    try:
+        yield
+    except (VibeLlmsError, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
+            raise
+        raise RegistrationError(
+            f"the module {row.module!r} does not work: {type(error).__name__}: {error}",
+            file=row.file,
+            table=f"{_REGISTRY.table}.{row.name}",
+            key="module",
+        ) from error
+
+
+def _is_being_cancelled() -> bool:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    return task is not None and task.cancelling() > 0

@@ -28,6 +28,7 @@ from vibe_llms.messages.canisters import ReplyCanister
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.deltas import Delta
 from vibe_llms.providers.interfaces import Notifier, ignore_notices
+from vibe_llms.providers.limits import Passage, access_passage
 from vibe_llms.providers.transport import Incoming, Outgoing, Transport, Watch
 from vibe_llms.providers.wire import LIMIT_BYTES
 
@@ -120,10 +121,39 @@ async def attempt_reply(
     `attempt` feeds the accumulator and tells the watch what it waits for. Any way out of here has
     told the failure of the open message, a cancel included.
     """
+    passage = access_passage()
     # The watch is the inner one: the accumulator has to see its timeout, not a cancel.
     with accumulator:
-        await _repeat(attempt, accumulator.reset, provider, settings, notify)
+        if passage is None:
+            await _repeat(attempt, accumulator.reset, provider, settings, notify)
+        else:
+            through = _pass(attempt, passage, settings, notify)
+            try:
+                await _repeat(through, accumulator.reset, provider, settings, notify)
+            finally:
+                passage.settle(accumulator.usage)
     return accumulator.canisters
+
+
+def _pass(
+    attempt: Callable[[Watch], Awaitable[None]],
+    passage: Passage,
+    settings: StreamSettings,
+    notify: Notifier,
+) -> Callable[[Watch], Awaitable[None]]:
+    """The attempt, made when the limits of the row allow it; no time limit runs before."""
+
+    async def wait_and_attempt(watch: Watch) -> None:
+        watch.rest()
+        await passage.enter(notify, settings.retry_wait_seconds)
+        watch.expect("reply-seconds")
+        try:
+            await attempt(watch)
+        except ProviderError as error:
+            passage.fail(error)
+            raise
+
+    return wait_and_attempt
 
 
 async def fetch(

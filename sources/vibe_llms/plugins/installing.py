@@ -1,0 +1,165 @@
+"""Installs what a row pins: by uv if it is there, else by pip, and into the plugin's own folder.
+
+No code of a package runs while it is installed: only wheels are taken, nothing is compiled, no
+`.pth` file is obeyed since the folder is none of Python's own. What was installed is recorded, file
+by file; a folder without its record is no plugin.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from msgspec import Struct
+
+from vibe_llms.exceptions import PackageMissing, RegistrationError
+from vibe_llms.plugins.pins import Plugin
+from vibe_llms.plugins.records import Record, survey_files, write_record
+from vibe_llms.redaction import redact
+from vibe_llms.storage.files import (
+    TEMPORARY,
+    make_folder,
+    storage_errors,
+    synchronise_folder,
+    write_new,
+)
+from vibe_llms.storage.locks import locked
+
+_LOCK_SECONDS = 10.0
+_TOLD_BYTES = 2000
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+#: All that an installer gets of the environment: no keys, and nothing that would choose an index.
+_PASSED_ON = (
+    *("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "XDG_CACHE_HOME"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+    *_PROXIES,
+    *(name.lower() for name in _PROXIES),
+)
+
+
+class Installation(Struct, frozen=True):
+    """What would be done: `command` is run as it is, in the folder `work`."""
+
+    plugin: Plugin
+    work: Path
+    command: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        """The command as one would type it."""
+        return shlex.join(self.command)
+
+
+def plan_installation(plugin: Plugin) -> Installation:
+    """How a plugin is installed on this machine; `PackageMissing` where it cannot be."""
+    work = plugin.folder.with_name(f"{TEMPORARY}{plugin.folder.name[:24]}-{os.urandom(4).hex()}")
+    uv = shutil.which("uv")
+    command: tuple[str, ...]
+    # One that was found by a relative path lies in the current folder, which is not to be trusted.
+    if uv is not None and os.path.isabs(uv):
+        command = (uv, "pip", "install", "--no-config", "--python", sys.executable)
+        own = ("--link-mode", "copy")
+        index = ("--default-index", plugin.index)
+    elif find_spec("pip") is not None:
+        command = (sys.executable, "-I", "-m", "pip", "install", "--isolated", "--no-input")
+        own = ("--no-compile", "--disable-pip-version-check")
+        index = ("--index-url", plugin.index)
+    else:
+        raise PackageMissing(
+            f"installing [providers.{plugin.row}]",
+            package="uv",
+            command="python -m pip install uv, or see https://docs.astral.sh/uv",
+        )
+    if os.path.isabs(plugin.index):
+        index = ("--no-index", f"--find-links={plugin.index}")
+    target = ("--target", str(work / "packages"), "--requirement", str(work / "requirements.txt"))
+    strict = ("--no-deps", "--require-hashes", "--only-binary", ":all:")
+    return Installation(plugin, work, (*command, *own, *strict, *index, *target))
+
+
+def install(installation: Installation) -> None:
+    """Do it: the plugin's folder appears whole, in place of an older one, or not at all.
+
+    `RegistrationError` with what the installer said where it failed, or where the packages do not
+    hold the row's module; `StorageError` where the disk fails.
+    """
+    plugin, work = installation.plugin, installation.work
+    home = plugin.folder.parent
+    with storage_errors(home):
+        make_folder(home)
+        with locked(home, seconds=_LOCK_SECONDS):
+            _clear_away(home)
+            os.mkdir(work, 0o700)
+            try:
+                os.mkdir(work / "packages", 0o700)
+                write_new(work / "requirements.txt", plugin.pinned.encode(), durable=False)
+                _run(installation)
+                _require_module(plugin, work / "packages")
+                files = survey_files(work / "packages")
+                write_record(work, Record(plugin.row, plugin.module, plugin.requirements, files))
+                _put_in_place(work, plugin.folder)
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+            synchronise_folder(home)
+
+
+def remove(folder: Path) -> None:
+    """Give an installed plugin up; it is none any more from the first moment on."""
+    with storage_errors(folder), locked(folder.parent, seconds=_LOCK_SECONDS):
+        gone = folder.with_name(f"{TEMPORARY}{os.urandom(12).hex()}")
+        os.rename(folder, gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+def _run(installation: Installation) -> None:
+    plugin = installation.plugin
+    environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    # A configuration file of the machine's could name another index, too.
+    environment |= {"PIP_CONFIG_FILE": os.devnull, "PYTHONNOUSERSITE": "1"}
+    try:
+        done = subprocess.run(
+            installation.command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=installation.work,
+            check=False,
+        )
+    except OSError as error:
+        raise _failure(plugin, f"{installation.command[0]} cannot be run: {error}") from error
+    if done.returncode != 0:
+        said = redact(done.stdout.decode("utf-8", "replace")).strip()[-_TOLD_BYTES:]
+        raise _failure(plugin, f"nothing was installed, the installer says: {said}")
+
+
+def _require_module(plugin: Plugin, packages: Path) -> None:
+    top = plugin.module.partition(".")[0]
+    there = {path.name.partition(".")[0] for path in packages.iterdir()}
+    if top not in there:
+        raise _failure(plugin, f"nothing was installed, since {plugin.name} has no module {top!r}")
+
+
+def _failure(plugin: Plugin, message: str) -> RegistrationError:
+    return RegistrationError(message, table=f"providers.{plugin.row}", key="install")
+
+
+def _put_in_place(work: Path, folder: Path) -> None:
+    synchronise_folder(work)
+    if folder.exists():
+        # Between the two there is none, which is told as such.
+        os.rename(folder, folder.with_name(f"{TEMPORARY}{os.urandom(12).hex()}"))
+    os.rename(work, folder)
+    _clear_away(folder.parent)
+
+
+def _clear_away(home: Path) -> None:
+    """What an installation left behind that did not come to its end."""
+    for path in home.iterdir():
+        if path.name.startswith(TEMPORARY):
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,173 @@
+"""What a row pins: exact versions of packages, their hashes, and where they come from.
+
+Nothing is installed or loaded here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.configuration import Configuration
+from vibe_llms.registries import Row
+
+INDEX = "https://pypi.org/simple"
+_TABLE = "providers"
+_KEY = "install"
+_OURSELVES = "vibe-llms"
+_REQUIREMENT = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==([A-Za-z0-9][\w.!+-]*)")
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+_LONGEST_SLUG = 40
+
+
+class InstallSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """`[providers.NAME.install]`: what the row's module comes from.
+
+    `requirements` are all packages that it needs beside those of this library, each as
+    `name==version` with the hashes of its wheels. `index` is the address of a package index, or a
+    folder of wheels.
+    """
+
+    requirements: dict[str, tuple[str, ...]]
+    index: str = INDEX
+
+
+class Plugin(Struct, frozen=True):
+    """The packages of a row; `folder` is where they lie once they are installed."""
+
+    row: str
+    module: str
+    requirements: Mapping[str, tuple[str, ...]]
+    index: str
+    folder: Path
+
+    @property
+    def packages(self) -> Path:
+        """The folder of its modules."""
+        return self.folder / "packages"
+
+    @property
+    def name(self) -> str:
+        """The requirements in one line."""
+        return ", ".join(self.requirements)
+
+    @property
+    def pinned(self) -> str:
+        """The requirements with their hashes, as the installers read them."""
+        return "".join(
+            " ".join([requirement, *(f"--hash={digest}" for digest in sorted(hashes))]) + "\n"
+            for requirement, hashes in sorted(self.requirements.items())
+        )
+
+    @property
+    def remedy(self) -> str:
+        """The command that installs it."""
+        return f"vibe-llms plugins install {self.row}"
+
+
+def read_plugin(configuration: Configuration, row: Row, settings: InstallSettings) -> Plugin:
+    """What a row wants to be installed; a `ConfigurationError` names what is not pinned, or amiss.
+
+    Rows with the same pins share a folder. Another version of Python has another one.
+    """
+    path = (_TABLE, row.name, _KEY, "requirements")
+    if not settings.requirements:
+        raise configuration.error("it names no package", *path)
+    ours = set(survey_own_packages())
+    seen: set[str] = set()
+    for requirement, hashes in settings.requirements.items():
+        found = _REQUIREMENT.fullmatch(requirement)
+        if found is None:
+            raise configuration.error("write it as name==version, one version", *path, requirement)
+        name = normalize(found[1])
+        if name in seen:
+            raise configuration.error(f"{name!r} is named twice", *path, requirement)
+        seen.add(name)
+        if name in ours:
+            raise configuration.error(
+                f"{name!r} is a package of this library's, which a plugin does not replace; leave "
+                "it out, and install the extra of vibe-llms that brings it",
+                *path,
+                requirement,
+            )
+        if not hashes or not all(_HASH.fullmatch(digest) for digest in hashes):
+            raise configuration.error(
+                "each version needs the hashes of its wheels, written sha256: and 64 digits; "
+                "`pip hash` and `uv pip compile --generate-hashes` tell them",
+                *path,
+                requirement,
+            )
+    top = row.module.partition(".")[0]
+    if top in survey_own_modules():
+        raise configuration.error(
+            f"{top!r} is a module of Python's or this library's, which a plugin does not replace",
+            _TABLE,
+            row.name,
+            "module",
+        )
+    if problem := _find_fault(settings.index):
+        raise configuration.error(problem, _TABLE, row.name, _KEY, "index")
+    folder = survey_folder(configuration.places.data)
+    requirements = {key: tuple(sorted(settings.requirements[key])) for key in settings.requirements}
+    seed = [sys.implementation.cache_tag, sys.platform, top, sorted(requirements.items())]
+    digest = hashlib.sha256(msgspec.json.encode(seed)).hexdigest()
+    slug = re.sub(r"[^a-z0-9]+", "-", top.lower())[:_LONGEST_SLUG].strip("-")
+    return Plugin(row.name, row.module, requirements, settings.index, folder / f"{slug}-{digest}")
+
+
+def survey_folder(data: Path) -> Path:
+    """The folder of all plugins, below that of the user's data."""
+    return data / "plugins"
+
+
+def survey_own_modules() -> frozenset[str]:
+    """Top-level modules that no plugin's folder may stand in for: Python's, and this library's."""
+    names = {package.replace("-", "_") for package in survey_own_packages()}
+    return frozenset({*sys.stdlib_module_names, "__main__", "vibe_llms", *names})
+
+
+def survey_own_packages() -> Iterator[str]:
+    """The packages that this library is made of or can use, its own included."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    yield _OURSELVES
+    try:
+        declared = requires(_OURSELVES) or []
+    except PackageNotFoundError:
+        # It is run from its sources: what is not installed cannot be replaced.
+        return
+    for line in declared:
+        name = re.match(r"[A-Za-z0-9._-]+", line)
+        if name is not None and not re.search(r"extra == .dev.", line):
+            yield normalize(name[0])
+
+
+def normalize(name: str) -> str:
+    """A package's name as indexes compare it. Source: PEP 503.
+
+    >>> normalize("Some_Package.Name")
+    'some-package-name'
+    """
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _find_fault(index: str) -> str:
+    if os.path.isabs(index):
+        return ""
+    try:
+        address = urlsplit(index)
+    except ValueError:
+        return "it is no address"
+    if address.scheme not in ("http", "https") or not address.hostname:
+        return "it must be an http(s) address, or the absolute path of a folder of wheels"
+    if address.username is not None or address.password is not None:
+        return "an address is shown, so no name and no password may stand in it"
+    return ""

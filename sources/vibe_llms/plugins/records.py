@@ -1,0 +1,95 @@
+"""What was installed, file by file, and whether it still is so."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.exceptions import PluginMissing, RegistrationError
+from vibe_llms.plugins.pins import Plugin
+from vibe_llms.storage.files import storage_errors, write_new
+
+_RECORD = "record.json"
+
+
+class Record(Struct, frozen=True):
+    """An installed plugin: for whom it was installed, and its files with their SHA-256."""
+
+    row: str
+    module: str
+    requirements: Mapping[str, tuple[str, ...]]
+    files: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """The requirements in one line."""
+        return ", ".join(self.requirements)
+
+
+def write_record(folder: Path, record: Record) -> None:
+    """Keep the record of what has been installed in a folder."""
+    write_new(folder / _RECORD, msgspec.json.encode(record), durable=True)
+
+
+def read_record(folder: Path) -> Record | None:
+    """The record of a folder; nothing where no installation came to its end there."""
+    try:
+        return msgspec.json.decode((folder / _RECORD).read_bytes(), type=Record)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+
+
+def survey_records(home: Path) -> Iterator[tuple[Path, Record]]:
+    """All installed plugins, and their folders."""
+    folders = sorted(home.iterdir()) if home.is_dir() else []
+    for folder in folders:
+        if not folder.name.startswith(".") and (record := read_record(folder)) is not None:
+            yield folder, record
+
+
+def verify(plugin: Plugin) -> Record:
+    """The record of a plugin whose files are all as they were installed, and none beside them.
+
+    `PluginMissing` where it is not installed, `RegistrationError` where a file is another.
+    """
+    with storage_errors(plugin.folder):
+        record = read_record(plugin.folder)
+        if record is None or record.requirements != plugin.requirements:
+            raise PluginMissing(plugin.name, row=plugin.row, command=plugin.remedy)
+        try:
+            found = survey_files(plugin.packages)
+        except FileNotFoundError:
+            found = {}
+    changed = sorted({*found.items()} ^ {*record.files.items()})
+    if changed:
+        raise RegistrationError(
+            f"{plugin.packages / changed[0][0]} is not as it was installed, so nothing of "
+            f"{plugin.name} is run; install it anew: {plugin.remedy}",
+            table=f"providers.{plugin.row}",
+            key="install",
+        )
+    return record
+
+
+def survey_files(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file below a folder, by its path; links are refused."""
+    found: dict[str, str] = {}
+    waiting = [folder]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+                    continue
+                if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
+                    raise OSError(errno.ELOOP, "it is no plain file", entry.path)
+                data = Path(entry.path).read_bytes()
+                found[os.path.relpath(entry.path, folder)] = hashlib.sha256(data).hexdigest()
+    return found
