@@ -212,7 +212,8 @@ async def test_a_cut_reply_is_a_failure(official: Official, server: Any) -> None
 @pytest.mark.parametrize("streaming", [True, False])
 async def test_the_limits_are_ours(official: Official, server: Any, streaming: bool) -> None:
     server.replies = [official.interface.stream(official.interface.texts("a"), stall=-1)]
-    limits = StreamSettings(retries=0, first_byte_seconds=0.2, reply_seconds=0.4)
+    whole = 30.0 if streaming else 0.4
+    limits = StreamSettings(retries=0, first_byte_seconds=0.2, reply_seconds=whole)
     async with opened(official, server.url, stream=limits) as model:
         with pytest.raises(ReplyTimeout) as caught:
             await model.converse(HI, context=TurnContext(streaming=streaming))

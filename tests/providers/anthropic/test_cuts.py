@@ -37,7 +37,7 @@ from vibe_llms.events import (
     MessageStartedEvent,
     ignore_events,
 )
-from vibe_llms.exceptions import ReplyCut
+from vibe_llms.exceptions import ProviderUnreachable, ReplyCut
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     InvocationCanister,
@@ -199,7 +199,10 @@ async def check_cut_over_socket(
             try:
                 canisters = await model.converse([UserCanister.from_text("Hi")])
                 failed = False
-            except ReplyCut:
+            except (ReplyCut, ProviderUnreachable) as error:
+                # A reset may take the headers too, before they were read.
+                if not isinstance(error, ReplyCut) and end != "reset":
+                    raise
                 canisters = tuple(
                     event.partial if isinstance(event, MessageFailedEvent) else event.canister
                     for event in events

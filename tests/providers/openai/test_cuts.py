@@ -35,7 +35,7 @@ from vibe_llms.events import (
     MessageCompletedEvent,
     MessageFailedEvent,
 )
-from vibe_llms.exceptions import ReplyCut
+from vibe_llms.exceptions import ProviderUnreachable, ReplyCut
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     InvocationCanister,
@@ -211,7 +211,10 @@ async def test_a_connection_closed_or_reset_at_any_byte_is_a_failure(
             try:
                 canisters = await model.converse([UserCanister.from_text("Hi")])
                 failed = False
-            except ReplyCut:
+            except (ReplyCut, ProviderUnreachable) as error:
+                # A reset may take the headers too, before they were read.
+                if not isinstance(error, ReplyCut) and end != "reset":
+                    raise
                 failed = True
                 canisters = tuple(
                     event.partial if isinstance(event, MessageFailedEvent) else event.canister

@@ -434,16 +434,18 @@ def test_control_c_in_the_middle_of_a_reply_keeps_what_came(interface: str, home
     with Terminal("chat", *flags(interface)) as terminal:
         terminal.expect(PROMPT)
         terminal.enter(STORY)
-        terminal.expect("Once|once|[Tt]here|[A-Z][a-z]+ [a-z]+")
+        terminal.expect(r"\x1b\[\?2004l(?s:.*?)[A-Z][a-z]+( [a-z]+){3}")
         terminal.press("c-c")
         terminal.expect(PROMPT)
         terminal.enter(HELLO)
-        terminal.expect("(?i)hello")
+        terminal.expect("Hello")
+        terminal.expect(PROMPT)
         assert terminal.press_until_the_end("c-d") == 0
     with Terminal(*flags(interface), STORY) as terminal:
         terminal.expect("[A-Z][a-z]+ [a-z]+ [a-z]+")
         terminal.signal(signal.SIGINT)
-        assert terminal.wait() == 130
+        # A quick server may have said all by then.
+        assert terminal.wait() in (0, 130)
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
