@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from vibe_llms.cli.approving import produce_approver
 from vibe_llms.cli.completion import complete_conversations, complete_models, complete_paths
 from vibe_llms.cli.failures import INTERRUPTED
 from vibe_llms.cli.options import (
@@ -95,6 +96,22 @@ from vibe_llms.session import open_session
     metavar="NAME VALUE",
     help="A control, such as: -o effort high.",
 )
+@click.option(
+    "-T",
+    "--tool",
+    "--mcp",
+    "tools",
+    multiple=True,
+    metavar="NAME",
+    help="Offer the tools of an ensemble, a row of [ensembles] such as an MCP server.",
+)
+@click.option(
+    "--ta",
+    "--tools-approve",
+    "approve_all",
+    is_flag=True,
+    help="Run the tools without asking, except those that are denied.",
+)
 @click.option("--stream/--no-stream", default=True, help="Show the answer as it comes, or whole.")
 @click.option("--render/--raw", default=None, help="Draw Markdown, or show it as it is written.")
 @click.option("--json", is_flag=True, help="Print one JSON object.")
@@ -136,6 +153,7 @@ async def _ask_once(options: Options, said: Said) -> int:
         keys=await keys_of(options),
         interactive=is_terminal(sys.stdout) and not options.json,
         import_guard=bound_import,
+        approver=produce_approver(approve_all=options.approve_all, pause=display.close),
     ) as session:
         conversation = await open_conversation(session, options)
         if options.dry_run:

@@ -65,6 +65,8 @@ class Options(Struct, frozen=True, kw_only=True):
     typed_attachments: tuple[tuple[str, str], ...] = ()
     fragments: tuple[str, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
+    tools: tuple[str, ...] = ()
+    approve_all: bool = False
     stream: bool = True
     render: bool | None = None
     json: bool = False
@@ -214,10 +216,11 @@ async def _open(session: Session, options: Options) -> Conversation:
             options.model,
             supervisor=_read_system(options),
             name=options.name,
+            ensembles=options.tools,
             save=not options.no_log,
         )
     if not options.fork and not options.no_log:
-        return await session.resume(wanted, model=options.model)
+        return await session.resume(wanted, model=options.model, ensembles=options.tools)
     if options.model is not None:
         # A model that there is not shall leave no fork behind.
         await session.access_model(options.model)
@@ -231,9 +234,9 @@ async def _open(session: Session, options: Options) -> Conversation:
             if not isinstance(canister, UnknownCanister)
         ]
         model = options.model or ledger.details.model or None
-        return await session.begin(model, history=history, save=False)
+        return await session.begin(model, history=history, ensembles=options.tools, save=False)
     twin = await ledger.fork(len(ledger.canisters), name=options.name)
-    return await session.resume(twin.identity, model=options.model)
+    return await session.resume(twin.identity, model=options.model, ensembles=options.tools)
 
 
 def controls_of(options: Options) -> Controls:

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 
 from vibe_llms.attachments import read_attachment
+from vibe_llms.cli.approving import produce_approver
 from vibe_llms.cli.conversations import draw_canister
 from vibe_llms.cli.display import Display, describe_usage, tell_notice
 from vibe_llms.cli.failures import INTERRUPTED, explain, status_of
@@ -79,6 +80,7 @@ class Repl:
         self._prompts = prompts
         self._before: tuple[Canister, ...] = said.before
         self._attached: tuple[Content, ...] = said.contents
+        self._display: Display | None = None
         self._left = False
         self._interrupted = -math.inf
         self._commands: dict[str, Callable[[str], Awaitable[int | None]]] = {
@@ -95,6 +97,11 @@ class Repl:
             "/show": self._show,
             "/usage": self._usage,
         }
+
+    def pause(self) -> None:
+        """Let nothing move on the terminal until the next event."""
+        if self._display is not None:
+            self._display.close()
 
     async def hold(self) -> int:
         """Read and answer until the person leaves; gives the exit status."""
@@ -144,7 +151,7 @@ class Repl:
                 self._before, self._attached = (), ()
 
     async def _converse(self, said: Sequence[Canister] | None) -> int:
-        display = Display(
+        display = self._display = Display(
             render=self._options.render,
             hide_reasoning=self._options.hide_reasoning,
             quiet=self._options.quiet,
@@ -244,11 +251,18 @@ async def hold_repl(options: Options, said: Said = Said()) -> int:
 
     What the options say goes with the first message.
     """
+
+    def pause() -> None:
+        if repl is not None:
+            repl.pause()
+
+    repl: Repl | None = None
     async with open_session(
         event_handler=tell_notice(quiet=options.quiet),
         keys=await keys_of(options),
         interactive=is_terminal(sys.stdout),
         import_guard=bound_import,
+        approver=produce_approver(approve_all=options.approve_all, pause=pause),
     ) as session:
         conversation = await open_conversation(session, options)
         history = None if options.no_log else session.configuration.places.history_file

@@ -1,7 +1,7 @@
 """The real package with a real, tiny model; not part of the ordinary run.
 
     python -m pip install -e '.[dev,llamacpp]'
-    VIBE_LLMS_TEST_GGUF=PATH python -m pytest -m llamacpp
+    TEST_GGUF=PATH python -m pytest -m llamacpp
 
 PATH is a model of some hundred thousand parameters that was trained for these very questions. It
 writes calls and thoughts as Qwen's models do.
@@ -46,7 +46,7 @@ from vibe_llms.testing import check_events, check_provider
 
 pytestmark = pytest.mark.llamacpp
 # Before each test the variables of this library are taken away.
-_GIVEN = os.environ.get("VIBE_LLMS_TEST_GGUF", "")
+_GIVEN = os.environ.get("TEST_GGUF", "")
 GREEDY = Controls(temperature=0)
 HELLO = "Hello! I am a tiny test model."
 PERSON = {
@@ -59,7 +59,7 @@ PERSON = {
 
 @pytest.fixture
 def path() -> Path:
-    assert _GIVEN, "name a model: VIBE_LLMS_TEST_GGUF=PATH python -m pytest -m llamacpp"
+    assert _GIVEN, "name a model: TEST_GGUF=PATH python -m pytest -m llamacpp"
     return Path(_GIVEN)
 
 

@@ -49,8 +49,8 @@ from vibe_llms.testing import check_events
 pytestmark = pytest.mark.server
 
 #: Read before the home of a test is made, which has no such variables.
-SERVER = os.environ.get("VIBE_LLMS_TEST_SERVER", "")
-MODEL = os.environ.get("VIBE_LLMS_TEST_MODEL", "")
+SERVER = os.environ.get("TEST_SERVER_URL", "")
+MODEL = os.environ.get("TEST_SERVER_MODEL", "")
 MODULES = {
     "chat": "vibe_llms.providers.openai.chat_completions",
     "responses": "vibe_llms.providers.openai.responses",
@@ -64,8 +64,8 @@ PATIENCE_SECONDS = 120
 @pytest.fixture(autouse=True)
 def named() -> None:
     """The server and the model have names."""
-    assert SERVER, "VIBE_LLMS_TEST_SERVER is not set: the base-url of a server"
-    assert MODEL, "VIBE_LLMS_TEST_MODEL is not set: the name of its model"
+    assert SERVER, "TEST_SERVER_URL is not set: the base-url of a server"
+    assert MODEL, "TEST_SERVER_MODEL is not set: the name of its model"
 
 
 def configure(url: str = "", **settings: Any) -> dict[str, Any]:
