@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from measure import Row, best_of, ratio_row
+from measure import Row, best_of, ratio_row, settle
 
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -166,6 +166,7 @@ def _measure_long(folder: Path, count: int, runs: int) -> list[Row]:
             identity, twin, Details(created=datetime.now(UTC), forked_from=Origin(identity))
         )
 
+    settle()
     opened: dict[str, list[float]] = {"ours": [], "decoding the lines": []}
     forked: dict[str, list[float]] = {"ours": [], "copying the lines": []}
     for samples, ours, bare in (

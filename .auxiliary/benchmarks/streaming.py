@@ -98,12 +98,12 @@ async def _measure_crowd(interface: Interface, runs: int) -> Row:
             ) as session,
             httpx2.AsyncClient(limits=limits) as bare,
         ):
-            crowd = [
-                await session.begin(f"{row}/{interface.model}", save=False)
-                for _ in range(CONVERSATIONS)
-            ]
-            settle()
             for number in range(runs + 1):
+                crowd = [
+                    await session.begin(f"{row}/{interface.model}", save=False)
+                    for _ in range(CONVERSATIONS)
+                ]
+                settle()
                 start = cpu_seconds()
                 await asyncio.gather(*(one.converse("hi") for one in crowd))
                 ours = cpu_seconds() - start
