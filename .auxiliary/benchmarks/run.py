@@ -2,7 +2,7 @@
 
     python .auxiliary/benchmarks/run.py               everything, some minutes
     python .auxiliary/benchmarks/run.py --quick       fewer runs
-    python .auxiliary/benchmarks/run.py streaming     one part: startup, streaming, turns, archives
+    python .auxiliary/benchmarks/run.py streaming     one part: archives, startup, streaming, turns
     python .auxiliary/benchmarks/run.py --page        also write the table of the performance page
 
 Figures are medians; a ratio is the median of the ratios pair by pair. Leaves with 1 where a bar was
@@ -26,10 +26,11 @@ from turns import measure_turns
 
 PAGE = HERE.parent.parent / "documentation" / "explanation" / "performance.md"
 PARTS: dict[str, tuple[tuple[Callable[[int], list[Row]], int], ...]] = {
+    # First, while the memory of this process is as an application has it.
+    "archives": ((measure_archives, 9),),
     "startup": ((measure_imports, 15), (measure_help, 15), (measure_oneshot, 15)),
     "streaming": ((measure_chunks, 15), (measure_crowd, 9)),
     "turns": ((measure_turns, 25),),
-    "archives": ((measure_archives, 9),),
 }
 
 
