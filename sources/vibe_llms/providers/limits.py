@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from vibe_llms.events import Notice
 from vibe_llms.exceptions import RateLimited
@@ -24,16 +25,14 @@ WINDOW_SECONDS = 60.0
 TOLD_SECONDS = 2.0
 
 
-@dataclass(eq=False)
-class _Spent:
+class _Spent(Struct, eq=False):
     """Tokens that count from a point in time on."""
 
     time: float
     tokens: int
 
 
-@dataclass(eq=False)
-class _Waiting:
+class _Waiting(Struct, eq=False):
     """Somebody in the queue; `patience` is the longest wait of a server's that is borne."""
 
     tokens: int
