@@ -24,6 +24,7 @@ from tests.fakes.anthropic import (
     thinking_block,
     tool_block,
 )
+from tests.fakes.interfaces import ANTHROPIC, Interface
 from tests.fakes.server import Answer, Request
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.conversation import Conversation
@@ -35,7 +36,6 @@ from vibe_llms.session import Session, open_session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing import check_events
 
-MODEL = "anthropic/claude-opus-5"
 NAMES = ("first", "second", "third")
 WAYS = ("cancel", "task", "raise", "crash")
 PATIENCE_SECONDS = 60
@@ -62,6 +62,14 @@ def produce_reply(chance: random.Random) -> list[dict[str, Any]]:
         if chance.random() < 0.3:
             blocks.append(text_block(len(blocks), "And "))
     return reply(*blocks, stop_reason="tool_use")
+
+
+def produce_calls(interface: Interface, chance: random.Random) -> Sequence[Mapping[str, Any]]:
+    """Three calls at once, as an interface has them."""
+    if interface is ANTHROPIC:
+        return produce_reply(chance)
+    names = chance.sample(NAMES, 3)
+    return interface.tools(*((name, json.dumps({"number": chance.randrange(9)})) for name in names))
 
 
 def produce_tools(chance: random.Random) -> list[Callable[..., Any]]:
@@ -114,17 +122,23 @@ class Interrupter:
 
 
 async def interrupt(
-    session: Session, server: FakeAnthropic, seed: int, way: str, step: int, home: Path
+    session: Session,
+    server: Any,
+    seed: int,
+    way: str,
+    step: int,
+    home: Path,
+    interface: Interface = ANTHROPIC,
 ) -> int:
     """Interrupt a turn; then two more have to succeed. The number of events that it had."""
     chance = random.Random(seed)
-    events = produce_reply(chance)
+    events = produce_calls(interface, chance)
     tools = produce_tools(chance)
     handler = Interrupter(way, step, home)
-    conversation = await session.begin(MODEL, invokers=tools, event_handler=handler)
+    conversation = await session.begin(interface.address, invokers=tools, event_handler=handler)
     handler.conversation = conversation
     await conversation.converse("Hello", event_handler=_ignore)
-    server.replies = [events, text_reply("It is ", "done.")]
+    server.replies = [events, interface.texts("It is ", "done.")]
     handler.running = asyncio.ensure_future(conversation.converse("Go"))
     done, _ = await asyncio.wait([handler.running], timeout=PATIENCE_SECONDS)
     assert done, "the turn does not end"
@@ -138,7 +152,7 @@ async def interrupt(
     kept = conversation.canisters
     await go_on(conversation, kept)
     if handler.copy is not None:
-        await go_on_after_crash(handler.copy, conversation.identity, server)
+        await go_on_after_crash(handler.copy, conversation.identity, server, interface)
     else:
         await go_on(await session.resume(conversation.identity, event_handler=_ignore), ())
     return len(handler.events)
@@ -152,8 +166,8 @@ async def go_on(conversation: Conversation, kept: Sequence[Canister]) -> None:
     assert conversation.canisters[: len(kept)] == tuple(kept)
 
 
-async def go_on_after_crash(copy: Path, identity: str, server: FakeAnthropic) -> None:
-    async with open_at(copy, server) as session:
+async def go_on_after_crash(copy: Path, identity: str, server: Any, interface: Interface) -> None:
+    async with open_at(copy, server, interface) as session:
         await go_on(await session.resume(identity), ())
     shutil.rmtree(copy)
 
@@ -162,26 +176,30 @@ def _ignore(event: Event) -> None:
     """The events of the turns after it are not looked at."""
 
 
-def open_at(home: Path, server: FakeAnthropic) -> Any:
+def open_at(home: Path, server: Any, interface: Interface = ANTHROPIC) -> Any:
     """A session with an archive in a folder, and the fake server behind its row."""
-    row = {"base-url": server.url, "retries": 0}
     return open_session(
-        configuration={"providers": {"anthropic": row}},
+        configuration=interface.configure(server.url),
         archive=DirectoryArchive(home, StorageSettings(durability="fast")),
-        keys={"anthropic": server.key},
+        keys=interface.keys(server),
     )
 
 
 async def check_interruptions(
-    server: FakeAnthropic, home: Path, seeds: int, *, every: bool = False
+    server: Any,
+    home: Path,
+    seeds: int,
+    *,
+    every: bool = False,
+    interface: Interface = ANTHROPIC,
 ) -> None:
     """Interrupt turns at every step, in `every` way or each in another; the next are accepted."""
-    async with open_at(home, server) as session:
+    async with open_at(home, server, interface) as session:
         for seed in range(seeds):
-            count = await interrupt(session, server, seed, "cancel", _NEVER, home)
+            count = await interrupt(session, server, seed, "cancel", _NEVER, home, interface)
             for step in range(count):
                 for way in WAYS if every else (WAYS[(step + seed) % len(WAYS)],):
-                    await interrupt(session, server, seed, way, step, home)
+                    await interrupt(session, server, seed, way, step, home, interface)
                     assert server.refusals == [], (seed, way, step)
 
 
@@ -199,7 +217,7 @@ async def interrupt_after(
     """Cancel a turn after so many steps of the loop."""
     chance = random.Random(seed)
     events, tools = produce_reply(chance), produce_tools(chance)
-    conversation = await session.begin(MODEL, invokers=tools)
+    conversation = await session.begin(ANTHROPIC.address, invokers=tools)
     server.replies = [events, text_reply("It is ", "done.")]
     running = asyncio.ensure_future(conversation.converse("Go"))
     for _ in range(steps):
@@ -252,7 +270,7 @@ async def test_a_reply_cut_anywhere_in_a_turn_is_followed_by_another(
             server.replies = [first, chance.choice(faults)]
             if chance.random() < 0.5:
                 server.replies = [cut_reply(server, first, chance.randrange(2_500))]
-            conversation = await session.begin(MODEL, invokers=produce_tools(chance))
+            conversation = await session.begin(ANTHROPIC.address, invokers=produce_tools(chance))
             with suppress(VibeLlmsError):
                 await conversation.converse("Go")
             server.replies = []
