@@ -93,7 +93,8 @@ async def test_a_reply_that_is_read_on_after_a_cancel_would_be_found_out(
         await asyncio.shield(reading[-1])
 
     monkeypatch.setattr(exchanges, "_attempt", read_on)
-    with pytest.raises(AssertionError, match="stays open"):
+    # Its connection stays open, or what it still says gets into the next turn.
+    with pytest.raises(AssertionError):
         await check_cancels(interface, 3, patience=1.0)
     for one in reading:
         one.cancel()
