@@ -150,9 +150,12 @@ def test_an_error_of_writing_names_the_stream() -> None:
 
 
 def test_a_note_that_nobody_can_read_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", Full())
+    full = Full()
+    monkeypatch.setattr(sys, "stderr", full)
     note("x")
     aside("y")
+    # Both were tried, the second although the first had failed.
+    assert full.getvalue() == "x\ny"
 
 
 def test_a_text_becomes_one_line() -> None:

@@ -97,6 +97,23 @@ async def test_an_ensemble_that_fails_is_told_and_left_out() -> None:
     assert notice.text == "bad: it does not want to; its tools are left out"
 
 
+async def test_what_is_named_twice_is_opened_once() -> None:
+    Probe.gate = asyncio.Barrier(1)
+    async with open_session(configuration=configure(a={})) as session:
+        conversation = await session.begin(model_of(), ensembles=["a", "a"], save=False)
+        assert list(conversation._invokers) == ["a/look"]
+    assert (Probe.opened, Probe.closed) == (["a"], ["a"])
+
+
+async def test_two_of_one_name_are_both_closed() -> None:
+    Probe.gate = asyncio.Barrier(1)
+    async with open_session(configuration=configure(a={})) as session:
+        other = Probe("a", EnsembleConfiguration(session.configuration, {}))
+        for one in ("a", other):
+            await session.begin(model_of(), ensembles=[one], save=False)
+    assert Probe.closed == ["a", "a"]
+
+
 async def test_an_ensemble_that_is_required_is_an_error() -> None:
     Probe.gate = asyncio.Barrier(1)
     rows = configure(bad={"fails": True, "required": True})

@@ -126,8 +126,10 @@ def test_two_rows_with_the_same_pins_share_the_module(home: Path, index: FakeInd
     one = produce(home, index, {"plug.py": "VALUE = 1\n"})
     twin = offer(home, index, {"plug.py": "VALUE = 1\n"}, name="twin")
     open_plugin(one)
-    importlib.import_module("plug")
+    module = importlib.import_module("plug")
     open_plugin(twin)
+    assert importlib.import_module("plug") is module
+    assert module.VALUE == 1
 
 
 def test_a_plugin_finds_its_own_version_and_its_data(home: Path, index: FakeIndex) -> None:

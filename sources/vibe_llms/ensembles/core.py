@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from vibe_llms.configuration import Configuration
 from vibe_llms.ensembles.interfaces import Ensemble, EnsembleConfiguration, EnsembleFactory
-from vibe_llms.exceptions import ConfigurationError, EnsembleFailed
+from vibe_llms.exceptions import ConfigurationError, EnsembleFailed, VibeLlmsError
 from vibe_llms.registries import Registry, Row
 
 ENSEMBLES = "ensembles"
@@ -33,7 +33,8 @@ class Ensembles:
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
-        self._held: dict[str, Ensemble] = {}
+        self._rows: dict[str, Ensemble] = {}
+        self._opened: list[Ensemble] = []
 
     async def open(
         self, named: Iterable[str | Ensemble], tell: Callable[[str], None]
@@ -41,15 +42,17 @@ class Ensembles:
         """Ensembles by the names of their rows, or as they are; all opened at the same time.
 
         One that cannot be opened is told and left out, unless its row says that it is `required`.
+        What is wrong with the configuration is raised once none is being opened any more.
         """
-        wanted = [self._access(one) if isinstance(one, str) else one for one in named]
+        # Whoever is named twice is opened once.
+        wanted = dict.fromkeys(self._access(one) if isinstance(one, str) else one for one in named)
+        self._opened += [one for one in wanted if one not in self._opened]
         failures = await asyncio.gather(*map(_open, wanted))
         opened: list[Ensemble] = []
         for one, failure in zip(wanted, failures, strict=True):
             if failure is None:
-                self._held[one.name] = one
                 opened.append(one)
-            elif self._is_required(one.name):
+            elif not isinstance(failure, EnsembleFailed) or self._is_required(one.name):
                 raise failure
             else:
                 tell(f"{failure}; its tools are left out")
@@ -57,11 +60,11 @@ class Ensembles:
 
     async def close(self) -> None:
         """Close all of them at the same time; safe to call twice."""
-        held, self._held = self._held, {}
-        await asyncio.gather(*(one.close() for one in held.values()))
+        opened, self._opened, self._rows = self._opened, [], {}
+        await asyncio.gather(*(one.close() for one in opened))
 
     def _access(self, name: str) -> Ensemble:
-        if name not in self._held:
+        if name not in self._rows:
             rows = {row.name: row for row in self._configuration.rows(ENSEMBLES)}
             if name not in rows:
                 known = ", ".join(rows) or "none"
@@ -69,17 +72,17 @@ class Ensembles:
                     f"there is no {name!r}; there are {known}", table=ENSEMBLES
                 )
             settings = EnsembleConfiguration(self._configuration, rows[name].settings)
-            self._held[name] = access_ensemble(rows[name], settings)
-        return self._held[name]
+            self._rows[name] = access_ensemble(rows[name], settings)
+        return self._rows[name]
 
     def _is_required(self, name: str) -> bool:
         row = self._configuration.tree.get(ENSEMBLES, {}).get(name, {})
         return row.get("required") is True
 
 
-async def _open(ensemble: Ensemble) -> EnsembleFailed | None:
+async def _open(ensemble: Ensemble) -> VibeLlmsError | None:
     try:
         await ensemble.open()
-    except EnsembleFailed as error:
+    except VibeLlmsError as error:
         return error
     return None

@@ -259,3 +259,31 @@ async def test_without_the_package_the_command_that_installs_it_is_told(
     monkeypatch.setattr(connections, "_has_package", lambda: False)
     with pytest.raises(PackageMissing, match=r"vibe-llms\[mcp\]"):
         await produce_ensemble().open()
+
+
+async def test_closing_what_is_being_opened_is_told_to_who_opens_it() -> None:
+    ensemble = produce_ensemble("hangs-at-initialize")
+    opening = asyncio.create_task(ensemble.open())
+    while ensemble._connection._server is None:
+        await asyncio.sleep(0.01)
+    async with asyncio.timeout(SLACK_SECONDS):
+        await ensemble.close()
+        with pytest.raises(EnsembleFailed, match="it has been closed"):
+            await opening
+
+
+async def test_why_a_command_cannot_be_started_is_the_cause() -> None:
+    ensemble = produce_ensemble(command=["/nonesuch/server"])
+    with pytest.raises(EnsembleFailed) as caught:
+        await ensemble.open()
+    assert isinstance(caught.value.__cause__, FileNotFoundError)
+
+
+async def test_a_key_that_a_server_was_given_is_in_no_words_about_it() -> None:
+    program = "import os, sys; sys.exit('with ' + os.environ['API_TOKEN'])"
+    ensemble = produce_ensemble(
+        command=[sys.executable, "-c", program], environment={"API_TOKEN": "canary-0123456789"}
+    )
+    with pytest.raises(EnsembleFailed, match="it said: with ") as caught:
+        await ensemble.open()
+    assert "canary" not in str(caught.value)

@@ -262,6 +262,7 @@ async def test_a_thread_whose_loop_is_gone_ends_quietly() -> None:
     thread.start()
     thread.join()
     jobs[0].run(lambda: cast("LoadedModel", Loaded()))
+    assert jobs[0]._done
     await engine.close()
 
 

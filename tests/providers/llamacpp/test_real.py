@@ -451,10 +451,12 @@ def test_the_command_says_what_the_model_says_and_nothing_else(path: Path, home:
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, HELLO, "")
 
 
-async def test_closing_frees_the_memory(path: Path) -> None:
-    def count_threads() -> int:
-        return sum(thread.name.startswith("vibe-llms") for thread in threading.enumerate())
+def count_threads() -> int:
+    """The threads of models that are loaded."""
+    return sum(thread.name.startswith("vibe-llms") for thread in threading.enumerate())
 
+
+async def test_closing_frees_the_memory(path: Path) -> None:
     async def load_and_free() -> int:
         model = await produce_model(path, context_tokens=4_096)
         await model.count_tokens(say("x"))
@@ -485,3 +487,4 @@ async def test_a_job_can_be_left_at_any_time(path: Path) -> None:
             for _ in range(count):
                 await anext(heaps, None)
     await client.close()
+    assert count_threads() == 0

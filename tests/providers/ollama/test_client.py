@@ -51,7 +51,7 @@ from vibe_llms.exceptions import (
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import AssistantCanister, StopReason, Usage, UserCanister
-from vibe_llms.messages.contents import ImageContent, ReasoningContent
+from vibe_llms.messages.contents import ImageContent, ReasoningContent, text_of
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.ollama import client as clients
 from vibe_llms.providers.ollama.model import OllamaModel
@@ -352,7 +352,8 @@ async def test_a_server_that_is_slow_to_tell_is_not_waited_for(
     )
     model = await produce_model(fake_ollama.url)
     async with asyncio.timeout(20):
-        await model.converse(HI)
+        (reply,) = await model.converse(HI)
+    assert text_of(reply.contents) == "Hello."
     await model.client.close()
 
 

@@ -60,11 +60,13 @@ class Connection:
             async with asyncio.timeout(self._settings.open_seconds):
                 await asyncio.shield(ready)
         except TimeoutError as error:
+            ready.cancel()
             await self.close()
             raise self._failure(
                 f"it did not open within {self._settings.open_seconds:g} s (open-seconds)"
             ) from error
         except asyncio.CancelledError:
+            ready.cancel()
             await self.close()
             raise
 
@@ -89,6 +91,8 @@ class Connection:
         client = self._client
         if client is None or not self.alive:
             raise self._failure("the connection has ended", phase)
+        import httpx2
+        from anyio import BrokenResourceError, ClosedResourceError
         from mcp import MCPError
 
         try:
@@ -98,6 +102,8 @@ class Connection:
             raise self._failure(f"it did not answer within {seconds:g} s", phase) from error
         except MCPError as error:
             raise self._failure(redact(str(error)), phase) from error
+        except (BrokenResourceError, ClosedResourceError, httpx2.HTTPError) as error:
+            raise self._failure("the connection has ended", phase) from error
         except (ValueError, RuntimeError) as error:
             # What the package says of an answer that is not as the protocol has it.
             raise self._failure(f"its answer is not valid: {_brief(error)}", phase) from error
@@ -133,16 +139,20 @@ class Connection:
             self._settle(ready, error)
         finally:
             self._client = None
-            if not ready.done():
-                ready.cancel()
+            # Somebody else has closed it while it was being opened.
+            self._settle(ready, EnsembleFailed("it has been closed", ensemble=self._ensemble))
 
     def _settle(self, ready: asyncio.Future[None], error: Exception) -> None:
         """Keep why the connection ended, and tell whoever waits for it to open."""
         self._broken = self._broken or error
-        if not ready.done():
-            failure = error if isinstance(error, EnsembleFailed) else self._failure(_brief(error))
-            failure.__cause__ = error if failure is not error else None
-            ready.set_exception(failure)
+        if ready.done():
+            return
+        if isinstance(error, EnsembleFailed):
+            ready.set_exception(error)
+            return
+        failure = self._failure(_brief(error))
+        failure.__cause__ = error
+        ready.set_exception(failure)
 
     async def _produce_client(self, stack: AsyncExitStack) -> Client:
         from mcp import Client

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,13 @@ from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.offline import permit_request
+from vibe_llms.redaction import remember
 
 if TYPE_CHECKING:
     from mcp_types import Tool
 
+#: What names a header or a variable that holds a key.
+_SECRET = re.compile("authorization|cookie|key|password|secret|token", re.IGNORECASE)
 _MAX_PAGES = 1000
 _MAX_TOOLS = 10_000
 
@@ -43,6 +47,9 @@ class McpEnsemble:
                     "it makes a program load code that its command does not name",
                     *("ensembles", name, "environment", variable),
                 )
+        for key, value in (*settings.headers.items(), *settings.environment.items()):
+            if _SECRET.search(key):
+                remember(value.rpartition(" ")[2])
         self._connection = Connection(name, settings)
         self._invokers: tuple[Invoker, ...] = ()
         self._opening = asyncio.Lock()
@@ -65,7 +72,10 @@ class McpEnsemble:
     async def close(self) -> None:
         """End the connection, and the server's process."""
         self._closed = True
+        # What is being opened is given up, and then nobody opens it any more.
         await self._connection.close()
+        async with self._opening:
+            await self._connection.close()
 
     async def _connect(self) -> None:
         async with self._opening:
@@ -77,6 +87,8 @@ class McpEnsemble:
             if self._connection.alive:
                 return
             await self._connection.close()
+            if self._closed:
+                raise EnsembleFailed("it has been closed", ensemble=self._name)
             self._connection = Connection(self._name, self._settings)
             await self._connection.open()
             try:
