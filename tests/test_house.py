@@ -35,6 +35,7 @@ ORDER = (
     "outputs",
     "prompts",
     "storage",
+    "keys",
     "plugins",
     "providers",
     "providers.anthropic",

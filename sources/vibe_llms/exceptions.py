@@ -16,6 +16,7 @@ The families are cut by what the caller does next::
     │   ├── ContentNotLoaded
     │   ├── AttachmentUnreadable
     │   ├── InvokerInvalid
+    │   ├── AnswerInvalid
     │   ├── ScriptInvalid
     │   ├── ConversationNotFound
     │   ├── ConversationAmbiguous
@@ -144,6 +145,10 @@ class AttachmentUnreadable(RequestError):
 
 class InvokerInvalid(RequestError):
     """A function cannot be offered as a tool, or two tools would share a name."""
+
+
+class AnswerInvalid(RequestError):
+    """An answer does not fit what an ensemble asked, or it asked what nobody can answer."""
 
 
 class ScriptInvalid(RequestError):
