@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from vibe_llms.credentials import get_logger
 from vibe_llms.ensembles.mcp.http import connect_http
-from vibe_llms.ensembles.mcp.oauth import SignInNeeded
 from vibe_llms.ensembles.mcp.settings import McpSettings
 from vibe_llms.ensembles.mcp.stdio import ServerProcess, connect_process, start_process
-from vibe_llms.exceptions import EnsembleFailed, PackageMissing
+from vibe_llms.exceptions import EnsembleFailed, PackageMissing, SessionLost, SignInNeeded
 from vibe_llms.invocation.limits import Limit, Patience
 from vibe_llms.meta import __version__
 from vibe_llms.redaction import redact
@@ -31,10 +30,6 @@ _CLOSE_SECONDS = 10.0
 _LISTEN_AGAIN_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 60.0
 #: What the package says for a server that sent no error of the protocol's.
 _SESSION_LOST, _HTTP_ERROR = "Session terminated", "Server returned an error response"
-
-
-class SessionLost(EnsembleFailed):
-    """The server knows the session no more, and so has not done what it was asked."""
 
 
 class Connection:

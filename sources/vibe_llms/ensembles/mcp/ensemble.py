@@ -13,7 +13,7 @@ import msgspec
 from vibe_llms.credentials import get_logger
 from vibe_llms.ensembles.interfaces import EnsembleConfiguration
 from vibe_llms.ensembles.mcp.answering import Answerer
-from vibe_llms.ensembles.mcp.connection import Connection, SessionLost
+from vibe_llms.ensembles.mcp.connection import Connection
 from vibe_llms.ensembles.mcp.contents import assimilate_result
 from vibe_llms.ensembles.mcp.oauth import produce_auth
 from vibe_llms.ensembles.mcp.reading import (
@@ -29,7 +29,7 @@ from vibe_llms.ensembles.mcp.reading import (
 )
 from vibe_llms.ensembles.mcp.settings import LOADING_VARIABLES, McpSettings
 from vibe_llms.ensembles.mcp.tokens import TokenStore
-from vibe_llms.exceptions import EnsembleFailed, InvokerInvalid
+from vibe_llms.exceptions import EnsembleFailed, InvokerInvalid, SessionLost
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
 from vibe_llms.invocation.limits import Patience, Pause
 from vibe_llms.invocation.results import InvocationOutput

@@ -20,7 +20,7 @@ from vibe_llms.credentials import Credential, get_logger
 from vibe_llms.ensembles.mcp.settings import McpSettings, OAuthSettings
 from vibe_llms.ensembles.mcp.tokens import TokenStore
 from vibe_llms.ensembles.questions import ElicitationAnswer, ElicitationRequest
-from vibe_llms.exceptions import ConfigurationError, EnsembleFailed
+from vibe_llms.exceptions import ConfigurationError, SignInNeeded
 from vibe_llms.invocation.limits import Patience
 from vibe_llms.redaction import remember
 
@@ -37,16 +37,6 @@ _PAGE = (
     "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nConnection: close\r\n"
     "Content-Length: {length}\r\n\r\n{body}"
 )
-
-
-class SignInNeeded(EnsembleFailed):
-    """The server wants somebody to sign in, and nobody did."""
-
-    def __init__(self, reason: str, *, ensemble: str) -> None:
-        super().__init__(
-            f"{reason}; sign in at a terminal, with: vibe-llms chat -T {ensemble}",
-            ensemble=ensemble,
-        )
 
 
 async def produce_auth(
