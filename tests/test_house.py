@@ -39,6 +39,7 @@ ORDER = (
     "outputs",
     "prompts",
     "storage",
+    "keys",
     "plugins",
     "providers",
     "providers.anthropic",
