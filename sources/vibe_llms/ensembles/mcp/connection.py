@@ -13,7 +13,13 @@ from vibe_llms.credentials import get_logger
 from vibe_llms.ensembles.mcp.http import connect_http
 from vibe_llms.ensembles.mcp.settings import McpSettings
 from vibe_llms.ensembles.mcp.stdio import ServerProcess, connect_process, start_process
-from vibe_llms.exceptions import EnsembleFailed, PackageMissing, SessionLost, SignInNeeded
+from vibe_llms.exceptions import (
+    EnsembleFailed,
+    PackageMissing,
+    SessionLost,
+    SignInNeeded,
+    VibeLlmsError,
+)
 from vibe_llms.invocation.limits import Limit, Patience
 from vibe_llms.meta import __version__
 from vibe_llms.redaction import redact
@@ -178,7 +184,7 @@ class Connection:
                 await self._stay(self._client)
         except MCPError as error:
             self._settle(ready, self._explain(error, "opening"))
-        except (EnsembleFailed, httpx2.HTTPError) as error:
+        except (VibeLlmsError, httpx2.HTTPError) as error:
             self._settle(ready, error)
         except (ExceptionGroup, OSError, ValueError, RuntimeError) as error:
             # What the package's tasks raise, and what it says of a server that is none.
@@ -225,7 +231,9 @@ class Connection:
             except MCPError:
                 # It does not let us listen, or the connection has ended.
                 return
-            await asyncio.sleep(min(_LISTEN_AGAIN_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS))
+            await asyncio.sleep(
+                min(_LISTEN_AGAIN_SECONDS * 2 ** min(attempt, 6), _LONGEST_PAUSE_SECONDS)
+            )
             # What has changed meanwhile, nobody has told.
             self._changed()
 
@@ -241,9 +249,9 @@ class Connection:
         if ready.done():
             return
         blamed = self._broken
-        if isinstance(blamed, EnsembleFailed):
+        if isinstance(blamed, VibeLlmsError):
             error = blamed
-        if isinstance(error, EnsembleFailed):
+        if isinstance(error, VibeLlmsError):
             ready.set_exception(error)
             return
         failure = self._failure(_brief(error))
@@ -307,7 +315,7 @@ def _first(error: Exception) -> Exception:
     if not isinstance(error, ExceptionGroup):
         return error
     found = [_first(one) for one in error.exceptions]
-    return next((one for one in found if isinstance(one, EnsembleFailed)), found[0])
+    return next((one for one in found if isinstance(one, VibeLlmsError)), found[0])
 
 
 def _brief(error: Exception) -> str:
