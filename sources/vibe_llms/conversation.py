@@ -41,7 +41,13 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.outputs import OutputForm, OutputType, produce_form
 from vibe_llms.prompts import Prompt, read_prompt
 from vibe_llms.providers.contract.model import ContractModel, settle_tools
-from vibe_llms.providers.interfaces import InquiringModel, Model, TokenCount, TurnContext, refuse_loading
+from vibe_llms.providers.interfaces import (
+    InquiringModel,
+    Model,
+    TokenCount,
+    TurnContext,
+    refuse_loading,
+)
 from vibe_llms.providers.limits import Limiter
 from vibe_llms.running import EventStream, RunningTurn
 from vibe_llms.turns import TurnRun, TurnSettings

@@ -11,7 +11,7 @@ from vibe_llms.cli.terminal import is_terminal, note, shown, write
 from vibe_llms.configuration import find_places, load_configuration, read_toml
 from vibe_llms.credentials import Secret, check_key, read_keys
 from vibe_llms.exceptions import CredentialMissing, RequestError
-from vibe_llms.session import PROVIDERS
+from vibe_llms.providers.rows import PROVIDERS
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
 from vibe_llms.storage.locks import locked
 
