@@ -92,7 +92,7 @@ class Conversation:
         self._ensembles = tuple(ensembles)
         self._controls = controls or Controls()
         self._event_handler = event_handler
-        self._tool_mode = tool_mode
+        self._tool_mode: ToolMode | None = tool_mode
         self._running: RunningTurn | None = None
         self._closed = False
         self._caches: dict[tuple[str, str, bool], object] = {}

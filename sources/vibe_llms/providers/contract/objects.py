@@ -70,9 +70,6 @@ def read_items(text: str, knows: Knows) -> Sequence[Item]:
                 raise FormBroken("there is other JSON beside it") from None
             raise
         position = end
-        while text.startswith("}", position := _skip(text, position)):
-            # One more than there are to close.
-            position += 1
     return items
 
 

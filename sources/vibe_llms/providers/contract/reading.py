@@ -198,7 +198,7 @@ def _unescape(piece: str) -> str:
 
 def _settle(items: Sequence[Answer | Call]) -> tuple[str, Sequence[Call], str]:
     """The words, the calls, and the words that come too early: after calls without results."""
-    calls = [item for item in items if isinstance(item, Call)]
+    calls = tuple(item for item in items if isinstance(item, Call))
     first = next((n for n, item in enumerate(items) if isinstance(item, Call)), len(items))
     said = [item.text for item in items[:first] if isinstance(item, Answer)]
     late = [item.text for item in items[first:] if isinstance(item, Answer)]
