@@ -90,6 +90,7 @@ PROSE = {
     "double quotes of code": "``look`` is a tool.",
     "a fence of Python": "```python\nprint({})\n```",
     "a fence that stays open": "```",
+    "a fence of four": f"````json\n{CALL}\n````",
     "tags": "<think>Hm.</think> Yes.",
     "a part of a tag": "<tool",
     "no tag": "< 3 is less",

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from tests.fakes.contract import BROKEN, CALL, CALLING, FINAL, PROSE, SAID, SAYING, splits
 from vibe_llms.providers.contract import reading as reading_module
+from vibe_llms.providers.contract.marks import PROSE as PROSE_AT_ONCE
+from vibe_llms.providers.contract.marks import Beginning, read_beginning
 from vibe_llms.providers.contract.objects import Call
 from vibe_llms.providers.contract.reading import Outcome, Reading
 
@@ -212,11 +214,8 @@ def test_a_lenient_reader_would_be_found_out(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_decision_that_depends_on_the_pieces_would_be_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read_beginning = reading_module.read_beginning
-
-    def decide_early(text: str) -> object:
-        beginning = read_beginning(text)
-        return reading_module.PROSE if text == "{" else beginning
+    def decide_early(text: str) -> Beginning:
+        return PROSE_AT_ONCE if text == "{" else read_beginning(text)
 
     monkeypatch.setattr(reading_module, "read_beginning", decide_early)
     with pytest.raises(AssertionError):

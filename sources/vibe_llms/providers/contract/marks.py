@@ -19,7 +19,9 @@ _MEMBERS = frozenset({"type", "content", *NAMES, *ARGUMENTS})
 
 #: What models put around and between the objects: fences, tags, brackets, ends of turns.
 _TAG = re.compile(r"</?(?:tool_calls?|function_calls?|tools?|s)>|<\|[a-z_]{1,30}\|>")
-MARK = re.compile(rf"\s+|\[/?TOOL_CALLS\]|[\[\],;]|`{{3,}}[\w-]*|~{{3,}}[\w-]*|{_TAG.pattern}")
+MARK = re.compile(
+    rf"\s+|\[/?TOOL_CALLS\]|[\[\],;]|`{{3}}(?!`)[\w-]*|~{{3}}(?!~)[\w-]*|{_TAG.pattern}"
+)
 _PART_OF_A_TAG = re.compile(r"<(?:/?[a-z_]{0,15}|\|[a-z_]{0,30}\|?)")
 _FENCE = re.compile(r"(`+|~+)([\w-]*)")
 _LIST = "[TOOL_CALLS]"
@@ -96,7 +98,8 @@ def _read_fence(rest: str) -> Beginning | int:
     assert found is not None
     if found.end() == len(rest):
         return OPEN
-    return found.end() if len(found[1]) > 2 else PROSE
+    # A longer one quotes what has a fence itself.
+    return found.end() if len(found[1]) == 3 else PROSE
 
 
 def _read_tag(rest: str) -> Beginning | int:

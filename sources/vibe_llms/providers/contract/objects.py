@@ -57,7 +57,7 @@ def read_items(text: str, knows: Knows) -> Sequence[Item]:
     """
     items: list[Item] = []
     position = 0
-    while (position := _skip(text, position)) < len(text):
+    while (position := skip_marks(text, position)) < len(text):
         end = _find_end(text, position) if text[position] == "{" else None
         if text[position] != "{" and items:
             raise FormBroken("there are words beside the JSON")
@@ -73,6 +73,13 @@ def read_items(text: str, knows: Knows) -> Sequence[Item]:
     return items
 
 
+def skip_marks(text: str, position: int = 0) -> int:
+    """Where something stands that is no mark."""
+    while found := MARK.match(text, position):
+        position = found.end()
+    return position
+
+
 def find_rest(text: str) -> int | None:
     """Where an object ends within which a text begins, after one of its values."""
     end = _find_end("{" + text, 0)
@@ -83,12 +90,6 @@ def find_name(text: str) -> str | None:
     """The tool of a call whose text broke off, as far as that can be told."""
     found = _NAME.search(text)
     return found[1] if found else None
-
-
-def _skip(text: str, position: int) -> int:
-    while found := MARK.match(text, position):
-        position = found.end()
-    return position
 
 
 def _find_end(text: str, position: int) -> int | None:

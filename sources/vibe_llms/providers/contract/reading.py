@@ -24,6 +24,7 @@ from vibe_llms.providers.contract.objects import (
     find_name,
     find_rest,
     read_items,
+    skip_marks,
 )
 from vibe_llms.providers.repairs import TextJoiner
 
@@ -131,11 +132,12 @@ class Reading:
         end = find_rest(rest)
         if end is None:
             return Outcome(said)
-        rest = rest[end:].lstrip().lstrip("}")
         try:
-            text, calls, late = _settle(read_items(rest, self._knows))
+            # All of it, to the letter: in an answer that is read leniently a call may be quoted.
+            items = read_items(self.raw, self._knows)
         except (FormForeign, FormBroken):
-            return Outcome(said, remark=_remark_on_rest(rest))
+            return Outcome(said, remark=_remark_on_rest(rest[end:]))
+        text, calls, late = _settle(items[1:])
         return Outcome(f"{said}\n{text}" if text else said, calls, remark=_remark_on_rest(late))
 
     def _remark_on_prose(self) -> str:
@@ -206,8 +208,9 @@ def _settle(items: Sequence[Answer | Call]) -> tuple[str, Sequence[Call], str]:
 
 
 def _remark_on_rest(rest: str) -> str:
-    if not rest.strip():
+    rest = rest.lstrip("}")
+    short = rest[skip_marks(rest) :].strip()
+    if not short:
         return ""
-    short = rest.strip()
     short = short if len(short) <= _QUOTED else short[:_QUOTED] + "…"
     return f"what the model wrote after it is left out: {short!r}"
