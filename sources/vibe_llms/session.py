@@ -112,7 +112,7 @@ class Session:
         self._keys = {row: check_key(key, "the caller") for row, key in (keys or {}).items()}
         self._interactive = interactive
         self._import_guard = import_guard
-        self._gatekeeper = Gatekeeper(approver)
+        self.gatekeeper = Gatekeeper(approver)
         self._rows = {row.name: row for row in configuration.rows(PROVIDERS)}
         self._providers: dict[str, Provider] = {}
         self._clients: dict[str, Client] = {}
@@ -322,7 +322,9 @@ class Session:
             access_limiter=self._access_limiter,
             enter=self._enter,
             tools=self.configuration.tools,
-            gatekeeper=self._gatekeeper,
+            gatekeeper=self.gatekeeper,
+            open_ensembles=lambda named: self._open_ensembles(named, event_handler),
+            survey_invokers=self._ensembles.survey_invokers,
         )
         return Conversation(
             ledger,

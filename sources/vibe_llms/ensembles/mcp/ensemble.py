@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,13 +19,12 @@ from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.offline import permit_request
-from vibe_llms.redaction import remember
 
 if TYPE_CHECKING:
     from mcp_types import Tool
 
-#: What names a header or a variable that holds a key.
-_SECRET = re.compile("authorization|cookie|key|password|secret|token", re.IGNORECASE)
+#: Of what a server says of a tool, this is no annotation.
+_DEFINED_ELSEWHERE = {"name", "description", "input_schema", "icons", "meta"}
 _MAX_PAGES = 1000
 _MAX_TOOLS = 10_000
 
@@ -47,10 +46,9 @@ class McpEnsemble:
                     "it makes a program load code that its command does not name",
                     *("ensembles", name, "environment", variable),
                 )
-        for key, value in (*settings.headers.items(), *settings.environment.items()):
-            if _SECRET.search(key):
-                remember(value.rpartition(" ")[2])
+        settings.remember_keys()
         self._connection = Connection(name, settings)
+        self._tools: dict[str, Tool] = {}
         self._invokers: tuple[Invoker, ...] = ()
         self._opening = asyncio.Lock()
         self._closed = False
@@ -64,6 +62,16 @@ class McpEnsemble:
     def invokers(self) -> Sequence[Invoker]:
         """The server's tools, as they were when it was opened."""
         return self._invokers
+
+    @property
+    def origin(self) -> str:
+        """The command that starts it, or its address."""
+        return self._settings.origin
+
+    @property
+    def details(self) -> Mapping[str, str]:
+        """The protocol that is spoken, and what the server calls itself."""
+        return self._connection.details
 
     async def open(self) -> None:
         """Start or reach the server and list its tools."""
@@ -89,13 +97,27 @@ class McpEnsemble:
             await self._connection.close()
             if self._closed:
                 raise EnsembleFailed("it has been closed", ensemble=self._name)
-            self._connection = Connection(self._name, self._settings)
+            self._connection = Connection(self._name, self._expand())
             await self._connection.open()
             try:
-                self._invokers = tuple(map(self._assimilate_tool, await self._list_tools()))
+                tools = await self._list_tools()
+                self._tools = {tool.name: tool for tool in tools}
+                self._invokers = tuple(map(self._assimilate_tool, tools))
             except EnsembleFailed:
                 await self._connection.close()
                 raise
+
+    def _expand(self) -> McpSettings:
+        try:
+            settings = self._settings.expand(os.environ)
+        except KeyError as error:
+            raise EnsembleFailed(
+                f"opening: its row speaks of ${{{error.args[0]}}}, which is not set in the "
+                "environment; set it",
+                ensemble=self._name,
+            ) from error
+        settings.remember_keys()
+        return settings
 
     async def _list_tools(self) -> list[Tool]:
         async def walk(client: Any) -> list[Tool]:
@@ -120,24 +142,33 @@ class McpEnsemble:
         marks = tool.annotations
         reads_only = bool(marks and marks.read_only_hint)
         open_world = marks is None or marks.open_world_hint is not False
-        name, schema = tool.name, dict(tool.input_schema)
+        schema = dict(tool.input_schema)
 
         async def invoke(arguments: str, context: InvocationContext) -> InvocationOutput:
-            return await self._invoke(name, arguments, context)
+            return await self._invoke(tool, seconds, arguments, context)
 
         invoker = Invoker(
-            name=f"{self._name}/{name}",
+            name=f"{self._name}/{tool.name}",
             description=repair_text(tool.description or tool.title or ""),
             arguments_schema=schema,
             invoke=invoke,
             ensemble=self._name,
             outside=open_world,
             sends=open_world and not reads_only,
+            annotations=tool.model_dump(
+                mode="json", by_alias=True, exclude_none=True, exclude=_DEFINED_ELSEWHERE
+            ),
         )
-        return self._settings.settle(invoker, reads_only=reads_only)
+        settled = self._settings.settle(invoker, reads_only=reads_only)
+        seconds = settled.timeout_seconds or self._settings.call_seconds
+        if settled.timeout_seconds is None:
+            # A server that has ended is started again first.
+            spare = self._settings.open_seconds + self._settings.list_seconds
+            settled = msgspec.structs.replace(settled, timeout_seconds=seconds + spare)
+        return settled
 
     async def _invoke(
-        self, name: str, arguments: str, context: InvocationContext
+        self, tool: Tool, seconds: float, arguments: str, context: InvocationContext
     ) -> InvocationOutput:
         try:
             values = msgspec.json.decode(arguments or "{}", type=dict[str, Any])
@@ -148,9 +179,17 @@ class McpEnsemble:
             context.report_progress(message or "", done=progress, total=total)
 
         await self._connect()
+        if self._tools.get(tool.name) != tool:
+            raise EnsembleFailed(
+                f"calling {tool.name}: it has been started anew and describes the tool otherwise "
+                "now, so nothing was called",
+                ensemble=self._name,
+            )
         result = await self._connection.request(
-            self._settings.call_seconds,
-            f"calling {name}",
-            lambda client: client.call_tool(name, values, progress_callback=report),
+            seconds,
+            f"calling {tool.name}",
+            lambda client: client.call_tool(
+                tool.name, values, read_timeout_seconds=seconds, progress_callback=report
+            ),
         )
         return assimilate_result(result)
