@@ -67,6 +67,8 @@ class Options(Struct, frozen=True, kw_only=True):
     options: tuple[tuple[str, str], ...] = ()
     tools: tuple[str, ...] = ()
     approve_all: bool = False
+    tools_debug: bool = False
+    rounds: int | None = None
     stream: bool = True
     render: bool | None = None
     json: bool = False
@@ -187,6 +189,7 @@ def produce_display(options: Options) -> Display | EventLines | Silence:
         hide_reasoning=options.hide_reasoning,
         quiet=options.quiet,
         transform=transform,
+        tools_debug=options.tools_debug,
     )
 
 
@@ -237,6 +240,11 @@ async def _open(session: Session, options: Options) -> Conversation:
         return await session.begin(model, history=history, ensembles=options.tools, save=False)
     twin = await ledger.fork(len(ledger.canisters), name=options.name)
     return await session.resume(twin.identity, model=options.model, ensembles=options.tools)
+
+
+def overrides_of(options: Options) -> Mapping[str, Any]:
+    """The settings that the options put over those of the configuration."""
+    return {} if options.rounds is None else {"tools": {"max-rounds": options.rounds}}
 
 
 def controls_of(options: Options) -> Controls:
