@@ -394,7 +394,7 @@ async def test_a_session_that_closes_while_a_conversation_begins_refuses_it(
 async def test_what_fails_to_close_does_not_keep_the_rest_open(home: Path) -> None:
     good, bad = Client(), Client(ZeroDivisionError())
     async with open_session() as session:
-        session._clients.update({"good": good, "bad": bad, "other": Client()})
+        session._providers._clients.update({"good": good, "bad": bad, "other": Client()})
         with pytest.raises(ZeroDivisionError):
             await session.close()
     assert good.closed == bad.closed == 1

@@ -190,7 +190,7 @@ def test_a_plugin_keeps_the_contract_of_providers(shouter: str, wheel: Path) -> 
         "import asyncio\n"
         "from vibe_llms.configuration import load_configuration\n"
         "from vibe_llms.plugins.loading import open_plugin\n"
-        "from vibe_llms.session import survey_plugins\n"
+        "from vibe_llms.providers.rows import survey_plugins\n"
         "from vibe_llms.testing import check_provider\n"
         "open_plugin(survey_plugins(load_configuration())[0])\n"
         "from vibe_llms_shout import ShoutProvider, __file__\n"

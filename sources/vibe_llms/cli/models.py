@@ -15,7 +15,8 @@ from vibe_llms.cli.settings import set_value
 from vibe_llms.cli.terminal import note, one_line, shown, write
 from vibe_llms.exceptions import ProviderError, VibeLlmsError
 from vibe_llms.providers.interfaces import Model
-from vibe_llms.session import ProviderStatus, Session, open_session
+from vibe_llms.providers.rows import ProviderStatus
+from vibe_llms.session import Session, open_session
 
 
 @click.command()

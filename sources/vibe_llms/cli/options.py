@@ -43,7 +43,8 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import Content, TextualContent, repair_text
-from vibe_llms.session import FALLBACK, Session, open_session
+from vibe_llms.providers.rows import FALLBACK
+from vibe_llms.session import Session, open_session
 
 _STANDARD_INPUT = "-"
 

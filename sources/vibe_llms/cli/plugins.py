@@ -14,7 +14,8 @@ from vibe_llms.exceptions import PluginMissing, RegistrationError, RequestError
 from vibe_llms.plugins.installing import Installation, install, plan_installation, remove
 from vibe_llms.plugins.pins import Plugin, survey_folder
 from vibe_llms.plugins.records import Record, survey_records, verify
-from vibe_llms.session import Session, survey_plugins
+from vibe_llms.providers.rows import survey_plugins
+from vibe_llms.session import Session
 
 
 @click.group("plugins", context_settings={"help_option_names": ["-h", "--help"]})

@@ -11,6 +11,7 @@ from vibe_llms.ensembles.interfaces import (
     Ensemble,
     EnsembleConfiguration,
     EnsembleFactory,
+    EnsembleHost,
     OutsideEnsemble,
 )
 from vibe_llms.ensembles.pins import Guard
@@ -39,8 +40,9 @@ def access_ensemble(row: Row, configuration: EnsembleConfiguration) -> Ensemble:
 class Ensembles:
     """The ensembles of a session."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, host: EnsembleHost = EnsembleHost()) -> None:
         self._configuration = configuration
+        self._host = host
         self._rows: dict[str, Ensemble] = {}
         self._opened: list[Ensemble] = []
         self._guards: dict[Ensemble, Guard] = {}
@@ -104,6 +106,14 @@ class Ensembles:
             self._guards[ensemble] = Guard(ensemble, self._configuration.places.state)
         return self._guards[ensemble]
 
+    async def open_one(self, name: str) -> Ensemble:
+        """The ensemble of a row, open; what keeps it from that is raised."""
+        ensemble = self._access(name)
+        if ensemble not in self._opened:
+            self._opened.append(ensemble)
+        await ensemble.open()
+        return ensemble
+
     async def close(self) -> None:
         """Close all of them at the same time; safe to call twice."""
         opened, self._opened, self._rows, self._guards = self._opened, [], {}, {}
@@ -117,7 +127,7 @@ class Ensembles:
                 raise ConfigurationError(
                     f"there is no {name!r}; there are {known}", table=ENSEMBLES
                 )
-            settings = EnsembleConfiguration(self._configuration, rows[name].settings)
+            settings = EnsembleConfiguration(self._configuration, rows[name].settings, self._host)
             self._rows[name] = access_ensemble(rows[name], settings)
         return self._rows[name]
 

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
+from msgspec import Struct
 
 from vibe_llms.configuration import Seconds
 from vibe_llms.ensembles.interfaces import EnsembleRules
+from vibe_llms.invocation.invokers import Approval
 from vibe_llms.redaction import remember
 
 #: What would make a child load code that its command does not name.
@@ -27,22 +29,58 @@ SECRET = re.compile("authorization|cookie|key|password|secret|token", re.IGNOREC
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
+class OAuthSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """How one signs in to a server over HTTP.
+
+    With the grant `code` a person signs in with a browser, which is led back to `redirect-port` of
+    this machine (a free one where it is 0) within `sign-in-seconds`; with `client-credentials` a
+    program does by itself, with a secret, or with the key in `private-key-file`. `client-id` is for
+    servers that know us already; others are told of us, or find it at `client-metadata-url`. The
+    secret is read like a key: from a variable of the environment, a command, or the kept keys,
+    under `NAME.client-secret`.
+    """
+
+    grant: Literal["code", "client-credentials"] = "code"
+    client_id: str = ""
+    client_secret_environment: str = ""
+    client_secret_command: tuple[str, ...] = ()
+    client_metadata_url: str = ""
+    private_key_file: str = ""
+    signing_algorithm: str = "RS256"
+    scope: str = ""
+    issuer: str = ""
+    redirect_port: int = 0
+    sign_in_seconds: Seconds = 300.0
+
+
 class McpSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """Either `command`, which starts a server that speaks over its standard streams, or `url`.
 
     `environment` is all that the server gets besides a few harmless variables, `folder` where it
-    runs. `${NAME}` in any of these stands for a variable of the environment, so that no key need
-    be written down. `transport` is `http` for streamable HTTP, `sse` for the older form. A server
-    has so many seconds to answer when it is opened, when it lists, and for each call; a tool with
-    `timeout-seconds` of its own has those.
+    runs. `${NAME}` in any of these stands for a variable of the environment, so that no key need be
+    written down. `transport` is `http` for streamable HTTP, `sse` for the older form. `protocol` is
+    the era that is spoken: `handshake` up to 2025-11-25, `stateless` from 2026-07-28 on, `auto`
+    what the server understands. A server has so many seconds to answer when it is opened, when it
+    lists, and for each call that has no `timeout-seconds` of its own; the time in which a person is
+    asked does not count. No message may have more than `message-bytes`.
+
+    `roots` are folders that the server is told to work in. With `sampling-model`, the address of a
+    model, it may ask that model, for at most `sampling-tokens` a time, if whoever approves calls
+    agrees or `sampling-approval` says `allow`.
     """
 
     command: tuple[str, ...] = ()
     url: str = ""
     transport: Literal["http", "sse"] = "http"
+    protocol: Literal["auto", "handshake", "stateless"] = "auto"
     environment: Mapping[str, str] = {}
     folder: str = ""
     headers: Mapping[str, str] = {}
+    oauth: OAuthSettings | None = None
+    roots: tuple[str, ...] = ()
+    sampling_model: str = ""
+    sampling_approval: Approval = "ask"
+    sampling_tokens: int = 4096
     open_seconds: Seconds = 10.0
     list_seconds: Seconds = 10.0
     call_seconds: Seconds = 60.0
