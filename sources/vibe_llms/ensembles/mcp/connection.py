@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from importlib import import_module
 from itertools import count
@@ -21,6 +21,7 @@ from vibe_llms.exceptions import (
     VibeLlmsError,
 )
 from vibe_llms.invocation.limits import Limit, Patience
+from vibe_llms.messages.contents import repair_text
 from vibe_llms.meta import __version__
 from vibe_llms.redaction import redact
 
@@ -75,6 +76,16 @@ class Connection:
         ended = self._task is None or self._task.done()
         gone = self._server is not None and self._server.status is not None
         return not ended and not gone and self._broken is None and self._client is not None
+
+    @property
+    def details(self) -> Mapping[str, str]:
+        """The protocol's version and the server's name and version, while it is connected."""
+        if self._client is None:
+            return {}
+        info = self._client.server_info
+        words = () if info is None else (info.name, info.version)
+        server = " ".join(word for word in words if word)
+        return {"protocol": str(self._client.protocol_version), "server": repair_text(server)}
 
     async def open(self) -> None:
         """Connect, within `open-seconds`; `EnsembleFailed` says why not, and nothing is left."""
@@ -301,7 +312,7 @@ class Connection:
                 reason += f"; its process ended with status {self._server.status}"
             if complaints := self._server.complaints:
                 reason += f"; it said: {complaints}"
-        return EnsembleFailed(f"{phase}: {reason}", ensemble=self._ensemble)
+        return EnsembleFailed(f"{phase}: {reason}", ensemble=self._ensemble, phase=phase)
 
 
 def _has_package() -> bool:
