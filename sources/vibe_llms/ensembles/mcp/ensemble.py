@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,6 +19,7 @@ from vibe_llms.invocation.invokers import InvocationContext, Invoker
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.contents import repair_text
+from vibe_llms.meta import CONVERSATION_KEY
 from vibe_llms.offline import permit_request
 from vibe_llms.redaction import remember
 
@@ -151,6 +153,18 @@ class McpEnsemble:
         result = await self._connection.request(
             self._settings.call_seconds,
             f"calling {name}",
-            lambda client: client.call_tool(name, values, progress_callback=report),
+            lambda client: client.call_tool(
+                name, values, progress_callback=report, meta=self._tell_conversation(context)
+            ),
         )
         return assimilate_result(result)
+
+    def _tell_conversation(self, context: InvocationContext) -> Any:
+        """What lets the server keep something for each conversation, without knowing which it is.
+
+        It is another one for each server, so that they cannot compare what they know.
+        """
+        if not context.conversation:
+            return None
+        words = f"{self._name}\0{context.conversation}".encode()
+        return {CONVERSATION_KEY: sha256(words).hexdigest()[:32]}

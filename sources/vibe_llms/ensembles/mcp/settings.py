@@ -21,12 +21,16 @@ LOADING_VARIABLES = frozenset(
 class McpSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """Either `command`, which starts a server that speaks over its standard streams, or `url`.
 
+    `{python}` in a command is the Python that runs this library; `needs` are the packages that must
+    be installed in it, which the extra `extra` of this library brings.
     `environment` is all that the server gets besides a few harmless variables, `folder` where it
     runs. `transport` is `http` for streamable HTTP, `sse` for the older form. A server has so many
     seconds to answer when it is opened, when it lists, and for each call.
     """
 
     command: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    extra: str = "mcp"
     url: str = ""
     transport: Literal["http", "sse"] = "http"
     environment: Mapping[str, str] = {}
