@@ -42,6 +42,7 @@ ORDER = (
     "providers.ollama",
     "providers.llamacpp",
     "providers.scripted",
+    "ensembles.images",
     "ledger",
     "turns",
     "running",

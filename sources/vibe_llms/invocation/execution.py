@@ -171,7 +171,8 @@ async def _invoke(
     invocation: InvocationCanister, invoker: Invoker, execution: Execution, progress: _Progress
 ) -> ResultCanister:
     context = InvocationContext(execution.conversation, invocation, progress.reporter(invocation))
-    limit = asyncio.timeout(execution.timeout_seconds)
+    seconds = max(execution.timeout_seconds, invoker.timeout_seconds)
+    limit = asyncio.timeout(seconds)
     try:
         async with limit:
             output = await invoker.invoke(invocation.arguments, context)
@@ -191,7 +192,7 @@ async def _invoke(
         if limit.expired():
             return _failure(
                 invocation,
-                f"The tool did not return within {execution.timeout_seconds:g} seconds.",
+                f"The tool did not return within {seconds:g} seconds.",
             )
         _LOGGER.warning("the tool %s failed", invocation.name, exc_info=error)
         return _failure(invocation, f"The tool failed: {type(error).__name__}: {error}")

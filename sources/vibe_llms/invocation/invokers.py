@@ -48,7 +48,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
     runs nothing. A model may call the tool by its `aliases` too. `approval` decides whether a call
     runs: `allow`, `deny`, or `ask`. `outside` tells that what it returns is somebody else's text,
     without authority; `sends` that it carries data out, so that it is asked for again once such
-    text stands in the turn.
+    text stands in the turn. It has `timeout_seconds` where those are more than all tools have.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
     approval: Approval = "allow"
     outside: bool = False
     sends: bool = False
+    timeout_seconds: float = 0.0
 
     @classmethod
     def from_function(

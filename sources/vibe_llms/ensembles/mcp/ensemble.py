@@ -135,6 +135,7 @@ class McpEnsemble:
             ensemble=self._name,
             outside=open_world,
             sends=open_world and not reads_only,
+            timeout_seconds=self._settings.call_seconds,
         )
         return self._settings.settle(invoker, reads_only=reads_only)
 
