@@ -20,16 +20,19 @@ _DECISIONS = {
 }
 
 
-def produce_approver(*, approve_all: bool, pause: Callable[[], None]) -> Approver | None:
+def produce_approver(
+    *, approve_all: bool, pause: Callable[[], None], turn: asyncio.Lock | None = None
+) -> Approver | None:
     """Who decides on calls here: everything is allowed, or a person at the terminal is asked.
 
     Nobody where there is no terminal; such calls do not run. `pause` is called before a question,
-    so that nothing moves on the terminal beside it.
+    so that nothing moves on the terminal beside it; `turn` is held meanwhile, by all who ask at
+    this terminal.
     """
     if approve_all:
         return _allow
     if is_terminal(sys.stdin) and is_terminal(sys.stderr):
-        return TerminalApprover(pause)
+        return TerminalApprover(pause, turn or asyncio.Lock())
     return None
 
 
@@ -40,9 +43,9 @@ async def _allow(_: ApprovalRequest) -> Decision:
 class TerminalApprover:
     """Shows a call in full and asks, one call after the other."""
 
-    def __init__(self, pause: Callable[[], None]) -> None:
+    def __init__(self, pause: Callable[[], None], turn: asyncio.Lock) -> None:
         self._pause = pause
-        self._turn = asyncio.Lock()
+        self._turn = turn
 
     async def __call__(self, request: ApprovalRequest) -> Decision:
         """What the person says; Ctrl-C ends the turn as it does elsewhere."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import Any
 
 import click
 
+from vibe_llms.cli.answering import produce_elicitor
 from vibe_llms.cli.approving import produce_approver
 from vibe_llms.cli.completion import complete_conversations, complete_models, complete_paths
 from vibe_llms.cli.failures import INTERRUPTED
@@ -155,12 +157,16 @@ COMMANDS: dict[str, click.Command] = {"chat": chat}
 async def _ask_once(options: Options, said: Said) -> int:
     canisters = said.canisters()
     display = produce_display(options)
+    asking = asyncio.Lock()
     async with open_session(
         event_handler=display,
         keys=await keys_of(options),
         interactive=is_terminal(sys.stdout) and not options.json,
         import_guard=bound_import,
-        approver=produce_approver(approve_all=options.approve_all, pause=display.close),
+        approver=produce_approver(
+            approve_all=options.approve_all, pause=display.close, turn=asking
+        ),
+        elicitor=produce_elicitor(pause=display.close, turn=asking),
     ) as session:
         conversation = await open_conversation(session, options)
         if options.dry_run:

@@ -19,6 +19,7 @@ _NAME_CHARACTERS = 12
 async def report_pictures(session: Session, turn: Turn, *, folder: str | None, quiet: bool) -> None:
     """Tell where each picture lies that a tool or the model made: saved, or in the archive."""
     for picture in find_pictures(turn):
+        path: Path | None
         if folder is not None:
             path = save_picture(Path(folder), await _load(session, picture), picture.mimetype)
         else:

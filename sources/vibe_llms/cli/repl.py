@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 import sys
@@ -10,6 +11,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 
 from vibe_llms.attachments import read_attachment
+from vibe_llms.cli.answering import produce_elicitor
 from vibe_llms.cli.approving import produce_approver
 from vibe_llms.cli.conversations import draw_canister
 from vibe_llms.cli.display import Display, describe_usage, tell_notice
@@ -261,12 +263,14 @@ async def hold_repl(options: Options, said: Said = Said()) -> int:
             repl.pause()
 
     repl: Repl | None = None
+    asking = asyncio.Lock()
     async with open_session(
         event_handler=tell_notice(quiet=options.quiet),
         keys=await keys_of(options),
         interactive=is_terminal(sys.stdout),
         import_guard=bound_import,
-        approver=produce_approver(approve_all=options.approve_all, pause=pause),
+        approver=produce_approver(approve_all=options.approve_all, pause=pause, turn=asking),
+        elicitor=produce_elicitor(pause=pause, turn=asking),
     ) as session:
         conversation = await open_conversation(session, options)
         history = None if options.no_log else session.configuration.places.history_file

@@ -6,7 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
 from vibe_llms.configuration import Configuration
-from vibe_llms.ensembles.interfaces import Ensemble, EnsembleConfiguration, EnsembleFactory
+from vibe_llms.ensembles.interfaces import (
+    Ensemble,
+    EnsembleConfiguration,
+    EnsembleFactory,
+    EnsembleHost,
+)
 from vibe_llms.exceptions import ConfigurationError, EnsembleFailed, VibeLlmsError
 from vibe_llms.registries import Registry, Row
 
@@ -31,8 +36,9 @@ def access_ensemble(row: Row, configuration: EnsembleConfiguration) -> Ensemble:
 class Ensembles:
     """The ensembles of a session."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, host: EnsembleHost = EnsembleHost()) -> None:
         self._configuration = configuration
+        self._host = host
         self._rows: dict[str, Ensemble] = {}
         self._opened: list[Ensemble] = []
 
@@ -58,6 +64,14 @@ class Ensembles:
                 tell(f"{failure}; its tools are left out")
         return opened
 
+    async def open_one(self, name: str) -> Ensemble:
+        """The ensemble of a row, open; what keeps it from that is raised."""
+        ensemble = self._access(name)
+        if ensemble not in self._opened:
+            self._opened.append(ensemble)
+        await ensemble.open()
+        return ensemble
+
     async def close(self) -> None:
         """Close all of them at the same time; safe to call twice."""
         opened, self._opened, self._rows = self._opened, [], {}
@@ -71,7 +85,7 @@ class Ensembles:
                 raise ConfigurationError(
                     f"there is no {name!r}; there are {known}", table=ENSEMBLES
                 )
-            settings = EnsembleConfiguration(self._configuration, rows[name].settings)
+            settings = EnsembleConfiguration(self._configuration, rows[name].settings, self._host)
             self._rows[name] = access_ensemble(rows[name], settings)
         return self._rows[name]
 

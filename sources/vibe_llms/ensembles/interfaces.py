@@ -6,14 +6,45 @@ session. Its tools are `Invoker`s whose names begin with its own: `ensemble/tool
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from vibe_llms.configuration import Configuration
+from vibe_llms.controls import Controls
+from vibe_llms.ensembles.questions import Elicitor
+from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.invocation.invokers import Approval, Invoker
+from vibe_llms.messages.canisters import Canister, InvocationCanister, Turn
+
+AskModel: TypeAlias = Callable[[str, Sequence[Canister], str, Controls], Awaitable[Turn]]
+
+
+class Vault(Protocol):
+    """Where secrets that an ensemble has been given are kept, like keys; both functions block."""
+
+    def read(self, name: str) -> str:
+        """What is kept under a name; empty if nothing is."""
+        ...
+
+    def keep(self, name: str, text: str) -> None:
+        """Keep it from now on; an empty text removes it."""
+        ...
+
+
+class EnsembleHost(Struct, frozen=True, kw_only=True):
+    """What an ensemble may ask of the session that opens it; `None` is what it cannot have.
+
+    `elicitor` asks a person. `ask_model(address, canisters, supervisor, controls)` holds one turn
+    with a model; whoever uses it has asked `admit` before, which gives why a call may not be.
+    """
+
+    elicitor: Elicitor | None = None
+    ask_model: AskModel | None = None
+    admit: Callable[[InvocationCanister, Invoker], Awaitable[str]] = Gatekeeper().admit
+    vault: Vault | None = None
 
 
 class EnsembleConfiguration(Struct, frozen=True):
@@ -21,11 +52,12 @@ class EnsembleConfiguration(Struct, frozen=True):
 
     `settings` are the keys of its row that are its own, not yet checked: `configuration.read(
     Settings, settings, "ensembles", name)` makes them typed and names the file and key of what is
-    wrong.
+    wrong. `host` is what its session lets it have.
     """
 
     configuration: Configuration
     settings: Mapping[str, Any]
+    host: EnsembleHost = EnsembleHost()
 
 
 class Ensemble(Protocol):

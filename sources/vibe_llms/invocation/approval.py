@@ -5,7 +5,6 @@ What is approved is one call with its arguments, never the tool as such.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import TypeAlias
@@ -13,8 +12,8 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.invocation.asking import ask
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.invocation.threads import run_in_thread
 from vibe_llms.messages.canisters import InvocationCanister
 
 
@@ -78,22 +77,12 @@ class Gatekeeper:
         request = ApprovalRequest(
             invocation=invocation, invoker=invoker, reason=reason, conversation=conversation
         )
-        decision = await _ask(self._approver, request)
+        decision = Decision(await ask(self._approver, request))
         if decision == Decision.ALWAYS:
             self._allowed.add(call)
         if decision in (Decision.ALLOW, Decision.ALWAYS):
             return ""
         return "The call was not allowed: the person said no."
-
-
-async def _ask(approver: Approver, request: ApprovalRequest) -> Decision:
-    if inspect.iscoroutinefunction(approver):
-        decision = await approver(request)
-    else:
-        decision = await run_in_thread(lambda: approver(request))
-        if inspect.isawaitable(decision):
-            decision = await decision
-    return Decision(decision)
 
 
 def _canonical(invocation: InvocationCanister) -> bytes:

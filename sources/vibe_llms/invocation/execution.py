@@ -18,6 +18,7 @@ from vibe_llms.events import (
 )
 from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.invocation.invokers import InvocationContext, Invoker, find_invoker
+from vibe_llms.invocation.limits import Limit
 from vibe_llms.invocation.results import ResultTooLarge, bound_contents
 from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
@@ -170,9 +171,11 @@ async def _admit(
 async def _invoke(
     invocation: InvocationCanister, invoker: Invoker, execution: Execution, progress: _Progress
 ) -> ResultCanister:
-    context = InvocationContext(execution.conversation, invocation, progress.reporter(invocation))
     seconds = max(execution.timeout_seconds, invoker.timeout_seconds)
-    limit = asyncio.timeout(seconds)
+    limit = Limit(seconds)
+    context = InvocationContext(
+        execution.conversation, invocation, progress.reporter(invocation), limit.pause
+    )
     try:
         async with limit:
             output = await invoker.invoke(invocation.arguments, context)
@@ -189,7 +192,7 @@ async def _invoke(
             raise
         return _failure(invocation, "The tool cancelled itself.")
     except (Exception, SystemExit, BaseExceptionGroup) as error:  # the border of a tool's call
-        if limit.expired():
+        if limit.expired:
             return _failure(
                 invocation,
                 f"The tool did not return within {seconds:g} seconds.",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct
 
 from vibe_llms.exceptions import InvokerInvalid
+from vibe_llms.invocation.limits import Pause
 from vibe_llms.invocation.results import InvocationOutput, Rendering, produce_output
 from vibe_llms.invocation.schemata import Schema, Signature, innermost
 from vibe_llms.invocation.threads import run_in_thread
@@ -32,12 +34,14 @@ class InvocationContext(Struct, frozen=True):
     """What a tool may know of its call; a parameter with this annotation receives it.
 
     `report_progress(text, done=…, total=…)` tells whoever watches how far the tool is; it may be
-    called from the tool's thread.
+    called from the tool's thread. While a block `with context.pause_limit():` runs, in an async
+    tool, its time does not run out: for tools that ask a person.
     """
 
     conversation: str
     invocation: InvocationCanister
     report_progress: Callable[..., None]
+    pause_limit: Pause = nullcontext
 
 
 class Invoker(Struct, frozen=True, kw_only=True):

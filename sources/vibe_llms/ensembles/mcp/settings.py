@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from msgspec import Struct
+
 from vibe_llms.configuration import Seconds
 from vibe_llms.ensembles.interfaces import EnsembleRules
+from vibe_llms.invocation.invokers import Approval
 
 #: What would make a child load code that its command does not name.
 LOADING_VARIABLES = frozenset(
@@ -18,14 +21,45 @@ LOADING_VARIABLES = frozenset(
 )
 
 
+class OAuthSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """How one signs in to a server over HTTP.
+
+    With the grant `code` a person signs in with a browser, which is led back to `redirect-port` of
+    this machine (a free one where it is 0) within `sign-in-seconds`; with `client-credentials` a
+    program does by itself, with a secret, or with the key in `private-key-file`. `client-id` is for
+    servers that know us already; others are told of us, or find it at `client-metadata-url`. The
+    secret is read like a key: from a variable of the environment, a command, or the kept keys,
+    under `NAME.client-secret`.
+    """
+
+    grant: Literal["code", "client-credentials"] = "code"
+    client_id: str = ""
+    client_secret_environment: str = ""
+    client_secret_command: tuple[str, ...] = ()
+    client_metadata_url: str = ""
+    private_key_file: str = ""
+    signing_algorithm: str = "RS256"
+    scope: str = ""
+    issuer: str = ""
+    redirect_port: int = 0
+    sign_in_seconds: Seconds = 300.0
+
+
 class McpSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """Either `command`, which starts a server that speaks over its standard streams, or `url`.
 
     `{python}` in a command is the Python that runs this library; `needs` are the packages that must
     be installed in it, which the extra `extra` of this library brings.
     `environment` is all that the server gets besides a few harmless variables, `folder` where it
-    runs. `transport` is `http` for streamable HTTP, `sse` for the older form. A server has so many
-    seconds to answer when it is opened, when it lists, and for each call.
+    runs. `transport` is `http` for streamable HTTP, `sse` for the older form. `protocol` is the era
+    that is spoken: `handshake` up to 2025-11-25, `stateless` from 2026-07-28 on, `auto` what the
+    server understands. A server has so many seconds to answer when it is opened, when it lists, and
+    for each call; the time in which a person is asked does not count. No message may have more than
+    `message-bytes`.
+
+    `roots` are folders that the server is told to work in. With `sampling-model`, the address of a
+    model, it may ask that model, for at most `sampling-tokens` a time, if whoever approves calls
+    agrees or `sampling-approval` says `allow`.
     """
 
     command: tuple[str, ...] = ()
@@ -33,9 +67,15 @@ class McpSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fie
     extra: str = "mcp"
     url: str = ""
     transport: Literal["http", "sse"] = "http"
+    protocol: Literal["auto", "handshake", "stateless"] = "auto"
     environment: Mapping[str, str] = {}
     folder: str = ""
     headers: Mapping[str, str] = {}
+    oauth: OAuthSettings | None = None
+    roots: tuple[str, ...] = ()
+    sampling_model: str = ""
+    sampling_approval: Approval = "ask"
+    sampling_tokens: int = 4096
     open_seconds: Seconds = 10.0
     list_seconds: Seconds = 10.0
     call_seconds: Seconds = 60.0
