@@ -81,6 +81,7 @@ class Options(Struct, frozen=True, kw_only=True):
     quiet: bool = False
     usage: bool = False
     hide_reasoning: bool = False
+    save: str | None = None
     key: str | None = None
     dry_run: bool = False
     debug: bool = False

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -89,12 +91,13 @@ class Connection:
 
     async def open(self) -> None:
         """Connect, within `open-seconds`; `EnsembleFailed` says why not, and nothing is left."""
-        if not _has_package():
-            raise PackageMissing(
-                f"[ensembles.{self._ensemble}]",
-                package="mcp",
-                command="python -m pip install 'vibe-llms[mcp]'",
-            )
+        for package in ("mcp", *self._settings.needs):
+            if find_spec(package) is None:
+                raise PackageMissing(
+                    f"[ensembles.{self._ensemble}]",
+                    package=package,
+                    command=f"python -m pip install 'vibe-llms[{self._settings.extra}]'",
+                )
         # Half a second of work, which shall not hold up others, nor count as the server's.
         await asyncio.to_thread(import_module, "mcp")
         # What it logs is for who asks for it, not for the screen; and no record shows a key.
@@ -275,10 +278,9 @@ class Connection:
 
         settings = self._settings
         if settings.command:
+            command = tuple(sys.executable if w == "{python}" else w for w in settings.command)
             self._server = await stack.enter_async_context(
-                start_process(
-                    self._ensemble, settings.command, settings.environment, settings.folder
-                )
+                start_process(self._ensemble, command, settings.environment, settings.folder)
             )
             target: Any = connect_process(self._server, settings.message_bytes, self._blame)
         else:
@@ -313,12 +315,6 @@ class Connection:
             if complaints := self._server.complaints:
                 reason += f"; it said: {complaints}"
         return EnsembleFailed(f"{phase}: {reason}", ensemble=self._ensemble, phase=phase)
-
-
-def _has_package() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("mcp") is not None
 
 
 def _first(error: Exception) -> Exception:
