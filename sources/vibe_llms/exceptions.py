@@ -339,3 +339,15 @@ class ConversationMoved(StorageError):
 
 class FormatNewer(StorageError):
     """A newer version of this library wrote this; install that version to open it."""
+
+
+class MemoryInvalid(RequestError):
+    """Nothing can be remembered or looked for like this."""
+
+
+class MemoryNotFound(RequestError):
+    """Nothing is remembered by this identity."""
+
+
+class MemoryDamaged(StorageError):
+    """A file of a memory cannot be read; it is left as it is, and the others are used."""

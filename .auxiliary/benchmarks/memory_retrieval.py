@@ -1,0 +1,102 @@
+"""How much of what answers a question memory finds: recall, MRR and nDCG over a set of dialogues.
+
+    python .auxiliary/benchmarks/memory_retrieval.py DATA.json
+
+DATA.json is a list of `{"conversation", "items": [{"id", "speaker", "text", "created_at"}],
+"questions": [{"question", "category", "evidence"}]}`: the items are stored as turns, each question
+is searched for, and `evidence` lists the ids of the items that answer it. Questions of category 5,
+which nothing answers, are passed over. The last line is `recall@10 NN.N`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from vibe_llms.memory.core import Memory
+from vibe_llms.memory.entries import Role, Scope
+from vibe_llms.memory.retrieval import RetrievalSettings
+
+UNANSWERABLE = 5
+LIMIT = 10
+MEASURES = ("recall@5", "recall@10", "MRR@10", "nDCG@10")
+
+
+def measure(found: Sequence[str], wanted: set[str]) -> tuple[float, ...]:
+    """What a list of results is worth, in the order of `MEASURES`."""
+    hits = [place for place, identity in enumerate(found, 1) if identity in wanted]
+    ideal = sum(1 / math.log2(place + 1) for place in range(1, min(len(wanted), LIMIT) + 1))
+    return (
+        sum(place <= LIMIT // 2 for place in hits) / len(wanted),
+        len(hits) / len(wanted),
+        1 / hits[0] if hits else 0.0,
+        sum(1 / math.log2(place + 1) for place in hits) / ideal,
+    )
+
+
+async def measure_conversation(
+    conversation: dict[str, Any], folder: Path, settings: RetrievalSettings
+) -> list[tuple[int, tuple[float, ...]]]:
+    """The figures of every question of a conversation, with its category."""
+    memory = Memory(folder, settings, durable=False)
+    scope = Scope.of_user("benchmark")
+    for item in conversation["items"]:
+        await memory.add(
+            item["text"],
+            scope=scope,
+            role=Role.USER,
+            created=datetime.fromisoformat(item["created_at"]),
+            speaker=item["speaker"],
+            turn=item["id"],
+        )
+    figures = []
+    for question in conversation["questions"]:
+        if question["category"] != UNANSWERABLE:
+            found = await memory.search(question["question"], scopes=[scope])
+            turns = [one.entry.turn for one in found]
+            figures.append((question["category"], measure(turns, set(question["evidence"]))))
+    return figures
+
+
+def draw(name: str, rows: Sequence[tuple[float, ...]]) -> str:
+    """A line of the table: the means of some questions."""
+    means = [100 * sum(column) / len(rows) for column in zip(*rows, strict=True)]
+    return f"{name:12} {len(rows):5} " + " ".join(f"{mean:9.1f}" for mean in means)
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--recency", type=float, default=0.0, help="the weight of recency")
+    parser.add_argument("--diversity", type=float, default=0.0, help="the weight of diversity")
+    options = parser.parse_args()
+    settings = RetrievalSettings(
+        limit=LIMIT, recency_weight=options.recency, diversity=options.diversity
+    )
+    by_category: dict[str, list[tuple[float, ...]]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        for number, conversation in enumerate(json.loads(options.data.read_text("utf-8"))):
+            place = Path(folder) / str(number)
+            for category, figures in asyncio.run(
+                measure_conversation(conversation, place, settings)
+            ):
+                by_category[str(category)].append(figures)
+    print(f"{'category':12} {'asked':>5} " + " ".join(f"{name:>9}" for name in MEASURES))
+    for category in sorted(by_category):
+        print(draw(category, by_category[category]))
+    every = [figures for rows in by_category.values() for figures in rows]
+    print(draw("all", every))
+    print(f"recall@10 {100 * sum(row[1] for row in every) / len(every):.1f}")
+
+
+if __name__ == "__main__":
+    main()

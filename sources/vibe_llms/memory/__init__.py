@@ -1,0 +1,1 @@
+"""Long-term memory: facts, turns and summaries in files that people read, found by words."""

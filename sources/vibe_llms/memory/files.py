@@ -1,0 +1,178 @@
+"""The files of a memory: where each entry lies, written whole, given up softly, read back.
+
+    entries/SCOPE/facts/TIME__IDENTITY.md
+    entries/SCOPE/turns/{user,assistant}/…
+    entries/SCOPE/summaries/{L1,L2,L3}/…
+    entries/SCOPE/deleted/…                    what was given up, in the same folders again
+
+Files are the truth: people may read, write, edit and remove them. All changes of ours are made
+under the lock of the scope's folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid
+from vibe_llms.memory.entries import Entry, Role, Scope, decode_entry, encode_entry
+from vibe_llms.storage.files import (
+    TEMPORARY,
+    make_folder,
+    read_within,
+    replace_file,
+    storage_errors,
+    synchronise_folder,
+)
+from vibe_llms.storage.locks import locked
+
+ENTRIES = "entries"
+DELETED = "deleted"
+_LEVELS = ("L1", "L2", "L3")
+_PLACES = {Role.FACT: "facts", Role.USER: "turns/user", Role.ASSISTANT: "turns/assistant"}
+FOLDERS = (*_PLACES.values(), *(f"summaries/{level}" for level in _LEVELS))
+_NAME = re.compile(r".*__([0-9a-z][0-9a-z-]{0,63})\.md")
+_SUFFIX = ".md"
+
+
+class Look(Struct, frozen=True, array_like=True):
+    """What tells that a file changed."""
+
+    size: int
+    modified: int
+    inode: int
+
+
+class MemoryFiles:
+    """The files below one folder."""
+
+    def __init__(self, folder: Path, *, lock_seconds: float = 10.0, durable: bool = True) -> None:
+        self.folder = folder
+        self._lock_seconds = lock_seconds
+        self._durable = durable
+
+    def place_of(self, entry: Entry) -> str:
+        """Where an entry lies within its scope's folder."""
+        if entry.role == Role.SUMMARY:
+            level = entry.category if entry.category in _LEVELS else _LEVELS[-1]
+            folder = f"summaries/{level}"
+        else:
+            folder = _PLACES[entry.role]
+        time = entry.created.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+        return f"{folder}/{time}__{entry.identity}{_SUFFIX}"
+
+    def path_of(self, scope: Scope, place: str = "") -> Path:
+        """The path of a scope's folder, or of what lies in it."""
+        return self.folder / ENTRIES / str(scope) / place
+
+    @contextmanager
+    def changing(self, scope: Scope) -> Iterator[None]:
+        """Hold the scope for changes to what it has; others wait, or get `ArchiveLocked`."""
+        path = self.path_of(scope)
+        with storage_errors(path):
+            make_folder(path)
+            with locked(path, seconds=self._lock_seconds):
+                yield
+
+    def write(self, entry: Entry) -> str:
+        """Write an entry, new or in place of its file; its place. Durable when this returns."""
+        place = self.place_of(entry)
+        path = self.path_of(entry.scope, place)
+        with storage_errors(path):
+            make_folder(path.parent)
+            replace_file(path, encode_entry(entry), durable=self._durable)
+        return place
+
+    def rewrite(self, entry: Entry, place: str) -> None:
+        """Write an entry again at the place that it has; to be called while the scope is held."""
+        path = self.path_of(entry.scope, place)
+        with storage_errors(path):
+            replace_file(path, encode_entry(entry), durable=self._durable)
+
+    def read_text(self, scope: Scope, place: str) -> str:
+        """The text of a file, whatever it is; empty where it has gone."""
+        path = self.path_of(scope, place)
+        try:
+            return read_within(path.parent, path.name).decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    def read(self, scope: Scope, place: str) -> Entry:
+        """The entry at a place; `MemoryDamaged` if it is none, `FileNotFoundError` if it went."""
+        path = self.path_of(scope, place)
+        try:
+            data = read_within(path.parent, path.name)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise MemoryDamaged(f"it cannot be read: {error.strerror}", path=str(path)) from error
+        return decode_entry(data, scope, str(path))
+
+    def give_up(self, entry: Entry, place: str, *, replaced_by: str = "") -> None:
+        """Move an entry among the deleted ones; to be called while the scope is held."""
+        path = self.path_of(entry.scope, place)
+        target = self.path_of(entry.scope, f"{DELETED}/{place}")
+        with storage_errors(path):
+            make_folder(target.parent)
+            if replaced_by:
+                tombstone = msgspec.structs.replace(entry, replaced_by=replaced_by)
+                replace_file(target, encode_entry(tombstone), durable=self._durable)
+                path.unlink(missing_ok=True)
+            else:
+                with suppress(FileNotFoundError):
+                    os.rename(path, target)
+            if self._durable:
+                synchronise_folder(target.parent)
+                synchronise_folder(path.parent)
+
+    def erase(self, scope: Scope, places: Iterable[str]) -> None:
+        """Remove files for good, deleted ones too; to be called while the scope is held."""
+        for place in places:
+            path = self.path_of(scope, place)
+            with storage_errors(path), suppress(FileNotFoundError):
+                path.unlink()
+                if self._durable:
+                    synchronise_folder(path.parent)
+
+    def survey_scopes(self) -> list[Scope]:
+        """The scopes that have a folder, in order."""
+        with storage_errors(self.folder):
+            try:
+                names = os.listdir(self.folder / ENTRIES)
+            except FileNotFoundError:
+                return []
+        scopes: list[Scope] = []
+        for name in names:
+            with suppress(MemoryInvalid):
+                scopes.append(Scope.parse(name))
+        return sorted(scopes)
+
+    def look(self, scope: Scope, *, deleted: bool = False) -> Mapping[str, Look]:
+        """The files of a scope by their places, and what tells whether they changed."""
+        found: dict[str, Look] = {}
+        base = self.path_of(scope, DELETED if deleted else "")
+        for folder in FOLDERS:
+            path = base / folder
+            with storage_errors(path), suppress(FileNotFoundError), os.scandir(path) as items:
+                for item in items:
+                    if not item.name.endswith(_SUFFIX) or item.name.startswith(TEMPORARY):
+                        continue
+                    with suppress(FileNotFoundError):
+                        stat = item.stat(follow_symlinks=False)
+                        found[f"{folder}/{item.name}"] = Look(
+                            stat.st_size, stat.st_mtime_ns, stat.st_ino
+                        )
+        return found
+
+
+def identity_in(place: str) -> str:
+    """The identity in the name of a file of ours; empty where it is somebody else's name."""
+    match = _NAME.fullmatch(place)
+    return match[1] if match else ""

@@ -1,0 +1,271 @@
+"""The lexical index of one scope: which entries have which words, and how well they fit a question.
+
+Scores are BM25 over fields (Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25
+and Beyond", 2009, section 3.6): what an entry says, what was said just before and after it in the
+same conversation, and its labels, that is who said it and when. A question often has the words of
+the turn before the one that answers it, so a turn is found by its neighbours too.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from math import log
+
+import msgspec
+from msgspec import Struct
+
+K1 = 1.2
+B = 0.75
+#: What a word counts in the turns before an entry: the first, the second, the third.
+BEFORE = (0.5, 0.35, 0.25)
+#: What it counts in the turn behind an entry.
+BEHIND = 0.2
+#: What it counts as a label.
+LABEL = 2.0
+NONE = 0xFFFFFFFF
+#: So many entries with rare words are enough to find the best among.
+_MANY = 3000
+_VIRTUAL = 100
+_NO_LABELS = array("I")
+
+
+def rarity_of(frequency: int, count: int) -> float:
+    """What a word is worth that stands in so many of so many entries."""
+    # As if there were some more entries, so that a memory of three has rare words too.
+    return log(1 + (count + _VIRTUAL - frequency + 0.5) / (frequency + 0.5))
+
+
+class Postings:
+    """In which entries a word stands, and how often."""
+
+    __slots__ = ("counts", "numbers")
+
+    def __init__(self, numbers: bytes = b"", counts: bytes = b"") -> None:
+        self.numbers = array("I")
+        self.numbers.frombytes(numbers)
+        self.counts = array("B")
+        self.counts.frombytes(counts)
+
+
+class _Found(Struct, frozen=True):
+    """Where a word stands: how often in which entries, and of which it is a label."""
+
+    counts: dict[int, int]
+    labelled: array[int]
+
+
+class Stored(Struct, array_like=True):
+    """The index as it is kept in a file; arrays as the bytes of this machine's order."""
+
+    words: dict[str, tuple[bytes, bytes]]
+    labels: dict[str, bytes]
+    lengths: bytes
+    sizes: bytes
+    before: bytes
+    behind: bytes
+    live: bytes
+
+
+class LexicalIndex:
+    """Entries by number, counted from 0 in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._words: dict[str, Postings] = {}
+        self._stored: Mapping[str, tuple[bytes, bytes]] = {}
+        self._labels: dict[str, array[int]] = {}
+        self._lengths = array("H")
+        self._before = array("I")
+        self._behind = array("I")
+        self._live = bytearray()
+        self._sizes = array("f")
+        self._total = 0.0
+        self.count = 0
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    @property
+    def wasteful(self) -> bool:
+        """Whether most of it belongs to entries that are gone."""
+        return len(self) - self.count > max(self.count, 1000)
+
+    def add(self, words: Sequence[str], labels: Iterable[str]) -> int:
+        """Take an entry in; its number."""
+        number = len(self._lengths)
+        self._lengths.append(min(len(words), 0xFFFF))
+        self._sizes.append(self._lengths[number])
+        self._before.append(NONE)
+        self._behind.append(NONE)
+        self._live.append(1)
+        self._total += self._lengths[number]
+        self.count += 1
+        for word, count in Counter(words).items():
+            postings = self._postings(word)
+            if postings is None:
+                postings = self._words[word] = Postings()
+            postings.numbers.append(number)
+            postings.counts.append(min(count, 0xFF))
+        for name in labels:
+            self._labels.setdefault(name, array("I")).append(number)
+        return number
+
+    def remove(self, number: int) -> None:
+        """Give an entry up; its neighbours are no neighbours of each other."""
+        if self._live[number]:
+            before, behind = self._before[number], self._behind[number]
+            self._before[number] = self._behind[number] = NONE
+            self.link(before, NONE)
+            self.link(NONE, behind)
+            self._live[number] = 0
+            self._total -= self._sizes[number]
+            self.count -= 1
+
+    def link(self, before: int, behind: int) -> None:
+        """Make two entries neighbours in a conversation; with `NONE`, one that has none."""
+        if before != NONE:
+            self._behind[before] = behind
+        if behind != NONE:
+            self._before[behind] = before
+        for _ in BEFORE:
+            if behind == NONE:
+                return
+            self._measure(behind)
+            behind = self._behind[behind]
+
+    def _measure(self, number: int) -> None:
+        """Count the words of an entry's window: its own, and those before it, as they count."""
+        size = float(self._lengths[number])
+        before = number
+        for share in BEFORE:
+            before = self._before[before]
+            if before == NONE:
+                break
+            size += share * self._lengths[before]
+        self._total += size - self._sizes[number]
+        self._sizes[number] = size
+
+    def frequency(self, word: str) -> int:
+        """In about how many entries a word stands, in their texts or labels."""
+        postings, labelled = self._postings(word), self._labels.get(word)
+        return (0 if postings is None else len(postings.numbers)) + len(labelled or ())
+
+    def score(self, rarities: Mapping[str, float]) -> dict[int, float]:
+        """How well entries fit the words of a question, by number; none that has none of them.
+
+        `rarities` says what each word is worth, as `rarity_of` has it: about the most that it can
+        add. The rare words come first. Once many entries have one of those, common words only add
+        to them: what has nothing but common words is never among the best.
+        """
+        scores: dict[int, float] = {}
+        if not self.count:
+            return scores
+        fixed, scaled = K1 * (1 - B), K1 * B * self.count / (self._total or 1.0)
+        sizes, live = self._sizes, self._live
+        for word in sorted(rarities, key=rarities.__getitem__, reverse=True):
+            found = self._find(word)
+            rarity = rarities[word]
+            many = len(scores) >= _MANY
+            weights = self._weigh(found, scores) if many else self._spread(found)
+            for number, weight in weights.items():
+                if live[number]:
+                    part = rarity * weight / (weight + fixed + scaled * sizes[number])
+                    scores[number] = scores.get(number, 0.0) + part
+        return scores
+
+    def _find(self, word: str) -> _Found:
+        postings, labelled = self._postings(word), self._labels.get(word)
+        counts = (
+            {} if postings is None else dict(zip(postings.numbers, postings.counts, strict=True))
+        )
+        return _Found(counts, labelled or _NO_LABELS)
+
+    def _spread(self, found: _Found) -> dict[int, float]:
+        """How much of a word each entry has, in all its fields."""
+        before, behind = self._before, self._behind
+        weights: dict[int, float] = dict(found.counts)
+        get = weights.get
+        for number, count in found.counts.items():
+            if (neighbour := before[number]) != NONE:
+                weights[neighbour] = get(neighbour, 0.0) + BEHIND * count
+            neighbour = number
+            for share in BEFORE:
+                neighbour = behind[neighbour]
+                if neighbour == NONE:
+                    break
+                weights[neighbour] = get(neighbour, 0.0) + share * count
+        for number in found.labelled:
+            weights[number] = get(number, 0.0) + LABEL
+        return weights
+
+    def _weigh(self, found: _Found, numbers: Iterable[int]) -> dict[int, float]:
+        """The same for some entries only."""
+        before, behind = self._before, self._behind
+        get, labelled = found.counts.get, set(found.labelled)
+        weights: dict[int, float] = {}
+        for number in numbers:
+            weight = get(number, 0.0) + BEHIND * get(behind[number], 0)
+            neighbour = number
+            for share in BEFORE:
+                neighbour = before[neighbour]
+                if neighbour == NONE:
+                    break
+                weight += share * get(neighbour, 0)
+            if number in labelled:
+                weight += LABEL
+            if weight:
+                weights[number] = weight
+        return weights
+
+    def _postings(self, word: str) -> Postings | None:
+        postings = self._words.get(word)
+        if postings is None and (stored := self._stored.get(word)) is not None:
+            postings = self._words[word] = Postings(*stored)
+        return postings
+
+    def encode(self) -> bytes:
+        """The index as bytes, for `decode`."""
+        words = dict(self._stored)
+        words.update(
+            (word, (one.numbers.tobytes(), one.counts.tobytes()))
+            for word, one in self._words.items()
+        )
+        return msgspec.msgpack.encode(
+            Stored(
+                words,
+                {name: numbers.tobytes() for name, numbers in self._labels.items()},
+                self._lengths.tobytes(),
+                self._sizes.tobytes(),
+                self._before.tobytes(),
+                self._behind.tobytes(),
+                bytes(self._live),
+            )
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> LexicalIndex:
+        """The index of `encode`; `ValueError` where the bytes are something else."""
+        stored = msgspec.msgpack.decode(data, type=Stored)
+        index = cls()
+        index._stored = stored.words
+        for name, numbers in stored.labels.items():
+            index._labels[name] = _array("I", numbers)
+        index._lengths = _array("H", stored.lengths)
+        index._before = _array("I", stored.before)
+        index._behind = _array("I", stored.behind)
+        index._live = bytearray(stored.live)
+        if not len(index._lengths) == len(index._before) == len(index._behind) == len(index._live):
+            raise ValueError("its tables are of different lengths")
+        index.count = sum(index._live)
+        index._sizes.frombytes(stored.sizes)
+        index._total = sum(
+            size for size, live in zip(index._sizes, index._live, strict=True) if live
+        )
+        return index
+
+
+def _array(kind: str, data: bytes) -> array[int]:
+    values = array(kind)
+    values.frombytes(data)
+    return values

@@ -1,0 +1,84 @@
+"""Words of a text as they are searched: small, stemmed, without those that say little."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import lru_cache
+
+#: The apostrophe that typesetters prefer.
+_CURVED = "\u2019"
+_WORD = re.compile(rf"[^\W_]+(?:['{_CURVED}][^\W_]+)*")
+#: Scripts without spaces between words: each character is a word of its own.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u312f\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june", "july"),
+    *("august", "september", "october", "november", "december"),
+)
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+
+_STOP_WORDS = """
+    a about after again all also am an and any are as at be because been before being below
+    between both but by can could d did do does doing don down during each else ever few for from
+    further had has have having he her here hers herself him himself his how i if in into is it its
+    itself just ll m me more most my myself no nor not now of off on once only or other our ours
+    ourselves out over own re s same she should so some such t than that the their theirs them
+    themselves then there these they this those through to too under until up ve very was we were
+    what when where which while who whom why will with would you your yours yourself yourselves
+    """
+#: English words that stand in nearly every text, as the stop lists of search engines have them.
+STOP = frozenset(_STOP_WORDS.split())
+
+
+@lru_cache(maxsize=1)
+def _stemmer() -> Callable[[str], str]:
+    import snowballstemmer
+
+    stem: Callable[[str], str] = snowballstemmer.stemmer("english").stemWord
+    return stem
+
+
+@lru_cache(maxsize=100_000)
+def _stem(word: str) -> str:
+    return _stemmer()(word)
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text, in order, each as it is searched; those that say little are left out."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKD", _UNSPACED.sub(r" \g<0> ", text))
+        text = "".join(character for character in text if not unicodedata.combining(character))
+    found: list[str] = []
+    for match in _WORD.findall(text.lower()):
+        word = match.replace(_CURVED, "'").removesuffix("'s").replace("'", "")
+        if word and word not in STOP:
+            found.append(_stem(word))
+    return found
+
+
+def split_query(text: str) -> list[str]:
+    """The different words of a question; also those that say little where it has no others."""
+    found = split_words(text)
+    if not found:
+        found = [_stem(word) for word in _WORD.findall(text.lower())]
+    return list(dict.fromkeys(found))
+
+
+def label(speaker: str, created: datetime, topics: Iterable[str] = ()) -> frozenset[str]:
+    """The words for what is known of an entry besides its text: who, when, what about."""
+    month, day = _MONTHS[created.month - 1], _DAYS[created.weekday()]
+    when = (month, day, str(created.year), str(created.day))
+    about = split_words(" ".join((speaker, *topics)))
+    return frozenset((*about, *(_stem(word) for word in when)))
+
+
+def digest_of(text: str) -> str:
+    """The same for texts that say the same word for word, whatever their case and punctuation."""
+    words = " ".join(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
+    return hashlib.sha256((words or text.strip()).encode("utf-8", "replace")).hexdigest()[:32]
