@@ -136,6 +136,7 @@ class InvokerOptions(TypedDict, total=False):
     approval: Approval
     outside: bool
     sends: bool
+    timeout_seconds: float
     llm_format: Rendering
     gui_format: Rendering
 
@@ -148,9 +149,9 @@ def invoker(
 ) -> Callable[[F], F]:
     """Mark a function as a tool, and say what its signature does not; it stays the function it is.
 
-    The options are `aliases`, `approval`, `outside` and `sends` as an `Invoker` has them, and
-    `llm_format` and `gui_format`, which render what the function returns for the model and for
-    people: a template such as `"{city}: {degrees}°"`, or a function of the value.
+    The options are `aliases`, `approval`, `outside`, `sends` and `timeout_seconds` as an `Invoker`
+    has them, and `llm_format` and `gui_format`, which render what the function returns for the model
+    and for people: a template such as `"{city}: {degrees}°"`, or a function of the value.
 
     >>> @invoker(aliases=["sum"], llm_format="the sum is {0}".format)
     ... def add(a: int, b: int) -> int:
