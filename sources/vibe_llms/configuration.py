@@ -74,9 +74,14 @@ class StreamSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=
     retry_wait_seconds: Annotated[float, Meta(ge=0)] = 60.0
 
 
-class ToolSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[tools]`: the bounds of a turn's tool calls."""
+#: How tools are offered: by calls of the model's own, by the contract, as the model can, or not.
+ToolMode: TypeAlias = Literal["auto", "native", "contract", "off"]
 
+
+class ToolSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """`[tools]`: how tools are offered, and the bounds of a turn's tool calls."""
+
+    mode: ToolMode = "auto"
     max_rounds: Number = 10
     max_calls: Number = 50
     identical_calls: Positive = 3
@@ -292,7 +297,7 @@ def _environment_layers(environment: Mapping[str, str], known: Tree) -> Iterator
         if not name.startswith(ENVIRONMENT_PREFIX) or name == _HOME_VARIABLE:
             continue
         path = _setting_path(name.removeprefix(ENVIRONMENT_PREFIX), known)
-        tree: Tree = {path[-1]: _parse_value(text)}
+        tree: Tree = {path[-1]: parse_value(text)}
         for part in reversed(path[:-1]):
             tree = {part: tree}
         yield Layer(f"environment {name}", tree)
@@ -311,7 +316,12 @@ def _setting_path(name: str, known: Tree) -> list[str]:
     return path
 
 
-def _parse_value(text: str) -> Any:
+def parse_value(text: str) -> Any:
+    """A value as it is written outside a file: in TOML, or else a string.
+
+    >>> parse_value("3"), parse_value("[1, 2]"), parse_value("some words")
+    (3, [1, 2], 'some words')
+    """
     import tomllib
 
     try:

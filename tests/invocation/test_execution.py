@@ -208,29 +208,6 @@ async def test_contents_of_a_tool_that_hold_lone_surrogates_are_repaired() -> No
     assert desk.kept[0].text == "a\ufffd"
 
 
-async def test_a_tool_has_more_time_than_all_others_where_it_says_so() -> None:
-    async def wait(seconds: float) -> str:
-        await asyncio.sleep(seconds)
-        return "waited"
-
-    patient = Invoker.from_function(wait, timeout_seconds=60.0)
-    hasty = Invoker.from_function(wait, name="hasty", timeout_seconds=0.0001)
-    desk = Desk()
-    execution = Execution(
-        invokers=gather_invokers([patient, hasty]),
-        event_handler=ignore_events,
-        keep=desk.keep,
-        timeout_seconds=0.01,
-    )
-    calls = [call(name, arguments='{"seconds": 0.2}') for name in ("wait", "hasty")]
-    await execute(calls, execution)
-    texts = {result.invocation: result.text for result in desk.kept}
-    assert [texts[one.identity] for one in calls] == [
-        "waited",
-        "The tool did not return within 0.01 seconds.",
-    ]
-
-
 async def check_mix(chance: random.Random) -> None:
     """A random mix of calls: one result each, no more at once than allowed, nothing left over."""
     desk = Desk()

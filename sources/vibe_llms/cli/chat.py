@@ -20,6 +20,7 @@ from vibe_llms.cli.options import (
     controls_of,
     keys_of,
     open_conversation,
+    overrides_of,
     produce_display,
     read_said,
     report_turn,
@@ -115,6 +116,27 @@ from vibe_llms.session import open_session
     is_flag=True,
     help="Run the tools without asking, except those that are denied.",
 )
+@click.option(
+    "--tool-mode",
+    type=click.Choice(("auto", "native", "contract", "off")),
+    help="How tools are offered: by the model's own calls, by an agreement in its instructions, "
+    "as the model can, or not.",
+)
+@click.option(
+    "--cl",
+    "--chain-limit",
+    "rounds",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="At most so many rounds of tool calls in a turn.",
+)
+@click.option(
+    "--td",
+    "--tools-debug",
+    "tools_debug",
+    is_flag=True,
+    help="Show the arguments and the results of tools whole.",
+)
 @click.option("--stream/--no-stream", default=True, help="Show the answer as it comes, or whole.")
 @click.option("--render/--raw", default=None, help="Draw Markdown, or show it as it is written.")
 @click.option("--json", is_flag=True, help="Print one JSON object.")
@@ -160,6 +182,7 @@ async def _ask_once(options: Options, said: Said) -> int:
     asking = asyncio.Lock()
     async with open_session(
         event_handler=display,
+        configuration=overrides_of(options),
         keys=await keys_of(options),
         interactive=is_terminal(sys.stdout) and not options.json,
         import_guard=bound_import,

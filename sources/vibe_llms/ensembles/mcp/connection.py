@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,8 +15,15 @@ from vibe_llms.credentials import get_logger
 from vibe_llms.ensembles.mcp.http import connect_http
 from vibe_llms.ensembles.mcp.settings import McpSettings
 from vibe_llms.ensembles.mcp.stdio import ServerProcess, connect_process, start_process
-from vibe_llms.exceptions import EnsembleFailed, PackageMissing, SessionLost, SignInNeeded
+from vibe_llms.exceptions import (
+    EnsembleFailed,
+    PackageMissing,
+    SessionLost,
+    SignInNeeded,
+    VibeLlmsError,
+)
 from vibe_llms.invocation.limits import Limit, Patience
+from vibe_llms.messages.contents import repair_text
 from vibe_llms.meta import __version__
 from vibe_llms.redaction import redact
 
@@ -71,6 +78,16 @@ class Connection:
         ended = self._task is None or self._task.done()
         gone = self._server is not None and self._server.status is not None
         return not ended and not gone and self._broken is None and self._client is not None
+
+    @property
+    def details(self) -> Mapping[str, str]:
+        """The protocol's version and the server's name and version, while it is connected."""
+        if self._client is None:
+            return {}
+        info = self._client.server_info
+        words = () if info is None else (info.name, info.version)
+        server = " ".join(word for word in words if word)
+        return {"protocol": str(self._client.protocol_version), "server": repair_text(server)}
 
     async def open(self) -> None:
         """Connect, within `open-seconds`; `EnsembleFailed` says why not, and nothing is left."""
@@ -181,7 +198,7 @@ class Connection:
                 await self._stay(self._client)
         except MCPError as error:
             self._settle(ready, self._explain(error, "opening"))
-        except (EnsembleFailed, httpx2.HTTPError) as error:
+        except (VibeLlmsError, httpx2.HTTPError) as error:
             self._settle(ready, error)
         except (ExceptionGroup, OSError, ValueError, RuntimeError) as error:
             # What the package's tasks raise, and what it says of a server that is none.
@@ -228,7 +245,9 @@ class Connection:
             except MCPError:
                 # It does not let us listen, or the connection has ended.
                 return
-            await asyncio.sleep(min(_LISTEN_AGAIN_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS))
+            await asyncio.sleep(
+                min(_LISTEN_AGAIN_SECONDS * 2 ** min(attempt, 6), _LONGEST_PAUSE_SECONDS)
+            )
             # What has changed meanwhile, nobody has told.
             self._changed()
 
@@ -244,9 +263,9 @@ class Connection:
         if ready.done():
             return
         blamed = self._broken
-        if isinstance(blamed, EnsembleFailed):
+        if isinstance(blamed, VibeLlmsError):
             error = blamed
-        if isinstance(error, EnsembleFailed):
+        if isinstance(error, VibeLlmsError):
             ready.set_exception(error)
             return
         failure = self._failure(_brief(error))
@@ -295,7 +314,7 @@ class Connection:
                 reason += f"; its process ended with status {self._server.status}"
             if complaints := self._server.complaints:
                 reason += f"; it said: {complaints}"
-        return EnsembleFailed(f"{phase}: {reason}", ensemble=self._ensemble)
+        return EnsembleFailed(f"{phase}: {reason}", ensemble=self._ensemble, phase=phase)
 
 
 def _first(error: Exception) -> Exception:
@@ -303,7 +322,7 @@ def _first(error: Exception) -> Exception:
     if not isinstance(error, ExceptionGroup):
         return error
     found = [_first(one) for one in error.exceptions]
-    return next((one for one in found if isinstance(one, EnsembleFailed)), found[0])
+    return next((one for one in found if isinstance(one, VibeLlmsError)), found[0])
 
 
 def _brief(error: Exception) -> str:
