@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from vibe_llms.controls import Controls
     from vibe_llms.conversation import Conversation
     from vibe_llms.ensembles.functions import FunctionEnsemble
+    from vibe_llms.ensembles.questions import (
+        ElicitationAnswer, ElicitationField, ElicitationRequest, Elicitor,
+    )
     from vibe_llms.events import (
         Event, EventHandler, InvocationChunk, InvocationCompletedEvent, InvocationFailedEvent,
         InvocationProgressEvent, InvocationStartedEvent, MessageCompletedEvent, MessageFailedEvent,
@@ -49,6 +52,7 @@ _HOMES = {
     "controls": "Controls",
     "conversation": "Conversation",
     "ensembles.functions": "FunctionEnsemble",
+    "ensembles.questions": "ElicitationAnswer ElicitationField ElicitationRequest Elicitor",
     "events": (
         "Event EventHandler InvocationChunk InvocationCompletedEvent InvocationFailedEvent "
         "InvocationProgressEvent InvocationStartedEvent MessageCompletedEvent "
@@ -78,10 +82,11 @@ _HOMES = {
 __all__ = [
     "ApprovalRequest", "Approver", "AssistantCanister", "AudioContent", "Canister", "Citation",
     "ConfigurationError", "Content", "ContextOverflow", "Controls", "Conversation",
-    "ConversationBusy", "Decision", "DocumentCanister", "Ending", "Event", "EventHandler",
-    "EventStream", "FileContent", "FunctionEnsemble", "ImageContent", "InvocationCanister",
-    "InvocationChunk", "InvocationCompletedEvent", "InvocationContext", "InvocationFailedEvent",
-    "InvocationOutput", "InvocationProgressEvent", "InvocationStartedEvent", "Invoker", "Location",
+    "ConversationBusy", "Decision", "DocumentCanister", "ElicitationAnswer", "ElicitationField",
+    "ElicitationRequest", "Elicitor", "Ending", "Event", "EventHandler", "EventStream",
+    "FileContent", "FunctionEnsemble", "ImageContent", "InvocationCanister", "InvocationChunk",
+    "InvocationCompletedEvent", "InvocationContext", "InvocationFailedEvent", "InvocationOutput",
+    "InvocationProgressEvent", "InvocationStartedEvent", "Invoker", "Location",
     "MessageCompletedEvent", "MessageFailedEvent", "MessageProgressEvent", "MessageStartedEvent",
     "MessageUpdatedEvent", "NativeContent", "NativePayload", "Notice", "NoticeEvent", "Provenance",
     "ProviderError", "RateLimited", "ReasoningChunk", "ReasoningContent", "Reference",

@@ -16,6 +16,7 @@ The families are cut by what the caller does next::
     │   ├── ContentNotLoaded
     │   ├── AttachmentUnreadable
     │   ├── InvokerInvalid
+    │   ├── AnswerInvalid
     │   ├── ScriptInvalid
     │   ├── ConversationNotFound
     │   ├── ConversationAmbiguous
@@ -39,6 +40,8 @@ The families are cut by what the caller does next::
     │   ├── OutputCut                   allow more output tokens
     │   └── OutputInvalid               ask otherwise, or another model
     ├── EnsembleFailed                  mend the server of the tools, or go on without them
+    │   ├── SignInNeeded                sign in to it
+    │   └── SessionLost
     └── StorageError                    nothing was lost; mend the disk or the file
         ├── ArchiveLocked
         ├── ArchiveDamaged
@@ -144,6 +147,10 @@ class AttachmentUnreadable(RequestError):
 
 class InvokerInvalid(RequestError):
     """A function cannot be offered as a tool, or two tools would share a name."""
+
+
+class AnswerInvalid(RequestError):
+    """An answer does not fit what an ensemble asked, or it asked what nobody can answer."""
 
 
 class ScriptInvalid(RequestError):
@@ -273,11 +280,28 @@ class OutputInvalid(ProviderError):
 
 
 class EnsembleFailed(VibeLlmsError):
-    """An ensemble cannot be opened, or its server does not answer as it should."""
+    """An ensemble cannot be opened, or its server does not answer as it should.
 
-    def __init__(self, message: str, *, ensemble: str) -> None:
+    `phase` says when that was noticed: `opening`, `listing` or `calling NAME`, where it is known.
+    """
+
+    def __init__(self, message: str, *, ensemble: str, phase: str = "") -> None:
         super().__init__(f"{ensemble}: {message}")
-        self.ensemble = ensemble
+        self.ensemble, self.phase = ensemble, phase
+
+
+class SignInNeeded(EnsembleFailed):
+    """The server wants somebody to sign in, and nobody did."""
+
+    def __init__(self, reason: str, *, ensemble: str) -> None:
+        super().__init__(
+            f"{reason}; sign in at a terminal, with: vibe-llms chat -T {ensemble}",
+            ensemble=ensemble,
+        )
+
+
+class SessionLost(EnsembleFailed):
+    """The server knows the session no more, and so has not done what it was asked."""
 
 
 class StorageError(VibeLlmsError):

@@ -14,12 +14,14 @@ from vibe_llms.controls import Controls
 from vibe_llms.conversation import Conversation, ConversationDefaults, Tool
 from vibe_llms.costs import Cost, estimate_cost
 from vibe_llms.ensembles.core import Ensembles
-from vibe_llms.ensembles.interfaces import Ensemble
+from vibe_llms.ensembles.interfaces import Ensemble, EnsembleHost
+from vibe_llms.ensembles.questions import Elicitor
 from vibe_llms.events import EventHandler, Notice, NoticeEvent, ignore_events
 from vibe_llms.exceptions import SessionClosed
 from vibe_llms.invocation.approval import Approver, Gatekeeper
+from vibe_llms.keys import KeyVault
 from vibe_llms.ledger import Ledger
-from vibe_llms.messages.canisters import Canister, SupervisorCanister
+from vibe_llms.messages.canisters import Canister, SupervisorCanister, Turn
 from vibe_llms.messages.contents import Reference
 from vibe_llms.prompts import Prompt, read_prompt
 from vibe_llms.providers.interfaces import Model
@@ -42,11 +44,12 @@ class Session:
         interactive: bool = False,
         import_guard: ImportGuard = unguarded,
         approver: Approver | None = None,
+        elicitor: Elicitor | None = None,
     ) -> None:
         self.configuration = configuration
         self.archive = archive
         self.event_handler = event_handler
-        self._gatekeeper = Gatekeeper(approver)
+        self.gatekeeper = Gatekeeper(approver)
         self._providers = Providers(
             configuration,
             event_handler,
@@ -54,7 +57,13 @@ class Session:
             interactive=interactive,
             import_guard=import_guard,
         )
-        self._ensembles = Ensembles(configuration)
+        host = EnsembleHost(
+            elicitor=elicitor,
+            ask_model=self._ask_model,
+            admit=self.gatekeeper.admit,
+            vault=KeyVault(configuration.places.keys_file),
+        )
+        self._ensembles = Ensembles(configuration, host)
         self._conversations: WeakSet[Conversation] = WeakSet()
         self._closed = False
 
@@ -212,7 +221,9 @@ class Session:
             access_limiter=self._providers.access_limiter,
             enter=self._enter,
             tools=self.configuration.tools,
-            gatekeeper=self._gatekeeper,
+            gatekeeper=self.gatekeeper,
+            open_ensembles=lambda named: self._open_ensembles(named, event_handler),
+            survey_invokers=self._ensembles.survey_invokers,
         )
         return Conversation(
             ledger,
@@ -224,6 +235,28 @@ class Session:
             event_handler=event_handler,
             tool_mode=tool_mode,
         )
+
+    async def open_ensemble(self, name: str) -> Ensemble:
+        """The ensemble of a row of `[ensembles]`, opened, to be used without a conversation.
+
+        It is closed with the session. `EnsembleFailed` says why it cannot be opened.
+        """
+        self._require_open()
+        return await self._ensembles.open_one(name)
+
+    async def _ask_model(
+        self, address: str, canisters: Sequence[Canister], supervisor: str, controls: Controls
+    ) -> Turn:
+        """One turn with a model for an ensemble, of which nothing is kept."""
+        conversation = await self.begin(
+            address,
+            supervisor=supervisor or None,
+            history=canisters[:-1] or None,
+            controls=controls,
+            event_handler=ignore_events,
+            save=False,
+        )
+        return await conversation.converse(canisters[-1])
 
     async def _open_ensembles(
         self,
@@ -266,6 +299,7 @@ async def open_session(
     interactive: bool = False,
     import_guard: ImportGuard = unguarded,
     approver: Approver | None = None,
+    elicitor: Elicitor | None = None,
 ) -> AsyncIterator[Session]:
     """A session, closed with the block::
 
@@ -278,6 +312,7 @@ async def open_session(
     `import_guard` surrounds the import of a provider's module, given the `import-seconds` of its
     row: by itself an import is not bounded, as none is in Python; the command bounds it.
     `approver` decides on calls of tools that ask before they run; without one they do not run.
+    `elicitor` answers what ensembles ask a person; without one they cannot ask.
     """
     if not isinstance(configuration, Configuration):
         places = None if home is None else _places_under(Path(home))
@@ -290,6 +325,7 @@ async def open_session(
         interactive=interactive,
         import_guard=import_guard,
         approver=approver,
+        elicitor=elicitor,
     )
     try:
         yield session

@@ -13,8 +13,8 @@ import pytest
 
 from tests.cli.command import invoke
 from tests.cli.terminal import COMMAND, LONGEST_SECONDS, Terminal
-from vibe_llms.cli.keys import store_key
-from vibe_llms.credentials import Secret, read_keys
+from vibe_llms.credentials import read_keys
+from vibe_llms.keys import store_key
 
 _KEY = "sk-canary-0123456789abcdef"
 
@@ -87,8 +87,8 @@ def test_what_else_stands_in_the_file_stays(home: Path) -> None:
     path = home / "keys.toml"
     path.write_text('other = "x"\n[more]\na = 1\n')
     path.chmod(0o600)
-    store_key(path, "anthropic", Secret("k" * 10))
-    store_key(path, "other", None)
+    store_key(path, "anthropic", "k" * 10)
+    store_key(path, "other", "")
     assert path.read_text() == 'anthropic = "kkkkkkkkkk"\n\n[more]\na = 1\n'
 
 
@@ -127,7 +127,7 @@ def test_keys_that_are_set_at_once_are_all_kept() -> None:
 def test_a_change_without_the_lock_would_be_seen() -> None:
     # Reading and writing lie so far apart that the others' keys are lost.
     planting = (
-        "import contextlib, time, vibe_llms.cli.keys as k; replace = k.replace_file; "
+        "import contextlib, time, vibe_llms.keys as k; replace = k.replace_file; "
         "k.locked = lambda *_, **__: contextlib.nullcontext(); "
         "k.replace_file = lambda *rest: (time.sleep(2), replace(*rest))"
     )

@@ -2,7 +2,8 @@
 
     python mcp_server.py [BEHAVIOUR]
 
-It speaks the handshake of 2025-11-25 and offers `echo`, which returns its text, and `pid`.
+It speaks the handshake of 2025-11-25 and offers `echo`, which returns its text, and `pid`. Besides
+the behaviours there are `pages`, `endless-pages` and `empty-pages` of tools.
 """
 
 from __future__ import annotations
@@ -84,9 +85,24 @@ def list_tools(request: Any) -> None:
         case "big-schema":
             schema = {**OPEN, "description": "x" * 10_000_000}
     tools = [{"name": "echo", "inputSchema": schema}, {"name": "pid", "inputSchema": OPEN}]
+    if BEHAVIOUR.endswith("pages"):
+        answer(request, list_page(request.get("params", {}).get("cursor", "0"), tools))
+        return
     if BEHAVIOUR == "many-tools":
         tools += [{"name": f"tool-{number}", "inputSchema": OPEN} for number in range(9_990)]
     answer(request, {"tools": tools})
+
+
+def list_page(cursor: str, tools: list[Any]) -> dict[str, Any]:
+    """One page of the tools: of five, or of ever more."""
+    page = int(cursor)
+    if BEHAVIOUR == "empty-pages":
+        return {"tools": [], "nextCursor": str(page + 1)}
+    numbers = range(page * 10 - 2, page * 10 + 8)
+    more = [{"name": f"tool-{number}", "inputSchema": OPEN} for number in numbers]
+    last = page == 4 and BEHAVIOUR == "pages"
+    found = tools + more[2:] if not page else more
+    return {"tools": found} if last else {"tools": found, "nextCursor": str(page + 1)}
 
 
 def call(request: Any) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import Any
 
 import click
 
+from vibe_llms.cli.answering import produce_elicitor
 from vibe_llms.cli.approving import produce_approver
 from vibe_llms.cli.completion import complete_conversations, complete_models, complete_paths
 from vibe_llms.cli.failures import INTERRUPTED
@@ -18,10 +20,12 @@ from vibe_llms.cli.options import (
     controls_of,
     keys_of,
     open_conversation,
+    overrides_of,
     produce_display,
     read_said,
     report_turn,
 )
+from vibe_llms.cli.pictures import report_pictures
 from vibe_llms.cli.repl import hold_repl
 from vibe_llms.cli.running import bound_import, hold_turn, run
 from vibe_llms.cli.terminal import is_terminal, note, shown, write
@@ -115,8 +119,23 @@ from vibe_llms.session import open_session
 @click.option(
     "--tool-mode",
     type=click.Choice(("auto", "native", "contract", "off")),
-    help="How tools are offered: by the model's own calls, by an agreement in its instructions, "
-    "as the model can, or not.",
+    help="How tools are offered: as the model can, by its own calls, by an agreement in its "
+    "instructions, or not.",
+)
+@click.option(
+    "--cl",
+    "--chain-limit",
+    "rounds",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="At most so many rounds of tool calls in a turn.",
+)
+@click.option(
+    "--td",
+    "--tools-debug",
+    "tools_debug",
+    is_flag=True,
+    help="Show the arguments and the results of tools whole.",
 )
 @click.option("--stream/--no-stream", default=True, help="Show the answer as it comes, or whole.")
 @click.option("--render/--raw", default=None, help="Draw Markdown, or show it as it is written.")
@@ -127,6 +146,12 @@ from vibe_llms.session import open_session
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the answer, and errors.")
 @click.option("-u", "--usage", is_flag=True, help="Tell the tokens, and their cost, on stderr.")
 @click.option("-R", "--hide-reasoning", is_flag=True, help="Do not show what the model thinks.")
+@click.option(
+    "--save",
+    metavar="FOLDER",
+    shell_complete=complete_paths,
+    help="Save the pictures that tools and models make.",
+)
 @click.option("--key", metavar="KEY", help="The key to use, for this once.")
 @click.option("--dry-run", is_flag=True, help="Print the request instead of sending it.")
 @click.option("--debug", is_flag=True, help="Show where an error came from.")
@@ -154,12 +179,17 @@ COMMANDS: dict[str, click.Command] = {"chat": chat}
 async def _ask_once(options: Options, said: Said) -> int:
     canisters = said.canisters()
     display = produce_display(options)
+    asking = asyncio.Lock()
     async with open_session(
         event_handler=display,
+        configuration=overrides_of(options),
         keys=await keys_of(options),
         interactive=is_terminal(sys.stdout) and not options.json,
         import_guard=bound_import,
-        approver=produce_approver(approve_all=options.approve_all, pause=display.close),
+        approver=produce_approver(
+            approve_all=options.approve_all, pause=display.close, turn=asking
+        ),
+        elicitor=produce_elicitor(pause=display.close, turn=asking),
     ) as session:
         conversation = await open_conversation(session, options)
         if options.dry_run:
@@ -178,6 +208,7 @@ async def _ask_once(options: Options, said: Said) -> int:
             if options.print_id and not options.no_log:
                 note(conversation.identity)
         report_turn(session, conversation, turn, options)
+        await report_pictures(session, turn, folder=options.save, quiet=options.quiet)
         if left or turn.stop_reason == StopReason.INTERRUPTED:
             if not options.quiet:
                 note(_interrupted(conversation, options))

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
 from vibe_llms.cli.terminal import is_terminal, note, shown, write
-from vibe_llms.configuration import find_places, load_configuration, read_toml
-from vibe_llms.credentials import Secret, check_key, read_keys
+from vibe_llms.configuration import find_places, load_configuration
+from vibe_llms.credentials import check_key, read_keys
 from vibe_llms.exceptions import CredentialMissing, RequestError
+from vibe_llms.keys import store_key
 from vibe_llms.providers.rows import PROVIDERS
-from vibe_llms.storage.files import make_folder, replace_file, storage_errors
-from vibe_llms.storage.locks import locked
-
-_LOCK_SECONDS = 10.0
 
 
 @click.group("keys", context_settings={"help_option_names": ["-h", "--help"]})
@@ -38,7 +34,7 @@ def set_key(name: str) -> None:
     )
     secret = check_key(text, "the input")
     file = find_places().keys_file
-    store_key(file, name, secret)
+    store_key(file, name, secret.reveal())
     note(f"kept in {file}")
 
 
@@ -66,7 +62,7 @@ def remove_key(name: str) -> None:
     file = find_places().keys_file
     if name not in read_keys(file):
         raise CredentialMissing(f"the file of keys has none for {name!r}")
-    store_key(file, name, None)
+    store_key(file, name, "")
     note("removed")
 
 
@@ -77,22 +73,6 @@ def path() -> None:
 
 
 COMMANDS: dict[str, click.Command] = {"keys": keys}
-
-
-def store_key(file: Path, name: str, secret: Secret | None) -> None:
-    """Put a key into the file of keys, or take it out; others' changes meanwhile are kept."""
-    import tomli_w
-
-    with storage_errors(file):
-        make_folder(file.parent)
-        with locked(file.parent, seconds=_LOCK_SECONDS):
-            read_keys(file)
-            # Nothing else that stands in the file is lost.
-            known = read_toml(file) if file.exists() else {}
-            known.pop(name, None)
-            if secret is not None:
-                known[name] = secret.reveal()
-            replace_file(file, tomli_w.dumps(known).encode())
 
 
 def _require_row(name: str) -> None:

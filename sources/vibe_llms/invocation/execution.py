@@ -18,6 +18,7 @@ from vibe_llms.events import (
 )
 from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.invocation.invokers import InvocationContext, Invoker, find_invoker
+from vibe_llms.invocation.limits import Limit
 from vibe_llms.invocation.results import ResultTooLarge, bound_contents
 from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
@@ -34,7 +35,8 @@ class Execution(Struct, frozen=True, kw_only=True):
     """What the calls of a turn need: the tools, the bounds, and where news and results go.
 
     `keep` is awaited for every result as it lands, and once for all that are missing in the end.
-    `admit` is awaited before a call runs, and gives why it may not, in words for the model.
+    `admit` is awaited before a call runs, and gives why it may not, in words for the model. The
+    limits are those of tools that have none of their own.
     """
 
     invokers: Mapping[str, Invoker]
@@ -170,13 +172,18 @@ async def _admit(
 async def _invoke(
     invocation: InvocationCanister, invoker: Invoker, execution: Execution, progress: _Progress
 ) -> ResultCanister:
-    context = InvocationContext(execution.conversation, invocation, progress.reporter(invocation))
-    limit = asyncio.timeout(execution.timeout_seconds)
+    seconds = invoker.timeout_seconds or execution.timeout_seconds
+    limit = Limit(seconds)
+    context = InvocationContext(
+        execution.conversation, invocation, progress.reporter(invocation), limit.pause
+    )
     try:
         async with limit:
             output = await invoker.invoke(invocation.arguments, context)
         contents = bound_contents(
-            output.contents, shown_bytes=execution.shown_bytes, kept_bytes=execution.kept_bytes
+            output.contents,
+            shown_bytes=invoker.shown_bytes or execution.shown_bytes,
+            kept_bytes=invoker.kept_bytes or execution.kept_bytes,
         )
     except ArgumentsInvalid as error:
         return _failure(invocation, f"The arguments are not valid:\n{error}")
@@ -188,11 +195,8 @@ async def _invoke(
             raise
         return _failure(invocation, "The tool cancelled itself.")
     except (Exception, SystemExit, BaseExceptionGroup) as error:  # the border of a tool's call
-        if limit.expired():
-            return _failure(
-                invocation,
-                f"The tool did not return within {execution.timeout_seconds:g} seconds.",
-            )
+        if limit.expired:
+            return _failure(invocation, f"The tool did not return within {seconds:g} seconds.")
         _LOGGER.warning("the tool %s failed", invocation.name, exc_info=error)
         return _failure(invocation, f"The tool failed: {type(error).__name__}: {error}")
     result = ResultCanister(

@@ -4,3 +4,5 @@ from vibe_llms.ensembles.core import register
 from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
 
 register("mcp", McpEnsemble)
+
+__all__ = ["McpEnsemble"]

@@ -3,34 +3,69 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from importlib.util import find_spec
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from vibe_llms.credentials import get_logger
+from vibe_llms.ensembles.mcp.http import connect_http
 from vibe_llms.ensembles.mcp.settings import McpSettings
 from vibe_llms.ensembles.mcp.stdio import ServerProcess, connect_process, start_process
-from vibe_llms.exceptions import EnsembleFailed, PackageMissing
+from vibe_llms.exceptions import (
+    EnsembleFailed,
+    PackageMissing,
+    SessionLost,
+    SignInNeeded,
+    VibeLlmsError,
+)
+from vibe_llms.invocation.limits import Limit, Patience
+from vibe_llms.messages.contents import repair_text
 from vibe_llms.meta import __version__
 from vibe_llms.redaction import redact
 
 if TYPE_CHECKING:
-    from mcp import Client
+    import httpx2
+    from mcp import Client, MCPError
 
 T = TypeVar("T")
+#: Makes what adds a token to requests; given who hears why there can be none.
+AuthFactory: TypeAlias = Callable[[Callable[[Exception], None]], Awaitable["httpx2.Auth | None"]]
 
 _CLOSE_SECONDS = 10.0
+_LISTEN_AGAIN_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 60.0
+#: What the package says for a server that sent no error of the protocol's.
+_SESSION_LOST, _HTTP_ERROR = "Session terminated", "Server returned an error response"
 
 
 class Connection:
     """The official client in a task of its own.
 
     The package wants to be entered and left in the same task; whoever calls needs not care.
+    `callbacks` are what the client calls when the server asks something, `changed` is called when
+    the server says that its tools have changed.
     """
 
-    def __init__(self, ensemble: str, settings: McpSettings) -> None:
+    def __init__(
+        self,
+        ensemble: str,
+        settings: McpSettings,
+        *,
+        patience: Patience,
+        callbacks: dict[str, Any],
+        produce_auth: AuthFactory,
+        changed: Callable[[], None],
+    ) -> None:
         self._ensemble = ensemble
         self._settings = settings
+        self._patience = patience
+        self._callbacks = callbacks
+        self._produce_auth = produce_auth
+        self._changed = changed
+        self._status = 0
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._client: Client | None = None
@@ -44,21 +79,35 @@ class Connection:
         gone = self._server is not None and self._server.status is not None
         return not ended and not gone and self._broken is None and self._client is not None
 
+    @property
+    def details(self) -> Mapping[str, str]:
+        """The protocol's version and the server's name and version, while it is connected."""
+        if self._client is None:
+            return {}
+        info = self._client.server_info
+        words = () if info is None else (info.name, info.version)
+        server = " ".join(word for word in words if word)
+        return {"protocol": str(self._client.protocol_version), "server": repair_text(server)}
+
     async def open(self) -> None:
         """Connect, within `open-seconds`; `EnsembleFailed` says why not, and nothing is left."""
-        if not _has_package():
-            raise PackageMissing(
-                f"[ensembles.{self._ensemble}]",
-                package="mcp",
-                command="python -m pip install 'vibe-llms[mcp]'",
-            )
+        for package in ("mcp", *self._settings.needs):
+            if find_spec(package) is None:
+                raise PackageMissing(
+                    f"[ensembles.{self._ensemble}]",
+                    package=package,
+                    command=f"python -m pip install 'vibe-llms[{self._settings.extra}]'",
+                )
         # Half a second of work, which shall not hold up others, nor count as the server's.
         await asyncio.to_thread(import_module, "mcp")
+        # What it logs is for who asks for it, not for the screen; and no record shows a key.
+        get_logger("mcp")
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._own(ready), name=f"mcp {self._ensemble}")
         try:
-            async with asyncio.timeout(self._settings.open_seconds):
-                await asyncio.shield(ready)
+            async with Limit(self._settings.open_seconds) as limit:
+                with self._patience.keep(limit.pause):
+                    await asyncio.shield(ready)
         except TimeoutError as error:
             ready.cancel()
             await self.close()
@@ -87,7 +136,10 @@ class Connection:
     async def request(
         self, seconds: float, phase: str, call: Callable[[Client], Awaitable[T]]
     ) -> T:
-        """What the server answers within so many seconds; `EnsembleFailed` names the phase."""
+        """What the server answers within so many seconds; `EnsembleFailed` names the phase.
+
+        The time in which the server has a person asked does not count.
+        """
         client = self._client
         if client is None or not self.alive:
             raise self._failure("the connection has ended", phase)
@@ -96,12 +148,13 @@ class Connection:
         from mcp import MCPError
 
         try:
-            async with asyncio.timeout(seconds):
-                return await self._watch(call(client))
+            async with Limit(seconds) as limit:
+                with self._patience.keep(limit.pause):
+                    return await self._watch(call(client))
         except TimeoutError as error:
             raise self._failure(f"it did not answer within {seconds:g} s", phase) from error
         except MCPError as error:
-            raise self._failure(redact(str(error)), phase) from error
+            raise self._explain(error, phase) from error
         except (BrokenResourceError, ClosedResourceError, httpx2.HTTPError) as error:
             raise self._failure("the connection has ended", phase) from error
         except (ValueError, RuntimeError) as error:
@@ -122,6 +175,16 @@ class Connection:
                 asking.cancel()
                 await asyncio.wait([asking])
 
+    def _explain(self, error: MCPError, phase: str) -> EnsembleFailed:
+        """What the server says, or the package for it where it says nothing of its own."""
+        words = redact(str(error))
+        if words == _SESSION_LOST and self._settings.url:
+            self._broken = SessionLost(f"{phase}: {words}", ensemble=self._ensemble)
+            return self._broken
+        if words == _HTTP_ERROR and self._status:
+            words = f"it answered with HTTP {self._status}"
+        return self._failure(words, phase)
+
     async def _own(self, ready: asyncio.Future[None]) -> None:
         import httpx2
         from mcp import MCPError
@@ -130,24 +193,79 @@ class Connection:
             async with AsyncExitStack() as stack:
                 client = await self._produce_client(stack)
                 self._client = await stack.enter_async_context(client)
+                self._require_era(self._client.protocol_version)
                 ready.set_result(None)
-                await self._stop.wait()
-        except (EnsembleFailed, MCPError, httpx2.HTTPError) as error:
+                await self._stay(self._client)
+        except MCPError as error:
+            self._settle(ready, self._explain(error, "opening"))
+        except (VibeLlmsError, httpx2.HTTPError) as error:
             self._settle(ready, error)
         except (ExceptionGroup, OSError, ValueError, RuntimeError) as error:
             # What the package's tasks raise, and what it says of a server that is none.
-            self._settle(ready, error)
+            self._settle(ready, _first(error))
         finally:
             self._client = None
             # Somebody else has closed it while it was being opened.
             self._settle(ready, EnsembleFailed("it has been closed", ensemble=self._ensemble))
+
+    async def _stay(self, client: Client) -> None:
+        """Hold the connection until it shall end; meanwhile hear of tools that change."""
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        tools = client.server_capabilities.tools
+        changes = tools is not None and tools.list_changed
+        if not changes or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            # Before 2026-07-28 a server tells it unasked; see `_hear`.
+            await self._stop.wait()
+            return
+        listening = asyncio.create_task(self._listen(client), name=f"mcp {self._ensemble} changes")
+        try:
+            await self._stop.wait()
+        finally:
+            listening.cancel()
+            await asyncio.wait([listening])
+
+    def _require_era(self, version: str) -> None:
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        if self._settings.protocol == "stateless" and version not in MODERN_PROTOCOL_VERSIONS:
+            raise self._failure(f'it speaks {version}; protocol = "auto" lets it')
+
+    async def _listen(self, client: Client) -> None:
+        from mcp import MCPError
+        from mcp.client.subscriptions import SubscriptionLost
+
+        for attempt in count():
+            try:
+                async with client.listen(tools_list_changed=True) as changes:
+                    async for _ in changes:
+                        self._changed()
+            except SubscriptionLost:
+                pass
+            except MCPError:
+                # It does not let us listen, or the connection has ended.
+                return
+            await asyncio.sleep(
+                min(_LISTEN_AGAIN_SECONDS * 2 ** min(attempt, 6), _LONGEST_PAUSE_SECONDS)
+            )
+            # What has changed meanwhile, nobody has told.
+            self._changed()
+
+    async def _hear(self, message: Any) -> None:
+        from mcp_types import ToolListChangedNotification
+
+        if isinstance(message, ToolListChangedNotification):
+            self._changed()
 
     def _settle(self, ready: asyncio.Future[None], error: Exception) -> None:
         """Keep why the connection ended, and tell whoever waits for it to open."""
         self._broken = self._broken or error
         if ready.done():
             return
-        if isinstance(error, EnsembleFailed):
+        blamed = self._broken
+        if isinstance(blamed, VibeLlmsError):
+            error = blamed
+        if isinstance(error, VibeLlmsError):
             ready.set_exception(error)
             return
         failure = self._failure(_brief(error))
@@ -160,45 +278,34 @@ class Connection:
 
         settings = self._settings
         if settings.command:
+            command = tuple(sys.executable if w == "{python}" else w for w in settings.command)
             self._server = await stack.enter_async_context(
-                start_process(
-                    self._ensemble, settings.command, settings.environment, settings.folder
-                )
+                start_process(self._ensemble, command, settings.environment, settings.folder)
             )
             target: Any = connect_process(self._server, settings.message_bytes, self._blame)
         else:
-            target = await self._connect_http(stack)
+            auth = await self._produce_auth(self._blame)
+            target = connect_http(settings, auth, self._blame, self._note_status)
         return Client(
             target,
-            read_timeout_seconds=max(settings.call_seconds, settings.list_seconds),
+            # The limits are ours, since they stand still while a person is asked.
+            read_timeout_seconds=None,
             client_info=Implementation(name="vibe-llms", version=__version__),
             cache=None,
+            mode="legacy" if settings.protocol == "handshake" else "auto",
+            message_handler=self._hear,
+            **self._callbacks,
         )
 
-    async def _connect_http(self, stack: AsyncExitStack) -> Any:
-        settings = self._settings
-        if settings.transport == "sse":
-            from mcp.client.sse import sse_client
-
-            return sse_client(settings.url, headers=dict(settings.headers))
-        import httpx2
-        from mcp.client.streamable_http import streamable_http_client
-
-        client = await stack.enter_async_context(
-            httpx2.AsyncClient(
-                headers=dict(settings.headers),
-                timeout=httpx2.Timeout(settings.open_seconds, read=None),
-                trust_env=False,
-            )
-        )
-        return streamable_http_client(
-            settings.url, http_client=client, max_sse_event_size=settings.message_bytes
-        )
+    def _note_status(self, status: int) -> None:
+        self._status = status
 
     def _blame(self, error: Exception) -> None:
         self._broken = error
 
     def _failure(self, reason: str, phase: str = "opening") -> EnsembleFailed:
+        if isinstance(self._broken, SignInNeeded):
+            return self._broken
         if self._broken is not None and not isinstance(self._broken, EnsembleFailed):
             cause = _brief(self._broken)
             reason += "" if cause in reason else f": {cause}"
@@ -207,17 +314,18 @@ class Connection:
                 reason += f"; its process ended with status {self._server.status}"
             if complaints := self._server.complaints:
                 reason += f"; it said: {complaints}"
-        return EnsembleFailed(f"{phase}: {reason}", ensemble=self._ensemble)
+        return EnsembleFailed(f"{phase}: {reason}", ensemble=self._ensemble, phase=phase)
 
 
-def _has_package() -> bool:
-    from importlib.util import find_spec
+def _first(error: Exception) -> Exception:
+    """Of a group the first error that is none, and one of ours before all others."""
+    if not isinstance(error, ExceptionGroup):
+        return error
+    found = [_first(one) for one in error.exceptions]
+    return next((one for one in found if isinstance(one, VibeLlmsError)), found[0])
 
-    return find_spec("mcp") is not None
 
-
-def _brief(error: BaseException) -> str:
-    """An error of the package in a line: the first of those that a group holds."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+def _brief(error: Exception) -> str:
+    """An error of the package in a line."""
+    error = _first(error)
     return redact(" ".join(str(error).split()) or type(error).__name__)[:500]

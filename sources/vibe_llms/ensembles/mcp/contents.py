@@ -42,7 +42,7 @@ def assimilate_block(block: Any) -> Iterator[Content]:
         case "audio":
             yield _media(AudioContent, block.data, block.mime_type)
         case "resource":
-            yield from _assimilate_resource(block.resource)
+            yield from assimilate_resource(block.resource)
         case "resource_link":
             name = block.title or block.name
             about = f": {block.description}" if block.description else ""
@@ -51,7 +51,8 @@ def assimilate_block(block: Any) -> Iterator[Content]:
             yield TextualContent(f"[the server sent a {kind!r}, which is not understood]")
 
 
-def _assimilate_resource(resource: Any) -> Iterator[Content]:
+def assimilate_resource(resource: Any) -> Iterator[Content]:
+    """What a resource holds, read or embedded."""
     uri, mimetype = str(resource.uri), resource.mime_type or ""
     if (text := getattr(resource, "text", None)) is not None:
         yield TextualContent(repair_text(text), mimetype or "text/plain")

@@ -3,31 +3,55 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from vibe_llms.credentials import get_logger
 from vibe_llms.ensembles.interfaces import EnsembleConfiguration
+from vibe_llms.ensembles.mcp.answering import Answerer
 from vibe_llms.ensembles.mcp.connection import Connection
 from vibe_llms.ensembles.mcp.contents import assimilate_result
+from vibe_llms.ensembles.mcp.oauth import produce_auth
+from vibe_llms.ensembles.mcp.reading import (
+    ResourceTemplate,
+    ServerPrompt,
+    ServerResource,
+    assimilate_listed,
+    assimilate_messages,
+    assimilate_prompt,
+    assimilate_read,
+    assimilate_template,
+    gather_pages,
+)
 from vibe_llms.ensembles.mcp.settings import LOADING_VARIABLES, McpSettings
-from vibe_llms.exceptions import EnsembleFailed
+from vibe_llms.ensembles.mcp.tokens import TokenStore
+from vibe_llms.exceptions import EnsembleFailed, InvokerInvalid, SessionLost
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
+from vibe_llms.invocation.limits import Patience, Pause
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.invocation.schemata import ArgumentsInvalid
-from vibe_llms.messages.contents import repair_text
+from vibe_llms.messages.canisters import Canister, InvocationCanister
+from vibe_llms.messages.contents import Content, repair_text
+from vibe_llms.meta import CONVERSATION_KEY
 from vibe_llms.offline import permit_request
-from vibe_llms.redaction import remember
 
 if TYPE_CHECKING:
     from mcp_types import Tool
 
-#: What names a header or a variable that holds a key.
-_SECRET = re.compile("authorization|cookie|key|password|secret|token", re.IGNORECASE)
-_MAX_PAGES = 1000
-_MAX_TOOLS = 10_000
+#: Of what a server says of a tool, this is no annotation.
+_DEFINED_ELSEWHERE = {"name", "description", "input_schema", "icons", "meta"}
+#: So often a server is started again that answers no call in between.
+MAX_RESTARTS = 3
+_RESTART_SECONDS = 0.5
+_REFRESH_SECONDS = 0.1
+
+T = TypeVar("T")
+_LOGGER = get_logger("vibe_llms.ensembles.mcp")
 
 
 class McpEnsemble:
@@ -47,13 +71,19 @@ class McpEnsemble:
                     "it makes a program load code that its command does not name",
                     *("ensembles", name, "environment", variable),
                 )
-        for key, value in (*settings.headers.items(), *settings.environment.items()):
-            if _SECRET.search(key):
-                remember(value.rpartition(" ")[2])
-        self._connection = Connection(name, settings)
+        settings.remember_keys()
+        self._patience = Patience()
+        self._answerer = Answerer(name, settings, configuration.host, self._patience)
+        self._keys_file = read.places.keys_file
+        self._vault = configuration.host.vault
+        self._asks = configuration.host.elicitor is not None
+        self._connection = self._produce_connection(settings)
+        self._tools: dict[str, Tool] = {}
         self._invokers: tuple[Invoker, ...] = ()
         self._opening = asyncio.Lock()
         self._closed = False
+        self._restarts = 0
+        self._refresh: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
@@ -62,11 +92,22 @@ class McpEnsemble:
 
     @property
     def invokers(self) -> Sequence[Invoker]:
-        """The server's tools, as they were when it was opened."""
+        """The server's tools, as it listed them last."""
         return self._invokers
+
+    @property
+    def origin(self) -> str:
+        """The command that starts it, or its address."""
+        return self._settings.origin
+
+    @property
+    def details(self) -> Mapping[str, str]:
+        """The protocol that is spoken, and what the server calls itself."""
+        return self._connection.details
 
     async def open(self) -> None:
         """Start or reach the server and list its tools."""
+        self._restarts = 0
         await self._connect()
 
     async def close(self) -> None:
@@ -76,6 +117,86 @@ class McpEnsemble:
         await self._connection.close()
         async with self._opening:
             await self._connection.close()
+        if self._refresh is not None:
+            self._refresh.cancel()
+            await asyncio.wait([self._refresh])
+
+    async def invoke(self, name: str, arguments: str = "{}") -> InvocationOutput:
+        """Call a tool without a model, its arguments as JSON; nobody is asked whether it may."""
+        canonical = name if name.startswith(f"{self._name}/") else f"{self._name}/{name}"
+        found = [one for one in self._invokers if one.name == canonical]
+        if not found:
+            known = ", ".join(one.name for one in self._invokers) or "none"
+            raise InvokerInvalid(f"{self._name!r} has no tool {name!r}; its tools are {known}")
+        invocation = InvocationCanister(name=canonical, arguments=arguments)
+        context = InvocationContext("", invocation, lambda *_, **__: None)
+        return await found[0].invoke(arguments, context)
+
+    async def survey_prompts(self) -> Sequence[ServerPrompt]:
+        """The prompts that the server offers; none where it has no such thing."""
+        return await self._gather("prompts", "list_prompts", assimilate_prompt)
+
+    async def read_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None
+    ) -> Sequence[Canister]:
+        """A prompt, filled in with its arguments: the messages to begin a conversation with."""
+        filled = dict(arguments or {})
+        result = await self._request(
+            self._settings.call_seconds,
+            f"reading the prompt {name}",
+            lambda client: client.get_prompt(name, filled),
+        )
+        return assimilate_messages(result)
+
+    async def survey_resources(self) -> Sequence[ServerResource]:
+        """What the server offers to be read; nothing where it has no such thing."""
+        return await self._gather("resources", "list_resources", assimilate_listed)
+
+    async def survey_templates(self) -> Sequence[ResourceTemplate]:
+        """The templates of addresses of further resources."""
+        return await self._gather("resources", "list_resource_templates", assimilate_template)
+
+    async def read_resource(self, uri: str) -> Sequence[Content]:
+        """What a resource holds, by its address: text, pictures, sound, files."""
+        result = await self._request(
+            self._settings.call_seconds,
+            f"reading {uri}",
+            lambda client: client.read_resource(uri),
+        )
+        return assimilate_read(result)
+
+    def _expand(self) -> McpSettings:
+        try:
+            settings = self._settings.expand(os.environ)
+        except KeyError as error:
+            raise EnsembleFailed(
+                f"opening: its row speaks of ${{{error.args[0]}}}, which is not set in the "
+                "environment; set it",
+                ensemble=self._name,
+            ) from error
+        settings.remember_keys()
+        return settings
+
+    def _produce_connection(self, settings: McpSettings) -> Connection:
+        return Connection(
+            self._name,
+            settings,
+            patience=self._patience,
+            callbacks=self._answerer.callbacks(),
+            produce_auth=self._produce_auth,
+            changed=self._refresh_soon,
+        )
+
+    async def _produce_auth(self, tell: Callable[[Exception], None]) -> Any:
+        return await produce_auth(
+            self._name,
+            self._settings,
+            TokenStore(self._name, self._settings.url, self._vault),
+            self._answerer.ask if self._asks else None,
+            tell,
+            self._patience,
+            self._keys_file,
+        )
 
     async def _connect(self) -> None:
         async with self._opening:
@@ -86,58 +207,121 @@ class McpEnsemble:
                 permit_request(url, purpose, offline=self._offline)
             if self._connection.alive:
                 return
+            await self._wait_before_restart()
             await self._connection.close()
             if self._closed:
                 raise EnsembleFailed("it has been closed", ensemble=self._name)
-            self._connection = Connection(self._name, self._settings)
+            self._connection = self._produce_connection(self._expand())
             await self._connection.open()
             try:
-                self._invokers = tuple(map(self._assimilate_tool, await self._list_tools()))
+                self._invokers = await self._list_tools()
             except EnsembleFailed:
                 await self._connection.close()
                 raise
 
-    async def _list_tools(self) -> list[Tool]:
-        async def walk(client: Any) -> list[Tool]:
-            tools: list[Tool] = []
-            cursor: str | None = None
-            for _ in range(_MAX_PAGES):
-                page = await client.list_tools(cursor=cursor)
-                tools += page.tools
-                cursor = page.next_cursor
-                if cursor is None:
-                    return tools
-                if len(tools) > _MAX_TOOLS:
-                    break
+    async def _wait_before_restart(self) -> None:
+        """Each time longer, and at last not at all: until somebody opens it anew."""
+        if self._restarts > MAX_RESTARTS:
             raise EnsembleFailed(
-                f"listing: it has more than {_MAX_TOOLS:,} tools or {_MAX_PAGES:,} pages of them",
+                f"it has been started again {MAX_RESTARTS} times and answered no call, so it is "
+                "left alone until a conversation names it anew",
                 ensemble=self._name,
             )
+        if self._restarts > 1:
+            await asyncio.sleep(_RESTART_SECONDS * 2 ** (self._restarts - 2))
+        self._restarts += 1
 
-        return await self._connection.request(self._settings.list_seconds, "listing", walk)
+    async def _request(
+        self,
+        seconds: float,
+        phase: str,
+        call: Callable[[Any], Awaitable[T]],
+        pause: Pause = nullcontext,
+    ) -> T:
+        """What the server answers; it is reached anew where it has ended, or lost the session."""
+        with self._patience.keep(pause):
+            await self._connect()
+            try:
+                answer = await self._connection.request(seconds, phase, call)
+            except SessionLost:
+                # It has not done what it was asked, so it may be asked again.
+                await self._connect()
+                answer = await self._connection.request(seconds, phase, call)
+        self._restarts = min(self._restarts, 1)
+        return answer
+
+    def _refresh_soon(self) -> None:
+        """The server says that its tools are others now; many such words are one."""
+        if self._closed or (self._refresh is not None and not self._refresh.done()):
+            return
+        self._refresh = asyncio.create_task(self._refresh_tools(), name=f"mcp {self._name} tools")
+
+    async def _refresh_tools(self) -> None:
+        await asyncio.sleep(_REFRESH_SECONDS)
+        try:
+            self._invokers = await self._list_tools()
+        except EnsembleFailed as error:
+            _LOGGER.warning("the tools of %s were not listed again: %s", self._name, error)
+
+    async def _list_tools(self) -> tuple[Invoker, ...]:
+        tools = await self._connection.request(
+            self._settings.list_seconds,
+            "listing",
+            lambda client: self._walk(client.list_tools, "tools"),
+        )
+        self._tools = {tool.name: tool for tool in tools}
+        return tuple(map(self._assimilate_tool, tools))
+
+    async def _gather(
+        self, capability: str, method: str, assimilate: Callable[[Any], T]
+    ) -> Sequence[T]:
+        async def walk(client: Any) -> list[Any]:
+            if getattr(client.server_capabilities, capability) is None:
+                return []
+            return await self._walk(getattr(client, method), capability)
+
+        found = await self._request(self._settings.list_seconds, "listing", walk)
+        return [assimilate(one) for one in found]
+
+    async def _walk(self, turn: Callable[..., Awaitable[Any]], what: str) -> list[Any]:
+        async def turn_page(cursor: str | None) -> tuple[list[Any], str | None]:
+            page = await turn(cursor=cursor)
+            items = "resource_templates" if hasattr(page, "resource_templates") else what
+            return getattr(page, items), page.next_cursor
+
+        return await gather_pages(self._name, what, turn_page)
 
     def _assimilate_tool(self, tool: Tool) -> Invoker:
         marks = tool.annotations
         reads_only = bool(marks and marks.read_only_hint)
         open_world = marks is None or marks.open_world_hint is not False
-        name, schema = tool.name, dict(tool.input_schema)
+        schema = dict(tool.input_schema)
 
         async def invoke(arguments: str, context: InvocationContext) -> InvocationOutput:
-            return await self._invoke(name, arguments, context)
+            return await self._invoke(tool, seconds, arguments, context)
 
         invoker = Invoker(
-            name=f"{self._name}/{name}",
+            name=f"{self._name}/{tool.name}",
             description=repair_text(tool.description or tool.title or ""),
             arguments_schema=schema,
             invoke=invoke,
             ensemble=self._name,
             outside=open_world,
             sends=open_world and not reads_only,
+            annotations=tool.model_dump(
+                mode="json", by_alias=True, exclude_none=True, exclude=_DEFINED_ELSEWHERE
+            ),
         )
-        return self._settings.settle(invoker, reads_only=reads_only)
+        settled = self._settings.settle(invoker, reads_only=reads_only)
+        seconds = settled.timeout_seconds or self._settings.call_seconds
+        if settled.timeout_seconds is None:
+            # A server that has ended is started again first.
+            spare = self._settings.open_seconds + self._settings.list_seconds
+            settled = msgspec.structs.replace(settled, timeout_seconds=seconds + spare)
+        return settled
 
     async def _invoke(
-        self, name: str, arguments: str, context: InvocationContext
+        self, tool: Tool, seconds: float, arguments: str, context: InvocationContext
     ) -> InvocationOutput:
         try:
             values = msgspec.json.decode(arguments or "{}", type=dict[str, Any])
@@ -147,10 +331,30 @@ class McpEnsemble:
         async def report(progress: float, total: float | None, message: str | None) -> None:
             context.report_progress(message or "", done=progress, total=total)
 
-        await self._connect()
-        result = await self._connection.request(
-            self._settings.call_seconds,
-            f"calling {name}",
-            lambda client: client.call_tool(name, values, progress_callback=report),
-        )
+        def call(client: Any) -> Awaitable[Any]:
+            if self._tools.get(tool.name) != tool:
+                raise EnsembleFailed(
+                    f"calling {tool.name}: its server describes the tool otherwise by now, so "
+                    "nothing was called",
+                    ensemble=self._name,
+                )
+            answer: Awaitable[Any] = client.call_tool(
+                tool.name,
+                values,
+                progress_callback=report,
+                meta=self._tell_conversation(context),
+            )
+            return answer
+
+        result = await self._request(seconds, f"calling {tool.name}", call, context.pause_limit)
         return assimilate_result(result)
+
+    def _tell_conversation(self, context: InvocationContext) -> Any:
+        """What lets the server keep something for each conversation, without knowing which it is.
+
+        It is another one for each server, so that they cannot compare what they know.
+        """
+        if not context.conversation:
+            return None
+        words = f"{self._name}\0{context.conversation}".encode()
+        return {CONVERSATION_KEY: sha256(words).hexdigest()[:32]}

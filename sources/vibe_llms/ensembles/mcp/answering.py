@@ -1,0 +1,214 @@
+"""What a server may ask of us: a person's answer, a model's words, and the folders to work in.
+
+Each is offered to the server only where the session and the row allow it, in both eras of the
+protocol by the same functions: up to 2025-11-25 the server sends a request of its own, from
+2026-07-28 on its result says what it needs and the package calls again with the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from vibe_llms.controls import Controls
+from vibe_llms.credentials import get_logger
+from vibe_llms.ensembles.interfaces import EnsembleHost
+from vibe_llms.ensembles.mcp.contents import assimilate_block
+from vibe_llms.ensembles.mcp.settings import McpSettings
+from vibe_llms.ensembles.questions import (
+    ElicitationAnswer,
+    ElicitationRequest,
+    read_fields,
+)
+from vibe_llms.exceptions import AnswerInvalid, ContentUnsupported, VibeLlmsError
+from vibe_llms.invocation.asking import ask
+from vibe_llms.invocation.invokers import InvocationContext, Invoker
+from vibe_llms.invocation.limits import Patience
+from vibe_llms.invocation.results import InvocationOutput
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    InvocationCanister,
+    StopReason,
+    UserCanister,
+)
+from vibe_llms.messages.contents import repair_text
+from vibe_llms.redaction import redact
+
+if TYPE_CHECKING:
+    from mcp_types import (
+        CreateMessageRequestParams,
+        CreateMessageResult,
+        ElicitRequestParams,
+        ElicitResult,
+        ErrorData,
+        ListRootsResult,
+    )
+
+_Said: TypeAlias = UserCanister | AssistantCanister
+_LOGGER = get_logger("vibe_llms.ensembles.mcp")
+#: The codes of JSON-RPC for what cannot be taken, and the one of MCP for what a person refuses.
+_INVALID_PARAMS, _REFUSED = -32602, -1
+
+
+class Answerer:
+    """Answers what one server asks; while a person is asked, nobody's time runs out."""
+
+    def __init__(
+        self, ensemble: str, settings: McpSettings, host: EnsembleHost, patience: Patience
+    ) -> None:
+        self._ensemble = ensemble
+        self._settings = settings
+        self._host = host
+        self._patience = patience
+
+    def callbacks(self) -> dict[str, Any]:
+        """What the official client calls, for those questions that may be asked here."""
+        given: dict[str, Any] = {}
+        if self._host.elicitor is not None:
+            given["elicitation_callback"] = self.elicit
+        if self._settings.sampling_model and self._host.ask_model is not None:
+            given["sampling_callback"] = self.sample
+        if self._settings.roots:
+            given["list_roots_callback"] = self.list_roots
+        return given
+
+    async def ask(self, request: ElicitationRequest) -> ElicitationAnswer:
+        """What the person answers, with the values of a form checked; or `AnswerInvalid`."""
+        assert self._host.elicitor is not None
+        with self._patience.ask():
+            answer = await ask(self._host.elicitor, request)
+        if answer.action != "accept" or request.url:
+            return ElicitationAnswer(answer.action)
+        return ElicitationAnswer("accept", request.settle(answer.values))
+
+    async def elicit(self, _: Any, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+        """Let the person fill in a form, or open an address."""
+        from mcp_types import ElicitResult
+
+        message = repair_text(params.message)
+        try:
+            if params.mode == "url":
+                request = ElicitationRequest(
+                    ensemble=self._ensemble, message=message, url=_check_address(params.url)
+                )
+            else:
+                fields = read_fields(params.requested_schema)
+                request = ElicitationRequest(
+                    ensemble=self._ensemble, message=message, fields=fields
+                )
+            answer = await self.ask(request)
+        except AnswerInvalid as error:
+            return _refuse(str(error), _INVALID_PARAMS)
+        # What a form has no values for is left out: the protocol has no place for it.
+        values = dict(answer.values) if answer.action == "accept" and not request.url else None
+        return ElicitResult(action=answer.action, content=values)
+
+    async def list_roots(self, _: Any) -> ListRootsResult:
+        """The folders of the row, as addresses of files."""
+        from mcp_types import ListRootsResult, Root
+
+        roots = [Root.model_validate(_describe_folder(root)) for root in self._settings.roots]
+        return ListRootsResult(roots=roots)
+
+    async def sample(
+        self, _: Any, params: CreateMessageRequestParams
+    ) -> CreateMessageResult | ErrorData:
+        """Ask the model of the row, if whoever approves calls lets it."""
+        from mcp_types import CreateMessageResult, TextContent
+
+        assert self._host.ask_model is not None
+        address = self._settings.sampling_model
+        if params.tools:
+            return _refuse("tools are not offered to a model that a server asks", _INVALID_PARAMS)
+        try:
+            canisters = _assimilate_messages(params.messages)
+            controls = Controls(
+                output_tokens=min(params.max_tokens, self._settings.sampling_tokens),
+                temperature=params.temperature,
+                stop=tuple(params.stop_sequences) if params.stop_sequences else None,
+            )
+            supervisor = repair_text(params.system_prompt or "")
+            with self._patience.ask():
+                refusal = await self._admit(address, supervisor, canisters)
+            if refusal:
+                return _refuse(refusal)
+            turn = await self._host.ask_model(address, canisters, supervisor, controls)
+        except VibeLlmsError as error:
+            _LOGGER.warning("the server %s could not ask a model: %s", self._ensemble, error)
+            return _refuse(f"the model did not answer: {redact(str(error))}")
+        cut = turn.stop_reason == StopReason.LENGTH
+        return CreateMessageResult(
+            role="assistant",
+            content=TextContent(type="text", text=turn.text),
+            model=address,
+            stop_reason="maxTokens" if cut else "endTurn",
+        )
+
+    async def _admit(self, address: str, supervisor: str, canisters: Sequence[_Said]) -> str:
+        """Why the model may not be asked; empty if it may. The server's words are shown in full."""
+        said = [{_role(one): [_describe(content) for content in one.contents]} for one in canisters]
+        shown = {"model": address, "system": supervisor, "messages": said}
+        invoker = Invoker(
+            name=f"{self._ensemble}/sampling",
+            description="Ask a model for the server.",
+            arguments_schema={"type": "object"},
+            invoke=_invoke_nothing,
+            ensemble=self._ensemble,
+            approval=self._settings.sampling_approval,
+        )
+        invocation = InvocationCanister(
+            name=invoker.name, arguments=msgspec.json.encode(shown).decode()
+        )
+        if not await self._host.admit(invocation, invoker):
+            return ""
+        return (
+            f"asking the model was not allowed, or there is nobody to ask; "
+            f'[ensembles.{self._ensemble}] sampling-approval = "allow" lets it be asked'
+        )
+
+
+def _role(canister: _Said) -> str:
+    return "user" if isinstance(canister, UserCanister) else "assistant"
+
+
+async def _invoke_nothing(_: str, __: InvocationContext) -> InvocationOutput:
+    raise NotImplementedError("it is no tool; it stands for a question to a model")
+
+
+def _assimilate_messages(messages: Sequence[Any]) -> list[_Said]:
+    """What a server wants said; the last message is the user's."""
+    canisters: list[_Said] = []
+    for message in messages:
+        blocks = message.content if isinstance(message.content, list) else [message.content]
+        if any(block.type not in ("text", "image", "audio") for block in blocks):
+            raise ContentUnsupported("only text, pictures and sound can be said to the model")
+        contents = tuple(content for block in blocks for content in assimilate_block(block))
+        kind = UserCanister if message.role == "user" else AssistantCanister
+        canisters.append(kind(contents))
+    if not canisters or not isinstance(canisters[-1], UserCanister):
+        raise ContentUnsupported("the last message has to be the user's")
+    return canisters
+
+
+def _describe_folder(root: str) -> dict[str, str]:
+    folder = Path(root).expanduser().absolute()
+    return {"uri": folder.as_uri(), "name": folder.name}
+
+
+def _describe(content: Any) -> str:
+    return getattr(content, "text", "") or f"[{content.mimetype}, {len(content.data):,} bytes]"
+
+
+def _check_address(url: str) -> str:
+    if not url.lower().startswith(("https://", "http://")):
+        raise AnswerInvalid("only an address of https or http can be opened")
+    return url
+
+
+def _refuse(reason: str, code: int = _REFUSED) -> ErrorData:
+    from mcp_types import ErrorData
+
+    return ErrorData(code=code, message=reason)

@@ -1,0 +1,294 @@
+"""Signing in to a server over HTTP: by a person with a browser, or by a program with its own key.
+
+The package speaks the protocol: it finds the authorization server, registers, proves with PKCE that
+the code is ours, and refreshes. The person is asked through the session's elicitor, the browser is
+led back to this machine, and tokens are kept like keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from vibe_llms.credentials import Credential, get_logger
+from vibe_llms.ensembles.mcp.settings import McpSettings, OAuthSettings
+from vibe_llms.ensembles.mcp.tokens import TokenStore
+from vibe_llms.ensembles.questions import ElicitationAnswer, ElicitationRequest
+from vibe_llms.exceptions import ConfigurationError, SignInNeeded
+from vibe_llms.invocation.limits import Patience
+from vibe_llms.redaction import remember
+
+if TYPE_CHECKING:
+    import httpx2
+    from mcp.client.auth import OAuthClientProvider
+    from mcp.shared.auth import AuthorizationCodeResult
+
+#: Asks the person at the session's elicitor; the clocks stand still meanwhile.
+Asking = Callable[[ElicitationRequest], Awaitable[ElicitationAnswer]]
+_PATH = "/callback"
+_LONGEST_REQUEST = 16 * 1024
+_PAGE = (
+    "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nConnection: close\r\n"
+    "Content-Length: {length}\r\n\r\n{body}"
+)
+
+
+async def produce_auth(
+    ensemble: str,
+    settings: McpSettings,
+    store: TokenStore,
+    ask: Asking | None,
+    tell: Callable[[Exception], None],
+    patience: Patience,
+    keys_file: Path,
+) -> httpx2.Auth | None:
+    """What adds the token to each request; `tell` hears why there can be none.
+
+    `None` where the row itself has a header that says who we are.
+    """
+    if any(name.lower() == "authorization" for name in settings.headers):
+        return None
+    await store.load()
+    oauth = settings.oauth or OAuthSettings()
+    if oauth.grant == "client-credentials":
+        secret = await asyncio.to_thread(_find_secret, ensemble, oauth, keys_file)
+        provider = _produce_program(ensemble, settings.url, oauth, store, secret)
+    elif ask is None and not store.signed_in:
+        refusal: httpx2.Auth = _produce_refusal(ensemble, tell)
+        return refusal
+    else:
+        needs_secret = oauth.client_secret_environment or oauth.client_secret_command
+        secret = (
+            await asyncio.to_thread(_find_secret, ensemble, oauth, keys_file)
+            if needs_secret
+            else ""
+        )
+        login = _Login(ensemble, ask, oauth.sign_in_seconds, patience, tell)
+        provider = _produce_person(settings.url, oauth, store, login, secret)
+    # It has loggers now that it had not when the package was imported.
+    get_logger("mcp")
+    return provider
+
+
+def _find_secret(ensemble: str, oauth: OAuthSettings, keys_file: Path) -> str:
+    if oauth.private_key_file:
+        try:
+            return Path(oauth.private_key_file).expanduser().read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(
+                f"the private key cannot be read: {error}", table=f"ensembles.{ensemble}.oauth"
+            ) from error
+    credential = Credential(
+        f"{ensemble}.client-secret",
+        variable=oauth.client_secret_environment,
+        command=oauth.client_secret_command,
+        keys_file=keys_file,
+    )
+    return credential.find().reveal()
+
+
+def _produce_program(
+    ensemble: str, url: str, oauth: OAuthSettings, store: TokenStore, secret: str
+) -> OAuthClientProvider:
+    """A program that signs in by itself."""
+    from mcp.client.auth.extensions import client_credentials as package
+
+    if not oauth.client_id or not oauth.issuer:
+        raise ConfigurationError(
+            "client-credentials need client-id, and issuer: the server that may see the secret",
+            table=f"ensembles.{ensemble}.oauth",
+        )
+    provider: OAuthClientProvider
+    if oauth.private_key_file:
+        signing = package.SignedJWTParameters(
+            issuer=oauth.client_id,
+            subject=oauth.client_id,
+            signing_key=secret,
+            signing_algorithm=oauth.signing_algorithm,
+        )
+        provider = package.PrivateKeyJWTOAuthProvider(
+            url,
+            store,
+            oauth.client_id,
+            signing.create_assertion_provider(),
+            scope=oauth.scope or None,
+            issuer=oauth.issuer,
+        )
+    else:
+        provider = package.ClientCredentialsOAuthProvider(
+            url,
+            store,
+            oauth.client_id,
+            secret,
+            scope=oauth.scope or None,
+            issuer=oauth.issuer,
+        )
+    store.attach(provider)
+    return provider
+
+
+def _produce_person(
+    url: str, oauth: OAuthSettings, store: TokenStore, login: _Login, secret: str
+) -> OAuthClientProvider:
+    """A person who signs in with a browser."""
+    from mcp.client.auth import OAuthClientProvider
+    from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
+
+    port = oauth.redirect_port or urlsplit(store.redirect).port or find_port()
+    address = f"http://127.0.0.1:{port}{_PATH}"
+    metadata = OAuthClientMetadata.model_validate(
+        {
+            "client_name": "vibe-llms",
+            "redirect_uris": [address],
+            "scope": oauth.scope or None,
+        }
+    )
+    login.port = port
+    provider = OAuthClientProvider(
+        url,
+        metadata,
+        store,
+        redirect_handler=login.begin,
+        callback_handler=login.finish,
+        client_metadata_url=oauth.client_metadata_url or None,
+    )
+    fixed = None
+    if oauth.client_id:
+        fixed = OAuthClientInformationFull.model_validate(
+            {
+                "client_id": oauth.client_id,
+                "client_secret": secret or None,
+                "redirect_uris": [address],
+                "token_endpoint_auth_method": "client_secret_basic" if secret else "none",
+                "issuer": oauth.issuer or None,
+            }
+        )
+    store.attach(provider, fixed)
+    return provider
+
+
+class _Login:
+    """One person who signs in: led to the server's page, and back to a port of this machine."""
+
+    def __init__(
+        self,
+        ensemble: str,
+        ask: Asking | None,
+        seconds: float,
+        patience: Patience,
+        tell: Callable[[Exception], None],
+    ) -> None:
+        self.port = 0
+        self._ensemble = ensemble
+        self._ask = ask
+        self._seconds = seconds
+        self._patience = patience
+        self._tell = tell
+        self._url = ""
+
+    async def begin(self, url: str) -> None:
+        """Take the address at which one signs in."""
+        if self._ask is None:
+            raise self._failure("the token has ended")
+        self._url = url
+
+    def _failure(self, reason: str) -> SignInNeeded:
+        """Why nobody signed in; told at once, since the package only lets the connection end."""
+        error = SignInNeeded(reason, ensemble=self._ensemble)
+        self._tell(error)
+        return error
+
+    async def finish(self) -> AuthorizationCodeResult:
+        """Lead the person there, and wait for what the server leads back with."""
+        from mcp.shared.auth import AuthorizationCodeResult
+
+        assert self._ask is not None
+        host = urlsplit(self._url).netloc
+        request = ElicitationRequest(
+            ensemble=self._ensemble, message=f"Sign in at {host}", url=self._url
+        )
+        try:
+            with self._patience.ask():
+                async with listen(self.port) as arrival, asyncio.timeout(self._seconds):
+                    answer = await self._ask(request)
+                    if answer.action != "accept":
+                        raise self._failure("nobody signed in")
+                    found = await arrival
+        except TimeoutError as error:
+            reason = f"nobody signed in within {self._seconds:g} s (sign-in-seconds)"
+            raise self._failure(reason) from error
+        except OSError as error:
+            reason = f"port {self.port} is taken (redirect-port): {error.strerror}"
+            raise self._failure(reason) from error
+        if "error" in found:
+            words = " ".join(filter(None, (found["error"], found.get("error_description"))))
+            raise self._failure(f"signing in was refused: {words}")
+        code = found.get("code", "")
+        remember(code)
+        return AuthorizationCodeResult(code=code, state=found.get("state"), iss=found.get("iss"))
+
+
+@asynccontextmanager
+async def listen(port: int) -> AsyncIterator[asyncio.Future[dict[str, str]]]:
+    """What the first browser brings back that is led to this port of this machine."""
+    arrival: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n")
+            target = urlsplit(head.decode("latin-1").split(" ")[1])
+            found = {name: values[0] for name, values in parse_qs(target.query).items()}
+            known = target.path == _PATH and ("code" in found or "error" in found)
+            text = "You have signed in. You may close this page."
+            if not known:
+                text = "There is nothing here."
+            elif "error" in found:
+                text = f"Signing in was refused: {found['error']}"
+            body = f"<!doctype html><title>vibe-llms</title><p>{html.escape(text)}</p>"
+            status = "200 OK" if known else "404 Not Found"
+            page = _PAGE.format(status=status, length=len(body.encode()), body=body)
+            writer.write(page.encode())
+            await writer.drain()
+            if known and not arrival.done():
+                arrival.set_result(found)
+        except (OSError, ValueError, IndexError, asyncio.IncompleteReadError):
+            # Whatever else knocks at the port.
+            pass
+        except asyncio.LimitOverrunError:
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", port, limit=_LONGEST_REQUEST)
+    try:
+        yield arrival
+    finally:
+        server.close()
+        arrival.cancel()
+
+
+def find_port() -> int:
+    """A port of this machine that is free now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def _produce_refusal(ensemble: str, tell: Callable[[Exception], None]) -> Any:
+    """No token at all: what a server says that wants one is told in our words."""
+    import httpx2
+
+    class Refusal(httpx2.Auth):
+        async def async_auth_flow(self, request: httpx2.Request) -> Any:
+            response = yield request
+            if response.status_code == 401:
+                tell(SignInNeeded("it wants you to sign in", ensemble=ensemble))
+
+    return Refusal()

@@ -1,0 +1,148 @@
+"""What one has after signing in to a server: tokens and what they were got with, kept like keys.
+
+The package keeps neither when a token ends nor where a new one is asked for, so that with it alone
+every new process would have to sign in anew once the first token has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.ensembles.interfaces import Vault
+from vibe_llms.redaction import remember
+
+if TYPE_CHECKING:
+    from mcp.client.auth import OAuthClientProvider
+    from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+
+#: What is kept of an ensemble is kept under this and its name.
+PREFIX = "mcp."
+#: A token is not used in the last moments before it ends.
+_MARGIN_SECONDS = 10.0
+
+
+class _Kept(Struct, frozen=True, omit_defaults=True):
+    url: str
+    tokens: dict[str, Any] = {}
+    ends: float = 0.0
+    client: dict[str, Any] = {}
+    server: dict[str, Any] = {}
+    resource: dict[str, Any] = {}
+
+
+class TokenStore:
+    """The storage that the package wants, for one ensemble and its address.
+
+    What was got for another address is never used, so that a row whose `url` is changed cannot send
+    a token elsewhere.
+    """
+
+    def __init__(self, ensemble: str, url: str, vault: Vault | None) -> None:
+        self._name = PREFIX + ensemble
+        self._vault = vault
+        self._kept = _Kept(url)
+        self._fixed: OAuthClientInformationFull | None = None
+        self._provider: OAuthClientProvider | None = None
+
+    async def load(self) -> None:
+        """Read what is kept; what cannot be read is as if it were not there."""
+        if self._vault is None:
+            return
+        text = await asyncio.to_thread(self._vault.read, self._name)
+        try:
+            kept = msgspec.json.decode(text or "null", type=_Kept | None)
+        except msgspec.MsgspecError:
+            return
+        if kept is not None and kept.url == self._kept.url:
+            self._kept = kept
+            _remember(kept.tokens, kept.client)
+
+    @property
+    def signed_in(self) -> bool:
+        """Whether there are tokens, still good or not."""
+        return bool(self._kept.tokens)
+
+    @property
+    def redirect(self) -> str:
+        """The address that the server knows to lead a browser back to; perhaps none."""
+        addresses = self._kept.client.get("redirect_uris") or [""]
+        return str(addresses[0])
+
+    def attach(
+        self, provider: OAuthClientProvider, fixed: OAuthClientInformationFull | None = None
+    ) -> None:
+        """Give the package what it forgets between processes; `fixed` is who we are, if known."""
+        from mcp.shared.auth import OAuthMetadata, ProtectedResourceMetadata
+
+        self._provider, self._fixed = provider, fixed
+        context = provider.context
+        context.token_expiry_time = self._kept.ends or None
+        if self._kept.server:
+            context.oauth_metadata = OAuthMetadata.model_validate(self._kept.server)
+        if self._kept.resource:
+            resource = ProtectedResourceMetadata.model_validate(self._kept.resource)
+            context.protected_resource_metadata = resource
+            context.auth_server_url = str(resource.authorization_servers[0])
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """For the package: the tokens that are kept."""
+        from mcp.shared.auth import OAuthToken
+
+        return OAuthToken.model_validate(self._kept.tokens) if self._kept.tokens else None
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """For the package: keep new tokens, and with them what the next process needs."""
+        assert self._provider is not None
+        context = self._provider.context
+        lasts = tokens.expires_in
+        ends = 0.0 if lasts is None else time.time() + max(0.0, lasts - _MARGIN_SECONDS)
+        await self._keep(
+            tokens=_plain(tokens),
+            ends=ends,
+            server=_plain(context.oauth_metadata),
+            resource=_plain(context.protected_resource_metadata),
+        )
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """For the package: as whom the server knows us."""
+        from mcp.shared.auth import OAuthClientInformationFull
+
+        if self._fixed is not None:
+            return self._fixed
+        known = self._kept.client
+        return OAuthClientInformationFull.model_validate(known) if known else None
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """For the package: keep as whom the server knows us from now on."""
+        await self._keep(client=_plain(client_info))
+
+    async def _keep(self, **members: Any) -> None:
+        self._kept = msgspec.structs.replace(self._kept, **members)
+        _remember(self._kept.tokens, self._kept.client)
+        if self._vault is not None:
+            text = msgspec.json.encode(self._kept).decode()
+            await asyncio.to_thread(self._vault.keep, self._name, text)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    plain: dict[str, Any] = value.model_dump(mode="json", exclude_none=True)
+    return plain
+
+
+def _remember(tokens: dict[str, Any], client: dict[str, Any]) -> None:
+    """Keep what is secret out of all words of ours."""
+    for secret in (
+        tokens.get("access_token"),
+        tokens.get("refresh_token"),
+        client.get("client_secret"),
+        client.get("registration_access_token"),
+    ):
+        if isinstance(secret, str):
+            remember(secret)

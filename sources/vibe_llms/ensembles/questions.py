@@ -1,0 +1,253 @@
+"""What an ensemble asks a person: fields of a form to be filled in, or an address to be opened.
+
+Who answers is an `Elicitor`, given to `open_session`. An answer is checked against the form before
+anybody else sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import date, datetime
+from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.exceptions import AnswerInvalid
+
+FieldKind: TypeAlias = Literal["text", "number", "integer", "boolean", "choice", "choices"]
+_KINDS: dict[Any, FieldKind] = {
+    "string": "text",
+    "number": "number",
+    "integer": "integer",
+    "boolean": "boolean",
+    "array": "choices",
+}
+_YES, _NO = ("y", "yes", "true", "1", "on"), ("n", "no", "false", "0", "off")
+
+
+class ElicitationField(Struct, frozen=True, kw_only=True):
+    """One field of a form.
+
+    `choices` are the values that may be given, each with its title; `least` and `most` bound a
+    number, the characters of a text, or how many are chosen; `format` is one of `email`, `uri`,
+    `date` and `date-time`.
+    """
+
+    name: str
+    kind: FieldKind = "text"
+    title: str = ""
+    description: str = ""
+    required: bool = False
+    default: Any = None
+    choices: tuple[tuple[str, str], ...] = ()
+    least: float | None = None
+    most: float | None = None
+    format: str = ""
+
+    def parse(self, text: str) -> Any:
+        """What a person typed, as a value that fits; `AnswerInvalid` says what is wrong.
+
+        >>> ElicitationField(name="age", kind="integer", least=0).parse(" 42 ")
+        42
+        """
+        text = text.strip()
+        match self.kind:
+            case "boolean":
+                if text.lower() not in (*_YES, *_NO):
+                    raise AnswerInvalid(f"{self.name}: answer yes or no")
+                return text.lower() in _YES
+            case "integer" | "number":
+                return self.check(_parse_number(self.name, text))
+            case "choice":
+                return self.check(self._choose(text))
+            case "choices":
+                parts = [part for piece in text.split(",") if (part := piece.strip())]
+                return self.check([self._choose(part) for part in parts])
+            case _:
+                return self.check(text)
+
+    def check(self, value: Any) -> Any:
+        """The value if it fits; `AnswerInvalid` says why not."""
+        problem = self._complain(value)
+        if problem:
+            raise AnswerInvalid(f"{self.name}: {problem}")
+        return value
+
+    def _choose(self, text: str) -> str:
+        """A choice by its value, its title, or its number among them, counted from 1."""
+        for value, title in self.choices:
+            if text.casefold() in (value.casefold(), title.casefold()):
+                return value
+        if text.isdecimal() and 0 < int(text) <= len(self.choices):
+            return self.choices[int(text) - 1][0]
+        return text
+
+    def _complain(self, value: Any) -> str:
+        match self.kind:
+            case "boolean":
+                return "" if isinstance(value, bool) else "it is yes or no"
+            case "integer" if not _is_whole(value):
+                return "it is a whole number"
+            case "integer" | "number":
+                if isinstance(value, bool) or not isinstance(value, int | float):
+                    return "it is a number"
+                return self._complain_of_size(value, "")
+            case "choices":
+                if not isinstance(value, Sequence) or isinstance(value, str):
+                    return "it is a list"
+                wrong = next((one for one in value if self._complain_of_choice(one)), None)
+                if wrong is not None:
+                    return self._complain_of_choice(wrong)
+                if len(set(value)) < len(value):
+                    return "each can be chosen once"
+                return self._complain_of_size(len(value), " chosen")
+            case "choice":
+                return self._complain_of_choice(value)
+            case _:
+                if not isinstance(value, str):
+                    return "it is a text"
+                size = self._complain_of_size(len(value), " characters")
+                return size or _complain_of_format(value, self.format)
+
+    def _complain_of_choice(self, value: Any) -> str:
+        if not self.choices or value in [known for known, _ in self.choices]:
+            return "" if isinstance(value, str) else "it is a text"
+        return f"it is one of {', '.join(known for known, _ in self.choices)}"
+
+    def _complain_of_size(self, size: float, unit: str) -> str:
+        if self.least is not None and size < self.least:
+            return f"at least {self.least:g}{unit}"
+        if self.most is not None and size > self.most:
+            return f"at most {self.most:g}{unit}"
+        return ""
+
+
+class ElicitationRequest(Struct, frozen=True, kw_only=True):
+    """What an ensemble asks: to fill in `fields`, or to open `url` and do there what it says.
+
+    `message` and the titles are the server's words, not to be trusted: show whose they are.
+    """
+
+    ensemble: str
+    message: str
+    fields: tuple[ElicitationField, ...] = ()
+    url: str = ""
+
+    def settle(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of an accepted form, checked, with the defaults of what was left out."""
+        fields = {field.name: field for field in self.fields}
+        if unknown := [name for name in values if name not in fields]:
+            raise AnswerInvalid(f"the form has no field {unknown[0]!r}")
+        settled: dict[str, Any] = {}
+        for name, field in fields.items():
+            value = values.get(name, field.default)
+            if value is not None:
+                settled[name] = field.check(value)
+            elif field.required:
+                raise AnswerInvalid(f"{name}: it must be given")
+        return settled
+
+
+class ElicitationAnswer(Struct, frozen=True):
+    """What the person did: accepted (with the values of a form), declined, or broke off."""
+
+    action: Literal["accept", "decline", "cancel"]
+    values: Mapping[str, Any] = {}
+
+
+#: Answers what an ensemble asks; a function that is not async runs in a thread.
+Elicitor: TypeAlias = Callable[
+    [ElicitationRequest], Awaitable[ElicitationAnswer] | ElicitationAnswer
+]
+
+
+def read_fields(schema: Mapping[str, Any]) -> tuple[ElicitationField, ...]:
+    """The fields that a form's JSON Schema describes: flat, and of simple types.
+
+    `AnswerInvalid` where it is anything else. Source: the Model Context Protocol 2025-11-25 and
+    2026-07-28, "Elicitation", which allow no others.
+    """
+    properties = schema.get("properties", {})
+    if schema.get("type", "object") != "object" or not isinstance(properties, Mapping):
+        raise AnswerInvalid("the form is no object with properties")
+    required = schema.get("required") or ()
+    return tuple(_read_field(name, one, name in required) for name, one in properties.items())
+
+
+def _read_field(name: str, schema: Any, required: bool) -> ElicitationField:
+    kind = _KINDS.get(schema.get("type")) if isinstance(schema, Mapping) else None
+    if kind is None:
+        raise AnswerInvalid(f"the field {name!r} is of no kind that a form may have")
+    choices = _read_choices(schema if kind != "choices" else schema.get("items", {}))
+    if kind == "text" and choices:
+        kind = "choice"
+    names = {"text": ("minLength", "maxLength"), "choices": ("minItems", "maxItems")}
+    least, most = names.get(kind, ("minimum", "maximum"))
+    try:
+        return msgspec.convert(
+            {
+                "name": name,
+                "kind": kind,
+                "title": schema.get("title") or "",
+                "description": schema.get("description") or "",
+                "required": required,
+                "default": schema.get("default"),
+                "choices": choices,
+                "least": schema.get(least),
+                "most": schema.get(most),
+                "format": schema.get("format") or "",
+            },
+            ElicitationField,
+        )
+    except msgspec.ValidationError as error:
+        raise AnswerInvalid(f"the field {name!r} is not as a form may have it: {error}") from error
+
+
+def _read_choices(schema: Any) -> list[tuple[Any, Any]]:
+    if not isinstance(schema, Mapping):
+        return []
+    titled = schema.get("oneOf") or schema.get("anyOf")
+    if titled and all(isinstance(one, Mapping) and "const" in one for one in titled):
+        return [(one["const"], one.get("title") or one["const"]) for one in titled]
+    values = schema.get("enum") or ()
+    titles = schema.get("enumNames") or values
+    return list(zip(values, titles if len(titles) == len(values) else values, strict=True))
+
+
+def _parse_number(name: str, text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        raise AnswerInvalid(f"{name}: it is a number") from None
+    if number in (float("inf"), float("-inf")) or number != number:
+        raise AnswerInvalid(f"{name}: it is a number")
+    return number
+
+
+def _is_whole(value: Any) -> bool:
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+
+
+def _complain_of_format(text: str, form: str) -> str:
+    try:
+        match form:
+            case "email":
+                name, _, host = text.rpartition("@")
+                return "" if name and host and " " not in text else "it is an address of mail"
+            case "uri":
+                return "" if urlsplit(text).scheme else "it is an address such as https://…"
+            case "date":
+                date.fromisoformat(text)
+            case "date-time":
+                datetime.fromisoformat(text)
+    except ValueError:
+        return f"it is a {form}, such as 2026-07-28{'T12:00:00Z' if form == 'date-time' else ''}"
+    return ""

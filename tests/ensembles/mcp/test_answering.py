@@ -1,0 +1,267 @@
+"""What servers ask: a person's answers, a model's words, folders; in both eras of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ensembles.mcp.servers import ASKING, ERAS, opened
+from tests.fakes.models import model_of, says
+from vibe_llms import open_session
+from vibe_llms.controls import Controls
+from vibe_llms.ensembles.interfaces import EnsembleHost
+from vibe_llms.ensembles.mcp.answering import Answerer
+from vibe_llms.ensembles.mcp.settings import McpSettings
+from vibe_llms.ensembles.questions import (
+    ElicitationAnswer,
+    ElicitationRequest,
+    Elicitor,
+)
+from vibe_llms.exceptions import EnsembleFailed, ModelNotFound
+from vibe_llms.invocation.approval import ApprovalRequest, Decision, Gatekeeper
+from vibe_llms.invocation.limits import Patience
+from vibe_llms.messages.canisters import Canister, StopReason, Turn, Usage
+
+ACCEPTS = {"name": "Ada", "seats": 3}
+
+
+def answering(answer: ElicitationAnswer, seen: list[ElicitationRequest] | None = None) -> Elicitor:
+    def elicit(request: ElicitationRequest) -> ElicitationAnswer:
+        if seen is not None:
+            seen.append(request)
+        return answer
+
+    return elicit
+
+
+def failing(reason: str) -> Any:
+    async def ask_model(*_: Any) -> Turn:
+        raise ModelNotFound(reason)
+
+    return ask_model
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (ElicitationAnswer("accept", ACCEPTS), "Ada 3 False beans"),
+        (ElicitationAnswer("decline"), "decline"),
+        (ElicitationAnswer("cancel"), "cancel"),
+    ],
+)
+async def test_a_person_fills_in_the_form_of_a_server(
+    era: str, answer: ElicitationAnswer, text: str
+) -> None:
+    seen: list[ElicitationRequest] = []
+    host = EnsembleHost(elicitor=answering(answer, seen))
+    async with opened(host, command=ASKING, protocol=era) as ensemble:
+        assert (await ensemble.invoke("book")).text == text
+    (request,) = seen
+    assert (request.ensemble, request.message) == ("fake", "Book a table?")
+    assert [field.name for field in request.fields] == ["name", "seats", "smoking", "meal"]
+    assert request.fields[0].title == "Your name"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_answer_that_does_not_fit_reaches_no_server(era: str) -> None:
+    host = EnsembleHost(
+        elicitor=answering(ElicitationAnswer("accept", {"name": "Ada", "seats": 77}))
+    )
+    async with opened(host, command=ASKING, protocol=era) as ensemble:
+        with pytest.raises(EnsembleFailed, match="seats: at most 9"):
+            await ensemble.invoke("book")
+
+
+@pytest.mark.parametrize("action", ["accept", "decline"])
+async def test_a_person_opens_an_address_or_does_not(action: Any) -> None:
+    seen: list[ElicitationRequest] = []
+    host = EnsembleHost(elicitor=answering(ElicitationAnswer(action), seen))
+    async with opened(host, command=ASKING, protocol="handshake") as ensemble:
+        output = await ensemble.invoke("visit", '{"address": "https://pay.example/1"}')
+        assert output.text == action
+        with pytest.raises(EnsembleFailed, match="only an address of https or http"):
+            await ensemble.invoke("visit", '{"address": "file:///etc/passwd"}')
+    assert [(one.message, one.url, one.fields) for one in seen] == [
+        ("Please pay.", "https://pay.example/1", ())
+    ]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_without_anybody_to_ask_the_server_is_told_so(era: str) -> None:
+    async with opened(command=ASKING, protocol=era) as ensemble:
+        for tool in ("book", "think", "where"):
+            try:
+                output = await ensemble.invoke(tool)
+            except EnsembleFailed:
+                continue
+            assert output.failed
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_time_in_which_a_person_is_asked_does_not_count(era: str) -> None:
+    async def elicit(_: ElicitationRequest) -> ElicitationAnswer:
+        await asyncio.sleep(1.5)
+        return ElicitationAnswer("accept", ACCEPTS)
+
+    row = {"command": ASKING, "protocol": era, "call-seconds": 1}
+    async with opened(EnsembleHost(elicitor=elicit), **row) as ensemble:
+        assert (await ensemble.invoke("book")).text == "Ada 3 False beans"
+
+
+async def test_an_elicitor_that_raises_fails_the_call_alone() -> None:
+    async def elicit(_: ElicitationRequest) -> ElicitationAnswer:
+        raise LookupError("no screen")
+
+    async with opened(
+        EnsembleHost(elicitor=elicit), command=ASKING, protocol="handshake"
+    ) as ensemble:
+        with pytest.raises(EnsembleFailed, match="calling book: "):
+            await ensemble.invoke("book")
+        assert (await ensemble.invoke("grow")).text == "grown"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_roots_come_from_the_row(era: str, tmp_path: Path) -> None:
+    folder = tmp_path / "a b"
+    async with opened(command=ASKING, protocol=era, roots=[str(folder)]) as ensemble:
+        assert (await ensemble.invoke("where")).text == folder.as_uri()
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("decision", [Decision.ALLOW, Decision.DENY])
+async def test_a_server_asks_a_model_that_its_row_names_if_it_is_allowed(
+    era: str, decision: Decision
+) -> None:
+    asked: list[ApprovalRequest] = []
+
+    async def approve(request: ApprovalRequest) -> Decision:
+        asked.append(request)
+        return decision
+
+    said: list[Any] = []
+
+    async def ask_model(
+        address: str, canisters: Sequence[Canister], supervisor: str, controls: Controls
+    ) -> Turn:
+        said.append(
+            (address, getattr(canisters[0], "text", ""), supervisor, controls.output_tokens)
+        )
+        return Turn(tuple(canisters), "Something.", None, Usage(), StopReason.FINISHED)
+
+    host = EnsembleHost(ask_model=ask_model, admit=Gatekeeper(approve).admit)
+    row = {"command": ASKING, "protocol": era, "sampling-model": "a/b", "sampling-tokens": 7}
+    async with opened(host, **row) as ensemble:
+        try:
+            text = (await ensemble.invoke("think")).text
+        except EnsembleFailed as error:
+            text = str(error)
+    if decision == Decision.ALLOW:
+        assert text == "a/b: Something."
+        assert said == [("a/b", "Say something.", "Be brief.", 7)]
+    else:
+        assert 'sampling-approval = "allow"' in text
+        assert not said
+    (request,) = asked
+    assert request.invocation.name == "fake/sampling"
+    assert request.invocation.parsed == {
+        "model": "a/b",
+        "system": "Be brief.",
+        "messages": [{"user": ["Say something."]}],
+    }
+
+
+async def test_without_a_model_of_its_row_a_server_asks_none() -> None:
+    answerer = Answerer("fake", McpSettings(), EnsembleHost(ask_model=failing("")), Patience())
+    assert answerer.callbacks() == {}
+
+
+async def test_a_session_asks_the_model_and_keeps_nothing_of_it(home: Path) -> None:
+    row = {"module": "vibe_llms.ensembles.mcp", "command": ASKING, "open-seconds": 60}
+    sampling = {"sampling-model": "scripted/demo", "sampling-approval": "allow"}
+    configuration = {"ensembles": {"fake": {**row, **sampling}}}
+    async with open_session(configuration=configuration) as session:
+        ensemble: Any = await session.open_ensemble("fake")
+        assert (await ensemble.invoke("think")).text.startswith("scripted/demo: ")
+        assert not await session.survey()
+
+
+def sampling_of(**members: Any) -> Any:
+    from mcp_types import CreateMessageRequestParams
+
+    said = {"role": "user", "content": {"type": "text", "text": "hi"}}
+    return CreateMessageRequestParams.model_validate(
+        {"messages": [said], "maxTokens": 9, **members}
+    )
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"tools": [{"name": "a", "inputSchema": {"type": "object"}}]}, "tools are not offered"),
+        ({"messages": []}, "the last message has to be the user's"),
+        (
+            {"messages": [{"role": "assistant", "content": {"type": "text", "text": "hi"}}]},
+            "the last message has to be the user's",
+        ),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "assistant",
+                        "content": {"type": "tool_use", "id": "1", "name": "a", "input": {}},
+                    }
+                ]
+            },
+            "only text, pictures and sound",
+        ),
+        ({}, "the model did not answer: there is no a"),
+    ],
+)
+async def test_what_cannot_be_asked_of_a_model_is_refused(
+    params: dict[str, Any], words: str
+) -> None:
+    settings = McpSettings(sampling_model="a/b", sampling_approval="allow")
+    host = EnsembleHost(ask_model=failing("there is no a"))
+    refusal: Any = await Answerer("fake", settings, host, Patience()).sample(
+        None, sampling_of(**params)
+    )
+    assert words in refusal.message
+
+
+async def test_pictures_are_described_to_whoever_approves() -> None:
+    asked: list[ApprovalRequest] = []
+
+    def approve(request: ApprovalRequest) -> Decision:
+        asked.append(request)
+        return Decision.DENY
+
+    settings = McpSettings(sampling_model="a/b")
+    host = EnsembleHost(ask_model=failing(""), admit=Gatekeeper(approve).admit)
+    picture = {"type": "image", "data": "UE5H", "mimeType": "image/png"}
+    await Answerer("fake", settings, host, Patience()).sample(
+        None, sampling_of(messages=[{"role": "user", "content": picture}])
+    )
+    parsed: Any = asked[0].invocation.parsed
+    assert parsed["messages"] == [{"user": ["[image/png, 3 bytes]"]}]
+
+
+async def test_a_conversation_goes_on_where_a_server_asked() -> None:
+    from vibe_llms.testing import Part, ScriptedReply
+
+    reply = ScriptedReply(parts=(Part(invocation="fake/book"),))
+    row = {"module": "vibe_llms.ensembles.mcp", "command": ASKING, "open-seconds": 60}
+    async with open_session(
+        configuration={"ensembles": {"fake": row}},
+        elicitor=answering(ElicitationAnswer("accept", ACCEPTS)),
+    ) as session:
+        conversation = await session.begin(
+            model_of(reply, says("Booked.")), ensembles=["fake"], save=False
+        )
+        turn = await conversation.converse("Book.")
+    assert turn.text == "Booked."
+    assert any("Ada 3" in getattr(one, "text", "") for one in turn.canisters)

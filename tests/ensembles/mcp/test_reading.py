@@ -1,0 +1,138 @@
+"""Prompts, resources and templates of servers, page by page; tools that change meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.ensembles.mcp.servers import ASKING, ERAS, FAKE, opened
+from vibe_llms.ensembles.mcp import connection as connections
+from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
+from vibe_llms.ensembles.mcp.reading import (
+    PromptArgument,
+    ResourceTemplate,
+    ServerPrompt,
+    ServerResource,
+)
+from vibe_llms.exceptions import EnsembleFailed, InvokerInvalid
+from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.messages.contents import ImageContent, TextualContent
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_prompts_and_resources_are_listed_and_read(era: str) -> None:
+    async with opened(command=ASKING, protocol=era) as ensemble:
+        assert await ensemble.survey_prompts() == [
+            ServerPrompt(
+                "review",
+                "Review",
+                "Look at something",
+                (PromptArgument("code", required=True), PromptArgument("style")),
+            )
+        ]
+        said = await ensemble.read_prompt("review", {"code": "x = 1"})
+        assert all(isinstance(one, UserCanister) for one in said)
+        contents = [content for one in said for content in getattr(one, "contents", ())]
+        assert contents == [
+            TextualContent("Review x = 1, be kind."),
+            ImageContent(b"PNG", "image/png"),
+        ]
+        assert await ensemble.survey_resources() == [
+            ServerResource("notes://today", "today", "Today", "What is to be done", "text/md"),
+            ServerResource("notes://picture", "picture", mimetype="image/png"),
+        ]
+        assert await ensemble.read_resource("notes://today") == (
+            TextualContent("# Today", "text/md"),
+        )
+        assert await ensemble.read_resource("notes://picture") == (
+            ImageContent(b"PNG", "image/png"),
+        )
+        assert await ensemble.survey_templates() == [
+            ResourceTemplate("notes://day/{day}", "some_day", "", "One day", "text/plain")
+        ]
+        assert await ensemble.read_resource("notes://day/monday") == (
+            TextualContent("on monday", "text/plain"),
+        )
+
+
+async def test_what_there_is_not_is_told() -> None:
+    async with opened(command=ASKING) as ensemble:
+        with pytest.raises(EnsembleFailed, match=r"fake: reading notes://no: .*notes://no"):
+            await ensemble.read_resource("notes://no")
+        with pytest.raises(EnsembleFailed, match="fake: reading the prompt no: "):
+            await ensemble.read_prompt("no")
+        with pytest.raises(InvokerInvalid, match="'fake' has no tool 'no'; its tools are fake/"):
+            await ensemble.invoke("no")
+
+
+async def test_a_server_without_prompts_and_resources_has_none() -> None:
+    async with opened(command=FAKE) as ensemble:
+        assert await ensemble.survey_prompts() == []
+        assert await ensemble.survey_resources() == []
+        assert await ensemble.survey_templates() == []
+
+
+def tools_of(ensemble: McpEnsemble) -> list[str]:
+    return [one.name.partition("/")[2] for one in ensemble.invokers]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_tool_that_a_server_has_got_meanwhile_is_offered(era: str) -> None:
+    async with opened(command=ASKING, protocol=era) as ensemble:
+        assert "grown" not in tools_of(ensemble)
+        async with asyncio.timeout(60):
+            while "grown" not in tools_of(ensemble):
+                # The server may not hear yet that we listen.
+                await ensemble.invoke("grow")
+                await asyncio.sleep(0.2)
+        assert (await ensemble.invoke("grown")).text == "new"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_that_does_not_hear_of_changes_would_be_seen(
+    era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(McpEnsemble, "_refresh_soon", lambda _: None)
+    async with opened(command=ASKING, protocol=era) as ensemble:
+        for _ in range(5):
+            await ensemble.invoke("grow")
+            await asyncio.sleep(0.2)
+        assert "grown" not in tools_of(ensemble)
+
+
+async def test_a_subscription_that_breaks_is_taken_up_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "_LISTEN_AGAIN_SECONDS", 0.01)
+    async with opened(command=ASKING, protocol="stateless") as ensemble:
+        client = ensemble._connection._client
+        assert client is not None
+        async with asyncio.timeout(60):
+            while not (routes := client.session._listen_routes):
+                await asyncio.sleep(0.01)
+            (first,) = routes.values()
+            first.settle("lost")
+            while first in client.session._listen_routes.values() or not routes:
+                await asyncio.sleep(0.01)
+            while "grown" not in tools_of(ensemble):
+                await ensemble.invoke("grow")
+                await asyncio.sleep(0.1)
+
+
+async def test_tools_come_in_pages() -> None:
+    async with opened(command=[*FAKE, "pages"]) as ensemble:
+        assert tools_of(ensemble) == ["echo", "pid", *(f"tool-{n}" for n in range(48))]
+
+
+@pytest.mark.parametrize("behaviour", ["endless-pages", "empty-pages"])
+async def test_pages_without_an_end_are_given_up(behaviour: str) -> None:
+    with pytest.raises(EnsembleFailed, match="listing: it has more than 10,000 tools or 1,000"):
+        async with opened(command=[*FAKE, behaviour]):
+            pass
+
+
+async def test_a_server_of_the_other_era_is_told() -> None:
+    with pytest.raises(EnsembleFailed, match='it speaks 2025-11-25; protocol = "auto" lets it'):
+        async with opened(command=FAKE, protocol="stateless"):
+            pass
