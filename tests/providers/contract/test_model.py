@@ -671,6 +671,8 @@ async def test_a_conversation_calls_tools_by_the_contract(tmp_path: Path) -> Non
         assert (await native.converse("Look!")).text == "Hm."
         off = await session.begin(model, invokers=[look], tool_mode="off")
         assert (await off.converse("Look!")).text == "I have no tools."
+        with pytest.raises(ControlInvalid, match="the tools are none"):
+            await off.converse("Look!", controls=Controls(tool_choice="look"))
 
 
 async def test_typed_output_comes_with_tools(tmp_path: Path) -> None:
