@@ -125,8 +125,8 @@ async def test_an_ensemble_that_is_required_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("rows", "error", "words"),
     [
-        ({}, ConfigurationError, "there is no 'a'; there are none"),
-        ({"b": {"module": "probing"}}, ConfigurationError, "there is no 'a'; there are b"),
+        ({}, ConfigurationError, "there is no 'a'; there are python"),
+        ({"b": {"module": "probing"}}, ConfigurationError, "there is no 'a'; there are python, images, b"),
         ({"a": {"module": "nonesuch"}}, RegistrationError, "there is no module 'nonesuch'"),
         ({"a": {"module": "probing", "fial": 1}}, ConfigurationError, "fial"),
         ({"a": {"module": "probing", "approval": "perhaps"}}, ConfigurationError, "approval"),

@@ -27,6 +27,7 @@ from vibe_llms.cli.options import (
     overrides_of,
     report_turn,
 )
+from vibe_llms.cli.pictures import report_pictures
 from vibe_llms.cli.prompts import Prompts, TerminalPrompts
 from vibe_llms.cli.running import SECOND_PRESS_SECONDS, bound_import, hold_turn
 from vibe_llms.cli.terminal import aside, is_terminal, note, write
@@ -178,6 +179,9 @@ class Repl:
         finally:
             display.close()
         report_turn(self._session, self.conversation, turn, self._options)
+        await report_pictures(
+            self._session, turn, folder=self._options.save, quiet=self._options.quiet
+        )
         if turn.stop_reason == StopReason.INTERRUPTED:
             self._interrupted = time.monotonic()
             # The terminal has written ^C where the cursor stood.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -13,7 +15,13 @@ from vibe_llms.credentials import get_logger
 from vibe_llms.ensembles.mcp.http import connect_http
 from vibe_llms.ensembles.mcp.settings import McpSettings
 from vibe_llms.ensembles.mcp.stdio import ServerProcess, connect_process, start_process
-from vibe_llms.exceptions import EnsembleFailed, PackageMissing, SessionLost, SignInNeeded
+from vibe_llms.exceptions import (
+    EnsembleFailed,
+    PackageMissing,
+    SessionLost,
+    SignInNeeded,
+    VibeLlmsError,
+)
 from vibe_llms.invocation.limits import Limit, Patience
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.meta import __version__
@@ -83,12 +91,13 @@ class Connection:
 
     async def open(self) -> None:
         """Connect, within `open-seconds`; `EnsembleFailed` says why not, and nothing is left."""
-        if not _has_package():
-            raise PackageMissing(
-                f"[ensembles.{self._ensemble}]",
-                package="mcp",
-                command="python -m pip install 'vibe-llms[mcp]'",
-            )
+        for package in ("mcp", *self._settings.needs):
+            if find_spec(package) is None:
+                raise PackageMissing(
+                    f"[ensembles.{self._ensemble}]",
+                    package=package,
+                    command=f"python -m pip install 'vibe-llms[{self._settings.extra}]'",
+                )
         # Half a second of work, which shall not hold up others, nor count as the server's.
         await asyncio.to_thread(import_module, "mcp")
         # What it logs is for who asks for it, not for the screen; and no record shows a key.
@@ -189,7 +198,7 @@ class Connection:
                 await self._stay(self._client)
         except MCPError as error:
             self._settle(ready, self._explain(error, "opening"))
-        except (EnsembleFailed, httpx2.HTTPError) as error:
+        except (VibeLlmsError, httpx2.HTTPError) as error:
             self._settle(ready, error)
         except (ExceptionGroup, OSError, ValueError, RuntimeError) as error:
             # What the package's tasks raise, and what it says of a server that is none.
@@ -236,7 +245,9 @@ class Connection:
             except MCPError:
                 # It does not let us listen, or the connection has ended.
                 return
-            await asyncio.sleep(min(_LISTEN_AGAIN_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS))
+            await asyncio.sleep(
+                min(_LISTEN_AGAIN_SECONDS * 2 ** min(attempt, 6), _LONGEST_PAUSE_SECONDS)
+            )
             # What has changed meanwhile, nobody has told.
             self._changed()
 
@@ -252,9 +263,9 @@ class Connection:
         if ready.done():
             return
         blamed = self._broken
-        if isinstance(blamed, EnsembleFailed):
+        if isinstance(blamed, VibeLlmsError):
             error = blamed
-        if isinstance(error, EnsembleFailed):
+        if isinstance(error, VibeLlmsError):
             ready.set_exception(error)
             return
         failure = self._failure(_brief(error))
@@ -267,10 +278,9 @@ class Connection:
 
         settings = self._settings
         if settings.command:
+            command = tuple(sys.executable if w == "{python}" else w for w in settings.command)
             self._server = await stack.enter_async_context(
-                start_process(
-                    self._ensemble, settings.command, settings.environment, settings.folder
-                )
+                start_process(self._ensemble, command, settings.environment, settings.folder)
             )
             target: Any = connect_process(self._server, settings.message_bytes, self._blame)
         else:
@@ -307,18 +317,12 @@ class Connection:
         return EnsembleFailed(f"{phase}: {reason}", ensemble=self._ensemble, phase=phase)
 
 
-def _has_package() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("mcp") is not None
-
-
 def _first(error: Exception) -> Exception:
     """Of a group the first error that is none, and one of ours before all others."""
     if not isinstance(error, ExceptionGroup):
         return error
     found = [_first(one) for one in error.exceptions]
-    return next((one for one in found if isinstance(one, EnsembleFailed)), found[0])
+    return next((one for one in found if isinstance(one, VibeLlmsError)), found[0])
 
 
 def _brief(error: Exception) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -36,6 +37,7 @@ from vibe_llms.invocation.limits import Patience, Pause
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import Canister, InvocationCanister
 from vibe_llms.messages.contents import Content, repair_text
+from vibe_llms.meta import CONVERSATION_KEY
 from vibe_llms.offline import permit_request
 
 if TYPE_CHECKING:
@@ -333,8 +335,23 @@ class McpEnsemble:
                     "nothing was called",
                     ensemble=self._name,
                 )
-            answer: Awaitable[Any] = client.call_tool(tool.name, values, progress_callback=report)
+            answer: Awaitable[Any] = client.call_tool(
+                tool.name,
+                values,
+                progress_callback=report,
+                meta=self._tell_conversation(context),
+            )
             return answer
 
         result = await self._request(seconds, f"calling {tool.name}", call, context.pause_limit)
         return assimilate_result(result)
+
+    def _tell_conversation(self, context: InvocationContext) -> Any:
+        """What lets the server keep something for each conversation, without knowing which it is.
+
+        It is another one for each server, so that they cannot compare what they know.
+        """
+        if not context.conversation:
+            return None
+        words = f"{self._name}\0{context.conversation}".encode()
+        return {CONVERSATION_KEY: sha256(words).hexdigest()[:32]}

@@ -69,7 +69,7 @@ async def produce_auth(
             if needs_secret
             else ""
         )
-        login = _Login(ensemble, ask, oauth.sign_in_seconds, patience)
+        login = _Login(ensemble, ask, oauth.sign_in_seconds, patience, tell)
         provider = _produce_person(settings.url, oauth, store, login, secret)
     # It has loggers now that it had not when the package was imported.
     get_logger("mcp")
@@ -177,20 +177,32 @@ class _Login:
     """One person who signs in: led to the server's page, and back to a port of this machine."""
 
     def __init__(
-        self, ensemble: str, ask: Asking | None, seconds: float, patience: Patience
+        self,
+        ensemble: str,
+        ask: Asking | None,
+        seconds: float,
+        patience: Patience,
+        tell: Callable[[Exception], None],
     ) -> None:
         self.port = 0
         self._ensemble = ensemble
         self._ask = ask
         self._seconds = seconds
         self._patience = patience
+        self._tell = tell
         self._url = ""
 
     async def begin(self, url: str) -> None:
         """Take the address at which one signs in."""
         if self._ask is None:
-            raise SignInNeeded("the token has ended", ensemble=self._ensemble)
+            raise self._failure("the token has ended")
         self._url = url
+
+    def _failure(self, reason: str) -> SignInNeeded:
+        """Why nobody signed in; told at once, since the package only lets the connection end."""
+        error = SignInNeeded(reason, ensemble=self._ensemble)
+        self._tell(error)
+        return error
 
     async def finish(self) -> AuthorizationCodeResult:
         """Lead the person there, and wait for what the server leads back with."""
@@ -206,17 +218,17 @@ class _Login:
                 async with listen(self.port) as arrival, asyncio.timeout(self._seconds):
                     answer = await self._ask(request)
                     if answer.action != "accept":
-                        raise SignInNeeded("nobody signed in", ensemble=self._ensemble)
+                        raise self._failure("nobody signed in")
                     found = await arrival
         except TimeoutError as error:
             reason = f"nobody signed in within {self._seconds:g} s (sign-in-seconds)"
-            raise SignInNeeded(reason, ensemble=self._ensemble) from error
+            raise self._failure(reason) from error
         except OSError as error:
             reason = f"port {self.port} is taken (redirect-port): {error.strerror}"
-            raise SignInNeeded(reason, ensemble=self._ensemble) from error
+            raise self._failure(reason) from error
         if "error" in found:
             words = " ".join(filter(None, (found["error"], found.get("error_description"))))
-            raise SignInNeeded(f"signing in was refused: {words}", ensemble=self._ensemble)
+            raise self._failure(f"signing in was refused: {words}")
         code = found.get("code", "")
         remember(code)
         return AuthorizationCodeResult(code=code, state=found.get("state"), iss=found.get("iss"))

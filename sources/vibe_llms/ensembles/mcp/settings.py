@@ -56,6 +56,8 @@ class OAuthSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=T
 class McpSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """Either `command`, which starts a server that speaks over its standard streams, or `url`.
 
+    `{python}` in a command is the Python that runs this library; `needs` are the packages that must
+    be installed in it, which the extra `extra` of this library brings.
     `environment` is all that the server gets besides a few harmless variables, `folder` where it
     runs. `${NAME}` in any of these stands for a variable of the environment, so that no key need be
     written down. `transport` is `http` for streamable HTTP, `sse` for the older form. `protocol` is
@@ -70,6 +72,8 @@ class McpSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fie
     """
 
     command: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    extra: str = "mcp"
     url: str = ""
     transport: Literal["http", "sse"] = "http"
     protocol: Literal["auto", "handshake", "stateless"] = "auto"
