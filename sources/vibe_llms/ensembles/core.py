@@ -89,6 +89,15 @@ class Ensembles:
         """The names of the rows that can be opened."""
         return [row.name for row in self._configuration.rows(ENSEMBLES)]
 
+    def survey_own_names(self) -> Sequence[str]:
+        """Those that are more than what this library ships: somebody has set them up."""
+        own = {
+            name
+            for layer in self._configuration.layers[1:]
+            for name in layer.tree.get(ENSEMBLES, {})
+        }
+        return [name for name in self.survey_names() if name in own]
+
     def survey_invokers(self, ensemble: Ensemble) -> Sequence[Invoker]:
         """What an ensemble offers now; a tool that is not as it was approved is blocked."""
         guard = self.guard(ensemble)
