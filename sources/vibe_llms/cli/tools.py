@@ -39,7 +39,7 @@ def tools() -> None:
 @click.argument("ensembles", nargs=-1, metavar="[ENSEMBLE]...")
 @click.option("--json", "as_json", is_flag=True, help="An array of objects.")
 def list_tools(ensembles: tuple[str, ...], as_json: bool) -> int:
-    """List the tools of all ensembles, or of those that are named, and whether they ask.
+    """List the tools of the ensembles that you have set up, or that you name; and whether they ask.
 
     An ensemble that cannot be opened is told, and hides no other.
     """
@@ -128,6 +128,9 @@ async def _list(names: Sequence[str], as_json: bool) -> int:
     failures: list[VibeLlmsError] = []
     async with open_ensembles() as ensembles:
         opened = await ensembles.attempt(names or ensembles.survey_names())
+        others = (
+            [] if names else [n for n in ensembles.survey_names(shipped=True) if n not in opened]
+        )
         for one in opened.values():
             if isinstance(one, VibeLlmsError):
                 failures.append(one)
@@ -139,8 +142,10 @@ async def _list(names: Sequence[str], as_json: bool) -> int:
         write(sys.stdout, draw_tool(invoker) + "\n")
     for failure in failures:
         note(f"vibe-llms: {explain(failure)}")
-    if not opened:
-        note("no ensembles yet; add one: vibe-llms mcp add NAME -- COMMAND")
+    if others and not as_json:
+        note(f"(not opened: {', '.join(others)}; vibe-llms tools list NAME opens one)", dim=True)
+    if not opened and not as_json:
+        note("no ensembles of yours yet; add one: vibe-llms mcp add NAME -- COMMAND")
     return status_of(failures[0]) if failures else 0
 
 

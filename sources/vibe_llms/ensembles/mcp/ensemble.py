@@ -31,10 +31,10 @@ from vibe_llms.ensembles.mcp.reading import (
 from vibe_llms.ensembles.mcp.settings import LOADING_VARIABLES, McpSettings
 from vibe_llms.ensembles.mcp.tokens import TokenStore
 from vibe_llms.exceptions import EnsembleFailed, InvokerInvalid, SessionLost
+from vibe_llms.invocation.checks import SchemaCheck
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
 from vibe_llms.invocation.limits import Patience, Pause
 from vibe_llms.invocation.results import InvocationOutput
-from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.canisters import Canister, InvocationCanister
 from vibe_llms.messages.contents import Content, repair_text
 from vibe_llms.meta import CONVERSATION_KEY
@@ -296,15 +296,17 @@ class McpEnsemble:
         reads_only = bool(marks and marks.read_only_hint)
         open_world = marks is None or marks.open_world_hint is not False
         schema = dict(tool.input_schema)
+        check = SchemaCheck(schema, trusted=False)
 
         async def invoke(arguments: str, context: InvocationContext) -> InvocationOutput:
-            return await self._invoke(tool, seconds, arguments, context)
+            return await self._invoke(tool, seconds, check(arguments), context)
 
         invoker = Invoker(
             name=f"{self._name}/{tool.name}",
             description=repair_text(tool.description or tool.title or ""),
             arguments_schema=schema,
             invoke=invoke,
+            check=check,
             ensemble=self._name,
             outside=open_world,
             sends=open_world and not reads_only,
@@ -321,13 +323,8 @@ class McpEnsemble:
         return settled
 
     async def _invoke(
-        self, tool: Tool, seconds: float, arguments: str, context: InvocationContext
+        self, tool: Tool, seconds: float, values: dict[str, Any], context: InvocationContext
     ) -> InvocationOutput:
-        try:
-            values = msgspec.json.decode(arguments or "{}", type=dict[str, Any])
-        except (ValueError, RecursionError) as error:
-            raise ArgumentsInvalid(f"This is not a JSON object: {error}") from error
-
         async def report(progress: float, total: float | None, message: str | None) -> None:
             context.report_progress(message or "", done=progress, total=total)
 

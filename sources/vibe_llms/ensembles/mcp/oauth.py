@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import html
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -286,7 +286,9 @@ def _produce_refusal(ensemble: str, tell: Callable[[Exception], None]) -> Any:
     import httpx2
 
     class Refusal(httpx2.Auth):
-        async def async_auth_flow(self, request: httpx2.Request) -> Any:
+        async def async_auth_flow(
+            self, request: httpx2.Request
+        ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
             response = yield request
             if response.status_code == 401:
                 tell(SignInNeeded("it wants you to sign in", ensemble=ensemble))
