@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -314,6 +316,44 @@ async def test_that_check_sees_a_handler_that_is_called_again(
     monkeypatch.setattr(turns.Dispatcher, "__call__", call_again)
     with pytest.raises(AssertionError):
         await check_all_handlers(quick_archive)
+
+
+async def count_errors_left(kept: type[MessageFailedEvent]) -> int:
+    """How many errors remain of turns that failed, when nobody holds their events any more."""
+
+    async def fail_once() -> None:
+        events: list[Any] = []
+
+        def handler(event: Event) -> None:
+            if isinstance(event, MessageFailedEvent):
+                event = kept(error=event.error, partial=event.partial)
+            events.append(event)
+
+        model = scripted_model(
+            ScriptedReply(parts=(Part(text="Half"), Part(cut=True))),
+            event_handler=handler,
+            stream=QUICK,
+        )
+        with pytest.raises(ProviderError) as raised:
+            await model.converse(HELLO)
+        errors.append(weakref.ref(raised.value))
+
+    errors: list[weakref.ref[BaseException]] = []
+    for _ in range(5):
+        await fail_once()
+    gc.collect()
+    return sum(error() is not None for error in errors)
+
+
+async def test_a_failure_that_is_collected_lets_its_request_go() -> None:
+    assert await count_errors_left(MessageFailedEvent) == 0
+
+
+async def test_an_event_that_the_collector_does_not_see_would_be_found_out() -> None:
+    class Untracked(MessageFailedEvent, frozen=True, gc=False):
+        pass
+
+    assert await count_errors_left(Untracked) == 5
 
 
 def test_ignoring_events_does_nothing() -> None:

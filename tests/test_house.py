@@ -6,14 +6,18 @@ import ast
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from functools import cache
 from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
+import msgspec
 import pytest
 
 import vibe_llms
 from vibe_llms.configuration import load_configuration
+from vibe_llms.events import MessageFailedEvent
 
 ROOT = Path(vibe_llms.__file__).parent
 #: Each imports from its own folder and from those before it, never from one behind it. It is the
@@ -256,3 +260,49 @@ def test_every_shipped_row_names_a_module_that_is_there() -> None:
     assert {"anthropic", "openai", "openai-chat", "ollama", "llamacpp", "scripted"} <= set(rows)
     for row in rows.values():
         importlib.import_module(row.module)
+
+
+#: What a value may be made of that the garbage collector does not look at: nothing of it can lead
+#: back to who holds it.
+PLAIN = (str, int, float, bool, bytes, datetime, type(None), msgspec.Raw)
+
+
+def can_hold_its_holder(hint: Any) -> bool:
+    """Whether a value of this type could be part of a cycle."""
+    if get_origin(hint) in (Literal, ClassVar):
+        return False
+    if get_origin(hint) is not None:
+        return any(can_hold_its_holder(part) for part in get_args(hint) if part is not ...)
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return hint.__struct_config__.gc
+    return hint not in PLAIN
+
+
+def uncollected(structs: Iterable[type[msgspec.Struct]]) -> list[str]:
+    """Attributes of structs without garbage collection that could be part of a cycle."""
+    return [
+        f"{struct.__module__}.{struct.__name__}.{name}"
+        for struct in structs
+        if not struct.__struct_config__.gc
+        for name, hint in get_type_hints(struct).items()
+        if can_hold_its_holder(hint)
+    ]
+
+
+def test_what_the_garbage_collector_does_not_look_at_holds_plain_values_only() -> None:
+    structs = {
+        struct
+        for name in modules()
+        if not name.startswith(("cli", "__main__"))
+        for struct in vars(importlib.import_module(f"vibe_llms.{name}".rstrip("."))).values()
+        if isinstance(struct, type) and issubclass(struct, msgspec.Struct)
+    }
+    assert len([struct for struct in structs if not struct.__struct_config__.gc]) > 40
+    assert uncollected(structs) == []
+
+
+def test_an_error_in_such_a_value_would_be_found_out() -> None:
+    class Untracked(MessageFailedEvent, frozen=True, gc=False):
+        pass
+
+    assert [name.rpartition(".")[2] for name in uncollected([Untracked])] == ["error"]

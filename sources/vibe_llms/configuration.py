@@ -74,9 +74,14 @@ class StreamSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=
     retry_wait_seconds: Annotated[float, Meta(ge=0)] = 60.0
 
 
-class ToolSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[tools]`: the bounds of a turn's tool calls."""
+#: How tools are offered: by calls of the model's own, by the contract, as the model can, or not.
+ToolMode: TypeAlias = Literal["auto", "native", "contract", "off"]
 
+
+class ToolSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """`[tools]`: how tools are offered, and the bounds of a turn's tool calls."""
+
+    mode: ToolMode = "auto"
     max_rounds: Number = 10
     max_calls: Number = 50
     identical_calls: Positive = 3

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import ToolSettings
+from vibe_llms.configuration import ToolMode, ToolSettings
 from vibe_llms.controls import Controls
 from vibe_llms.ensembles.interfaces import Ensemble
 from vibe_llms.events import (
@@ -39,7 +40,14 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.outputs import OutputForm, OutputType, produce_form
 from vibe_llms.prompts import Prompt, read_prompt
-from vibe_llms.providers.interfaces import Model, TokenCount, TurnContext, refuse_loading
+from vibe_llms.providers.contract.model import ContractModel, settle_tools
+from vibe_llms.providers.interfaces import (
+    InquiringModel,
+    Model,
+    TokenCount,
+    TurnContext,
+    refuse_loading,
+)
 from vibe_llms.providers.limits import Limiter
 from vibe_llms.running import EventStream, RunningTurn
 from vibe_llms.turns import TurnRun, TurnSettings
@@ -75,6 +83,7 @@ class Conversation:
         ensembles: Sequence[Ensemble] = (),
         controls: Controls | None = None,
         event_handler: EventHandler | None = None,
+        tool_mode: ToolMode | None = None,
     ) -> None:
         self._ledger = ledger
         self._model = model
@@ -83,9 +92,10 @@ class Conversation:
         self._ensembles = tuple(ensembles)
         self._controls = controls or Controls()
         self._event_handler = event_handler
+        self._tool_mode: ToolMode | None = tool_mode
         self._running: RunningTurn | None = None
         self._closed = False
-        self._caches: dict[tuple[str, str], object] = {}
+        self._caches: dict[tuple[str, str, bool], object] = {}
         self._told: set[tuple[str, str]] = set()
         defaults.enter(self)
 
@@ -225,9 +235,10 @@ class Conversation:
     async def count_tokens(self) -> TokenCount:
         """How many tokens the model would read for this history."""
         archive = self._ledger.archive
-        return await self._model.count_tokens(
+        model, tools = self._settle_tools(self._invokers)
+        return await model.count_tokens(
             self._ledger.canisters,
-            tuple(self._invokers.values()),
+            tools,
             refuse_loading if archive is None else archive.load_all,
         )
 
@@ -241,9 +252,10 @@ class Conversation:
             default_controls=self._default_controls(),
             load=refuse_loading if archive is None else archive.load_all,
         )
-        body = await self._model.preview(
+        model, tools = self._settle_tools(self._invokers)
+        body = await model.preview(
             [*self._ledger.canisters, *said],
-            tuple(self._invokers.values()),
+            tools,
             controls or Controls(),
             context,
         )
@@ -277,10 +289,10 @@ class Conversation:
                 said = (SupervisorCanister.from_text(form.instruction), *said)
         tools = self._invokers if invokers is None else gather_invokers(invokers)
         _check_choice(controls, tools, model)
-        model.check(said, controls)
-        address = (model.provider, model.name)
-        if address not in self._caches:
-            self._caches[address] = model.produce_cache()
+        # A model that is to be asked what it can do is checked once it was.
+        known = not isinstance(model, InquiringModel)
+        checked = self._settle_tools(tools)[0] if known else model
+        checked.check(said, controls if known else _leave_choice(controls))
         run = TurnRun(
             self._ledger,
             TurnSettings(
@@ -291,16 +303,30 @@ class Conversation:
                 tools=self._defaults.tools,
                 event_handler=event_handler or self._event_handler or self._defaults.event_handler,
                 streaming=streaming,
-                cache=self._caches[address],
+                access_cache=self._access_cache,
                 told=self._told,
                 throttle=throttle,
                 form=form,
                 limiter=self._defaults.access_limiter(model),
                 gatekeeper=self._defaults.gatekeeper,
+                tool_mode=self._tool_mode,
             ),
         )
         self._running = RunningTurn(run, said, name=f"turn of {self.identity}")
         return self._running
+
+    def _settle_tools(self, tools: Mapping[str, Invoker]) -> tuple[Model, Sequence[Invoker]]:
+        """The model and the tools that it is offered, as far as is known of it now."""
+        mode = self._tool_mode or self._defaults.tools.mode
+        asked = self._tool_mode is not None
+        return settle_tools(self._model, tuple(tools.values()), mode, asked=asked)
+
+    def _access_cache(self, model: Model) -> object:
+        """What is kept for a model, apart from what is kept for it under the contract."""
+        address = (model.provider, model.name, isinstance(model, ContractModel))
+        if address not in self._caches:
+            self._caches[address] = model.produce_cache()
+        return self._caches[address]
 
     def _default_controls(self) -> Controls:
         return self._controls.over(self._defaults.access_controls(self._model))
@@ -342,7 +368,13 @@ class Conversation:
             ensembles=self._ensembles,
             controls=self._controls,
             event_handler=self._event_handler,
+            tool_mode=self._tool_mode,
         )
+
+
+def _leave_choice(controls: Controls) -> Controls:
+    """The controls without the choice of a tool, which depends on how tools are offered."""
+    return msgspec.structs.replace(controls, tool_choice=None)
 
 
 def _check_choice(controls: Controls, tools: Mapping[str, Invoker], model: Model) -> None:

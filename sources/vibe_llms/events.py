@@ -92,7 +92,7 @@ class MessageCompletedEvent(_MessageEvent, frozen=True):
     canister: ReplyCanister
 
 
-class MessageFailedEvent(_MessageEvent, frozen=True):
+class MessageFailedEvent(_MessageEvent, frozen=True, gc=True):
     """The reply was cut in this message; `partial` is what arrived of it, marked interrupted."""
 
     error: BaseException

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from vibe_llms.configuration import Configuration, Places, load_configuration
+from vibe_llms.configuration import Configuration, Places, ToolMode, load_configuration
 from vibe_llms.controls import Controls
 from vibe_llms.conversation import Conversation, ConversationDefaults, Tool
 from vibe_llms.costs import Cost, estimate_cost
@@ -79,13 +79,16 @@ class Session:
         ensembles: Iterable[str | Ensemble] = (),
         controls: Controls | None = None,
         event_handler: EventHandler | None = None,
+        tool_mode: ToolMode | None = None,
         save: bool = True,
     ) -> Conversation:
         """A new conversation; without a model, with the one that `choose_model` chooses.
 
         `supervisor` is the system text, `history` what shall count as said already. `ensembles` are
-        rows of `[ensembles]` by their names, or ensembles. It is stored with its first turn, or
-        never if `save` is off.
+        rows of `[ensembles]` by their names, or ensembles. `tool_mode` says how tools are offered:
+        `native` by calls of the model's own, `contract` by an agreement in its instructions, `auto`
+        as the model can, `off` not at all; without it, as `[tools]` says. It is stored with its
+        first turn, or never if `save` is off.
         """
         self._require_open()
         chosen = await self._choose(model, event_handler)
@@ -99,7 +102,9 @@ class Session:
             tags=tags,
             canisters=canisters,
         )
-        return self._produce_conversation(ledger, chosen, invokers, opened, controls, event_handler)
+        return self._produce_conversation(
+            ledger, chosen, invokers, opened, controls, event_handler, tool_mode
+        )
 
     async def resume(
         self,
@@ -110,10 +115,11 @@ class Session:
         ensembles: Iterable[str | Ensemble] = (),
         controls: Controls | None = None,
         event_handler: EventHandler | None = None,
+        tool_mode: ToolMode | None = None,
     ) -> Conversation:
         """A stored conversation, by its identity, a prefix of at least 4 characters, or its name.
 
-        It goes on with the model that it had, unless another is given.
+        It goes on with the model that it had, unless another is given. The rest is as in `begin`.
         """
         self._require_open()
         identity = await self.archive.resolve(conversation)
@@ -126,7 +132,9 @@ class Session:
         if model is not None and address != ledger.details.model:
             await ledger.revise(model=address)
         opened = await self._open_ensembles(ensembles, event_handler, identity)
-        return self._produce_conversation(ledger, chosen, invokers, opened, controls, event_handler)
+        return self._produce_conversation(
+            ledger, chosen, invokers, opened, controls, event_handler, tool_mode
+        )
 
     async def access_model(self, name: str) -> Model:
         """The model of an address `provider/model`, or of an alias; `provider:model` serves too.
@@ -204,6 +212,7 @@ class Session:
         ensembles: Sequence[Ensemble],
         controls: Controls | None,
         event_handler: EventHandler | None,
+        tool_mode: ToolMode | None,
     ) -> Conversation:
         defaults = ConversationDefaults(
             event_handler=self.event_handler,
@@ -222,6 +231,7 @@ class Session:
             ensembles=ensembles,
             controls=controls,
             event_handler=event_handler,
+            tool_mode=tool_mode,
         )
 
     async def open_ensemble(self, name: str) -> Ensemble:

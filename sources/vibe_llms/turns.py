@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
 
+import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import ToolSettings
+from vibe_llms.configuration import ToolMode, ToolSettings
 from vibe_llms.controls import Controls
 from vibe_llms.events import (
     Event,
@@ -46,6 +47,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import Reference, TextualContent, text_of
 from vibe_llms.outputs import OutputForm, OutputMismatch
+from vibe_llms.providers.contract.model import settle_tools
 from vibe_llms.providers.interfaces import InquiringModel, Model, TurnContext, refuse_loading
 from vibe_llms.providers.limits import Limiter, limited
 
@@ -80,7 +82,7 @@ class Dispatcher:
 
 
 class TurnSettings(Struct, frozen=True, kw_only=True):
-    """What a turn is held with."""
+    """What a turn is held with; `tool_mode` is of the caller, in place of the configured one."""
 
     model: Model
     invokers: Mapping[str, Invoker]
@@ -89,12 +91,13 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     tools: ToolSettings
     event_handler: EventHandler
     streaming: bool
-    cache: object
+    access_cache: Callable[[Model], object]
     told: set[tuple[str, str]]
     throttle: Callable[[], Awaitable[object]] | None = None
     form: OutputForm | None = None
     limiter: Limiter | None = None
     gatekeeper: Gatekeeper = Gatekeeper()
+    tool_mode: ToolMode | None = None
 
 
 class TurnRun:
@@ -103,6 +106,8 @@ class TurnRun:
     def __init__(self, ledger: Ledger, settings: TurnSettings) -> None:
         self._ledger = ledger
         self._settings = settings
+        self._model = settings.model
+        self._offered: Sequence[Invoker] = ()
         self._dispatcher = Dispatcher(settings.event_handler)
         self._added: list[Canister] = []
         self._said = 0
@@ -118,8 +123,7 @@ class TurnRun:
         start = len(self._ledger.canisters)
         self._said = len(prompt)
         try:
-            if isinstance(model := self._settings.model, InquiringModel):
-                await model.inquire(prompt, self._settings.controls)
+            await self._settle(prompt)
             await self._check_context(prompt)
             await self._keep(prompt)
             reason = await self._hold(frozenset(canister.identity for canister in prompt))
@@ -152,6 +156,21 @@ class TurnRun:
             if isinstance(canister, AssistantCanister) and canister.reply == replies[-1].reply
         )
         return Turn(tuple(self._added), text, self._output, usage_of(self._added), reason)
+
+    async def _settle(self, prompt: Sequence[Canister]) -> None:
+        """Choose how tools are offered, once it is known what the model can do."""
+        settings = self._settings
+        if isinstance(settings.model, InquiringModel):
+            # Which choices of tools it can be given depends on how they are offered.
+            open_ = msgspec.structs.replace(settings.controls, tool_choice=None)
+            await settings.model.inquire(prompt, open_)
+        self._model, self._offered = settle_tools(
+            settings.model,
+            tuple(settings.invokers.values()),
+            settings.tool_mode or settings.tools.mode,
+            asked=settings.tool_mode is not None,
+        )
+        self._model.check(prompt, settings.controls)
 
     async def _hold(self, fresh: frozenset[str]) -> str:
         while True:
@@ -210,16 +229,16 @@ class TurnRun:
             streaming=settings.streaming,
             fresh=fresh,
             default_controls=settings.default_controls,
-            cache=settings.cache,
+            cache=settings.access_cache(self._model),
             throttle=settings.throttle,
         )
         received = self._dispatcher.received
         received.clear()
         try:
             with self._limited():
-                reply = await settings.model.converse(
+                reply = await self._model.converse(
                     self._ledger.canisters,
-                    tuple(settings.invokers.values()),
+                    self._offered,
                     settings.controls,
                     context,
                 )
@@ -316,7 +335,7 @@ class TurnRun:
 
     async def _check_context(self, prompt: Sequence[Canister]) -> None:
         """Refuse what is surely too long before anything is kept or sent."""
-        model = self._settings.model
+        model = self._model
         limit = model.attributes.context_tokens
         history = self._ledger.canisters
         backwards = chain(reversed(prompt), reversed(history))
@@ -327,7 +346,7 @@ class TurnRun:
         try:
             count = await model.count_tokens(
                 every,
-                tuple(self._settings.invokers.values()),
+                self._offered,
                 refuse_loading if archive is None else archive.load_all,
             )
         except ContextOverflow:

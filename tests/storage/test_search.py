@@ -33,7 +33,7 @@ from vibe_llms.messages.contents import (
     ReasoningContent,
     TextualContent,
 )
-from vibe_llms.storage import search
+from vibe_llms.storage import indexing, search
 from vibe_llms.storage.archive import INDEX, DirectoryArchive
 from vibe_llms.storage.interfaces import Details, Origin
 from vibe_llms.storage.search import Index
@@ -480,7 +480,7 @@ def test_somebody_who_is_busy_for_too_long_is_told_and_the_index_stays(tmp_path:
 def test_an_index_that_is_mostly_waste_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "_WASTE", 20)
+    monkeypatch.setattr(indexing, "_WASTE", 20)
     archive = produce_archive(tmp_path, aaaa="a lantern", bbbb="a river")
     path = archive.folder / INDEX
     for number in range(6):

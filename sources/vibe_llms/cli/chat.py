@@ -114,6 +114,12 @@ from vibe_llms.session import open_session
     is_flag=True,
     help="Run the tools without asking, except those that are denied.",
 )
+@click.option(
+    "--tool-mode",
+    type=click.Choice(("auto", "native", "contract", "off")),
+    help="How tools are offered: by the model's own calls, by an agreement in its instructions, "
+    "as the model can, or not.",
+)
 @click.option("--stream/--no-stream", default=True, help="Show the answer as it comes, or whole.")
 @click.option("--render/--raw", default=None, help="Draw Markdown, or show it as it is written.")
 @click.option("--json", is_flag=True, help="Print one JSON object.")

@@ -23,6 +23,7 @@ from vibe_llms.cli.conversations import load_whole
 from vibe_llms.cli.display import Display, EventLines, Silence, describe_usage, take_code
 from vibe_llms.cli.plugins import offer_plugin
 from vibe_llms.cli.terminal import is_terminal, note, write
+from vibe_llms.configuration import ToolMode
 from vibe_llms.controls import Controls, read_controls
 from vibe_llms.conversation import Conversation
 from vibe_llms.costs import Cost
@@ -68,6 +69,7 @@ class Options(Struct, frozen=True, kw_only=True):
     options: tuple[tuple[str, str], ...] = ()
     tools: tuple[str, ...] = ()
     approve_all: bool = False
+    tool_mode: ToolMode | None = None
     stream: bool = True
     render: bool | None = None
     json: bool = False
@@ -218,10 +220,13 @@ async def _open(session: Session, options: Options) -> Conversation:
             supervisor=_read_system(options),
             name=options.name,
             ensembles=options.tools,
+            tool_mode=options.tool_mode,
             save=not options.no_log,
         )
     if not options.fork and not options.no_log:
-        return await session.resume(wanted, model=options.model, ensembles=options.tools)
+        return await session.resume(
+            wanted, model=options.model, ensembles=options.tools, tool_mode=options.tool_mode
+        )
     if options.model is not None:
         # A model that there is not shall leave no fork behind.
         await session.access_model(options.model)
@@ -235,9 +240,17 @@ async def _open(session: Session, options: Options) -> Conversation:
             if not isinstance(canister, UnknownCanister)
         ]
         model = options.model or ledger.details.model or None
-        return await session.begin(model, history=history, ensembles=options.tools, save=False)
+        return await session.begin(
+            model,
+            history=history,
+            ensembles=options.tools,
+            tool_mode=options.tool_mode,
+            save=False,
+        )
     twin = await ledger.fork(len(ledger.canisters), name=options.name)
-    return await session.resume(twin.identity, model=options.model, ensembles=options.tools)
+    return await session.resume(
+        twin.identity, model=options.model, ensembles=options.tools, tool_mode=options.tool_mode
+    )
 
 
 def controls_of(options: Options) -> Controls:

@@ -6,6 +6,7 @@ An accumulator belongs to one round trip; providers, models and conversations ke
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -160,6 +161,23 @@ class Accumulator:
         self._draft = None
         self._usage = None
         return True
+
+    def take_over(
+        self, contents: Sequence[Content], provenance: Provenance | None, usage: Usage | None
+    ) -> None:
+        """Take what another accumulator has made of the same reply; no event tells of it.
+
+        The contents stand in the open message, which is the model's words, in place of those that
+        the deltas made; that they say the same is the affair of whoever calls.
+        """
+        if provenance is not None:
+            self._provenance = provenance
+            self._issuer = Issuer(provenance.module, provenance.row, provenance.model)
+        self._usage = usage
+        if contents:
+            draft = self._assistant()
+            draft.close_content()
+            draft.contents = list(contents)
 
     def accept(self, delta: Delta) -> None:
         """Take one step of the reply; raises what the event handler raises."""

@@ -194,13 +194,17 @@ async def check_interruptions(
     interface: Interface = ANTHROPIC,
 ) -> None:
     """Interrupt turns at every step, in `every` way or each in another; the next are accepted."""
-    async with open_at(home, server, interface) as session:
-        for seed in range(seeds):
-            count = await interrupt(session, server, seed, "cancel", _NEVER, home, interface)
+    for seed in range(seeds):
+        # A crash copies the archive, so each seed has its own.
+        place = home / str(seed)
+        async with open_at(place, server, interface) as session:
+            count = await interrupt(session, server, seed, "cancel", _NEVER, place, interface)
             for step in range(count):
                 for way in WAYS if every else (WAYS[(step + seed) % len(WAYS)],):
-                    await interrupt(session, server, seed, way, step, home, interface)
+                    await interrupt(session, server, seed, way, step, place, interface)
                     assert server.refusals == [], (seed, way, step)
+                    server.requests.clear()
+        shutil.rmtree(place)
 
 
 @pytest.mark.storm

@@ -87,7 +87,8 @@ def check_outcome(
         assert strip(canisters) == stripped, place
         return
     # Where the connection broke, a line whose end has come only half is not whole either.
-    last = find_end(name) if end == "clean" else len(load(name)) - 1
+    raw = load(name)
+    last = find_end(name) if end == "clean" else len(raw) - raw.endswith(b"\n")
     assert cut <= last or end == "reset", place
     failures = [event for event in events if isinstance(event, MessageFailedEvent)]
     assert len(failures) == 1, place

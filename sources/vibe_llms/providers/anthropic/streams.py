@@ -9,7 +9,7 @@ Source: the event types of anthropic 2.12.0, `types/raw_message_stream_event.py`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -18,6 +18,35 @@ from vibe_llms.exceptions import ReplyCut, ReplyMalformed
 from vibe_llms.messages.canisters import StopReason, Usage
 from vibe_llms.messages.contents import Citation, NativeContent, ReasoningContent, repair_text
 from vibe_llms.providers.anthropic.errors import ErrorObject, produce_error
+from vibe_llms.providers.anthropic.events import (
+    EVENT,
+    EVENT_TYPE,
+    HEAD,
+    KIND,
+    KINDS,
+    MEMBERS,
+    STEP_KINDS,
+    UNDERSTOOD,
+    WHOLE,
+    BlockDelta,
+    BlockHead,
+    BlockStart,
+    BlockStep,
+    BlockStop,
+    CitationStep,
+    Ending,
+    JsonStep,
+    Message,
+    MessageDelta,
+    MessageStart,
+    MessageStop,
+    MessageUsage,
+    SignatureStep,
+    StreamError,
+    StreamEvent,
+    TextStep,
+    ThinkingStep,
+)
 from vibe_llms.providers.deltas import (
     ArgumentsDelta,
     CitationDelta,
@@ -50,132 +79,6 @@ STOP_REASONS = {
 }
 
 
-class _TextDelta(Struct, tag_field="type", tag="text_delta"):
-    text: str
-
-
-class _JsonDelta(Struct, tag_field="type", tag="input_json_delta"):
-    partial_json: str
-
-
-class _ThinkingDelta(Struct, tag_field="type", tag="thinking_delta"):
-    thinking: str
-
-
-class _SignatureDelta(Struct, tag_field="type", tag="signature_delta"):
-    signature: str
-
-
-class _CitationsDelta(Struct, tag_field="type", tag="citations_delta"):
-    citation: Raw
-
-
-_AnyDelta: TypeAlias = _TextDelta | _JsonDelta | _ThinkingDelta | _SignatureDelta | _CitationsDelta
-
-
-class _OutputDetails(Struct):
-    thinking_tokens: int | None = None
-
-
-class _Usage(Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    output_tokens_details: _OutputDetails | None = None
-
-
-class _StopDetails(Struct):
-    category: str | None = None
-    explanation: str | None = None
-
-
-class _Ending(Struct):
-    stop_reason: str | None = None
-    stop_sequence: str | None = None
-    stop_details: _StopDetails | None = None
-
-
-class _Message(_Ending):
-    type: str = ""
-    id: str = ""
-    content: list[Raw] = []
-    usage: _Usage | None = None
-    error: ErrorObject | None = None
-
-
-class _MessageStart(Struct, tag_field="type", tag="message_start"):
-    message: _Message
-
-
-class _BlockStart(Struct, tag_field="type", tag="content_block_start"):
-    index: int
-    content_block: Raw
-
-
-class _BlockDelta(Struct, tag_field="type", tag="content_block_delta"):
-    index: int
-    delta: _AnyDelta
-
-
-class _BlockStop(Struct, tag_field="type", tag="content_block_stop"):
-    index: int
-
-
-class _MessageDelta(Struct, tag_field="type", tag="message_delta"):
-    delta: _Ending
-    usage: _Usage | None = None
-
-
-class _MessageStop(Struct, tag_field="type", tag="message_stop"):
-    pass
-
-
-class _Ping(Struct, tag_field="type", tag="ping"):
-    pass
-
-
-class _Error(Struct, tag_field="type", tag="error"):
-    error: ErrorObject
-
-
-_Event: TypeAlias = (
-    _MessageStart
-    | _BlockStart
-    | _BlockDelta
-    | _BlockStop
-    | _MessageDelta
-    | _MessageStop
-    | _Ping
-    | _Error
-)
-_EVENT: msgspec.json.Decoder[_Event] = msgspec.json.Decoder(_Event)
-_EVENT_TYPE: Any = _Event
-_WHOLE = msgspec.json.Decoder(_Message)
-_KINDS = frozenset(event.__struct_config__.tag for event in _Event.__args__)
-_DELTA_KINDS = frozenset(delta.__struct_config__.tag for delta in _AnyDelta.__args__)
-
-
-class _Head(Struct):
-    text: str = ""
-    thinking: str = ""
-    signature: str = ""
-    id: str = ""
-    name: str = ""
-    input: Raw = Raw(b"{}")
-    citations: list[Raw] | None = None
-
-
-class _Kind(Struct):
-    type: str
-
-
-_HEAD = msgspec.json.Decoder(_Head)
-_KIND = msgspec.json.Decoder(_Kind)
-_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
-_UNDERSTOOD = frozenset({"text", "thinking", "tool_use"})
-
-
 class AnthropicAssimilator:
     """One reply of Anthropic's; `name_of` gives the canonical name of a tool's name on the wire."""
 
@@ -183,8 +86,8 @@ class AnthropicAssimilator:
         self._provider = provider
         self._name_of = name_of
         self._splitter = EventSplitter()
-        self._usage = _Usage()
-        self._ending = _Ending()
+        self._usage = MessageUsage()
+        self._ending = Ending()
         self._block: _Block | None = None
         # The open block of text, unless the half of a surrogate pair waits for its other half.
         self._plain: int | None = None
@@ -199,15 +102,15 @@ class AnthropicAssimilator:
             raise self._malformed(str(error)) from error
         for data in payloads:
             try:
-                event = _EVENT.decode(data)
+                event = EVENT.decode(data)
             except (ValueError, RecursionError) as error:
                 newer = self._decode_leniently(data, error)
                 if newer is not None:
                     yield from self._advance(newer)
                 continue
-            if type(event) is _BlockDelta and event.index == self._plain:
+            if type(event) is BlockDelta and event.index == self._plain:
                 delta = event.delta
-                if type(delta) is _TextDelta:
+                if type(delta) is TextStep:
                     yield TextDelta(delta.text)
                     continue
             yield from self._advance(event)
@@ -225,42 +128,42 @@ class AnthropicAssimilator:
     def assimilate(self, body: bytes) -> Iterator[Delta]:
         """The deltas of a reply that was not streamed: each block in one step."""
         try:
-            message = _WHOLE.decode(body)
+            message = WHOLE.decode(body)
         except (ValueError, RecursionError) as error:
-            message = self._convert(_escape_contents(self._parse(body, error)), _Message)
+            message = self._convert(_escape_contents(self._parse(body, error)), Message)
         if message.type == "error":
             raise produce_error(self._provider, message.error or ErrorObject())
         if message.stop_reason is None:
             raise self._malformed("a reply without a stop reason")
-        yield from self._advance(_MessageStart(message))
+        yield from self._advance(MessageStart(message))
         for index, content in enumerate(message.content):
-            yield from self._advance(_BlockStart(index, content))
-            yield from self._advance(_BlockStop(index))
-        yield from self._advance(_MessageDelta(message, message.usage))
-        yield from self._advance(_MessageStop())
+            yield from self._advance(BlockStart(index, content))
+            yield from self._advance(BlockStop(index))
+        yield from self._advance(MessageDelta(message, message.usage))
+        yield from self._advance(MessageStop())
 
-    def _advance(self, event: _Event) -> Iterator[Delta]:
+    def _advance(self, event: StreamEvent) -> Iterator[Delta]:
         match event:
-            case _MessageStart(message):
+            case MessageStart(message):
                 yield ReplyOpened(repair_text(message.id))
                 yield from self._count(message.usage)
-            case _BlockStart(index, content):
+            case BlockStart(index, content):
                 if self._block is not None:
                     raise self._malformed(f"block {index} begins within block {self._block.index}")
                 yield from self._open(self._produce_block(index, content))
-            case _BlockDelta(index, delta):
+            case BlockDelta(index, delta):
                 yield from self._grow(self._open_block(index), delta)
-            case _BlockStop(index):
+            case BlockStop(index):
                 yield from self._close(self._open_block(index))
-            case _MessageDelta(ending, usage):
+            case MessageDelta(ending, usage):
                 self._ending = ending
                 yield from self._count(usage)
-            case _MessageStop():
+            case MessageStop():
                 if self._block is not None:
                     raise self._malformed(f"the reply ends within block {self._block.index}")
                 self._closed = True
                 yield self._produce_ending()
-            case _Error(error):
+            case StreamError(error):
                 raise produce_error(self._provider, error)
 
     def _open_block(self, index: int) -> _Block:
@@ -290,22 +193,22 @@ class AnthropicAssimilator:
             case "tool_use":
                 yield InvocationOpened(self._name_of(repair_text(head.name)), repair_text(head.id))
 
-    def _grow(self, block: _Block, delta: _AnyDelta) -> Iterator[Delta]:
+    def _grow(self, block: _Block, delta: BlockStep) -> Iterator[Delta]:
         # What does not belong to the kind of its block is passed over, as the official client does.
         match delta:
-            case _TextDelta(text) if block.kind == "text":
+            case TextStep(text) if block.kind == "text":
                 yield from self._text(block, text)
-            case _ThinkingDelta(thinking) if block.kind == "thinking":
+            case ThinkingStep(thinking) if block.kind == "thinking":
                 yield from self._think(block, thinking)
-            case _JsonDelta(partial_json) if block.kind == "tool_use":
+            case JsonStep(partial_json) if block.kind == "tool_use":
                 if text := self._joiner.join(partial_json):
                     block.whole = True
                     yield ArgumentsDelta(text)
-            case _JsonDelta(partial_json):
+            case JsonStep(partial_json):
                 block.arguments.append(partial_json)
-            case _SignatureDelta(signature):
+            case SignatureStep(signature):
                 block.signature = signature
-            case _CitationsDelta(citation) if block.kind == "text":
+            case CitationStep(citation) if block.kind == "text":
                 yield from self._cite(block, citation)
 
     def _close(self, block: _Block) -> Iterator[Delta]:
@@ -351,7 +254,7 @@ class AnthropicAssimilator:
         block.citations.append(Raw(kept))
         yield CitationDelta(read)
 
-    def _count(self, usage: _Usage | None) -> Iterator[Delta]:
+    def _count(self, usage: MessageUsage | None) -> Iterator[Delta]:
         # Counts are cumulative; what a later event leaves out keeps its earlier value.
         if usage is None:
             return
@@ -381,15 +284,15 @@ class AnthropicAssimilator:
         reason = STOP_REASONS.get(native, native or StopReason.FINISHED)
         return ReplyClosed(reason, native, repair_text(detail))
 
-    def _decode_leniently(self, data: bytes, error: Exception) -> _Event | None:
+    def _decode_leniently(self, data: bytes, error: Exception) -> StreamEvent | None:
         """An event that the typed decoder refuses: a newer kind, or text with lone surrogates."""
         event = self._parse(data, error)
         kind = event.get("type")
         delta = event.get("delta")
-        if str(kind) not in _KINDS:
+        if str(kind) not in KINDS:
             return None
         if kind == "content_block_delta" and isinstance(delta, dict):
-            if str(delta.get("type")) not in _DELTA_KINDS:
+            if str(delta.get("type")) not in STEP_KINDS:
                 return None
             if "citation" in delta:
                 delta["citation"] = escape(delta["citation"])
@@ -397,14 +300,14 @@ class AnthropicAssimilator:
             event["content_block"] = escape(event["content_block"])
         if isinstance(message := event.get("message"), dict):
             event["message"] = _escape_contents(message)
-        decoded: _Event = self._convert(event, _EVENT_TYPE)
+        decoded: StreamEvent = self._convert(event, EVENT_TYPE)
         return decoded
 
     def _produce_block(self, index: int, content: Raw) -> _Block:
         kept = Raw(self._keep(content))
         try:
-            kind = repair_text(_KIND.decode(kept).type)
-            head = _HEAD.decode(kept) if kind in _UNDERSTOOD else _Head()
+            kind = repair_text(KIND.decode(kept).type)
+            head = HEAD.decode(kept) if kind in UNDERSTOOD else BlockHead()
         except (ValueError, RecursionError) as error:
             raise self._malformed(f"block {index} is not what it says: {error}") from error
         return _Block(index, kind, kept, head)
@@ -449,7 +352,7 @@ class _Block:
     `repaired` that its text is not quite what was sent.
     """
 
-    def __init__(self, index: int, kind: str, content: Raw, head: _Head) -> None:
+    def __init__(self, index: int, kind: str, content: Raw, head: BlockHead) -> None:
         self.index, self.kind, self.content, self.head = index, kind, content, head
         self.arguments: list[str] = []
         self.citations: list[Raw] = []
@@ -465,7 +368,7 @@ class _Block:
 
     def call_payload(self) -> Raw | None:
         """The members of a call that have no place in ours: who called, from which toolset."""
-        members = _MEMBERS.decode(self.content)
+        members = MEMBERS.decode(self.content)
         for name in ("type", "id", "name", "input"):
             members.pop(name, None)
         return Raw(encode_json(members)) if members else None
@@ -474,7 +377,7 @@ class _Block:
         """The block with the input that arrived for it, unless that was cut."""
         arguments = repair_text("".join(self.arguments)).encode()
         try:
-            members = {**_MEMBERS.decode(self.content), "input": Raw(compact(arguments))}
+            members = {**MEMBERS.decode(self.content), "input": Raw(compact(arguments))}
         except ValueError:
             return self.content
         return Raw(encode_json(members))

@@ -1,0 +1,251 @@
+"""What the index takes in of a conversation's files: its details, and its new lines.
+
+A conversation that was rewritten is forgotten first. The words of what is gone stay behind without
+a message, and so are never found again; when they are most of all, the index is made anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.exceptions import ConversationNotFound, StorageError
+from vibe_llms.messages.canisters import (
+    Canister,
+    DocumentCanister,
+    InvocationCanister,
+    UserCanister,
+)
+from vibe_llms.messages.codecs import LineUnreadable, decode_canister
+from vibe_llms.messages.contents import Reference, TextualContent, repair_text
+from vibe_llms.storage.appending import MESSAGES, complete_size
+from vibe_llms.storage.contents import ContentStore
+from vibe_llms.storage.conversations import ConversationFolder, is_conversation_identity
+from vibe_llms.storage.files import open_folder
+from vibe_llms.storage.interfaces import Details
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_TITLE_LENGTH = 60
+_INDEXED_CHARACTERS = 200_000
+#: Characters of scripts that put no spaces between words, or grammar at the end of them.
+UNSPACED = (
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u312f\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+#: An index is made anew when more messages than it has, and than this, are gone from it.
+_WASTE = 1000
+
+#: What tells that a conversation changed: size and time of its lines; size, time and inode of its
+#: details, which are replaced, perhaps twice within one tick of the clock.
+Look: TypeAlias = tuple[int, int, int, int, int]
+
+
+class Intake:
+    """Takes conversations into the tables of one database."""
+
+    def __init__(
+        self, database: sqlite3.Connection, conversations: Path, contents: ContentStore
+    ) -> None:
+        self._database = database
+        self._conversations = conversations
+        self._contents = contents
+        self._forgot = False
+
+    def take_in(self, identity: str, look: Look, before: Look | None) -> bool:
+        """Index one conversation, from where it was left if that still stands."""
+        if not is_conversation_identity(identity):
+            return True
+        if before is not None and look[:2] != before[:2] and look[0] <= before[0]:
+            # It changed and did not grow, so somebody rewrote it.
+            self.forget(identity)
+        taken = self._taken(identity)
+        try:
+            with open_lines(self._conversations / identity) as lines:
+                if not _still_fits(lines, taken):
+                    self.forget(identity)
+                    taken = _Taken()
+                lines.seek(taken.size)
+                data = lines.read()
+        except OSError:
+            return False
+        fresh = not taken.key or before is None or look[2:] != before[2:]
+        taken = self._add_lines(identity, taken, data[: complete_size(data)])
+        self._database.execute(
+            "update conversations set title = ?, updated = ?, messages = ?, size = ?, "
+            "last_offset = ?, last_hash = ? where key = ?",
+            (
+                taken.title,
+                look[1],
+                taken.messages,
+                taken.size,
+                taken.last_offset,
+                taken.last_hash,
+                taken.key,
+            ),
+        )
+        if fresh:
+            self._take_details(identity, taken.key)
+        return True
+
+    def _take_details(self, identity: str, key: int) -> None:
+        folder = ConversationFolder(self._conversations / identity, self._contents.settings)
+        try:
+            details = folder.read_details()
+        except (StorageError, ConversationNotFound):
+            # The doctor tells about it; a list should not fail for one conversation.
+            details = Details(created=datetime.fromtimestamp(0, UTC))
+        self._database.execute(
+            "update conversations set name = ?, created = ?, model = ?, tags = ?, origin = ? "
+            "where key = ?",
+            (
+                details.name,
+                details.created.isoformat(),
+                details.model,
+                msgspec.json.encode(details.tags).decode(),
+                msgspec.json.encode(details.forked_from).decode() if details.forked_from else "",
+                key,
+            ),
+        )
+
+    def _taken(self, identity: str) -> _Taken:
+        row = self._database.execute(
+            "select key, title, messages, size, last_offset, last_hash from conversations "
+            "where identity = ?",
+            (identity,),
+        ).fetchone()
+        return _Taken(*row) if row is not None else _Taken()
+
+    def _add_lines(self, identity: str, taken: _Taken, data: bytes) -> _Taken:
+        key, title = taken.key, taken.title
+        if not key:
+            made = self._database.execute(
+                "insert into conversations (identity, name, title, created, updated, model, "
+                "tags, origin, messages, size, last_offset, last_hash) "
+                "values (?, '', '', '', 0, '', '[]', '', 0, 0, 0, '')",
+                (identity,),
+            )
+            assert made.lastrowid is not None
+            key = made.lastrowid
+        messages: list[tuple[int, int, int]] = []
+        words: list[tuple[int, str]] = []
+        lines = data.split(b"\n")[:-1]
+        start = offset = taken.size
+        for number, line in enumerate(lines, self._last_message() + 1):
+            start, offset = offset, offset + len(line) + 1
+            try:
+                canister = decode_canister(line)
+            except LineUnreadable:
+                continue
+            text = text_of_all(canister, self._contents)
+            if not title and isinstance(canister, UserCanister):
+                title = _title(text)
+            messages.append((number, key, start))
+            words.append((number, spread(text)))
+        self._database.executemany("insert into messages values (?, ?, ?)", messages)
+        self._database.executemany("insert into words (rowid, text) values (?, ?)", words)
+        count = taken.messages + len(lines)
+        if not lines:
+            return _Taken(key, title, count, taken.size, taken.last_offset, taken.last_hash)
+        return _Taken(key, title, count, offset, start, _hash(lines[-1] + b"\n"))
+
+    def _last_message(self) -> int:
+        """The number of the last message that was ever taken in; no number is used twice."""
+        row = self._database.execute("select seq from sqlite_sequence where name = 'messages'")
+        return int((row.fetchone() or (0,))[0])
+
+    def forget(self, identity: str) -> None:
+        """Give up what is known of a conversation."""
+        # The words of its messages remain without a message, and so are never found again.
+        row = self._database.execute(
+            "select key from conversations where identity = ?", (identity,)
+        ).fetchone()
+        if row is not None:
+            self._database.execute("delete from messages where conversation = ?", row)
+            self._database.execute("delete from conversations where key = ?", row)
+            self._forgot = True
+
+    @property
+    def wasteful(self) -> bool:
+        """Whether most of the words belong to messages that are gone."""
+        if not self._forgot:
+            return False
+        (kept,) = self._database.execute("select count(*) from messages").fetchone()
+        return bool(self._last_message() - kept > max(kept, _WASTE))
+
+
+class _Taken(Struct, frozen=True):
+    """What the index has of a conversation: up to where, and what the last line was."""
+
+    key: int = 0
+    title: str = ""
+    messages: int = 0
+    size: int = 0
+    last_offset: int = 0
+    last_hash: bytes = b""
+
+
+@contextmanager
+def open_lines(folder: Path) -> Iterator[BinaryIO]:
+    """The file of a conversation's lines, read from its folder and no other."""
+    with open_folder(folder) as descriptor:
+        file = os.open(MESSAGES, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=descriptor)
+    with os.fdopen(file, "rb") as lines:
+        yield lines
+
+
+def _still_fits(lines: BinaryIO, taken: _Taken) -> bool:
+    """Whether the file still begins with what was taken in: its last line tells."""
+    if not taken.size:
+        return True
+    lines.seek(taken.last_offset)
+    return _hash(lines.read(taken.size - taken.last_offset)) == taken.last_hash
+
+
+def _hash(data: bytes) -> bytes:
+    import hashlib
+
+    return hashlib.sha256(data).digest()
+
+
+def _title(text: str) -> str:
+    """The first words of a conversation, for lists of those without a name."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= _TITLE_LENGTH else f"{line[: _TITLE_LENGTH - 1]}…"
+
+
+def spread(text: str) -> str:
+    """The text with every character of a script without spaces as a word of its own."""
+    return text if text.isascii() else re.sub(UNSPACED, r" \g<0> ", text)
+
+
+def text_of_all(canister: Canister, contents: ContentStore) -> str:
+    """The words of a canister that can be found, also those that are stored apart."""
+    parts: list[str] = []
+    match canister:
+        case InvocationCanister(name=name, arguments=arguments):
+            parts += [name, arguments]
+        case DocumentCanister(title=title, source=source):
+            parts += [title, source]
+    for content in canister.contents:
+        if isinstance(content, TextualContent):
+            parts.append(_read_text(content.data, contents))
+    return repair_text("\n".join(part for part in parts if part)[:_INDEXED_CHARACTERS])
+
+
+def _read_text(data: str | Reference, contents: ContentStore) -> str:
+    if isinstance(data, str):
+        return data
+    try:
+        return contents.load(data).decode("utf-8", "replace")
+    except StorageError:
+        return ""

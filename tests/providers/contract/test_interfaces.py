@@ -1,0 +1,203 @@
+"""The contract around every provider, before servers that refuse what the real ones refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import ollama
+from tests.fakes.contract import CALL, FINAL, SAID
+from tests.fakes.interfaces import INTERFACES, Interface, asked
+from tests.fakes.llamacpp import CHATML, FakePackage, write_model
+from tests.fakes.ollama import FakeModel
+from vibe_llms import open_session
+from vibe_llms.controls import Controls
+from vibe_llms.conversation import Conversation
+from vibe_llms.exceptions import ControlInvalid, ProviderError
+from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
+from vibe_llms.messages.contents import Content, ImageContent, TextualContent
+from vibe_llms.providers.contract import history, model
+from vibe_llms.providers.ollama.messages import OllamaMessagesProcessor
+
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0"
+    "00000301010018dd8db00000000049454e44ae426082"
+)
+
+
+_NATIVE = r'(?<!\\\\)"(tool_use|tool_calls|function_call|tool)"'
+
+
+def look(where: str = "up") -> list[Content]:
+    """Look somewhere."""
+    return [TextualContent(f"the sky, {where}"), ImageContent(PIXEL, "image/png")]
+
+
+def count_calls(conversation: Conversation) -> tuple[int, int]:
+    kinds = [type(canister) for canister in conversation.canisters]
+    return kinds.count(InvocationCanister), kinds.count(ResultCanister)
+
+
+async def check_round_trip(interface: Interface, home: Path) -> None:
+    """Native calls, then the contract, then native calls again; every request is accepted."""
+    calls = [("look", '{"where":"up"}'), ("look", '{"where":"down"}')]
+    with interface.produce_server() as server:
+        configuration = interface.configure(server.url)
+        keys = interface.keys(server)
+        async with open_session(home=home, configuration=configuration, keys=keys) as session:
+            begun = await session.begin(
+                interface.address, invokers=[look], supervisor="Be brief.", tool_mode="native"
+            )
+            made = 0
+            for mode in ("native", "contract", "native", "contract"):
+                conversation = await session.resume(
+                    begun.identity, invokers=[look], tool_mode=mode
+                ) if made else begun  # fmt: skip
+                server.requests.clear()
+                words = interface.texts(*f"{CALL}\n{CALL}")
+                broken = interface.texts(CALL[:-5], "")
+                if mode == "contract":
+                    server.replies = [words, broken, interface.texts(*FINAL)]
+                else:
+                    # Only once, since its calls have the same identities each time.
+                    server.replies = [] if made else [interface.tools(*calls)]
+                    server.replies += [interface.texts(SAID)]
+                made += 0 if made and mode == "native" else 2
+                sends = len(server.replies)
+                turn = await conversation.converse("What is above?")
+                assert turn.text == SAID
+                assert server.refusals == []
+                assert count_calls(conversation) == (made, made)
+                bodies = [request.json for request in asked(server)]
+                assert len(bodies) == sends
+                for body in bodies:
+                    assert ("tools" in body) == (mode == "native")
+                    assert ("tools, one a line" in json.dumps(body)) == (mode == "contract")
+                    if mode == "contract":
+                        assert not re.search(_NATIVE, json.dumps(body))
+            assert '\\"tool_result\\"' in json.dumps(bodies[0])
+
+
+@pytest.mark.parametrize("interface", INTERFACES.values(), ids=INTERFACES)
+async def test_a_conversation_goes_between_native_calls_and_the_contract(
+    interface: Interface, tmp_path: Path
+) -> None:
+    await check_round_trip(interface, tmp_path)
+
+
+async def test_calls_that_are_left_as_they_are_would_be_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_rewrite_call", lambda call: call)
+    with pytest.raises((AssertionError, ProviderError)):
+        await check_round_trip(INTERFACES["anthropic"], tmp_path)
+
+
+@pytest.mark.parametrize("interface", INTERFACES.values(), ids=INTERFACES)
+async def test_reasoning_goes_back_to_its_issuer_under_the_contract_too(
+    interface: Interface, tmp_path: Path
+) -> None:
+    with interface.produce_server() as server:
+        configuration, keys = interface.configure(server.url), interface.keys(server)
+        async with open_session(home=tmp_path, configuration=configuration, keys=keys) as session:
+            conversation = await session.begin(
+                interface.address, invokers=[look], tool_mode="contract"
+            )
+            server.replies = [interface.thoughts("Hm.", CALL, "{}")]
+            # The call that this reply makes by itself is not one of the contract's.
+            server.replies += [interface.texts(FINAL)] * 2
+            turn = await conversation.converse("What is above?")
+            assert turn.text == SAID
+            await conversation.converse("And now?")
+            assert server.refusals == []
+
+
+@pytest.mark.parametrize("interface", INTERFACES.values(), ids=INTERFACES)
+async def test_what_grows_is_encoded_once_under_the_contract(
+    interface: Interface, tmp_path: Path
+) -> None:
+    with interface.produce_server() as server:
+        configuration, keys = interface.configure(server.url), interface.keys(server)
+        async with open_session(home=tmp_path, configuration=configuration, keys=keys) as session:
+            conversation = await session.begin(
+                interface.address, invokers=[look], tool_mode="contract", save=False
+            )
+            caches = conversation._caches
+            kept: Any = None
+            for number in range(3):
+                server.replies = [interface.texts(CALL), interface.texts(FINAL)]
+                await conversation.converse(f"Question {number}?")
+                ((address, cache),) = caches.items()
+                assert address[2]
+                assert isinstance(cache, model.ContractCache)
+                inner = cache.inner
+                assert number == 0 or inner is kept
+                kept = inner
+            assert kept.history is not None
+            assert kept._added >= 3 * 4
+
+
+def produce_blind() -> FakeModel:
+    """A model that the server says to have no tools."""
+    return FakeModel(("completion",))
+
+
+async def test_a_model_of_ollama_without_tools_is_offered_them_by_the_contract() -> None:
+    with ollama.FakeOllama() as server:
+        server.models["plain"] = produce_blind()
+        server.replies = [ollama.text_reply(*CALL), ollama.text_reply(FINAL)]
+        configuration = INTERFACES["ollama"].configure(server.url)
+        async with open_session(configuration=configuration) as session:
+            # Whether it has tools is known only when its server was asked.
+            conversation = await session.begin("ollama/plain", invokers=[look])
+            await conversation.converse("What is above?", controls=Controls(tool_choice="look"))
+            assert count_calls(conversation) == (1, 1)
+            # A tool had to be called in every reply of this turn.
+            assert "has to call the tool" in json.dumps(server.chats[-1])
+            for chat in server.chats:
+                assert "tools" not in chat
+            server.replies = [ollama.text_reply("No.")]
+            conversation = await session.begin("ollama/plain", invokers=[look], tool_mode="native")
+            with pytest.raises(ControlInvalid, match="no tool calls of its own"):
+                await conversation.converse("What is above?")
+            assert conversation.canisters == ()
+
+
+async def test_a_model_of_llama_cpp_without_tools_is_offered_them_by_the_contract(
+    fake_llamacpp: FakePackage, tmp_path: Path
+) -> None:
+    path = write_model(tmp_path / "plain.gguf", template=CHATML)
+    fake_llamacpp.replies = [CALL, CALL[:-1], FINAL]
+    async with open_session() as session:
+        conversation = await session.begin(f"llamacpp/{path}", invokers=[look])
+        turn = await conversation.converse("What is above?")
+    assert turn.text == SAID
+    assert count_calls(conversation) == (1, 1)
+
+
+async def test_a_model_without_tools_is_told_of_calls_where_none_are_offered() -> None:
+    told: list[str] = []
+    nativize = OllamaMessagesProcessor.nativize
+
+    def listen(self: Any, canister: Any, *more: Any, **options: Any) -> Any:
+        told.append(type(canister).__name__)
+        return nativize(self, canister, *more, **options)
+
+    with ollama.FakeOllama() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OllamaMessagesProcessor, "nativize", listen)
+        server.models["plain"] = produce_blind()
+        replies: Sequence[str] = (CALL, FINAL, "So.")
+        server.replies = [ollama.text_reply(one) for one in replies]
+        configuration = INTERFACES["ollama"].configure(server.url)
+        async with open_session(configuration=configuration) as session:
+            conversation = await session.begin("ollama/plain", invokers=[look])
+            await conversation.converse("What is above?")
+            assert "InvocationCanister" not in told
+            await conversation.converse("And now?", invokers=[])
+    assert "InvocationCanister" in told
+    assert "I called the tool look" in json.dumps(server.chats[-1])
