@@ -20,10 +20,10 @@ async def steady(busy_seconds: float = 0.25) -> AsyncIterator[None]:
     makes no difference.
     """
     worst = silent = 0.0
+    busy, now = time.thread_time(), time.monotonic()
 
     async def beat() -> None:
-        nonlocal worst, silent
-        busy, now = time.thread_time(), time.monotonic()
+        nonlocal worst, silent, busy, now
         while True:
             await asyncio.sleep(_BEAT_SECONDS)
             busy, before = time.thread_time(), busy
