@@ -35,10 +35,10 @@ ORDER = (
     "events",
     "attachments",
     "invocation",
-    "ensembles",
     "outputs",
     "prompts",
     "storage",
+    "ensembles",
     "keys",
     "plugins",
     "providers",
@@ -47,7 +47,9 @@ ORDER = (
     "providers.ollama",
     "providers.llamacpp",
     "providers.scripted",
+    "ensembles.images",
     "ledger",
+    "toolbox",
     "turns",
     "running",
     "conversation",
@@ -55,11 +57,17 @@ ORDER = (
     "session",
     "testing",
     "synchronous",
+    "interpreter",
     "cli",
     "__main__",
 )
 #: These know nothing of each other, although one of them comes first.
-APART = {("storage", "invocation"), ("providers", "storage"), ("providers", "attachments")}
+APART = {
+    ("cli", "interpreter"),
+    ("storage", "invocation"),
+    ("providers", "storage"),
+    ("providers", "attachments"),
+}
 #: Outside their folders only the double that people test with names a provider.
 NAMES_A_PROVIDER = {("testing", "providers.scripted")}
 TYPES_ONLY = "TYPE_CHECKING"

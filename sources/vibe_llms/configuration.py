@@ -297,7 +297,7 @@ def _environment_layers(environment: Mapping[str, str], known: Tree) -> Iterator
         if not name.startswith(ENVIRONMENT_PREFIX) or name == _HOME_VARIABLE:
             continue
         path = _setting_path(name.removeprefix(ENVIRONMENT_PREFIX), known)
-        tree: Tree = {path[-1]: _parse_value(text)}
+        tree: Tree = {path[-1]: parse_value(text)}
         for part in reversed(path[:-1]):
             tree = {part: tree}
         yield Layer(f"environment {name}", tree)
@@ -316,7 +316,12 @@ def _setting_path(name: str, known: Tree) -> list[str]:
     return path
 
 
-def _parse_value(text: str) -> Any:
+def parse_value(text: str) -> Any:
+    """A value as it is written outside a file: in TOML, or else a string.
+
+    >>> parse_value("3"), parse_value("[1, 2]"), parse_value("some words")
+    (3, [1, 2], 'some words')
+    """
     import tomllib
 
     try:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from itertools import chain
-from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -50,9 +48,14 @@ from vibe_llms.providers.interfaces import (
 )
 from vibe_llms.providers.limits import Limiter
 from vibe_llms.running import EventStream, RunningTurn
+from vibe_llms.toolbox import Survey, Tool, Toolbox
 from vibe_llms.turns import TurnRun, TurnSettings
 
-Tool: TypeAlias = Invoker | Callable[..., Any]
+__all__ = ["Conversation", "ConversationDefaults", "Tool"]
+
+
+async def _open_none(_: Iterable[str]) -> Sequence[Ensemble]:
+    return ()
 
 
 class ConversationDefaults(Struct, frozen=True, kw_only=True):
@@ -65,6 +68,8 @@ class ConversationDefaults(Struct, frozen=True, kw_only=True):
     tools: ToolSettings = ToolSettings()
     access_limiter: Callable[[Model], Limiter | None] = lambda _: None
     gatekeeper: Gatekeeper = Gatekeeper()
+    open_ensembles: Callable[[Iterable[str]], Awaitable[Sequence[Ensemble]]] = _open_none
+    survey_invokers: Survey = lambda ensemble: ensemble.invokers
 
 
 class Conversation:
@@ -88,8 +93,7 @@ class Conversation:
         self._ledger = ledger
         self._model = model
         self._defaults = defaults
-        self._own_invokers = gather_invokers(invokers)
-        self._ensembles = tuple(ensembles)
+        self._toolbox = Toolbox(invokers, ensembles, survey=defaults.survey_invokers)
         self._controls = controls or Controls()
         self._event_handler = event_handler
         self._tool_mode: ToolMode | None = tool_mode
@@ -125,10 +129,32 @@ class Conversation:
         return self._running is not None and not self._running.task.done()
 
     @property
-    def _invokers(self) -> Mapping[str, Invoker]:
-        """The tools of the next turn: its own, and what the ensembles offer now."""
-        offered = chain.from_iterable(one.invokers for one in self._ensembles)
-        return gather_invokers([*self._own_invokers.values(), *offered])
+    def invokers(self) -> Mapping[str, Invoker]:
+        """The tools that the next turn offers, by their names: its own, and those of ensembles."""
+        return self._defaults.gatekeeper.settle(self._toolbox.offered)
+
+    @property
+    def ensembles(self) -> Sequence[Ensemble]:
+        """The ensembles that its tools come from, beside those of its own."""
+        return self._toolbox.ensembles
+
+    @property
+    def withheld(self) -> Sequence[str]:
+        """The names of the tools that are there and not offered."""
+        return [name for name in self._toolbox.every if name not in self._toolbox.offered]
+
+    async def offer(self, name: str) -> None:
+        """Offer a tool or an ensemble that was withheld, or open a row of `[ensembles]` for it."""
+        self._require_free()
+
+        async def open_row(row: str) -> Sequence[Ensemble]:
+            return await self._defaults.open_ensembles([row])
+
+        await self._toolbox.offer(name, open_row)
+
+    def withhold(self, name: str) -> None:
+        """From the next turn on, do not offer a tool, or any tool of an ensemble."""
+        self._toolbox.withhold(name)
 
     async def converse(
         self,
@@ -235,7 +261,7 @@ class Conversation:
     async def count_tokens(self) -> TokenCount:
         """How many tokens the model would read for this history."""
         archive = self._ledger.archive
-        model, tools = self._settle_tools(self._invokers)
+        model, tools = self._settle_tools(self.invokers)
         return await model.count_tokens(
             self._ledger.canisters,
             tools,
@@ -252,7 +278,7 @@ class Conversation:
             default_controls=self._default_controls(),
             load=refuse_loading if archive is None else archive.load_all,
         )
-        model, tools = self._settle_tools(self._invokers)
+        model, tools = self._settle_tools(self.invokers)
         body = await model.preview(
             [*self._ledger.canisters, *said],
             tools,
@@ -287,7 +313,7 @@ class Conversation:
                 controls = Controls(response_schema=form.schema).over(controls)
             else:
                 said = (SupervisorCanister.from_text(form.instruction), *said)
-        tools = self._invokers if invokers is None else gather_invokers(invokers)
+        tools = self.invokers if invokers is None else gather_invokers(invokers)
         _check_choice(controls, tools, model)
         # A model that is to be asked what it can do is checked once it was.
         known = not isinstance(model, InquiringModel)
@@ -360,16 +386,16 @@ class Conversation:
         return self._twin(ledger)
 
     def _twin(self, ledger: Ledger) -> Conversation:
-        return Conversation(
+        twin = Conversation(
             ledger,
             self._model,
             self._defaults,
-            invokers=self._own_invokers.values(),
-            ensembles=self._ensembles,
             controls=self._controls,
             event_handler=self._event_handler,
             tool_mode=self._tool_mode,
         )
+        twin._toolbox = self._toolbox.copy()
+        return twin
 
 
 def _leave_choice(controls: Controls) -> Controls:

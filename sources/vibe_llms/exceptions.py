@@ -280,11 +280,14 @@ class OutputInvalid(ProviderError):
 
 
 class EnsembleFailed(VibeLlmsError):
-    """An ensemble cannot be opened, or its server does not answer as it should."""
+    """An ensemble cannot be opened, or its server does not answer as it should.
 
-    def __init__(self, message: str, *, ensemble: str) -> None:
+    `phase` says when that was noticed: `opening`, `listing` or `calling NAME`, where it is known.
+    """
+
+    def __init__(self, message: str, *, ensemble: str, phase: str = "") -> None:
         super().__init__(f"{ensemble}: {message}")
-        self.ensemble = ensemble
+        self.ensemble, self.phase = ensemble, phase
 
 
 class SignInNeeded(EnsembleFailed):

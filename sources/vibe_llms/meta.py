@@ -1,3 +1,6 @@
-"""The version of this library; the build reads it from here."""
+"""The version of this library, which the build reads from here, and names that it tells others."""
 
 __version__ = "0.1.0"
+
+#: In the `_meta` of a call, what tells an MCP server that calls belong to one conversation.
+CONVERSATION_KEY = "vibe-llms/conversation"

@@ -49,7 +49,7 @@ class Session:
         self.configuration = configuration
         self.archive = archive
         self.event_handler = event_handler
-        self._gatekeeper = Gatekeeper(approver)
+        self.gatekeeper = Gatekeeper(approver)
         self._providers = Providers(
             configuration,
             event_handler,
@@ -60,7 +60,7 @@ class Session:
         host = EnsembleHost(
             elicitor=elicitor,
             ask_model=self._ask_model,
-            admit=self._gatekeeper.admit,
+            admit=self.gatekeeper.admit,
             vault=KeyVault(configuration.places.keys_file),
         )
         self._ensembles = Ensembles(configuration, host)
@@ -221,7 +221,9 @@ class Session:
             access_limiter=self._providers.access_limiter,
             enter=self._enter,
             tools=self.configuration.tools,
-            gatekeeper=self._gatekeeper,
+            gatekeeper=self.gatekeeper,
+            open_ensembles=lambda named: self._open_ensembles(named, event_handler),
+            survey_invokers=self._ensembles.survey_invokers,
         )
         return Conversation(
             ledger,

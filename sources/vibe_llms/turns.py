@@ -125,6 +125,7 @@ class TurnRun:
         try:
             await self._settle(prompt)
             await self._check_context(prompt)
+            self._tell_blocked()
             await self._keep(prompt)
             reason = await self._hold(frozenset(canister.identity for canister in prompt))
             if self._settings.form is not None:
@@ -297,6 +298,18 @@ class TurnRun:
             or (isinstance(canister, ResultCanister) and canister.invocation in outside)
             for canister in self._added
         )
+
+    def _tell_blocked(self) -> None:
+        """Tell the person once of tools that do not run before they were looked at."""
+        blocked: dict[str, list[str]] = {}
+        for invoker in self._settings.invokers.values():
+            if invoker.blocked:
+                blocked.setdefault(invoker.blocked, []).append(invoker.name)
+        for why, names in blocked.items():
+            text = f"{', '.join(names)}: {why}"
+            if ("", text) not in self._settings.told:
+                self._settings.told.add(("", text))
+                self._notify(Notice("ensemble", text))
 
     def _limit(self, calls: Sequence[InvocationCanister]) -> str:
         """Which limit forbids another round, in words; empty if none does."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.cli.command import streams
@@ -131,11 +133,9 @@ def test_two_messages_of_a_turn_do_not_run_into_each_other() -> None:
         text("It is sunny."),
     )
     assert output == "Let me look.\nIt is sunny.\n"
-    assert errors.splitlines() == [
-        '→ weather {"city": "Rome"}',
-        "· weather: half way",
-        "← weather: sunny and warm",
-    ]
+    lines = errors.splitlines()
+    assert lines[:2] == ['→ weather {"city": "Rome"}', "· weather: half way"]
+    assert re.fullmatch(r"← weather: sunny and warm \(\d+\.\ds\)", lines[2])
 
 
 def test_people_are_shown_what_a_result_has_for_them() -> None:
@@ -146,7 +146,8 @@ def test_people_are_shown_what_a_result_has_for_them() -> None:
 
 
 def test_a_tool_that_failed_is_told_and_long_results_are_cut() -> None:
-    _, errors = show(InvocationFailedEvent(invocation=_CALL, result=result("x" * 500)))
+    failed = msgspec.structs.replace(result("x" * 500), failed=True)
+    _, errors = show(InvocationFailedEvent(invocation=_CALL, result=failed))
     assert errors == f"✗ weather: {'x' * 199}…\n"
     nothing = ResultCanister((), invocation=_CALL.identity)
     kept = ResultCanister((TextualContent(Reference("a" * 64, 5000)),), invocation=_CALL.identity)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 from tests.cli.command import invoke, script_of, streams, write_script
 from tests.cli.hostile import check_harmless
 from tests.cli.terminal import NEXT_PROMPT, PROMPT, Terminal
+from tests.fakes import mcp_described
 from tests.fakes.anthropic import FakeAnthropic, failure
 from vibe_llms.cli.options import Options, Said, open_conversation
 from vibe_llms.cli.prompts import TerminalPrompts
@@ -414,3 +418,121 @@ def test_bytes_that_are_no_text_can_be_typed(model: str) -> None:
         terminal.press("c-d")
         assert terminal.wait() == 0
     assert "and more" in listed()[0]["title"]
+
+
+def configure_server(home: Path, tmp_path: Path) -> Path:
+    """Two rows of one server whose tools are described by a file; gives the file."""
+    home.mkdir(parents=True, exist_ok=True)
+    file = tmp_path / "tools.json"
+    tools: list[dict[str, Any]] = [
+        {"name": "look", "description": "Look.", "annotations": {"readOnlyHint": True}},
+        {"name": "push", "description": "Push."},
+    ]
+    file.write_text(json.dumps([{**one, "inputSchema": {"type": "object"}} for one in tools]))
+    command = json.dumps([sys.executable, mcp_described.__file__, str(file)])
+    for name in ("one", "two"):
+        with (home / "config.toml").open("a") as config:
+            config.write(
+                f'[ensembles.{name}]\nmodule = "vibe_llms.ensembles.mcp"\ncommand = {command}\n'
+                "open-seconds = 60\nlist-seconds = 60\n"
+            )
+    return file
+
+
+def test_tools_are_told_offered_and_withheld(home: Path, tmp_path: Path) -> None:
+    configure_server(home, tmp_path)
+    _, _, errors, repl = hold(
+        *("/tools", "/tools on two", "/tools off one/push", "/tools off two", "/tools"),
+        *("/tools on two/look", "/tools off three", "/tools on", "/tools on a/b"),
+        tools=("one",),
+    )
+    assert list(repl.conversation.invokers) == ["one/look", "two/look"]
+    lines = errors.splitlines()
+    assert lines[1:4] == [
+        "one/look                 allow    Look.",
+        "one/push                 ask      Push.",
+        "(not opened: two; /tools on NAME opens one)",
+    ]
+    assert "(from now on two is offered)" in lines
+    assert lines[7:11] == [
+        "one/look                 allow    Look.",
+        "one/push                 off",
+        "two/look                 off",
+        "two/push                 off",
+    ]
+    assert "vibe-llms: there is no tool and no ensemble 'three' here; there are one, two," in errors
+    assert "/tools on NAME and /tools off NAME change" in errors
+    assert "there is no tool and no ensemble 'a/b' here" in errors
+
+
+def test_without_any_tools_the_way_to_some_is_told() -> None:
+    assert "(there are none; vibe-llms mcp add" in hold("/tools")[2]
+
+
+def test_a_fork_keeps_what_is_withheld(home: Path, tmp_path: Path) -> None:
+    configure_server(home, tmp_path)
+    _, _, _, repl = hold("hello", "/tools off one/push", "/fork", tools=("one",))
+    assert list(repl.conversation.invokers) == ["one/look"]
+
+
+def test_a_person_decides_on_tools_for_the_rest_of_the_session(home: Path, tmp_path: Path) -> None:
+    file = configure_server(home, tmp_path)
+    parts = ["{ invocation = 'one/push' }", "{ text = 'Done.' }"]
+    replies = "".join(f"[[replies]]\nparts = [ {part} ]\n" for part in parts * 2)
+    model = write_script(tmp_path, replies)
+    _, _, errors, repl = hold(
+        *("/approve", "go", "/approve allow one/push", "again", "/approve", "/approve deny x"),
+        *("/approve perhaps one/push",),
+        model=model,
+        tools=("one",),
+    )
+    assert "(nothing was allowed for good)" in errors
+    assert "there is nobody to ask" in errors
+    assert "(for the rest of this session one/push runs unasked)" in errors
+    assert "\none/push                 allow\n" in errors
+    assert "there is no tool 'x' here; see /tools" in errors
+    assert "/approve allow TOOL, ask TOOL or deny TOOL" in errors
+    assert file.with_name("tools.json.ran").read_text() == "push\n"
+    assert repl.conversation.invokers["one/push"].approval == "allow"
+
+
+def test_what_was_allowed_for_good_is_told_and_can_be_taken_back(
+    home: Path, tmp_path: Path
+) -> None:
+    configure_server(home, tmp_path)
+    replies = "[[replies]]\nparts = [ { invocation = 'one/push', arguments = { n = 1 } } ]\n"
+    model = write_script(tmp_path, f"{replies}[[replies]]\nparts = [ {{ text = 'Done.' }} ]\n")
+    with Terminal("chat", "-m", model, "-T", "one") as terminal:
+        terminal.expect(PROMPT)
+        terminal.enter("go")
+        terminal.expect("lways with these arguments:")
+        terminal.enter("a")
+        terminal.expect("Done.")
+        terminal.expect(PROMPT)
+        terminal.enter("/approve")
+        terminal.expect(r"one/push +allow +with \{\"n\":1\}")
+        terminal.expect(PROMPT)
+        terminal.enter("/approve ask one/push")
+        terminal.expect("one/push asks")
+        terminal.expect(PROMPT)
+        terminal.enter("/approve")
+        terminal.expect(r"one/push +ask\r")
+        terminal.expect(PROMPT)
+        terminal.press("c-d")
+        assert terminal.wait() == 0
+    assert re.search(r"✓ one/push \{\"n\":1\} → \{\"n\": 1\} \(\d+\.\ds\)", terminal.output)
+
+
+def test_the_rounds_of_a_turn_can_be_bounded_and_calls_shown_whole(
+    home: Path, tmp_path: Path
+) -> None:
+    configure_server(home, tmp_path)
+    text = "x" * 300
+    part = f"{{ invocation = 'one/look', arguments = {{ text = '{text}' }} }}"
+    model = write_script(tmp_path, f"[[replies]]\nwhen = '.*'\nparts = [ {part} ]\n")
+    outcome = invoke("-m", model, "-T", "one", "--cl", "1", "--td", "Go.")
+    assert outcome.status == 0
+    assert "the turn has had 1 rounds of tool calls (max-rounds)" in outcome.errors
+    assert f'  "text": "{text}"\n' in outcome.errors
+    assert outcome.errors.count("→ one/look") == 1
+    assert "--cl" in invoke("-m", model, "--cl", "-1", "Go.").errors

@@ -77,7 +77,7 @@ async def test_ensembles_are_opened_at_the_same_time_and_closed_with_the_session
             model_of(says("Hi.")), ensembles=["a", "b", "c"], save=False
         )
         assert sorted(Probe.opened) == ["a", "b", "c"]
-        assert list(conversation._invokers) == ["a/look", "b/look", "c/look"]
+        assert list(conversation.invokers) == ["a/look", "b/look", "c/look"]
         assert Probe.closed == []
     assert sorted(Probe.closed) == ["a", "b", "c"]
 
@@ -90,7 +90,7 @@ async def test_an_ensemble_that_fails_is_told_and_left_out() -> None:
         conversation = await session.begin(
             model_of(says("Hi.")), ensembles=["good", "bad"], save=False
         )
-        assert list(conversation._invokers) == ["good/look"]
+        assert list(conversation.invokers) == ["good/look"]
         assert (await conversation.converse("Hi")).text == "Hi."
     (notice,) = (one.notice for one in events if isinstance(one, NoticeEvent))
     assert notice.subject == "ensemble"
@@ -101,7 +101,7 @@ async def test_what_is_named_twice_is_opened_once() -> None:
     Probe.gate = asyncio.Barrier(1)
     async with open_session(configuration=configure(a={})) as session:
         conversation = await session.begin(model_of(), ensembles=["a", "a"], save=False)
-        assert list(conversation._invokers) == ["a/look"]
+        assert list(conversation.invokers) == ["a/look"]
     assert (Probe.opened, Probe.closed) == (["a"], ["a"])
 
 
@@ -125,8 +125,8 @@ async def test_an_ensemble_that_is_required_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("rows", "error", "words"),
     [
-        ({}, ConfigurationError, "there is no 'a'; there are none"),
-        ({"b": {"module": "probing"}}, ConfigurationError, "there is no 'a'; there are b"),
+        ({}, ConfigurationError, "there is no 'a'; there are python"),
+        ({"b": {"module": "probing"}}, ConfigurationError, "there is no 'a'; there are python, b"),
         ({"a": {"module": "nonesuch"}}, RegistrationError, "there is no module 'nonesuch'"),
         ({"a": {"module": "probing", "fial": 1}}, ConfigurationError, "fial"),
         ({"a": {"module": "probing", "approval": "perhaps"}}, ConfigurationError, "approval"),

@@ -74,4 +74,4 @@ async def test_a_conversation_calls_them(sums: FunctionEnsemble, session: Sessio
     (result,) = (one for one in turn.canisters if isinstance(one, ResultCanister))
     assert (result.text, turn.text) == ("3", "3.")
     twin = await conversation.fork()
-    assert [one.name for one in twin._invokers.values()] == ["sums/add", "sums/double"]
+    assert [one.name for one in twin.invokers.values()] == ["sums/add", "sums/double"]

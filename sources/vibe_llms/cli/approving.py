@@ -9,8 +9,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from vibe_llms.cli.terminal import is_terminal, note
-from vibe_llms.invocation.approval import ApprovalRequest, Approver, Decision
+from vibe_llms.cli.terminal import is_terminal, note, one_line
+from vibe_llms.cli.tools import draw_tool
+from vibe_llms.conversation import Conversation
+from vibe_llms.ensembles.core import ENSEMBLES
+from vibe_llms.invocation.approval import ApprovalRequest, Approver, Decision, Gatekeeper
+from vibe_llms.session import Session
 
 _QUESTION = "Run it? [y]es, [n]o, [a]lways with these arguments: "
 _DECISIONS = {
@@ -80,6 +84,30 @@ class TerminalApprover:
         )
         # The turn has its own way with signals while it runs.
         return await session.prompt_async(_QUESTION, handle_sigint=False)
+
+
+def tell_tools(session: Session, conversation: Conversation) -> None:
+    """The tools of a conversation and what happens when they are called; and what else there is."""
+    for invoker in conversation.invokers.values():
+        note(draw_tool(invoker))
+    for name in conversation.withheld:
+        note(f"{name:<24} off")
+    opened = {one.name for one in conversation.ensembles}
+    others = [row.name for row in session.configuration.rows(ENSEMBLES) if row.name not in opened]
+    if others:
+        note(f"(not opened: {', '.join(others)}; /tools on NAME opens one)", dim=True)
+    elif not conversation.invokers and not conversation.withheld:
+        note("(there are none; vibe-llms mcp add adds a server of some)", dim=True)
+
+
+def tell_approvals(gatekeeper: Gatekeeper) -> None:
+    """What was allowed and decided on since the session was opened."""
+    for tool, rule in gatekeeper.rules.items():
+        note(f"{tool:<24} {rule}")
+    for invocation in gatekeeper.allowed:
+        note(f"{invocation.name:<24} allow    with {one_line(invocation.arguments)}")
+    if not gatekeeper.rules and not gatekeeper.allowed:
+        note("(nothing was allowed for good)", dim=True)
 
 
 def draw_arguments(request: ApprovalRequest) -> str:

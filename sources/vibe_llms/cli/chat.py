@@ -20,10 +20,12 @@ from vibe_llms.cli.options import (
     controls_of,
     keys_of,
     open_conversation,
+    overrides_of,
     produce_display,
     read_said,
     report_turn,
 )
+from vibe_llms.cli.pictures import report_pictures
 from vibe_llms.cli.repl import hold_repl
 from vibe_llms.cli.running import bound_import, hold_turn, run
 from vibe_llms.cli.terminal import is_terminal, note, shown, write
@@ -120,6 +122,21 @@ from vibe_llms.session import open_session
     help="How tools are offered: by the model's own calls, by an agreement in its instructions, "
     "as the model can, or not.",
 )
+@click.option(
+    "--cl",
+    "--chain-limit",
+    "rounds",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="At most so many rounds of tool calls in a turn.",
+)
+@click.option(
+    "--td",
+    "--tools-debug",
+    "tools_debug",
+    is_flag=True,
+    help="Show the arguments and the results of tools whole.",
+)
 @click.option("--stream/--no-stream", default=True, help="Show the answer as it comes, or whole.")
 @click.option("--render/--raw", default=None, help="Draw Markdown, or show it as it is written.")
 @click.option("--json", is_flag=True, help="Print one JSON object.")
@@ -129,6 +146,12 @@ from vibe_llms.session import open_session
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the answer, and errors.")
 @click.option("-u", "--usage", is_flag=True, help="Tell the tokens, and their cost, on stderr.")
 @click.option("-R", "--hide-reasoning", is_flag=True, help="Do not show what the model thinks.")
+@click.option(
+    "--save",
+    metavar="FOLDER",
+    shell_complete=complete_paths,
+    help="Save the pictures that tools and models make.",
+)
 @click.option("--key", metavar="KEY", help="The key to use, for this once.")
 @click.option("--dry-run", is_flag=True, help="Print the request instead of sending it.")
 @click.option("--debug", is_flag=True, help="Show where an error came from.")
@@ -159,6 +182,7 @@ async def _ask_once(options: Options, said: Said) -> int:
     asking = asyncio.Lock()
     async with open_session(
         event_handler=display,
+        configuration=overrides_of(options),
         keys=await keys_of(options),
         interactive=is_terminal(sys.stdout) and not options.json,
         import_guard=bound_import,
@@ -184,6 +208,7 @@ async def _ask_once(options: Options, said: Said) -> int:
             if options.print_id and not options.no_log:
                 note(conversation.identity)
         report_turn(session, conversation, turn, options)
+        await report_pictures(session, turn, folder=options.save, quiet=options.quiet)
         if left or turn.stop_reason == StopReason.INTERRUPTED:
             if not options.quiet:
                 note(_interrupted(conversation, options))

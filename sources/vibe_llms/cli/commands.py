@@ -31,6 +31,8 @@ COMMANDS = {
     "rm": ("conversations", "Remove conversations."),
     "models": ("models", "List models, or set the default one."),
     "providers": ("models", "List providers, and whether they can be used."),
+    "tools": ("tools", "List, show and call the tools of ensembles."),
+    "mcp": ("servers", "Add, import, test, list and remove MCP servers; approve their changes."),
     "plugins": ("plugins", "Install what rows of the configuration pin; list and remove it."),
     "keys": ("keys", "Set, list and find keys."),
     "config": ("settings", "Show, check and edit the configuration."),

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
 
 from vibe_llms.cli.failures import describe
 from vibe_llms.cli.markdown import MarkdownStream
+from vibe_llms.cli.stages import Stages
 from vibe_llms.cli.terminal import (
     VisibleText,
     aside,
     has_colours,
     is_terminal,
     note,
+    obeys,
     one_line,
     write,
 )
@@ -41,10 +43,8 @@ from vibe_llms.events import (
     TextChunk,
     TurnEndedEvent,
 )
-from vibe_llms.messages.canisters import ResultCanister, Usage
-from vibe_llms.messages.contents import Content, TextualContent
+from vibe_llms.messages.canisters import Usage
 
-_SHORT = 200
 _FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})(.*)$")
 
 
@@ -58,6 +58,7 @@ class Display:
         hide_reasoning: bool = False,
         quiet: bool = False,
         transform: Callable[[str], str] | None = None,
+        tools_debug: bool = False,
     ) -> None:
         self._output = sys.stdout
         rendered = has_colours(self._output) if render is None else render
@@ -67,6 +68,9 @@ class Display:
         self._quiet = quiet
         self._transform = transform
         self._waiting = Waiting(enabled=not quiet)
+        self._stages = Stages(
+            self._tell, self._waiting.show, folded=obeys(sys.stderr), whole=tools_debug
+        )
         self._text: list[str] = []
         self._last = "\n"
         self._reasoning = ""
@@ -89,18 +93,13 @@ class Display:
                 self._end_reasoning()
             case InvocationStartedEvent(invocation=invocation):
                 self._separate()
-                self._tell(f"→ {invocation.name} {_shorten(invocation.arguments)}")
-                self._waiting.show(f"running {invocation.name}")
-            case InvocationProgressEvent(invocation=invocation, text=text):
-                self._tell(f"· {invocation.name}: {_shorten(text)}")
-            case InvocationCompletedEvent(invocation=invocation, result=result):
-                self._tell(f"← {invocation.name}: {_shorten(_shown(result))}")
-                self._waiting.show("waiting for the answer")
-            case InvocationFailedEvent(invocation=invocation, result=result):
-                self._tell(f"✗ {invocation.name}: {_shorten(_shown(result))}")
-                self._waiting.show("waiting for the answer")
+                self._stages.begin(invocation)
+            case InvocationProgressEvent(invocation=invocation, text=text, done=done, total=total):
+                self._stages.report(invocation, text, done, total)
+            case InvocationCompletedEvent() | InvocationFailedEvent():
+                self._stages.end(event.invocation, event.result)
             case NoticeEvent(notice=notice):
-                self._tell(f"note: {notice.text}")
+                self._tell(one_line(f"note: {notice.text}"))
             case TurnEndedEvent():
                 self._waiting.clear()
                 self._end_reasoning()
@@ -175,7 +174,7 @@ class Display:
         self._end_reasoning()
         if self._markdown is not None:
             self._markdown.hide()
-        note(one_line(text), dim=True)
+        note(text, dim=True)
 
 
 class EventLines:
@@ -287,17 +286,3 @@ def _name_of(value: object, ending: str) -> str:
     """The name of a class as programs are told it: `message-progress` of a MessageProgressEvent."""
     name = type(value).__name__.removesuffix(ending)
     return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).lstrip("-")
-
-
-def _shown(result: ResultCanister) -> str:
-    return result.display or _plain(result.contents)
-
-
-def _plain(contents: Sequence[Content]) -> str:
-    texts = [c.data for c in contents if isinstance(c, TextualContent) and isinstance(c.data, str)]
-    return "".join(texts) or f"({len(contents)} contents)"
-
-
-def _shorten(text: str) -> str:
-    line = one_line(text)
-    return line if len(line) <= _SHORT else f"{line[: _SHORT - 1]}…"

@@ -70,6 +70,8 @@ class Options(Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] = ()
     approve_all: bool = False
     tool_mode: ToolMode | None = None
+    tools_debug: bool = False
+    rounds: int | None = None
     stream: bool = True
     render: bool | None = None
     json: bool = False
@@ -79,6 +81,7 @@ class Options(Struct, frozen=True, kw_only=True):
     quiet: bool = False
     usage: bool = False
     hide_reasoning: bool = False
+    save: str | None = None
     key: str | None = None
     dry_run: bool = False
     debug: bool = False
@@ -190,6 +193,7 @@ def produce_display(options: Options) -> Display | EventLines | Silence:
         hide_reasoning=options.hide_reasoning,
         quiet=options.quiet,
         transform=transform,
+        tools_debug=options.tools_debug,
     )
 
 
@@ -251,6 +255,11 @@ async def _open(session: Session, options: Options) -> Conversation:
     return await session.resume(
         twin.identity, model=options.model, ensembles=options.tools, tool_mode=options.tool_mode
     )
+
+
+def overrides_of(options: Options) -> Mapping[str, Any]:
+    """The settings that the options put over those of the configuration."""
+    return {} if options.rounds is None else {"tools": {"max-rounds": options.rounds}}
 
 
 def controls_of(options: Options) -> Controls:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from vibe_llms.attachments import read_attachment
 from vibe_llms.cli.answering import produce_elicitor
-from vibe_llms.cli.approving import produce_approver
+from vibe_llms.cli.approving import produce_approver, tell_approvals, tell_tools
 from vibe_llms.cli.conversations import draw_canister
 from vibe_llms.cli.display import Display, describe_usage, tell_notice
 from vibe_llms.cli.failures import INTERRUPTED, explain, status_of
@@ -24,13 +24,16 @@ from vibe_llms.cli.options import (
     controls_of,
     keys_of,
     open_conversation,
+    overrides_of,
     report_turn,
 )
+from vibe_llms.cli.pictures import report_pictures
 from vibe_llms.cli.prompts import Prompts, TerminalPrompts
 from vibe_llms.cli.running import SECOND_PRESS_SECONDS, bound_import, hold_turn
 from vibe_llms.cli.terminal import aside, is_terminal, note, write
 from vibe_llms.conversation import Conversation
 from vibe_llms.exceptions import ProviderError, RequestError
+from vibe_llms.invocation.invokers import find_invoker
 from vibe_llms.messages.canisters import (
     Canister,
     StopReason,
@@ -46,6 +49,8 @@ COMMANDS = {
     "/model": ("[NAME]", "go on with another model, or tell the present one"),
     "/system": ("[TEXT]", "give instructions from here on, or tell the present ones"),
     "/file": ("PATH|URL", "attach a picture or a file to the next message"),
+    "/tools": ("[on|off NAME]", "tell the tools, or offer one or an ensemble, or no more"),
+    "/approve": ("[allow|ask|deny TOOL]", "tell what was allowed, or decide on a tool from now on"),
     "/fork": ("[NAME]", "go on in a fork; this one stays as it is"),
     "/undo": ("[N]", "take back the last N turns"),
     "/regenerate": ("", "answer the last message anew"),
@@ -56,7 +61,7 @@ COMMANDS = {
     "/exit": ("", "leave, as Ctrl-D does"),
 }
 HELP = "\n".join(
-    f"{f'{name} {arguments}':<17} {text}" for name, (arguments, text) in COMMANDS.items()
+    f"{f'{name} {arguments}':<30} {text}" for name, (arguments, text) in COMMANDS.items()
 )
 HELP += """
 
@@ -92,6 +97,8 @@ class Repl:
             "/model": self._model,
             "/system": self._system,
             "/file": self._file,
+            "/tools": self._tools,
+            "/approve": self._approve,
             "/fork": self._fork,
             "/undo": self._undo,
             "/regenerate": self._regenerate,
@@ -157,6 +164,7 @@ class Repl:
             render=self._options.render,
             hide_reasoning=self._options.hide_reasoning,
             quiet=self._options.quiet,
+            tools_debug=self._options.tools_debug,
         )
         running = self.conversation.converse(
             said,
@@ -171,6 +179,9 @@ class Repl:
         finally:
             display.close()
         report_turn(self._session, self.conversation, turn, self._options)
+        await report_pictures(
+            self._session, turn, folder=self._options.save, quiet=self._options.quiet
+        )
         if turn.stop_reason == StopReason.INTERRUPTED:
             self._interrupted = time.monotonic()
             # The terminal has written ^C where the cursor stood.
@@ -206,6 +217,33 @@ class Repl:
             raise RequestError("which file? /file PATH")
         self._attached = (*self._attached, read_attachment(unquote(source)))
         self._tell("(goes with the next message)")
+
+    async def _tools(self, words: str) -> None:
+        match words.split():
+            case []:
+                tell_tools(self._session, self.conversation)
+            case ["on", name]:
+                await self.conversation.offer(name)
+                self._tell(f"(from now on {name} is offered)")
+            case ["off", name]:
+                self.conversation.withhold(name)
+                self._tell(f"(from now on {name} is not offered)")
+            case _:
+                raise RequestError("/tools tells them; /tools on NAME and /tools off NAME change")
+
+    async def _approve(self, words: str) -> None:
+        match words.split():
+            case []:
+                tell_approvals(self._session.gatekeeper)
+            case [("allow" | "ask" | "deny") as rule, tool]:
+                invoker = find_invoker(self.conversation.invokers, tool)
+                if invoker is None:
+                    raise RequestError(f"there is no tool {tool!r} here; see /tools")
+                self._session.gatekeeper.decide(invoker.name, rule)
+                after = {"allow": "runs unasked", "ask": "asks", "deny": "is denied"}[rule]
+                self._tell(f"(for the rest of this session {invoker.name} {after})")
+            case _:
+                raise RequestError("/approve tells; /approve allow TOOL, ask TOOL or deny TOOL")
 
     async def _fork(self, name: str) -> None:
         self.conversation = await self.conversation.fork(name=name)
@@ -262,6 +300,7 @@ async def hold_repl(options: Options, said: Said = Said()) -> int:
     asking = asyncio.Lock()
     async with open_session(
         event_handler=tell_notice(quiet=options.quiet),
+        configuration=overrides_of(options),
         keys=await keys_of(options),
         interactive=is_terminal(sys.stdout),
         import_guard=bound_import,

@@ -17,6 +17,8 @@ from vibe_llms.cli.doctor import check_configuration
 from vibe_llms.cli.failures import status_of
 from vibe_llms.cli.terminal import note, one_line, shown, write
 from vibe_llms.configuration import find_places, load_configuration, read_toml
+from vibe_llms.ensembles.core import ENSEMBLES
+from vibe_llms.ensembles.mcp.importing import remember_row
 from vibe_llms.exceptions import ConfigurationError, RequestError
 from vibe_llms.redaction import redact
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
@@ -54,6 +56,8 @@ def show(as_json: bool) -> None:
     import tomli_w
 
     tree = load_configuration().tree
+    for row in tree.get(ENSEMBLES, {}).values():
+        remember_row(row)
     text = json.dumps(tree, default=str) if as_json else tomli_w.dumps(tree).rstrip()
     write(sys.stdout, shown(redact(text)) + "\n")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from vibe_llms.configuration import Configuration
 from vibe_llms.ensembles.interfaces import (
@@ -11,8 +12,11 @@ from vibe_llms.ensembles.interfaces import (
     EnsembleConfiguration,
     EnsembleFactory,
     EnsembleHost,
+    OutsideEnsemble,
 )
+from vibe_llms.ensembles.pins import Guard
 from vibe_llms.exceptions import ConfigurationError, EnsembleFailed, VibeLlmsError
+from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.registries import Registry, Row
 
 ENSEMBLES = "ensembles"
@@ -41,6 +45,7 @@ class Ensembles:
         self._host = host
         self._rows: dict[str, Ensemble] = {}
         self._opened: list[Ensemble] = []
+        self._guards: dict[Ensemble, Guard] = {}
 
     async def open(
         self, named: Iterable[str | Ensemble], tell: Callable[[str], None]
@@ -64,6 +69,43 @@ class Ensembles:
                 tell(f"{failure}; its tools are left out")
         return opened
 
+    async def attempt(self, names: Iterable[str]) -> Mapping[str, Ensemble | VibeLlmsError]:
+        """Open ensembles by the names of their rows; each, or why it cannot be opened."""
+        found: dict[str, Ensemble | VibeLlmsError] = {}
+        for name in names:
+            try:
+                found[name] = self._access(name)
+            except VibeLlmsError as error:
+                found[name] = error
+        wanted = [one for one in found.values() if not isinstance(one, VibeLlmsError)]
+        self._opened += [one for one in wanted if one not in self._opened]
+        failures = await asyncio.gather(*map(_open, wanted))
+        for one, failure in zip(wanted, failures, strict=True):
+            if failure is not None:
+                found[one.name] = failure
+        return found
+
+    def survey_names(self) -> Sequence[str]:
+        """The names of the rows that can be opened."""
+        return [row.name for row in self._configuration.rows(ENSEMBLES)]
+
+    def survey_invokers(self, ensemble: Ensemble) -> Sequence[Invoker]:
+        """What an ensemble offers now; a tool that is not as it was approved is blocked."""
+        guard = self.guard(ensemble)
+        return ensemble.invokers if guard is None else guard.invokers
+
+    def guard(self, ensemble: Ensemble) -> Guard | None:
+        """What compares an ensemble's tools with those that were approved.
+
+        There is none where this program describes them itself, or its row says `pin-tools = false`.
+        """
+        if ensemble not in self._guards:
+            unpinned = self._row(ensemble.name).get("pin-tools") is False
+            if unpinned or not isinstance(ensemble, OutsideEnsemble):
+                return None
+            self._guards[ensemble] = Guard(ensemble, self._configuration.places.state)
+        return self._guards[ensemble]
+
     async def open_one(self, name: str) -> Ensemble:
         """The ensemble of a row, open; what keeps it from that is raised."""
         ensemble = self._access(name)
@@ -74,7 +116,7 @@ class Ensembles:
 
     async def close(self) -> None:
         """Close all of them at the same time; safe to call twice."""
-        opened, self._opened, self._rows = self._opened, [], {}
+        opened, self._opened, self._rows, self._guards = self._opened, [], {}, {}
         await asyncio.gather(*(one.close() for one in opened))
 
     def _access(self, name: str) -> Ensemble:
@@ -90,8 +132,11 @@ class Ensembles:
         return self._rows[name]
 
     def _is_required(self, name: str) -> bool:
-        row = self._configuration.tree.get(ENSEMBLES, {}).get(name, {})
-        return row.get("required") is True
+        return self._row(name).get("required") is True
+
+    def _row(self, name: str) -> Mapping[str, Any]:
+        row: Mapping[str, Any] = self._configuration.tree.get(ENSEMBLES, {}).get(name, {})
+        return row
 
 
 async def _open(ensemble: Ensemble) -> VibeLlmsError | None:

@@ -7,12 +7,12 @@ session. Its tools are `Invoker`s whose names begin with its own: `ensemble/tool
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import Configuration
+from vibe_llms.configuration import Configuration, Positive, Seconds
 from vibe_llms.controls import Controls
 from vibe_llms.ensembles.questions import Elicitor
 from vibe_llms.invocation.approval import Gatekeeper
@@ -82,23 +82,63 @@ class Ensemble(Protocol):
         ...
 
 
+@runtime_checkable
+class OutsideEnsemble(Ensemble, Protocol):
+    """An ensemble whose tools somebody else describes, a server say.
+
+    What it says of a tool is pinned when a call of it is first approved.
+    """
+
+    @property
+    def origin(self) -> str:
+        """What it starts, or where it lies: with another origin it is another ensemble."""
+        ...
+
+    @property
+    def details(self) -> Mapping[str, str]:
+        """What is known of the other side once it is open, for people; by short names."""
+        ...
+
+
 EnsembleFactory: TypeAlias = Callable[[str, EnsembleConfiguration], Ensemble]
 
 
-class EnsembleRules(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+class ToolLimits(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """How long a call of a tool may take, how much of its result is shown to the model and kept.
+
+    Where nothing is said, those of `[tools]` hold.
+    """
+
+    timeout_seconds: Seconds | None = None
+    shown_bytes: Positive | None = None
+    kept_bytes: Positive | None = None
+
+
+class EnsembleRules(ToolLimits, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """The keys that all rows of `[ensembles]` have, whatever their module.
 
     `approval` is for all tools of the ensemble, `approvals` for those that it names, without the
-    ensemble's name; without either, tools that only read are allowed and all others ask. With
-    `required`, an ensemble that cannot be opened is an error and no mere notice.
+    ensemble's name; without either, tools that only read are allowed and all others ask. `limits`
+    are those of the tools that it names, over the row's own. With `required`, an ensemble that
+    cannot be opened is an error and no mere notice. Without `pin-tools`, what a server says of its
+    tools may change unseen.
     """
 
     approval: Approval | None = None
     approvals: Mapping[str, Approval] = {}
+    limits: Mapping[str, ToolLimits] = {}
     required: bool = False
+    pin_tools: bool = True
 
     def settle(self, invoker: Invoker, *, reads_only: bool) -> Invoker:
-        """The tool with the approval that it needs here."""
+        """The tool with the approval that it needs here, and its limits."""
         tool = invoker.name.partition("/")[2]
         approval = self.approvals.get(tool, self.approval or ("allow" if reads_only else "ask"))
-        return msgspec.structs.replace(invoker, approval=approval)
+        own = self.limits.get(tool, ToolLimits())
+        return msgspec.structs.replace(
+            invoker,
+            approval=approval,
+            timeout_seconds=own.timeout_seconds or self.timeout_seconds,
+            shown_bytes=own.shown_bytes or self.shown_bytes,
+            kept_bytes=own.kept_bytes or self.kept_bytes,
+        )

@@ -5,7 +5,7 @@ What is approved is one call with its arguments, never the tool as such.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.invocation.asking import ask
-from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.invocation.invokers import Approval, Invoker
 from vibe_llms.messages.canisters import InvocationCanister
 
 
@@ -50,7 +50,36 @@ class Gatekeeper:
 
     def __init__(self, approver: Approver | None = None) -> None:
         self._approver = approver
-        self._allowed: set[tuple[str, bytes]] = set()
+        self._allowed: dict[tuple[str, bytes], InvocationCanister] = {}
+        self._rules: dict[str, Approval] = {}
+
+    @property
+    def allowed(self) -> Sequence[InvocationCanister]:
+        """The calls that were allowed for good, with the arguments that they are allowed with."""
+        return tuple(self._allowed.values())
+
+    @property
+    def rules(self) -> Mapping[str, Approval]:
+        """What was decided on tools since the session was opened, by their names."""
+        return dict(self._rules)
+
+    def decide(self, tool: str, rule: Approval) -> None:
+        """From the next turn on a tool is allowed, asks, or is denied, whatever its own rule says.
+
+        What was allowed for good is forgotten where it asks or is denied.
+        """
+        self._rules[tool] = rule
+        if rule != "allow":
+            self._allowed = {key: call for key, call in self._allowed.items() if key[0] != tool}
+
+    def settle(self, invokers: Mapping[str, Invoker]) -> Mapping[str, Invoker]:
+        """Tools with the rules that were decided on."""
+        if not self._rules:
+            return invokers
+        return {
+            name: msgspec.structs.replace(one, approval=self._rules.get(name, one.approval))
+            for name, one in invokers.items()
+        }
 
     async def admit(
         self,
@@ -64,6 +93,8 @@ class Gatekeeper:
 
         `tainted` tells that text of an origin without authority stands in the turn.
         """
+        if invoker.blocked:
+            return f"The call was not allowed: {invoker.blocked}."
         if invoker.approval == "deny":
             return "The call was not allowed: the person has denied this tool."
         reason = SENDS if tainted and invoker.sends else ASKS if invoker.approval == "ask" else ""
@@ -79,7 +110,7 @@ class Gatekeeper:
         )
         decision = Decision(await ask(self._approver, request))
         if decision == Decision.ALWAYS:
-            self._allowed.add(call)
+            self._allowed[call] = invocation
         if decision in (Decision.ALLOW, Decision.ALWAYS):
             return ""
         return "The call was not allowed: the person said no."

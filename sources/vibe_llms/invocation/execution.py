@@ -35,7 +35,8 @@ class Execution(Struct, frozen=True, kw_only=True):
     """What the calls of a turn need: the tools, the bounds, and where news and results go.
 
     `keep` is awaited for every result as it lands, and once for all that are missing in the end.
-    `admit` is awaited before a call runs, and gives why it may not, in words for the model.
+    `admit` is awaited before a call runs, and gives why it may not, in words for the model. The
+    limits are those of tools that have none of their own.
     """
 
     invokers: Mapping[str, Invoker]
@@ -171,7 +172,8 @@ async def _admit(
 async def _invoke(
     invocation: InvocationCanister, invoker: Invoker, execution: Execution, progress: _Progress
 ) -> ResultCanister:
-    limit = Limit(execution.timeout_seconds)
+    seconds = invoker.timeout_seconds or execution.timeout_seconds
+    limit = Limit(seconds)
     context = InvocationContext(
         execution.conversation, invocation, progress.reporter(invocation), limit.pause
     )
@@ -179,7 +181,9 @@ async def _invoke(
         async with limit:
             output = await invoker.invoke(invocation.arguments, context)
         contents = bound_contents(
-            output.contents, shown_bytes=execution.shown_bytes, kept_bytes=execution.kept_bytes
+            output.contents,
+            shown_bytes=invoker.shown_bytes or execution.shown_bytes,
+            kept_bytes=invoker.kept_bytes or execution.kept_bytes,
         )
     except ArgumentsInvalid as error:
         return _failure(invocation, f"The arguments are not valid:\n{error}")
@@ -192,10 +196,7 @@ async def _invoke(
         return _failure(invocation, "The tool cancelled itself.")
     except (Exception, SystemExit, BaseExceptionGroup) as error:  # the border of a tool's call
         if limit.expired:
-            return _failure(
-                invocation,
-                f"The tool did not return within {execution.timeout_seconds:g} seconds.",
-            )
+            return _failure(invocation, f"The tool did not return within {seconds:g} seconds.")
         _LOGGER.warning("the tool %s failed", invocation.name, exc_info=error)
         return _failure(invocation, f"The tool failed: {type(error).__name__}: {error}")
     result = ResultCanister(

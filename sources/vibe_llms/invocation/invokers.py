@@ -53,6 +53,10 @@ class Invoker(Struct, frozen=True, kw_only=True):
     runs: `allow`, `deny`, or `ask`. `outside` tells that what it returns is somebody else's text,
     without authority; `sends` that it carries data out, so that it is asked for again once such
     text stands in the turn.
+
+    `timeout_seconds`, `shown_bytes` and `kept_bytes` bound its calls in place of those of
+    `[tools]`. `annotations` are what its server says of it beside name, description and schema.
+    `blocked` says why it does not run before a person has looked at it, whatever its approval.
     """
 
     name: str
@@ -65,6 +69,11 @@ class Invoker(Struct, frozen=True, kw_only=True):
     approval: Approval = "allow"
     outside: bool = False
     sends: bool = False
+    timeout_seconds: float | None = None
+    shown_bytes: int | None = None
+    kept_bytes: int | None = None
+    annotations: Mapping[str, Any] = {}
+    blocked: str = ""
 
     @classmethod
     def from_function(
@@ -135,6 +144,9 @@ class InvokerOptions(TypedDict, total=False):
     approval: Approval
     outside: bool
     sends: bool
+    timeout_seconds: float
+    shown_bytes: int
+    kept_bytes: int
     llm_format: Rendering
     gui_format: Rendering
 
@@ -147,9 +159,10 @@ def invoker(
 ) -> Callable[[F], F]:
     """Mark a function as a tool, and say what its signature does not; it stays the function it is.
 
-    The options are `aliases`, `approval`, `outside` and `sends` as an `Invoker` has them, and
-    `llm_format` and `gui_format`, which render what the function returns for the model and for
-    people: a template such as `"{city}: {degrees}°"`, or a function of the value.
+    The options are `aliases`, `approval`, `outside`, `sends`, `timeout_seconds`, `shown_bytes` and
+    `kept_bytes` as an `Invoker` has them, and `llm_format` and `gui_format`, which render what the
+    function returns for the model and for people: a template such as `"{city}: {degrees}°"`, or a
+    function of the value.
 
     >>> @invoker(aliases=["sum"], llm_format="the sum is {0}".format)
     ... def add(a: int, b: int) -> int:

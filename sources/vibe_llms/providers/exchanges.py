@@ -164,15 +164,26 @@ async def fetch(
     settings: StreamSettings,
     read_error: Callable[[int, Mapping[str, str], bytes], ProviderError],
     notify: Notifier = ignore_notices,
+    costly: bool = False,
 ) -> bytes:
-    """The whole body of a reply that is no conversation: a list of models, a count of tokens."""
+    """The whole body of a reply that is no conversation: a list of models, a count of tokens.
+
+    What is `costly` is sent again only where it was refused: after a broken connection it may have
+    been done, and be paid for twice.
+    """
+    refused = True
 
     async def attempt(watch: Watch) -> bytes:
+        nonlocal refused
         body = _hand_over(outgoing, watch, settings.first_byte_seconds)
-        async with transport.open(outgoing, body) as incoming:
-            return await _read_whole(incoming, provider, settings, read_error, watch)
+        try:
+            async with transport.open(outgoing, body) as incoming:
+                return await _read_whole(incoming, provider, settings, read_error, watch)
+        except ProviderError as error:
+            refused = isinstance(error, RateLimited | ProviderOverloaded)
+            raise
 
-    return await _repeat(attempt, lambda: True, provider, settings, notify)
+    return await _repeat(attempt, lambda: refused or not costly, provider, settings, notify)
 
 
 async def _repeat(

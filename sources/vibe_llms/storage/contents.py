@@ -122,6 +122,10 @@ class ContentStore:
                 return False
         return stat.S_ISREG(status.st_mode) and status.st_size == reference.size
 
+    def locate(self, reference: Reference) -> Path | None:
+        """The file that holds the bytes of a reference; `None` where there is none."""
+        return self._path(reference.hash) / "data" if self.holds(reference) else None
+
     def survey(self) -> Iterator[str]:
         """The hashes of all contents."""
         with storage_errors(self.folder):

@@ -359,8 +359,10 @@ async def test_without_the_package_the_command_that_installs_it_is_told(
 ) -> None:
     from vibe_llms.exceptions import PackageMissing
 
-    monkeypatch.setattr(connections, "_has_package", lambda: False)
-    with pytest.raises(PackageMissing, match=r"vibe-llms\[mcp\]"):
+    with pytest.raises(PackageMissing, match=r"'nonesuch'.*vibe-llms\[some\]"):
+        await produce_ensemble(needs=["nonesuch"], extra="some").open()
+    monkeypatch.setattr(connections, "find_spec", lambda _: None)
+    with pytest.raises(PackageMissing, match=r"'mcp'.*vibe-llms\[mcp\]"):
         await produce_ensemble().open()
 
 

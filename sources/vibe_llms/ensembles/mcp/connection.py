@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -21,6 +23,7 @@ from vibe_llms.exceptions import (
     VibeLlmsError,
 )
 from vibe_llms.invocation.limits import Limit, Patience
+from vibe_llms.messages.contents import repair_text
 from vibe_llms.meta import __version__
 from vibe_llms.redaction import redact
 
@@ -77,14 +80,25 @@ class Connection:
         gone = self._server is not None and self._server.status is not None
         return not ended and not gone and self._broken is None and self._client is not None
 
+    @property
+    def details(self) -> Mapping[str, str]:
+        """The protocol's version and the server's name and version, while it is connected."""
+        if self._client is None:
+            return {}
+        info = self._client.server_info
+        words = () if info is None else (info.name, info.version)
+        server = " ".join(word for word in words if word)
+        return {"protocol": str(self._client.protocol_version), "server": repair_text(server)}
+
     async def open(self) -> None:
         """Connect, within `open-seconds`; `EnsembleFailed` says why not, and nothing is left."""
-        if not _has_package():
-            raise PackageMissing(
-                f"[ensembles.{self._ensemble}]",
-                package="mcp",
-                command="python -m pip install 'vibe-llms[mcp]'",
-            )
+        for package in ("mcp", *self._settings.needs):
+            if find_spec(package) is None:
+                raise PackageMissing(
+                    f"[ensembles.{self._ensemble}]",
+                    package=package,
+                    command=f"python -m pip install 'vibe-llms[{self._settings.extra}]'",
+                )
         # Half a second of work, which shall not hold up others, nor count as the server's.
         await asyncio.to_thread(import_module, "mcp")
         # What it logs is for who asks for it, not for the screen; and no record shows a key.
@@ -268,10 +282,9 @@ class Connection:
 
         settings = self._settings
         if settings.command:
+            command = tuple(sys.executable if w == "{python}" else w for w in settings.command)
             self._server = await stack.enter_async_context(
-                start_process(
-                    self._ensemble, settings.command, settings.environment, settings.folder
-                )
+                start_process(self._ensemble, command, settings.environment, settings.folder)
             )
             target: Any = connect_process(self._server, settings.message_bytes, self._blame)
         else:
@@ -305,13 +318,7 @@ class Connection:
                 reason += f"; its process ended with status {self._server.status}"
             if complaints := self._server.complaints:
                 reason += f"; it said: {complaints}"
-        return EnsembleFailed(f"{phase}: {reason}", ensemble=self._ensemble)
-
-
-def _has_package() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("mcp") is not None
+        return EnsembleFailed(f"{phase}: {reason}", ensemble=self._ensemble, phase=phase)
 
 
 def _first(error: Exception) -> Exception:

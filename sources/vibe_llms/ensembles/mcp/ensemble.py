@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import re
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -36,14 +37,14 @@ from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.canisters import Canister, InvocationCanister
 from vibe_llms.messages.contents import Content, repair_text
+from vibe_llms.meta import CONVERSATION_KEY
 from vibe_llms.offline import permit_request
-from vibe_llms.redaction import remember
 
 if TYPE_CHECKING:
     from mcp_types import Tool
 
-#: What names a header or a variable that holds a key.
-_SECRET = re.compile("authorization|cookie|key|password|secret|token", re.IGNORECASE)
+#: Of what a server says of a tool, this is no annotation.
+_DEFINED_ELSEWHERE = {"name", "description", "input_schema", "icons", "meta"}
 #: So often a server is started again that answers no call in between.
 MAX_RESTARTS = 3
 _RESTART_SECONDS = 0.5
@@ -70,15 +71,14 @@ class McpEnsemble:
                     "it makes a program load code that its command does not name",
                     *("ensembles", name, "environment", variable),
                 )
-        for key, value in (*settings.headers.items(), *settings.environment.items()):
-            if _SECRET.search(key):
-                remember(value.rpartition(" ")[2])
+        settings.remember_keys()
         self._patience = Patience()
         self._answerer = Answerer(name, settings, configuration.host, self._patience)
         self._keys_file = read.places.keys_file
         self._vault = configuration.host.vault
         self._asks = configuration.host.elicitor is not None
-        self._connection = self._produce_connection()
+        self._connection = self._produce_connection(settings)
+        self._tools: dict[str, Tool] = {}
         self._invokers: tuple[Invoker, ...] = ()
         self._opening = asyncio.Lock()
         self._closed = False
@@ -94,6 +94,16 @@ class McpEnsemble:
     def invokers(self) -> Sequence[Invoker]:
         """The server's tools, as it listed them last."""
         return self._invokers
+
+    @property
+    def origin(self) -> str:
+        """The command that starts it, or its address."""
+        return self._settings.origin
+
+    @property
+    def details(self) -> Mapping[str, str]:
+        """The protocol that is spoken, and what the server calls itself."""
+        return self._connection.details
 
     async def open(self) -> None:
         """Start or reach the server and list its tools."""
@@ -155,10 +165,22 @@ class McpEnsemble:
         )
         return assimilate_read(result)
 
-    def _produce_connection(self) -> Connection:
+    def _expand(self) -> McpSettings:
+        try:
+            settings = self._settings.expand(os.environ)
+        except KeyError as error:
+            raise EnsembleFailed(
+                f"opening: its row speaks of ${{{error.args[0]}}}, which is not set in the "
+                "environment; set it",
+                ensemble=self._name,
+            ) from error
+        settings.remember_keys()
+        return settings
+
+    def _produce_connection(self, settings: McpSettings) -> Connection:
         return Connection(
             self._name,
-            self._settings,
+            settings,
             patience=self._patience,
             callbacks=self._answerer.callbacks(),
             produce_auth=self._produce_auth,
@@ -189,7 +211,7 @@ class McpEnsemble:
             await self._connection.close()
             if self._closed:
                 raise EnsembleFailed("it has been closed", ensemble=self._name)
-            self._connection = self._produce_connection()
+            self._connection = self._produce_connection(self._expand())
             await self._connection.open()
             try:
                 self._invokers = await self._list_tools()
@@ -247,6 +269,7 @@ class McpEnsemble:
             "listing",
             lambda client: self._walk(client.list_tools, "tools"),
         )
+        self._tools = {tool.name: tool for tool in tools}
         return tuple(map(self._assimilate_tool, tools))
 
     async def _gather(
@@ -272,24 +295,33 @@ class McpEnsemble:
         marks = tool.annotations
         reads_only = bool(marks and marks.read_only_hint)
         open_world = marks is None or marks.open_world_hint is not False
-        name, schema = tool.name, dict(tool.input_schema)
+        schema = dict(tool.input_schema)
 
         async def invoke(arguments: str, context: InvocationContext) -> InvocationOutput:
-            return await self._invoke(name, arguments, context)
+            return await self._invoke(tool, seconds, arguments, context)
 
         invoker = Invoker(
-            name=f"{self._name}/{name}",
+            name=f"{self._name}/{tool.name}",
             description=repair_text(tool.description or tool.title or ""),
             arguments_schema=schema,
             invoke=invoke,
             ensemble=self._name,
             outside=open_world,
             sends=open_world and not reads_only,
+            annotations=tool.model_dump(
+                mode="json", by_alias=True, exclude_none=True, exclude=_DEFINED_ELSEWHERE
+            ),
         )
-        return self._settings.settle(invoker, reads_only=reads_only)
+        settled = self._settings.settle(invoker, reads_only=reads_only)
+        seconds = settled.timeout_seconds or self._settings.call_seconds
+        if settled.timeout_seconds is None:
+            # A server that has ended is started again first.
+            spare = self._settings.open_seconds + self._settings.list_seconds
+            settled = msgspec.structs.replace(settled, timeout_seconds=seconds + spare)
+        return settled
 
     async def _invoke(
-        self, name: str, arguments: str, context: InvocationContext
+        self, tool: Tool, seconds: float, arguments: str, context: InvocationContext
     ) -> InvocationOutput:
         try:
             values = msgspec.json.decode(arguments or "{}", type=dict[str, Any])
@@ -299,10 +331,30 @@ class McpEnsemble:
         async def report(progress: float, total: float | None, message: str | None) -> None:
             context.report_progress(message or "", done=progress, total=total)
 
-        result = await self._request(
-            self._settings.call_seconds,
-            f"calling {name}",
-            lambda client: client.call_tool(name, values, progress_callback=report),
-            context.pause_limit,
-        )
+        def call(client: Any) -> Awaitable[Any]:
+            if self._tools.get(tool.name) != tool:
+                raise EnsembleFailed(
+                    f"calling {tool.name}: its server describes the tool otherwise by now, so "
+                    "nothing was called",
+                    ensemble=self._name,
+                )
+            answer: Awaitable[Any] = client.call_tool(
+                tool.name,
+                values,
+                progress_callback=report,
+                meta=self._tell_conversation(context),
+            )
+            return answer
+
+        result = await self._request(seconds, f"calling {tool.name}", call, context.pause_limit)
         return assimilate_result(result)
+
+    def _tell_conversation(self, context: InvocationContext) -> Any:
+        """What lets the server keep something for each conversation, without knowing which it is.
+
+        It is another one for each server, so that they cannot compare what they know.
+        """
+        if not context.conversation:
+            return None
+        words = f"{self._name}\0{context.conversation}".encode()
+        return {CONVERSATION_KEY: sha256(words).hexdigest()[:32]}

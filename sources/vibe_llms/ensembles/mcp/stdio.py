@@ -185,7 +185,9 @@ async def start_process(
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise EnsembleFailed(
-            f"the command {command[0]!r} cannot be started: {reason}", ensemble=ensemble
+            f"the command {command[0]!r} cannot be started: {reason}",
+            ensemble=ensemble,
+            phase="opening",
         ) from error
     server = ServerProcess(process)
     try:

@@ -1,0 +1,357 @@
+"""The command `mcp`: the rows of servers, written, tested and removed; changed tools, looked at."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+import time
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from vibe_llms.attachments import read_bytes
+from vibe_llms.cli.completion import complete_paths
+from vibe_llms.cli.failures import message_of, status_of
+from vibe_llms.cli.rows import add_rows, draw_rows, remove_row
+from vibe_llms.cli.running import run
+from vibe_llms.cli.terminal import is_terminal, note, one_line, visible, write
+from vibe_llms.cli.tools import open_ensembles, open_one
+from vibe_llms.configuration import Configuration, load_configuration, parse_value
+from vibe_llms.ensembles.core import ENSEMBLES, Ensembles, access_ensemble
+from vibe_llms.ensembles.interfaces import Ensemble, EnsembleConfiguration, OutsideEnsemble
+from vibe_llms.ensembles.mcp.importing import (
+    MODULE,
+    is_name,
+    read_servers,
+    remember_row,
+    survey_keys,
+)
+from vibe_llms.ensembles.pins import Change, Definition, Pins
+from vibe_llms.exceptions import EnsembleFailed, RequestError, VibeLlmsError
+from vibe_llms.redaction import redact
+
+_STANDARD_INPUT = "-"
+_REMEDIES = {
+    "opening": "see that this runs, or answers, by itself: {origin}",
+    "listing": "allow it more time (list-seconds), or tell those who make it",
+}
+
+
+@click.group("mcp", context_settings={"help_option_names": ["-h", "--help"]})
+def mcp() -> None:
+    """Manage the MCP servers of your configuration."""
+
+
+@mcp.command("list")
+@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+def list_servers(as_json: bool) -> None:
+    """List the servers, and what starts them or where they lie; none is opened."""
+    found = [_describe_row(name, row) for name, row in _survey_rows(load_configuration()).items()]
+    if as_json:
+        write(sys.stdout, redact(json.dumps(found)) + "\n")
+        return
+    for one in found:
+        off = "" if one["enabled"] else "(not enabled) "
+        write(sys.stdout, visible(redact(f"{one['name']:<16} {off}{one['origin']}")) + "\n")
+    if not found:
+        note("no servers yet; add one: vibe-llms mcp add NAME -- COMMAND")
+
+
+@mcp.command("add", context_settings={"ignore_unknown_options": False})
+@click.argument("name")
+@click.argument("command", nargs=-1, metavar="[-- COMMAND...]")
+@click.option("--url", default="", metavar="URL", help="Where it lies, in place of a command.")
+@click.option("--transport", type=click.Choice(["http", "sse"]), help="How it speaks at the URL.")
+@click.option(
+    "--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for it."
+)
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header for it.")
+@click.option("--folder", default="", metavar="PATH", help="Where its command runs.")
+@click.option(
+    "--approval", type=click.Choice(["allow", "ask", "deny"]), help="What holds for all its tools."
+)
+@click.option(
+    "--set", "others", multiple=True, metavar="KEY=VALUE", help="Any other key of its row, in TOML."
+)
+@click.option("--force", is_flag=True, help="Replace a server of this name.")
+def add_server(name: str, force: bool, **values: Any) -> None:
+    """Add a server: vibe-llms mcp add clock -- python clock_server.py
+
+    A value may speak of a variable of your environment, as in --header 'Authorization=Bearer
+    ${TOKEN}', so that no key is written down.
+    """
+    if not is_name(name):
+        raise RequestError(f"{name!r} is no name for a server; use letters, digits, _ and -")
+    command, url = values["command"], values["url"]
+    if bool(command) == bool(url):
+        raise click.UsageError("Give either a command after -- or a --url.")
+    row = {
+        "module": MODULE,
+        "command": list(command),
+        "url": url,
+        "transport": values["transport"],
+        "environment": dict(_split(pair, "--env") for pair in values["environment"]),
+        "headers": dict(_split(pair, "--header") for pair in values["headers"]),
+        "folder": values["folder"],
+        "approval": values["approval"],
+    }
+    others = dict(_split(pair, "--set") for pair in values["others"])
+    row |= {key: parse_value(value) for key, value in others.items()}
+    rows = {name: {key: value for key, value in row.items() if value not in ("", None, [], {})}}
+    configuration = load_configuration()
+    _check(configuration, rows, force=force)
+    add_rows(configuration.places.configuration_file, ENSEMBLES, rows)
+    _tell_keys(rows)
+    note(f"added; to see whether it opens: vibe-llms mcp test {name}")
+
+
+@mcp.command("import")
+@click.argument("file", shell_complete=complete_paths)
+@click.option("--force", is_flag=True, help="Replace servers of the same names.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def import_servers(file: str, force: bool, yes: bool) -> int:
+    """Add the servers of another program's FILE, or of standard input (-).
+
+    Known are the files of Claude, Cursor, VS Code and others: a table mcpServers, servers or
+    context_servers in JSON. What will be written is shown first.
+    """
+    data = sys.stdin.buffer.read() if file == _STANDARD_INPUT else read_bytes(Path(file))
+    found = read_servers(data.decode("utf-8", "replace"))
+    rows = {one.name: one.row for one in found if not one.problem}
+    configuration = load_configuration()
+    _check(configuration, rows, force=force)
+    for row in rows.values():
+        remember_row(row)
+    for one in found:
+        for words in (one.problem and f"left out: {one.problem}", *one.notes):
+            if words:
+                note(one_line(f"note: {one.name}: {words}"))
+    if not rows:
+        raise RequestError("none of its servers can be added")
+    note(redact(draw_rows(ENSEMBLES, rows)).rstrip())
+    _tell_keys(rows)
+    file_of_rows = configuration.places.configuration_file
+    _confirm(f"Add {'it' if len(rows) == 1 else 'them'} to {file_of_rows}?", yes=yes)
+    add_rows(file_of_rows, ENSEMBLES, rows)
+    note(f"added {', '.join(rows)}; to see whether they open: vibe-llms mcp test")
+    return 0
+
+
+@mcp.command("remove")
+@click.argument("name")
+def remove_server(name: str) -> None:
+    """Remove a server from the configuration, and what was approved of its tools."""
+    configuration = load_configuration()
+    if name not in _survey_rows(configuration):
+        raise RequestError(f"there is no server {name!r}; see: vibe-llms mcp list")
+    row = configuration.row(ENSEMBLES, name)
+    one = access_ensemble(row, EnsembleConfiguration(configuration, row.settings))
+    remove_row(configuration.places.configuration_file, ENSEMBLES, name)
+    if isinstance(one, OutsideEnsemble):
+        Pins(configuration.places.state, name, one.origin).remove()
+    note(f"removed {name}")
+
+
+@mcp.command("test")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+def test_servers(names: tuple[str, ...], as_json: bool) -> int:
+    """Open servers, or all of them, and tell what they speak, what they offer and how long it took.
+
+    The exit status is that of the first that fails.
+    """
+    return run(_test(names, as_json))
+
+
+@mcp.command("approve")
+@click.argument("name")
+@click.argument("tools", nargs=-1, metavar="[TOOL]...")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def approve_changes(name: str, tools: tuple[str, ...], yes: bool) -> int:
+    """Show what has changed of the tools of the server NAME since they were approved; approve it.
+
+    Until then such tools are blocked. Characters that are not seen are shown by their codes.
+    """
+    return run(_approve(name, tools, yes=yes))
+
+
+COMMANDS: dict[str, click.Command] = {"mcp": mcp}
+
+
+async def _test(names: Sequence[str], as_json: bool) -> int:
+    reports: list[dict[str, Any]] = []
+    status = 0
+    async with open_ensembles() as ensembles:
+        for name in names or list(_survey_rows(load_configuration(), enabled=True)):
+            report, failure = await _probe(ensembles, name)
+            reports.append(report)
+            status = status or (0 if failure is None else status_of(failure))
+            if not as_json:
+                write(sys.stdout, visible(redact(_draw_report(report))) + "\n")
+    if as_json:
+        write(sys.stdout, redact(json.dumps(reports)) + "\n")
+    elif not reports:
+        note("no servers yet; add one: vibe-llms mcp add NAME -- COMMAND")
+    return status
+
+
+async def _probe(ensembles: Ensembles, name: str) -> tuple[dict[str, Any], VibeLlmsError | None]:
+    """What a server says of itself, or why it cannot be used and what may help."""
+    start = time.monotonic()
+    found = (await ensembles.attempt([name]))[name]
+    seconds = round(time.monotonic() - start, 3)
+    if not isinstance(found, VibeLlmsError):
+        tools = ensembles.survey_invokers(found)
+        details = dict(found.details) if isinstance(found, OutsideEnsemble) else {}
+        blocked = [tool.name for tool in tools if tool.blocked]
+        report = {"name": name, "ok": True, **details, "tools": len(tools), "seconds": seconds}
+        return {**report, "blocked": blocked} if blocked else report, None
+    error = {"kind": found.kind, "message": message_of(found)}
+    if isinstance(found, EnsembleFailed) and found.phase:
+        row = load_configuration().tree[ENSEMBLES].get(name, {})
+        error["phase"] = found.phase
+        error["remedy"] = _REMEDIES.get(found.phase, "").format(origin=_describe_origin(row))
+    return {"name": name, "ok": False, "seconds": seconds, "error": error}, found
+
+
+def _draw_report(report: Mapping[str, Any]) -> str:
+    name = f"{report['name']:<16}"
+    if not report["ok"]:
+        error = report["error"]
+        remedy = error.get("remedy")
+        return f"{name} {one_line(error['message'])}" + (f"\n{'':<17}{remedy}" if remedy else "")
+    spoken = [f"{key} {report[key]}" for key in ("server", "protocol") if report.get(key)]
+    words = [*spoken, f"{report['tools']} tools", f"opened in {report['seconds']:.2f}s"]
+    if blocked := report.get("blocked"):
+        words.append(f"{len(blocked)} blocked: vibe-llms mcp approve {report['name']}")
+    return f"{name} ok: {', '.join(words)}"
+
+
+async def _approve(name: str, tools: Sequence[str], *, yes: bool) -> int:
+    async with open_ensembles() as ensembles:
+        one: Ensemble = await open_one(ensembles, name)
+        guard = ensembles.guard(one)
+        if guard is None:
+            raise RequestError(f"nothing is pinned of {name!r}, so nothing of it is blocked")
+        known = {tool.name for tool in one.invokers}
+        wanted = {tool if "/" in tool else f"{name}/{tool}" for tool in tools}
+        if unknown := wanted - known:
+            raise RequestError(f"{name!r} has no tool {', '.join(sorted(unknown))}")
+        changes = [c for c in guard.changes if not wanted or c.offered.name in wanted]
+        if not changes:
+            note("no tool has changed since it was approved")
+            return 0
+        for change in changes:
+            write(sys.stdout, draw_change(change))
+        _confirm("Approve what is new?", yes=yes)
+        guard.pins.approve(changes)
+    note(f"approved: {', '.join(change.offered.name for change in changes)}")
+    return 0
+
+
+def draw_change(change: Change) -> str:
+    """What has changed of a tool, line by line; characters that are not seen, or new, by codes."""
+    before, after = (_draw_definition(one) for one in (change.approved, change.offered))
+    strange = {c for c in after if not c.isascii()} - set(before)
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), "approved", "offered now", lineterm="", n=2
+    )
+    return "".join(f"{_reveal(line, strange)}\n" for line in (change.approved.name, *lines))
+
+
+def _draw_definition(definition: Definition) -> str:
+    lines = [f"name: {definition.name}", "description:"]
+    lines += [f"    {line}" for line in definition.description.split("\n")]
+    for title, tree in (
+        ("arguments", definition.arguments_schema),
+        ("annotations", definition.annotations),
+    ):
+        drawn = json.dumps(tree, indent=4, ensure_ascii=False, sort_keys=True)
+        lines.append(f"{title}: {drawn}")
+    return "\n".join(lines)
+
+
+def _reveal(text: str, strange: set[str]) -> str:
+    """The text with each character that is not seen, or that is strange, as its code."""
+    return "".join(f"\\u{{{ord(c):04x}}}" if c in strange or _is_hidden(c) else c for c in text)
+
+
+def _is_hidden(character: str) -> bool:
+    if character.isascii():
+        return not character.isprintable()
+    # Marks that join or vary what stands before them are seen only together with it.
+    return not character.isprintable() or unicodedata.category(character).startswith("M")
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        raise RequestError(f"there is nobody to be asked: {question} With --yes it is done")
+    click.confirm(question, abort=True, err=True)
+
+
+def _survey_rows(
+    configuration: Configuration, *, enabled: bool = False
+) -> Mapping[str, Mapping[str, Any]]:
+    """The rows of servers; of other ensembles none."""
+    every: Mapping[str, Mapping[str, Any]] = configuration.tree.get(ENSEMBLES, {})
+    return {
+        name: row
+        for name, row in every.items()
+        if row.get("module") == MODULE and not (enabled and row.get("enabled") is False)
+    }
+
+
+def _describe_row(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    remember_row(row)
+    return {
+        "name": name,
+        "enabled": row.get("enabled", True) is not False,
+        "origin": _describe_origin(row),
+        "command": row.get("command", []),
+        "url": row.get("url", ""),
+        "approval": row.get("approval"),
+    }
+
+
+def _describe_origin(row: Mapping[str, Any]) -> str:
+    return str(row.get("url") or " ".join(map(str, row.get("command", []))))
+
+
+def _check(
+    configuration: Configuration, rows: Mapping[str, Mapping[str, Any]], *, force: bool
+) -> None:
+    """Refuse rows that clash with those that are there, or that are wrong in themselves."""
+    clashes = [name for name in rows if name in configuration.tree.get(ENSEMBLES, {})]
+    if clashes and not force:
+        raise RequestError(
+            f"there is already {', '.join(map(repr, clashes))}; --force replaces what there is"
+        )
+    for name, row in rows.items():
+        settings = {key: value for key, value in row.items() if key not in ("module", "enabled")}
+        trial = load_configuration(
+            configuration.places, environment={}, overrides={ENSEMBLES: {name: {**row}}}
+        )
+        found = trial.row(ENSEMBLES, name)
+        access_ensemble(found, EnsembleConfiguration(trial, settings))
+
+
+def _tell_keys(rows: Mapping[str, Mapping[str, Any]]) -> None:
+    for name, row in rows.items():
+        for key, _ in survey_keys(row):
+            note(
+                f"note: {name}: {key} holds a key, which is written into config.toml, readable by "
+                f"you alone; '${{NAME}}' would speak of a variable of your environment instead"
+            )
+
+
+def _split(pair: str, option: str) -> tuple[str, str]:
+    name, equals, value = pair.partition("=")
+    if not (name and equals):
+        raise click.UsageError(f"{option} wants NAME=VALUE, not {pair!r}.")
+    return name, value

@@ -1,0 +1,254 @@
+"""`ImagesEnsemble`: one tool, which lets a server make a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from vibe_llms.attachments import tell_type
+from vibe_llms.configuration import Configuration, Seconds, StreamSettings
+from vibe_llms.credentials import Credential
+from vibe_llms.ensembles.images.addresses import read_address
+from vibe_llms.ensembles.images.errors import read_error
+from vibe_llms.ensembles.interfaces import EnsembleConfiguration, EnsembleRules
+from vibe_llms.exceptions import (
+    AttachmentUnreadable,
+    CredentialRefused,
+    PaymentRequired,
+    ProviderError,
+    RequestRefused,
+)
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.invocation.results import InvocationOutput
+from vibe_llms.messages.contents import ImageContent, TextualContent
+from vibe_llms.providers.exchanges import fetch
+from vibe_llms.providers.transport import HttpTransport, Outgoing, produce_http_transport
+
+_PATH = "/images/generations"
+_PICTURES = ("image/png", "image/jpeg", "image/webp", "image/gif")
+_PROMPT_CHARACTERS = 32_000
+_BASE_URL = "https://api.openai.com/v1"
+
+
+class ImagesSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """`model` makes pictures, `provider` is the row of `[providers]` whose address and key it has.
+
+    `extras` are further members of each request, as the server has them. A call has `call-seconds`,
+    and a picture at most `picture-bytes`.
+    """
+
+    model: str = ""
+    provider: str = "openai"
+    extras: Mapping[str, Any] = {}
+    call_seconds: Seconds = 240.0
+    picture_bytes: Annotated[int, Meta(ge=1)] = 16 * 1024 * 1024
+
+
+class _Row(Struct, frozen=True, rename="kebab"):
+    """What is needed of a provider's row; the rest of it is the provider's."""
+
+    base_url: str = _BASE_URL
+    credential: Literal["key", "none", "package"] = "key"
+    api_key_environment: str = ""
+    api_key_command: tuple[str, ...] = ()
+
+
+class _Picture(Struct, frozen=True):
+    b64_json: str | None = None
+    url: str | None = None
+
+
+class _Reply(Struct, frozen=True):
+    data: tuple[_Picture, ...] | None = None
+
+
+class ImagesEnsemble:
+    """A server that makes pictures. Nothing is sent before its tool is called."""
+
+    def __init__(self, name: str, configuration: EnsembleConfiguration) -> None:
+        whole = configuration.configuration
+        self._name = name
+        self._offline = whole.offline
+        self._settings = whole.read(ImagesSettings, configuration.settings, "ensembles", name)
+        if not self._settings.model:
+            raise whole.error("it names no model", "ensembles", name, "model")
+        self._row = _read_row(whole, name, self._settings.provider)
+        self._stream = msgspec.structs.replace(
+            whole.stream,
+            first_byte_seconds=self._settings.call_seconds,
+            reply_seconds=self._settings.call_seconds,
+        )
+        credential = Credential(
+            self._settings.provider,
+            self._row.credential,
+            self._row.api_key_environment,
+            self._row.api_key_command,
+            whole.places.keys_file,
+        )
+        self._transport: HttpTransport = produce_http_transport(
+            self._settings.provider,
+            self._row.base_url,
+            self._stream,
+            credential,
+            {"content-type": "application/json"},
+            offline=self._offline,
+        )
+        self._invokers: tuple[Invoker, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of its row."""
+        return self._name
+
+    @property
+    def invokers(self) -> Sequence[Invoker]:
+        """The tool `generate_image`, once it is open."""
+        return self._invokers
+
+    async def open(self) -> None:
+        """Look for the key; nothing is sent."""
+        self._transport.prepare()
+        tool = Invoker.from_function(
+            self._generate_image, name=f"{self._name}/generate_image", sends=True
+        )
+        tool = msgspec.structs.replace(
+            tool, ensemble=self._name, timeout_seconds=self._settings.call_seconds
+        )
+        self._invokers = (self._settings.settle(tool, reads_only=False),)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._invokers = ()
+        await self._transport.close()
+
+    async def _generate_image(
+        self,
+        prompt: str,
+        size: str = "auto",
+        quality: Literal["auto", "low", "medium", "high", "xhigh", "max"] = "auto",
+        background: Literal["auto", "opaque", "transparent"] = "auto",
+        format: Literal["png", "jpeg", "webp"] = "png",  # noqa: A002
+    ) -> InvocationOutput:
+        """Make a picture. Each call costs the person money, so make only what was asked for.
+
+        Args:
+            prompt: What the picture shows, in words, with its style.
+            size: WIDTHxHEIGHT in pixels, such as 1024x1024 or 1536x1024, or auto.
+            quality: How carefully it is drawn. The higher ones cost more; not all models have them.
+            background: transparent needs the format png or webp.
+            format: The format of the file.
+        """
+        if not prompt.strip() or len(prompt) > _PROMPT_CHARACTERS:
+            return _fail(f"A prompt has between 1 and {_PROMPT_CHARACTERS:,} characters.")
+        chosen = {"size": size, "quality": quality, "background": background}
+        body = {
+            "model": self._settings.model,
+            "prompt": prompt,
+            **{name: value for name, value in chosen.items() if value != "auto"},
+            **({"output_format": format} if format != "png" else {}),
+            **self._settings.extras,
+        }
+        try:
+            data = await self._ask(body)
+        except (CredentialRefused, PaymentRequired) as error:
+            return _fail(f"{error}\nThe person has to mend that; calling again is no use.")
+        except RequestRefused as error:
+            return _fail(str(error))
+        except ProviderError as error:
+            return _fail(f"{error}\nNo picture came; it may have been paid for, though.")
+        try:
+            mimetype = tell_type(data, "the picture")
+        except AttachmentUnreadable:
+            mimetype = ""
+        if mimetype not in _PICTURES:
+            return _fail("The server sent what is no picture.")
+        about = f"A picture was made ({mimetype}, {len(data):,} bytes). The person sees it too."
+        return InvocationOutput((TextualContent(about), ImageContent(data, mimetype)))
+
+    async def _ask(self, body: Mapping[str, Any]) -> bytes:
+        provider = self._settings.provider
+        answer = await fetch(
+            self._transport,
+            Outgoing("POST", _PATH, (msgspec.json.encode(body),)),
+            provider=provider,
+            settings=self._stream,
+            read_error=lambda status, headers, told: read_error(provider, status, headers, told),
+            costly=True,
+        )
+        return await read_picture(
+            answer,
+            provider=provider,
+            base_url=self._row.base_url,
+            limit=self._settings.picture_bytes,
+            settings=self._stream,
+            offline=self._offline,
+        )
+
+
+async def read_picture(
+    answer: bytes,
+    *,
+    provider: str,
+    base_url: str,
+    limit: int,
+    settings: StreamSettings,
+    offline: bool,
+) -> bytes:
+    """The bytes of the first picture of an answer, from within it or from the address it names."""
+    try:
+        reply = msgspec.json.decode(answer, type=_Reply)
+    except msgspec.DecodeError as error:
+        raise RequestRefused(
+            f"the answer is not as it should be: {error}", provider=provider
+        ) from error
+    picture = reply.data[0] if reply.data else _Picture()
+    if picture.b64_json:
+        if len(picture.b64_json) > limit * 4 // 3 + 4:
+            raise RequestRefused(
+                f"the picture has more than {limit:,} bytes (picture-bytes)", provider=provider
+            )
+        return _decode(picture.b64_json, provider)
+    if picture.url:
+        return await read_address(
+            picture.url,
+            provider=provider,
+            base_url=base_url,
+            limit=limit,
+            settings=settings,
+            offline=offline,
+        )
+    raise RequestRefused("the answer holds no picture", provider=provider)
+
+
+def _decode(text: str, provider: str) -> bytes:
+    import base64
+    import binascii
+
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise RequestRefused(f"the picture is no base64: {error}", provider=provider) from error
+
+
+def _read_row(configuration: Configuration, name: str, provider: str) -> _Row:
+    rows = {row.name: row for row in configuration.rows("providers")}
+    if provider not in rows:
+        raise configuration.error(
+            f"there is no provider {provider!r}; there are {', '.join(rows)}",
+            *("ensembles", name, "provider"),
+        )
+    row = configuration.read(_Row, rows[provider].settings, "providers", provider)
+    if row.credential == "package":
+        raise configuration.error(
+            f"the row {provider!r} leaves its credentials to a package, which makes no pictures; "
+            "name a row with a key",
+            *("ensembles", name, "provider"),
+        )
+    return row
+
+
+def _fail(text: str) -> InvocationOutput:
+    return InvocationOutput((TextualContent(text),), failed=True)

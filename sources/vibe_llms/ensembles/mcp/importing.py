@@ -1,0 +1,222 @@
+"""Servers as other programs write them down, `mcpServers` and its kin, turned into rows of ours.
+
+Known are the files of Claude Desktop, Claude Code, Cursor, Windsurf and Gemini (`mcpServers`), of
+VS Code (`servers`, or `mcp.servers` in its settings) and of Zed (`context_servers`), comments and
+trailing commas included, as their documentation has them in November 2026.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from vibe_llms.ensembles.mcp.settings import LOADING_VARIABLES, SECRET, VARIABLE
+from vibe_llms.exceptions import RequestError
+from vibe_llms.redaction import remember
+
+MODULE = "vibe_llms.ensembles.mcp"
+_TABLES = ("mcpServers", "servers", "context_servers")
+_KINDS = {
+    **dict.fromkeys(("stdio", "local"), "stdio"),
+    **dict.fromkeys(("http", "streamable-http", "streamableHttp", "remote"), "http"),
+    "sse": "sse",
+}
+#: Their keys that are read; of all others a note is made.
+_READ = frozenset(
+    {
+        *("command", "args", "env", "cwd", "type", "transport", "url", "serverUrl", "httpUrl"),
+        *("headers", "disabled", "enabled", "name", "description"),
+    }
+)
+# What JSON does not have: comments, and a comma before the end of a table. Strings stay.
+_COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_COMMA = re.compile(r'("(?:\\.|[^"\\\n])*")|,(?=\s*[\]}])')
+#: What editors put in by these names is no variable of the environment.
+_EDITORS = frozenset({"workspaceFolder", "workspaceFolderBasename", "workspaceRoot", "execPath"})
+_FOREIGN = re.compile(r"\$\{([^}]*)\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+
+
+class ImportedServer(Struct, frozen=True):
+    """A server of another program's file: the row that it becomes, and what there is to say of it.
+
+    Where `problem` is not empty, it cannot be imported.
+    """
+
+    name: str
+    row: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+    problem: str = ""
+
+
+class _Unfit(ValueError):
+    """A server that no row can describe."""
+
+
+def read_servers(text: str) -> list[ImportedServer]:
+    """The servers that a file of another program names; `RequestError` if it names none."""
+    try:
+        text = text.removeprefix("\ufeff")
+        for extra in (_COMMENT, _COMMA):
+            text = extra.sub(lambda found: found[1] or "", text)
+        tree = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"this is not valid JSON: {error}") from error
+    servers = _find_table(tree)
+    taken: set[str] = set()
+    found: list[ImportedServer] = []
+    for given, entry in servers.items():
+        name = _produce_name(given)
+        if name in taken:
+            found.append(ImportedServer(given, {}, problem=f"another one is called {name!r} too"))
+            continue
+        taken.add(name)
+        notes = [] if name == given else [f"it was called {given!r}"]
+        try:
+            row = _produce_row(entry, notes)
+        except _Unfit as error:
+            found.append(ImportedServer(name, {}, tuple(notes), str(error)))
+        else:
+            found.append(ImportedServer(name, row, tuple(notes)))
+    return found
+
+
+def survey_keys(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The keys that a row holds itself, by the names of their headers or variables."""
+    for table in ("headers", "environment"):
+        for key, value in row.get(table, {}).items():
+            if SECRET.search(key) and VARIABLE.search(str(value)) is None:
+                yield key, str(value)
+
+
+def remember_row(row: Mapping[str, Any]) -> None:
+    """Keep the keys that a row holds out of all words from now on."""
+    for _, value in survey_keys(row):
+        remember(value.rpartition(" ")[2])
+
+
+def is_name(name: str) -> bool:
+    """Whether a row may be called so: its tools' names begin with it."""
+    return _NAME.fullmatch(name) is not None
+
+
+def _find_table(tree: object) -> Mapping[str, Any]:
+    places = [tree]
+    if isinstance(tree, dict):
+        places.append(tree.get("mcp"))
+    for place in places:
+        for key in _TABLES:
+            if isinstance(place, dict) and isinstance(found := place.get(key), dict) and found:
+                return found
+    raise RequestError(
+        f"it names no servers; expected a table {' or '.join(map(repr, _TABLES))} with some in it"
+    )
+
+
+def _produce_name(given: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9_]+", "-", given).strip("-")[:64] or "server"
+    return name if _NAME.fullmatch(name) else f"server-{name}"[:64]
+
+
+def _produce_row(entry: object, notes: list[str]) -> dict[str, Any]:
+    if not isinstance(entry, dict):
+        raise _Unfit("it is no table")
+    reader = _Reader(entry, notes)
+    row: dict[str, Any] = {"module": MODULE}
+    if entry.get("disabled") is True or entry.get("enabled") is False:
+        row["enabled"] = False
+    kind = reader.text("type") or reader.text("transport")
+    if kind and kind not in _KINDS:
+        raise _Unfit(f"its type {kind!r} is not known")
+    url = reader.text("url") or reader.text("serverUrl") or reader.text("httpUrl")
+    command = reader.text("command")
+    if bool(url) == bool(command):
+        raise _Unfit("it has neither a command nor a url" if not url else "it has two addresses")
+    if command:
+        row["command"] = [command, *reader.texts("args")]
+        if environment := reader.table("env"):
+            for name in LOADING_VARIABLES & environment.keys():
+                del environment[name]
+                notes.append(f"{name} is left out: it makes a program load code unseen")
+            row["environment"] = environment
+        if folder := reader.text("cwd"):
+            row["folder"] = folder
+    else:
+        row["url"] = url
+        if kind and _KINDS[kind] == "sse":
+            row["transport"] = "sse"
+        if headers := reader.table("headers"):
+            row["headers"] = headers
+    for key in entry.keys() - _READ:
+        notes.append(f"{key} is left out")
+    notes.sort()
+    return {key: value for key, value in row.items() if value != {}}
+
+
+class _Reader:
+    """The values of a server's table, with the variables that they speak of put our way."""
+
+    def __init__(self, entry: Mapping[str, Any], notes: list[str]) -> None:
+        self._entry = entry
+        self._notes = notes
+
+    def text(self, key: str) -> str:
+        """A text; empty where there is none."""
+        value = self._entry.get(key) or ""
+        if not isinstance(value, str):
+            raise _Unfit(f"its {key} is no text")
+        return self._translate(value)
+
+    def texts(self, key: str) -> list[str]:
+        """A list of texts."""
+        values = self._entry.get(key) or []
+        if not isinstance(values, list):
+            raise _Unfit(f"its {key} is no list")
+        return [self._translate(_plain(value, key)) for value in values]
+
+    def table(self, key: str) -> dict[str, str]:
+        """A table of texts; what is null is left out."""
+        values = self._entry.get(key) or {}
+        if not isinstance(values, dict):
+            raise _Unfit(f"its {key} is no table")
+        return {
+            name: self._translate(_plain(value, key))
+            for name, value in values.items()
+            if value is not None
+        }
+
+    def _translate(self, text: str) -> str:
+        return _FOREIGN.sub(lambda found: self._name_variable(found[1]), text)
+
+    def _name_variable(self, words: str) -> str:
+        kind, _, rest = words.partition(":")
+        match kind:
+            case "env":
+                words = rest
+            case "input":
+                words = re.sub(r"\W+", "_", rest).upper()
+                words = words if re.match(r"[A-Z_]", words) else f"INPUT_{words}"
+                self._notes.append(f"it asks for {rest!r}: set the variable {words}")
+            case "userHome":
+                words = "HOME"
+            case "pathSeparator" | "/":
+                return "/"
+            case _:
+                pass
+        if words in _EDITORS or VARIABLE.fullmatch(f"${{{words}}}") is None:
+            raise _Unfit(f"it speaks of ${{{words}}}, which means nothing here; write it out")
+        return f"${{{words}}}"
+
+
+def _plain(value: object, key: str) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str() | int() | float():
+            return str(value)
+        case _:
+            raise _Unfit(f"its {key} holds what is no text")

@@ -1,0 +1,235 @@
+"""Definitions of tools as they were approved: kept, compared, and blocked where they have changed.
+
+A server describes its own tools, in words that a model reads and obeys. So what it says of a tool
+is pinned when a call of it is first approved, and whatever changes later is looked at by a person
+before the tool runs again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.ensembles.interfaces import OutsideEnsemble
+from vibe_llms.exceptions import EnsembleFailed, StorageError
+from vibe_llms.invocation.invokers import InvocationContext, Invoker, skip_check
+from vibe_llms.invocation.results import InvocationOutput
+from vibe_llms.storage.files import make_folder, read_within, replace_file, storage_errors
+from vibe_llms.storage.locks import locked
+
+_FORMAT = 1
+_LOCK_SECONDS = 10.0
+
+
+class Definition(Struct, frozen=True):
+    """What an ensemble says of a tool: all that a person approves with it."""
+
+    name: str
+    description: str
+    arguments_schema: dict[str, Any]
+    annotations: dict[str, Any]
+
+    @classmethod
+    def of(cls, invoker: Invoker) -> Definition:
+        """The definition that a tool has now."""
+        return cls(
+            invoker.name,
+            invoker.description,
+            dict(invoker.arguments_schema),
+            dict(invoker.annotations),
+        )
+
+    def encode(self) -> str:
+        """The definition as JSON; equal definitions give equal text, whatever the order of keys."""
+        return json.dumps(msgspec.to_builtins(self), sort_keys=True)
+
+
+class Change(Struct, frozen=True):
+    """A tool whose definition is not the one that was approved."""
+
+    approved: Definition
+    offered: Definition
+
+
+class Pins:
+    """The approved definitions of one ensemble with one origin, in a file of the state folder."""
+
+    def __init__(self, state: Path, ensemble: str, origin: str) -> None:
+        # An origin may hold a key, so only its hash is written down.
+        digest = hashlib.sha256(json.dumps([ensemble, origin]).encode()).hexdigest()
+        self.path = state / "pins" / f"{digest}.json"
+        self._ensemble = ensemble
+        self._stamp: tuple[int, ...] = ()
+        self._definitions: dict[str, Definition] = {}
+
+    def load(self) -> Mapping[str, Definition]:
+        """The approved definitions by the names of their tools; read again where they changed."""
+        with storage_errors(self.path):
+            try:
+                found = os.stat(self.path, follow_symlinks=False)
+            except FileNotFoundError:
+                if self._stamp:
+                    self._stamp, self._definitions = (), {}
+                return self._definitions
+            stamp = (found.st_ino, found.st_mtime_ns, found.st_size)
+            if stamp != self._stamp:
+                self._definitions = self._decode(read_within(self.path.parent, self.path.name))
+                self._stamp = stamp
+        return self._definitions
+
+    def keep(self, definition: Definition) -> None:
+        """Approve a definition that is the first of its tool; `EnsembleFailed` if it is not."""
+        with self._locked():
+            if definition.name in self.load():
+                self.require(definition)
+            else:
+                self._write({**self._definitions, definition.name: definition})
+
+    def require(self, definition: Definition) -> None:
+        """`EnsembleFailed` unless this is the definition that was approved."""
+        known = self.load().get(definition.name)
+        if known is None or (known is not definition and known.encode() != definition.encode()):
+            raise EnsembleFailed(describe_block(self._ensemble), ensemble=self._ensemble)
+
+    def approve(self, changes: Iterable[Change]) -> None:
+        """Approve what has been looked at, in place of what was approved before."""
+        with self._locked():
+            definitions = dict(self.load())
+            for change in changes:
+                definitions.pop(change.approved.name, None)
+                definitions[change.offered.name] = change.offered
+            self._write(definitions)
+
+    def remove(self) -> None:
+        """Forget all of them."""
+        with storage_errors(self.path):
+            self.path.unlink(missing_ok=True)
+
+    def _locked(self) -> AbstractContextManager[int]:
+        with storage_errors(self.path):
+            make_folder(self.path.parent)
+        return locked(self.path.parent, seconds=_LOCK_SECONDS)
+
+    def _write(self, definitions: Mapping[str, Definition]) -> None:
+        content = {
+            "format": _FORMAT,
+            "ensemble": self._ensemble,
+            "tools": [msgspec.to_builtins(one) for one in definitions.values()],
+        }
+        with storage_errors(self.path):
+            replace_file(self.path, (json.dumps(content, indent=1) + "\n").encode())
+
+    def _decode(self, data: bytes) -> dict[str, Definition]:
+        try:
+            content = json.loads(data)
+            if content["format"] != _FORMAT:
+                raise StorageError("a newer version wrote it; use that one", path=str(self.path))
+            tools = msgspec.convert(content["tools"], list[Definition])
+        except (ValueError, RecursionError, KeyError, TypeError) as error:
+            raise StorageError(
+                "the tools that were approved cannot be read from it; remove it to approve them "
+                f"anew ({error})",
+                path=str(self.path),
+            ) from error
+        return {one.name: one for one in tools}
+
+
+class Guard:
+    """The tools of an outside ensemble, each as it may be called."""
+
+    def __init__(self, ensemble: OutsideEnsemble, state: Path) -> None:
+        self.pins = Pins(state, ensemble.name, ensemble.origin)
+        self._ensemble = ensemble
+        self._seen: tuple[Sequence[Invoker], Mapping[str, Definition]] = ((), {})
+        self._guarded: tuple[Invoker, ...] = ()
+
+    @property
+    def invokers(self) -> Sequence[Invoker]:
+        """What it offers now; a tool that is not as it was approved is blocked.
+
+        Of a blocked tool the model is told what was approved, not what has come in its place.
+        """
+        offered, approved = self._ensemble.invokers, self.pins.load()
+        if offered is not self._seen[0] or approved is not self._seen[1]:
+            found = _compare(offered, approved)
+            self._guarded = tuple(
+                self._watch(one) if change is None else self._block(one, change)
+                for one, change in found
+            )
+            self._seen = offered, approved
+        return self._guarded
+
+    @property
+    def changes(self) -> Sequence[Change]:
+        """The tools that are blocked, and why."""
+        found = _compare(self._ensemble.invokers, self.pins.load())
+        return [change for _, change in found if change is not None]
+
+    def _watch(self, invoker: Invoker) -> Invoker:
+        """The tool; when it runs for the first time, what it is approved as is kept."""
+        definition = Definition.of(invoker)
+
+        async def invoke(arguments: str, context: InvocationContext) -> InvocationOutput:
+            if definition.name not in self.pins.load():
+                await asyncio.to_thread(self.pins.keep, definition)
+            self.pins.require(definition)
+            return await invoker.invoke(arguments, context)
+
+        return msgspec.structs.replace(invoker, invoke=invoke)
+
+    def _block(self, invoker: Invoker, change: Change) -> Invoker:
+        why = describe_block(self._ensemble.name)
+
+        async def refuse(_: str, __: InvocationContext) -> InvocationOutput:
+            raise EnsembleFailed(why, ensemble=self._ensemble.name)
+
+        return msgspec.structs.replace(
+            invoker,
+            description=change.approved.description,
+            arguments_schema=change.approved.arguments_schema,
+            annotations=change.approved.annotations,
+            check=skip_check,
+            invoke=refuse,
+            blocked=why,
+        )
+
+
+def describe_block(ensemble: str) -> str:
+    """Why a tool is blocked, and the command that shows it, for people and for models."""
+    return (
+        "the tool is blocked, because what its server says of it is not what was approved; "
+        f"to look at it: vibe-llms mcp approve {ensemble}"
+    )
+
+
+def _compare(
+    offered: Sequence[Invoker], approved: Mapping[str, Definition]
+) -> list[tuple[Invoker, Change | None]]:
+    """Tools with what has changed of them; one that was renamed in spelling only is a change."""
+    names = {one.name for one in offered}
+    gone = {_bare(name): definition for name, definition in approved.items() if name not in names}
+    found: list[tuple[Invoker, Change | None]] = []
+    for one in offered:
+        known = approved.get(one.name) or gone.get(_bare(one.name))
+        change = None
+        if known is not None:
+            now = Definition.of(one)
+            change = Change(known, now) if known.encode() != now.encode() else None
+        found.append((one, change))
+    return found
+
+
+def _bare(name: str) -> str:
+    """A name without case, and without what is hardly seen between letters."""
+    return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", name).casefold())

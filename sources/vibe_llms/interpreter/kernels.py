@@ -1,0 +1,448 @@
+"""A kernel of Jupyter's in a cage: started, given code, watched, interrupted, ended.
+
+Code that goes beyond a limit is interrupted, and what does not end then is killed with all that it
+has started; its state is lost then, which the next call is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import os
+import shutil
+import site
+import sys
+import tempfile
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from queue import Empty
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.interpreter.cage import CHANNELS, WORK, Plan
+from vibe_llms.interpreter.outputs import Outputs, Piece
+from vibe_llms.interpreter.processes import end_tree, measure_memory, survey_tree
+from vibe_llms.interpreter.settings import Limits
+
+if TYPE_CHECKING:
+    from jupyter_client.asynchronous.client import AsyncKernelClient
+
+_MESSAGE_BYTES = 8 * 1024 * 1024
+_WATCH_SECONDS = 0.1
+_IDLE_WATCH_SECONDS = 1.0
+_ASK_SECONDS = 0.5
+#: Beside the code, for IPython itself and the sockets; the code cannot name them by chance.
+_ARGUMENTS = (
+    *("--HistoryManager.enabled=False", "--InteractiveShell.colors=nocolor"),
+    *("--no-secure", "--InteractiveShell.cache_size=100"),
+)
+_BOUND_MEMORY = "(lambda r: r.setrlimit(r.RLIMIT_AS, ({limit}, {limit})))(__import__('resource'))"
+_PORTS = ("shell", "iopub", "stdin", "control", "hb")
+
+
+class KernelLost(Exception):
+    """The kernel has ended, and why."""
+
+
+class Answer(Struct, frozen=True):
+    """What a call gave; with `failed`, an error of the code's or a limit ended it."""
+
+    pieces: Sequence[Piece]
+    failed: bool
+
+
+class _Told(Struct, frozen=True):
+    """What the cage says."""
+
+    started: int = 0
+    gaps: tuple[str, ...] = ()
+    sealed: bool = False
+    files: tuple[dict[str, Any], ...] = ()
+
+
+class Kernel:
+    """One kernel; its methods are called by one task at a time, `end` by any."""
+
+    def __init__(self, limits: Limits, *, spaces: bool) -> None:
+        self._limits = limits
+        self._spaces = spaces
+        self._folder = ""
+        self._cage: asyncio.subprocess.Process | None = None
+        self._client: AsyncKernelClient | None = None
+        self._context: Any = None
+        self._watching: asyncio.Task[None] | None = None
+        self._lost: asyncio.Event = asyncio.Event()
+        self._reason = ""
+        self._busy = False
+        self._flooding = ""
+        self._began = 0.0
+        self._lock = asyncio.Lock()
+        self.gaps: Sequence[str] = ()
+
+    @property
+    def lost(self) -> str:
+        """Why the kernel is no more; empty while it runs."""
+        return self._reason
+
+    async def start(self) -> None:
+        """Start it in a cage of its own; `KernelLost` says why that failed."""
+        try:
+            async with asyncio.timeout(self._limits.start_seconds):
+                await self._start()
+        except TimeoutError as error:
+            await self.end("it did not start in time")
+            raise KernelLost(self._reason) from error
+        except BaseException:
+            await self.end("it could not be started")
+            raise
+
+    async def execute(self, code: str) -> Answer:
+        """Run code and give what it printed, showed and wrote; `KernelLost` if it has ended."""
+        outputs = Outputs(self._limits.output_bytes)
+        self._busy = True
+        self._began = _computed(await self._survey())
+        running = asyncio.ensure_future(self._run(code, outputs))
+        try:
+            await self._await_or_lose(running, self._limits.call_seconds)
+            if not running.done() and not self._reason:
+                outputs.failed = True
+                outputs.note(f"[stopped: it had not ended after {self._limits.call_seconds:g} s]")
+                await self._stop(running)
+            if not self._reason and running.done():
+                running.result()
+            if not self._reason:
+                outputs.pieces += await self._collect()
+        except KernelLost as error:
+            await self.end(str(error))
+        except asyncio.CancelledError:
+            await asyncio.shield(asyncio.ensure_future(self._stop(running)))
+            raise
+        finally:
+            self._busy = False
+            running.cancel()
+            # How it ended is told already.
+            await asyncio.gather(running, return_exceptions=True)
+        if self._reason:
+            outputs.failed = True
+            outputs.note(f"[the interpreter was ended: {self._reason}; what it held is lost]")
+        return Answer(outputs.pieces, outputs.failed)
+
+    async def end(self, reason: str = "it was ended") -> None:
+        """End it and all that it has started, and remove its folder; safe to call twice."""
+        self._reason = self._reason or reason
+        self._lost.set()
+        async with self._lock:
+            if self._watching is not None and self._watching is not asyncio.current_task():
+                self._watching.cancel()
+            if self._client is not None:
+                self._client.stop_channels()
+                self._context.destroy(linger=0)
+                self._client = None
+            if self._cage is not None:
+                await self._end_cage(self._cage)
+                self._cage = None
+            if self._folder:
+                await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+                self._folder = ""
+
+    async def _end_cage(self, cage: asyncio.subprocess.Process) -> None:
+        assert cage.stdin is not None
+        if self._spaces:
+            # All in a namespace of processes ends with its init, which the cage waits for.
+            for process in (await self._survey())[1:2]:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(process.identity, 9)
+        else:
+            await asyncio.to_thread(end_tree, cage.pid)
+        cage.stdin.close()
+        await cage.wait()
+        _CAGES.discard(cage.pid)
+        if not self._spaces:
+            # What killed those that should have ended it has become a child of this process.
+            await asyncio.to_thread(end_tree, os.getpid(), spared=frozenset(_CAGES))
+
+    async def _start(self) -> None:
+        import zmq
+        import zmq.asyncio
+        from jupyter_client.asynchronous.client import AsyncKernelClient
+
+        self._folder = tempfile.mkdtemp(prefix="vibe-llms-")
+        plan = self._plan()
+        connection = self._prepare_folder(plan)
+        await self._start_cage(plan)
+        self._context = zmq.asyncio.Context()
+        self._context.setsockopt(zmq.MAXMSGSIZE, _MESSAGE_BYTES)
+        self._context.setsockopt(zmq.LINGER, 0)
+        client = AsyncKernelClient(context=self._context)
+        client.load_connection_info(cast("Any", {**connection, "ip": f"{plan.channels}/k"}))
+        client.start_channels(stdin=False, hb=False, control=False)
+        self._client = client
+        self._watching = asyncio.create_task(self._watch())
+        getting_ready = asyncio.ensure_future(self._prepare(client))
+        await self._await_or_lose(getting_ready)
+        if self._reason:
+            raise KernelLost(self._reason)
+        getting_ready.result()
+
+    async def _prepare(self, client: AsyncKernelClient) -> None:
+        await self._await_ready(client)
+        await self._ask("seal")
+        await self._bound_memory()
+
+    async def _await_or_lose(
+        self, work: asyncio.Future[None], seconds: float | None = None
+    ) -> None:
+        """Wait for some work, no longer than the kernel is there, or so many seconds."""
+        lost = asyncio.ensure_future(self._lost.wait())
+        waited_for: tuple[asyncio.Future[Any], ...] = (work, lost)
+        try:
+            await asyncio.wait(waited_for, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            lost.cancel()
+            if self._reason or not seconds:
+                work.cancel()
+                await asyncio.wait([work])
+
+    def _prepare_folder(self, plan: Plan) -> dict[str, Any]:
+        """Make what the cage needs, and the file that tells the kernel its sockets."""
+        os.mkdir(plan.base, 0o700)
+        os.mkdir(plan.channels, 0o700)
+        # Who the kernel runs as shall find its way, and nobody else anything in it.
+        os.chmod(self._folder, 0o711)  # noqa: S103
+        inside = CHANNELS if self._spaces else plan.channels
+        connection: dict[str, Any] = {
+            "transport": "ipc",
+            "signature_scheme": "hmac-sha256",
+            "key": os.urandom(32).hex(),
+            "kernel_name": "",
+            **{f"{name}_port": number for number, name in enumerate(_PORTS, 1)},
+        }
+        path = f"{plan.channels}/{os.path.basename(self._folder)}.json"
+        with open(path, "wb") as file:
+            file.write(msgspec.json.encode({**connection, "ip": f"{inside}/k"}))
+        os.chmod(path, 0o644)
+        return connection
+
+    def _plan(self) -> Plan:
+        folder = self._folder
+        inside = CHANNELS if self._spaces else f"{folder}/channels"
+        home = WORK if self._spaces else f"{folder}/root"
+        visible = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
+        environment = {
+            "PATH": f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": home,
+            "TMPDIR": home,
+            "LANG": "C.UTF-8",
+            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+            "IPYTHONDIR": f"{home}/.ipython",
+            "JUPYTER_CONFIG_DIR": f"{home}/.jupyter",
+            "JUPYTER_DATA_DIR": f"{home}/.jupyter",
+            "MALLOC_ARENA_MAX": "2",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        if site.ENABLE_USER_SITE and os.path.isdir(site.getusersitepackages()):
+            visible.add(site.getusersitepackages())
+            environment["PYTHONUSERBASE"] = site.getuserbase()
+        return Plan(
+            command=(
+                *(sys.executable, "-P", "-m", "ipykernel_launcher"),
+                *("-f", f"{inside}/{os.path.basename(folder)}.json", *_ARGUMENTS),
+            ),
+            environment=environment,
+            folder=folder,
+            visible=tuple(sorted(visible - {"/", "/usr"}, key=len)),
+            spaces=self._spaces,
+            disk_bytes=self._limits.disk_bytes,
+            processes=self._limits.processes,
+        )
+
+    async def _start_cage(self, plan: Plan) -> None:
+        self._cage = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "vibe_llms.interpreter.cage"),
+            msgspec.json.encode(plan).decode(),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"},
+            cwd="/",
+            limit=4 * self._limits.file_bytes + _MESSAGE_BYTES,
+            start_new_session=True,
+        )
+        _CAGES.add(self._cage.pid)
+        self.gaps = (await self._hear()).gaps
+
+    async def _ask(self, words: str) -> _Told:
+        """What the cage answers."""
+        assert self._cage is not None
+        assert self._cage.stdin is not None
+        try:
+            self._cage.stdin.write(f"{words}\n".encode())
+            await self._cage.stdin.drain()
+        except OSError as error:
+            raise KernelLost("it has ended") from error
+        return await self._hear()
+
+    async def _hear(self) -> _Told:
+        assert self._cage is not None
+        assert self._cage.stdout is not None
+        try:
+            return msgspec.json.decode(await self._cage.stdout.readline(), type=_Told)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise KernelLost(self._reason or "it has ended") from error
+
+    async def _await_ready(self, client: AsyncKernelClient) -> None:
+        """Wait until both of its channels carry messages."""
+        while not self._reason:
+            asked = client.kernel_info()
+            with suppress(Empty):
+                while True:
+                    message = await client.get_iopub_msg(timeout=_ASK_SECONDS)
+                    if _ends(message, asked):
+                        return
+        raise KernelLost(self._reason)
+
+    async def _run(self, code: str, outputs: Outputs, *, silent: bool = False) -> None:
+        """Give the kernel code, and take what it sends until it is idle again."""
+        client = self._client
+        if client is None:
+            raise KernelLost(self._reason)
+        asked = client.execute(code, silent=silent, allow_stdin=False)
+        while True:
+            message = await self._receive(client)
+            if message is None or (message.get("parent_header") or {}).get("msg_id") != asked:
+                continue
+            if _ends(message, asked):
+                return
+            if outputs.full:
+                continue
+            outputs.take(str(message.get("msg_type")), message.get("content") or {})
+            if outputs.full:
+                outputs.failed = True
+                self._flooding = asked
+                await self._tell("interrupt")
+                asyncio.get_running_loop().call_later(
+                    self._limits.grace_seconds, self._give_up, asked
+                )
+
+    def _give_up(self, asked: str) -> None:
+        """Whoever floods and takes no interrupt is ended."""
+        if self._busy and self._flooding == asked:
+            self._lose("it went on printing when it was interrupted")
+
+    async def _receive(self, client: AsyncKernelClient) -> dict[str, Any] | None:
+        try:
+            message = await client.get_iopub_msg(timeout=_ASK_SECONDS)
+        except Empty:
+            return None
+        except (ValueError, TypeError, KeyError, AssertionError, IndexError) as error:
+            # What has no valid signature, or is none of Jupyter's messages.
+            raise KernelLost(f"it sent what is no message: {error}") from error
+        return message if isinstance(message, dict) else None
+
+    async def _stop(self, running: asyncio.Future[None]) -> None:
+        """Interrupt what runs; end the kernel where that does not help."""
+        await self._tell("interrupt")
+        await asyncio.wait([running], timeout=self._limits.grace_seconds)
+        if not running.done():
+            await self.end("it took no interrupt")
+
+    async def _tell(self, word: str) -> None:
+        assert self._cage is not None
+        assert self._cage.stdin is not None
+        with suppress(OSError):
+            self._cage.stdin.write(f"{word}\n".encode())
+            await self._cage.stdin.drain()
+
+    async def _collect(self) -> list[Piece]:
+        """The files that the code has made or changed."""
+        try:
+            async with asyncio.timeout(self._limits.grace_seconds):
+                told = await self._ask(f"collect {self._limits.file_bytes}")
+        except TimeoutError as error:
+            raise KernelLost("its files could not be read") from error
+        pieces: list[Piece] = []
+        for file in told.files:
+            name, size = str(file.get("name", "")), file.get("size", 0)
+            with suppress(binascii.Error, ValueError, TypeError):
+                if (data := file.get("data")) is not None:
+                    pieces.append(Piece("file", data=base64.b64decode(data), name=name))
+                    continue
+            pieces.append(Piece("note", f"[the file {name} has {size:,} bytes, too many to give]"))
+        return pieces
+
+    async def _survey(self) -> list[Any]:
+        return [] if self._cage is None else await asyncio.to_thread(survey_tree, self._cage.pid)
+
+    async def _bound_memory(self) -> None:
+        """No process of the kernel may take more addresses than it has now and the limit.
+
+        It has to do that itself: nobody else may without the rights over all processes.
+        """
+        kernel = (await self._survey())[-1]
+        limit = kernel.virtual_bytes + self._limits.memory_bytes - kernel.resident_bytes
+        outputs = Outputs(self._limits.output_bytes)
+        await self._run(_BOUND_MEMORY.format(limit=limit), outputs, silent=True)
+
+    async def _watch(self) -> None:
+        """See to the limits that the system does not keep by itself, busy or not."""
+        while not self._reason:
+            tree = await self._survey()
+            self._check(tree)
+            if not self._spaces and self._busy:
+                await self._check_disk()
+            await asyncio.sleep(_WATCH_SECONDS if self._busy else _IDLE_WATCH_SECONDS)
+
+    def _check(self, tree: Sequence[Any]) -> None:
+        limits = self._limits
+        if self._cage is not None and self._cage.returncode is not None:
+            self._lose("it has ended itself")
+        elif _computed(tree) - self._began > limits.cpu_seconds:
+            self._lose(f"it computed for more than {limits.cpu_seconds:g} s")
+        elif sum(one.tasks for one in tree) > limits.processes + _OWN_TASKS:
+            self._lose(f"it had more than {limits.processes} processes")
+        elif (
+            sum(one.resident_bytes for one in tree) > limits.memory_bytes
+            and sum(map(measure_memory, tree)) > limits.memory_bytes
+        ):
+            self._lose(f"it took more than {limits.memory_bytes:,} bytes of memory")
+
+    async def _check_disk(self) -> None:
+        used = await asyncio.to_thread(_measure_folder, self._folder)
+        if used > self._limits.disk_bytes:
+            self._lose(f"it wrote more than {self._limits.disk_bytes:,} bytes")
+
+    def _lose(self, reason: str) -> None:
+        self._reason = self._reason or reason
+        self._lost.set()
+        _ENDING.add(task := asyncio.ensure_future(self.end()))
+        task.add_done_callback(_ENDING.discard)
+
+
+#: The threads of the programs that make the cage.
+_OWN_TASKS = 4
+_CAGES: set[int] = set()
+_ENDING: set[Awaitable[None]] = set()
+
+
+def _computed(tree: Sequence[Any]) -> float:
+    return float(sum(process.seconds for process in tree))
+
+
+def _ends(message: dict[str, Any], asked: str) -> bool:
+    """Whether a message says that the kernel is done with what was asked."""
+    return (
+        message.get("msg_type") == "status"
+        and (message.get("parent_header") or {}).get("msg_id") == asked
+        and (message.get("content") or {}).get("execution_state") == "idle"
+    )
+
+
+def _measure_folder(folder: str) -> int:
+    size = 0
+    for path, _, files in os.walk(folder):
+        for name in files:
+            with suppress(OSError):
+                size += os.lstat(os.path.join(path, name)).st_blocks * 512
+    return size

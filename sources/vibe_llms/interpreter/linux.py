@@ -1,0 +1,129 @@
+"""The few calls of Linux that a cage is made of and that Python has no names for."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ctypes
+
+# Source: linux/sched.h, linux/mount.h and linux/prctl.h.
+NEW_MOUNTS = 0x00020000
+NEW_NAMES = 0x04000000
+NEW_IPC = 0x08000000
+NEW_USERS = 0x10000000
+NEW_PROCESSES = 0x20000000
+NEW_NETWORK = 0x40000000
+MOUNT_NO_SETUID = 2
+MOUNT_NO_DEVICES = 4
+_BIND, _RECURSIVE, _PRIVATE = 4096, 16384, 1 << 18
+_DETACH = 2
+_SET_DEATH_SIGNAL, _SET_DUMPABLE, _DROP_BOUND, _NO_NEW_RIGHTS = 1, 4, 24, 38
+_SUBREAPER = 36
+#: The numbers of these are the same on all machines but Alpha.
+_MOUNT_SETATTR = 442
+_READ_ONLY, _NO_SETUID = 1, 2
+_AT_CWD, _AT_RECURSIVE = -100, 0x8000
+_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        import ctypes
+
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def unshare(flags: int) -> None:
+    """Go on in namespaces of one's own; `OSError` where that is not allowed."""
+    _check(_libc().unshare(flags), "unshare")
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
+    """Mount a file system of some kind."""
+    words = [os.fsencode(word) if word else None for word in (source, target, kind)]
+    _check(_libc().mount(*words, flags, os.fsencode(options) or None), f"mounting {target}")
+
+
+def bind(source: str, target: str) -> None:
+    """Let a file or a folder, with what is mounted below it, appear at another place too."""
+    mount(source, target, flags=_BIND | _RECURSIVE)
+
+
+def keep_mounts_apart() -> None:
+    """Nothing that is mounted from now on is seen by others."""
+    mount("", "/", flags=_RECURSIVE | _PRIVATE)
+
+
+def make_read_only(target: str, *, below: bool = True) -> None:
+    """Make what is mounted at a place read-only, perhaps with all below it; needs Linux 5.12."""
+    import ctypes
+
+    attributes = (ctypes.c_uint64 * 4)(_READ_ONLY | _NO_SETUID, 0, 0, 0)
+    done = _libc().syscall(
+        *(_MOUNT_SETATTR, _AT_CWD, os.fsencode(target), _AT_RECURSIVE if below else 0),
+        *(ctypes.byref(attributes), ctypes.c_size_t(ctypes.sizeof(attributes))),
+    )
+    _check(done, f"making {target} read-only")
+
+
+def change_root(folder: str) -> None:
+    """Make a mounted folder all that there is."""
+    number = _PIVOT_ROOT.get(os.uname().machine)
+    if number is None:
+        raise OSError(f"pivot_root: unknown on {os.uname().machine}")
+    os.chdir(folder)
+    _check(_libc().syscall(number, b".", b"."), "pivot_root")
+    _check(_libc().umount2(b".", _DETACH), "umount")
+    os.chdir("/")
+
+
+def _control(option: int, value: int = 0) -> None:
+    _check(_libc().prctl(option, value, 0, 0, 0), "prctl")
+
+
+def die_with_parent() -> None:
+    """Be killed when the parent ends; a change of the user takes this away again."""
+    _control(_SET_DEATH_SIGNAL, 9)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of all descendants that lose theirs."""
+    _control(_SUBREAPER, 1)
+
+
+def hide_memory() -> None:
+    """Let no process of the same user look into this one."""
+    _control(_SET_DUMPABLE, 0)
+
+
+def gain_no_rights() -> None:
+    """Whatever is started from here on gets no rights beyond these, of no file and no user."""
+    _control(_NO_NEW_RIGHTS, 1)
+
+
+def bound_capabilities() -> None:
+    """Let no program bring capabilities; done while there are still some."""
+    for number in range(64):
+        if _libc().prctl(_DROP_BOUND, number, 0, 0, 0) != 0:
+            break
+
+
+def drop_capabilities() -> None:
+    """Give up all capabilities."""
+    import ctypes
+
+    # Version 3 of the structures, see capset(2): this process, and nothing in any set.
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    nothing = (ctypes.c_uint32 * 6)(*(0,) * 6)
+    _check(_libc().capset(ctypes.byref(header), ctypes.byref(nothing)), "capset")

@@ -1,0 +1,112 @@
+"""What a kernel sends while it runs code, gathered within a bound."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+#: What a terminal would make colours of.
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_TEXTS = ("text/markdown", "text/latex", "application/json", "image/svg+xml", "text/html")
+
+
+class Piece(Struct, frozen=True):
+    """A part of the output: text of some stream, a picture, or a file."""
+
+    kind: str
+    text: str = ""
+    data: bytes = b""
+    mimetype: str = ""
+    name: str = ""
+
+
+class Outputs:
+    """The output of one call, in its order; `full` once it has reached its bound."""
+
+    def __init__(self, limit: int) -> None:
+        self._room = limit
+        self._limit = limit
+        self.pieces: list[Piece] = []
+        self.failed = False
+        self.full = False
+
+    def take(self, kind: str, content: Mapping[str, Any]) -> None:
+        """Take a message of the kernel; one that is not as it should be says nothing."""
+        match kind:
+            case "stream":
+                name = "stderr" if content.get("name") == "stderr" else "stdout"
+                self._add_text(name, _text(content.get("text")))
+            case "execute_result" | "display_data":
+                self._add_value(content.get("data"))
+            case "error":
+                self.failed = True
+                trace = content.get("traceback")
+                lines = trace if isinstance(trace, list) else []
+                told = "\n".join(_text(line) for line in lines) or (
+                    f"{_text(content.get('ename'))}: {_text(content.get('evalue'))}"
+                )
+                self._add_text("error", _COLOURS.sub("", told))
+            case _:
+                pass
+
+    def note(self, text: str) -> None:
+        """Say something that no code said; it counts against no bound."""
+        self.pieces.append(Piece("note", text))
+
+    def _add_value(self, bundle: object) -> None:
+        if not isinstance(bundle, Mapping):
+            return
+        for mimetype in _PICTURES:
+            if mimetype in bundle:
+                self._add_picture(_text(bundle[mimetype]), mimetype)
+                return
+        mimetype = next((one for one in ("text/plain", *_TEXTS) if one in bundle), "")
+        if mimetype == "text/plain" and "image/svg+xml" in bundle:
+            mimetype = "image/svg+xml"
+        if mimetype:
+            self._add_text("value", _text(bundle[mimetype]))
+
+    def _add_picture(self, text: str, mimetype: str) -> None:
+        try:
+            data = base64.b64decode(text, validate=False)
+        except (binascii.Error, ValueError):
+            return
+        if len(data) > self._room:
+            self._fill()
+            return
+        self._room -= len(data)
+        self.pieces.append(Piece("picture", data=data, mimetype=mimetype))
+
+    def _add_text(self, kind: str, text: str) -> None:
+        if not text or self.full:
+            return
+        data = text.encode("utf-8", "replace")
+        if len(data) > self._room:
+            text = data[: self._room].decode("utf-8", "ignore")
+            self._room = 0
+        else:
+            text = data.decode()
+            self._room -= len(data)
+        last = self.pieces[-1] if self.pieces else None
+        if last is not None and last.kind == kind and kind in ("stdout", "stderr"):
+            # A list of parts would be quicker; the bound makes this quick enough.
+            self.pieces[-1] = Piece(kind, last.text + text)
+        elif text:
+            self.pieces.append(Piece(kind, text))
+        if self._room == 0:
+            self._fill()
+
+    def _fill(self) -> None:
+        if not self.full:
+            self.full = True
+            self.note(f"[the output has reached its bound of {self._limit:,} bytes]")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)

@@ -1,0 +1,99 @@
+"""Rows written into the configuration file: all else in it stays as it stands."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from vibe_llms.cli.rows import add_rows, remove_row
+from vibe_llms.exceptions import ConfigurationError
+
+ROW = {"module": "m", "command": ["a", "b c"], "environment": {"K": 'x"y'}}
+WRITTEN = """\
+# mine
+default-model = "a/b"   # the best
+
+[ensembles.old]
+# of the old one
+module = "m"
+
+[ensembles.old.limits.slow]
+timeout-seconds = 3
+
+# of the aliases
+[aliases]
+x = "a/b"
+"""
+
+
+def test_a_row_is_written_at_the_end_and_taken_out_again(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "config.toml"
+    file.parent.mkdir()
+    file.write_text(WRITTEN)
+    add_rows(file, "ensembles", {"new": ROW, "two words": {"module": "n"}})
+    text = file.read_text()
+    assert text.startswith(WRITTEN)
+    assert tomllib.loads(text)["ensembles"]["new"] == ROW
+    assert file.stat().st_mode & 0o777 == 0o600
+    remove_row(file, "ensembles", "two words")
+    remove_row(file, "ensembles", "new")
+    assert file.read_text().rstrip() == WRITTEN.rstrip()
+
+
+def test_a_file_is_made_where_there_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "home" / "config.toml"
+    add_rows(file, "ensembles", {"new": ROW})
+    assert tomllib.loads(file.read_text()) == {"ensembles": {"new": ROW}}
+    remove_row(file, "ensembles", "new")
+    assert tomllib.loads(file.read_text()) == {}
+
+
+def test_a_row_takes_the_place_of_its_namesake_and_comments_stay(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(WRITTEN)
+    add_rows(file, "ensembles", {"old": ROW})
+    text = file.read_text()
+    assert tomllib.loads(text)["ensembles"] == {"old": ROW}
+    assert "# mine" in text
+    assert "# the best" in text
+    assert "# of the aliases\n[aliases]" in text
+    assert "slow" not in text
+
+
+@pytest.mark.parametrize(
+    "header", ["[ensembles.old]", '[ensembles."old"]', "[ ensembles . 'old' ]  # so"]
+)
+def test_a_header_may_be_written_in_any_way(tmp_path: Path, header: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f'a = 1\n{header}\nmodule = "m"\n')
+    remove_row(file, "ensembles", "old")
+    assert file.read_text() == "a = 1\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'ensembles = { old = { module = "m" } }\n',
+        '[ensembles]\nold = { module = "m" }\n',
+        'ensembles.old.module = "m"\n',
+        '[ensembles.b]\nmodule = """\n[ensembles.old]\n"""\n[ensembles.old]\nmodule = "m"\n',
+    ],
+)
+def test_what_would_be_spoilt_is_left_to_the_person(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match="by hand"):
+        remove_row(file, "ensembles", "old")
+    with pytest.raises(ConfigurationError, match="by hand"):
+        add_rows(file, "ensembles", {"old": ROW})
+    assert file.read_text() == text
+
+
+def test_a_file_that_does_not_parse_is_not_written_over(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("a = = 1")
+    with pytest.raises(ConfigurationError, match="not valid TOML"):
+        add_rows(file, "ensembles", {"new": ROW})
+    assert file.read_text() == "a = = 1"

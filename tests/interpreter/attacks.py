@@ -1,0 +1,211 @@
+"""Code that means harm: what an interpreter has to survive, a piece for each way."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Attack(NamedTuple):
+    """Code, and what is true of its end: words in its output, and whether the kernel is lost.
+
+    `TOKEN` in the code marks the processes that it starts. With `slow` it ends at a time limit.
+    `alone` is for a cage with processes and mounts of its own only.
+    """
+
+    code: str
+    words: str = ""
+    lost: bool | None = None
+    slow: bool = False
+    alone: bool = False
+
+
+SLEEP = "['sleep', '31415', 'TOKEN']"
+SLEEPER = "[sys.executable, '-c', 'import time; time.sleep(31415)', 'TOKEN']"
+
+ATTACKS = {
+    "forks": Attack(
+        """
+import os, time
+for number in range(300):
+    try:
+        child = os.fork()
+    except OSError:
+        print("bounded")
+        break
+    if child == 0:
+        time.sleep(3600)
+""",
+        words="bounded",
+        alone=True,
+    ),
+    "prints for ever": Attack("while True: print('x' * 1_000_000)"),
+    "prints at once": Attack("print('x' * 200_000_000)"),
+    "prints in small pieces": Attack(
+        "import sys\nwhile True:\n    print('x' * 1000); sys.stdout.flush()"
+    ),
+    "ignores signals": Attack(
+        "import signal\n"
+        "for one in (signal.SIGINT, signal.SIGTERM): signal.signal(one, signal.SIG_IGN)\n"
+        "while True: pass",
+        words="it took no interrupt",
+        lost=True,
+        slow=True,
+    ),
+    "swallows interrupts": Attack(
+        "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+        words="it had not ended after",
+        slow=True,
+    ),
+    "never ends": Attack("while True: pass", words="it had not ended after", lost=False, slow=True),
+    "computes in many": Attack(
+        """
+import subprocess, sys
+for _ in range(8):
+    subprocess.Popen([sys.executable, "-c", "while True: pass", "TOKEN"])
+import time; time.sleep(3600)
+""",
+        lost=None,
+        slow=True,
+    ),
+    "detaches a child": Attack(
+        f"import subprocess, sys\nsubprocess.Popen({SLEEPER}, start_new_session=True).poll()"
+    ),
+    "forks twice": Attack(
+        f"""
+import os, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execv(sys.executable, {SLEEPER})
+    os._exit(0)
+os.wait()[1]
+"""
+    ),
+    "fills the disk": Attack(
+        """
+try:
+    for number in range(400):
+        with open(f"file-{number}.bin", "wb") as file:
+            file.write(b"x" * 2_000_000)
+except OSError as error:
+    print("full", error)
+""",
+        words="full",
+        alone=True,
+    ),
+    "fills all memory": Attack(
+        "held = []\nwhile True: held.append(bytearray(10_000_000))", words="emory"
+    ),
+    "fills memory in many": Attack(
+        """
+import subprocess, sys, time
+held = "x = bytearray(150_000_000)\\nfor i in range(0, len(x), 4096): x[i] = 1\\n"
+for _ in range(8):
+    subprocess.Popen([sys.executable, "-c", held + "import time; time.sleep(3600)", "TOKEN"])
+time.sleep(3600)
+""",
+        words="bytes of memory",
+        lost=True,
+    ),
+    "shares memory": Attack(
+        """
+import mmap
+held = mmap.mmap(-1, 400_000_000)
+more = mmap.mmap(-1, 400_000_000)
+""",
+        words="Cannot allocate memory",
+    ),
+    "reads secrets": Attack(
+        """
+import glob, os
+told = [repr(dict(os.environ))]
+for path in ["/proc/self/environ", *glob.glob("/proc/[0-9]*/environ")]:
+    try:
+        told.append(open(path, "rb").read().decode(errors="replace"))
+    except OSError:
+        pass
+for pattern in ("/root/*", "/root/.*", "/home/*/*", "/tmp/*", "/tmp/*/*", "../*"):
+    for path in glob.glob(pattern):
+        if os.path.isfile(path):
+            told.append(open(path, errors="replace").read())
+print("\\n".join(told)[:900_000])
+""",
+        words="PATH",
+        alone=True,
+    ),
+    "closes descriptors": Attack("import os\nos.closerange(0, 256)", lost=None, slow=True),
+    "kills its parent": Attack("import os, time\nos.kill(os.getppid(), 9)\ntime.sleep(1)"),
+    "kills all": Attack("import os, time\nos.kill(-1, 9)\ntime.sleep(1)", alone=True, lost=None),
+    "exits": Attack("import os\nos._exit(7)", words="it has ended itself", lost=True),
+    "crashes": Attack("import ctypes\nctypes.string_at(0)", words="it has ended itself", lost=True),
+    "leaves threads": Attack(
+        """
+import threading, time
+try:
+    for _ in range(400): threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+except RuntimeError as error:
+    print("bounded", error)
+""",
+        words="bounded",
+        alone=True,
+    ),
+    "hooks imports": Attack(
+        """
+import builtins, json, sys
+def find(*args, **options): raise SystemExit("no")
+sys.meta_path.insert(0, type("Finder", (), {"find_spec": staticmethod(find)}))
+builtins.__import__ = find
+json.dumps = find
+print("done")
+""",
+        lost=None,
+        slow=True,
+    ),
+    "sends nonsense": Attack(
+        """
+kernel = get_ipython().kernel
+for _ in range(50):
+    kernel.session.send(kernel.iopub_socket, "stream", {"text": [1], "name": {}})
+    kernel.session.send(kernel.iopub_socket, "display_data", {"data": {"image/png": "?"}})
+    kernel.iopub_socket.send_multipart([b"<IDS|MSG>", b"x", b"{", b"[", b"1", b"]"])
+print("done")
+""",
+        lost=None,
+    ),
+    "links out": Attack(
+        "import os\nos.symlink('/etc/hostname', 'link.txt')\nos.symlink('/etc', 'folder')\n"
+        "os.mkfifo('pipe.txt')",
+        words="nothing",
+    ),
+    "writes a huge file": Attack(
+        "with open('huge.bin', 'wb') as file: file.truncate(100_000_000)\n",
+        words="100,000,000 bytes, too many to give",
+        lost=False,
+    ),
+    "reaches the network": Attack(
+        """
+import socket
+try:
+    socket.create_connection(("127.0.0.1", PORT), 2)
+    print("reached")
+except OSError as error:
+    print("bounded", error)
+""",
+        words="bounded",
+        alone=True,
+    ),
+    "writes to the system": Attack(
+        """
+import os, sys
+for path in (sys.prefix, os.path.dirname(os.__file__), "/usr", "/etc", "/", "/channels"):
+    try:
+        open(os.path.join(path, "TOKEN"), "w")
+        print("wrote", path)
+    except OSError:
+        pass
+print("bounded")
+""",
+        words="bounded",
+        alone=True,
+    ),
+}

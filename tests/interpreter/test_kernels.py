@@ -1,0 +1,154 @@
+"""Kernels: state, values, pictures, files, limits, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vibe_llms.interpreter import kernels
+from vibe_llms.interpreter.kernels import Answer, Kernel, KernelLost
+from vibe_llms.interpreter.processes import survey_tree
+from vibe_llms.interpreter.settings import Limits
+
+LIMITS = Limits(call_seconds=30, grace_seconds=3, start_seconds=60)
+PICTURE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+@asynccontextmanager
+async def run(*, spaces: bool = True, **limits: Any) -> AsyncIterator[Kernel]:
+    values = {name: getattr(LIMITS, name) for name in LIMITS.__struct_fields__}
+    kernel = Kernel(Limits(**{**values, **limits}), spaces=spaces)
+    try:
+        await kernel.start()
+        yield kernel
+    finally:
+        await kernel.end()
+
+
+def parts(answer: Answer) -> list[tuple[str, str]]:
+    return [(piece.kind, piece.text) for piece in answer.pieces]
+
+
+@pytest.mark.parametrize("spaces", [True, False])
+async def test_code_keeps_what_it_defined_and_tells_what_it_prints_and_shows(spaces: bool) -> None:
+    async with run(spaces=spaces) as kernel:
+        first = await kernel.execute(
+            "x = 41\nimport sys\nprint('hello')\nsys.stderr.write('oh')\n1"
+        )
+        assert ("stdout", "hello\n") in parts(first)
+        assert ("stderr", "oh") in parts(first)
+        assert parts(await kernel.execute("x + 1")) == [("value", "42")]
+        wrong = await kernel.execute("1 / 0")
+        assert wrong.failed
+        ((kind, text),) = parts(wrong)
+        assert kind == "error"
+        assert "ZeroDivisionError: division by zero" in text
+        assert "\x1b" not in text
+        assert parts(await kernel.execute("x")) == [("value", "41")]
+        assert not kernel.lost
+        assert bool(kernel.gaps) != spaces
+
+
+async def test_pictures_and_files_come_back_once() -> None:
+    code = f"""
+import os
+from IPython.display import Image, display
+data = {PICTURE!r}
+display(Image(data))
+os.makedirs("deep/er", exist_ok=True)
+open("deep/er/one.png", "wb").write(data)
+open("two.csv", "w").write("a,b\\n")
+open(".hidden", "w").write("x")
+None
+"""
+    async with run() as kernel:
+        answer = await kernel.execute(code)
+        (picture,) = (piece for piece in answer.pieces if piece.kind == "picture")
+        assert (picture.data, picture.mimetype) == (PICTURE, "image/png")
+        files = {piece.name: piece.data for piece in answer.pieces if piece.kind == "file"}
+        assert files == {"deep/er/one.png": PICTURE, "two.csv": b"a,b\n"}
+        assert parts(await kernel.execute("None")) == []
+        again = await kernel.execute("open('two.csv', 'a').write('1,2\\n'); None")
+        assert [piece.data for piece in again.pieces] == [b"a,b\n1,2\n"]
+
+
+async def test_code_that_does_not_end_is_interrupted_and_keeps_its_state() -> None:
+    async with run(call_seconds=1) as kernel:
+        await kernel.execute("x = 1")
+        answer = await kernel.execute("import time\nx = 2\ntime.sleep(100)")
+        assert answer.failed
+        assert parts(answer)[0] == ("note", "[stopped: it had not ended after 1 s]")
+        assert parts(await kernel.execute("x")) == [("value", "2")]
+
+
+async def test_a_cancelled_call_is_interrupted_and_the_next_one_answered() -> None:
+    async with run() as kernel:
+        call = asyncio.create_task(kernel.execute("import time\ntime.sleep(100)"))
+        await asyncio.sleep(0.3)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert parts(await kernel.execute("1 + 1")) == [("value", "2")]
+
+
+async def test_what_goes_on_after_its_call_is_ended_when_it_has_computed_enough() -> None:
+    async with run(cpu_seconds=0.5) as kernel:
+        answer = await kernel.execute(
+            "import threading\n"
+            "def work():\n    while True: pass\n"
+            "threading.Thread(target=work, daemon=True).start()"
+        )
+        assert not answer.failed
+        async with asyncio.timeout(30):
+            while not kernel.lost:
+                await asyncio.sleep(0.05)
+        assert kernel.lost == "it computed for more than 0.5 s"
+        again = await kernel.execute("1")
+        assert again.failed
+        assert "it computed for more than 0.5 s; what it held is lost" in again.pieces[-1].text
+
+
+async def test_without_mounts_of_its_own_what_it_writes_is_bounded_all_the_same() -> None:
+    async with run(spaces=False, disk_bytes=2_000_000) as kernel:
+        answer = await kernel.execute(
+            "import time\n"
+            "for n in range(100):\n"
+            "    with open(f'{n}.bin', 'wb') as file: file.write(b'x' * 500_000)\n"
+            "    time.sleep(0.05)\n"
+        )
+        assert answer.failed
+        assert "it wrote more than 2,000,000 bytes" in answer.pieces[-1].text
+
+
+async def test_a_kernel_that_cannot_start_says_so_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernels, "_ARGUMENTS", ("--no-such-option=1", "--debug", "--version"))
+    kernel = Kernel(LIMITS, spaces=True)
+    with pytest.raises(KernelLost, match="it has ended"):
+        await kernel.start()
+    assert kernel.lost
+    assert not Path(kernel._folder).name
+
+
+async def test_a_kernel_that_starts_too_slowly_is_given_up() -> None:
+    kernel = Kernel(Limits(start_seconds=0.01), spaces=True)
+    with pytest.raises(KernelLost, match="it did not start in time"):
+        await kernel.start()
+
+
+async def test_no_process_is_left_where_the_end_comes_twice_and_at_once() -> None:
+    async with run() as kernel:
+        assert kernel._cage is not None
+        cage = kernel._cage.pid
+        assert len(survey_tree(cage)) == 3
+        await asyncio.gather(kernel.end(), kernel.end())
+        assert survey_tree(cage) == []

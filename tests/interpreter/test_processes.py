@@ -1,0 +1,74 @@
+"""Processes as the system tells of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from vibe_llms.interpreter import processes
+from vibe_llms.interpreter.processes import (
+    count_tasks,
+    end_tree,
+    measure_memory,
+    read_process,
+    survey_tree,
+)
+
+NEVER = "import time; time.sleep(3600)"
+
+
+def start(code: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+
+
+def test_this_process_is_told_as_it_is() -> None:
+    told = read_process(os.getpid())
+    assert told is not None
+    assert (told.identity, told.parent) == (os.getpid(), os.getppid())
+    assert told.tasks >= 1
+    assert 0 < told.resident_bytes < told.virtual_bytes
+    assert told.seconds > 0
+    assert 0 < measure_memory(told) <= told.resident_bytes * 2
+    assert count_tasks(os.getuid()) >= 1
+
+
+def test_what_has_ended_is_nothing() -> None:
+    child = start("")
+    child.communicate()
+    assert read_process(child.pid) is None
+    assert survey_tree(child.pid) == []
+    ended = processes.Process(
+        identity=child.pid,
+        parent=1,
+        state="Z",
+        tasks=0,
+        resident_bytes=5,
+        virtual_bytes=5,
+        seconds=0,
+    )
+    assert measure_memory(ended) == 5
+
+
+def test_a_tree_is_surveyed_and_ended_but_for_what_is_spared() -> None:
+    nested = (
+        "import subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {NEVER!r}])\n"
+        "print(child.pid, flush=True)\n" + NEVER
+    )
+    spared, parent = start(NEVER), start(nested)
+    try:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        found = [one.identity for one in survey_tree(parent.pid)]
+        assert found == [parent.pid, child]
+        others = {one.identity for one in survey_tree(os.getpid())} - {*found, os.getpid()}
+        assert spared.pid in others
+        assert end_tree(os.getpid(), spared=frozenset(others))
+        assert spared.poll() is None
+        assert survey_tree(parent.pid)[1:] == []
+    finally:
+        spared.kill()
+        spared.communicate()
+        parent.kill()
+        parent.communicate()
