@@ -1,7 +1,7 @@
 import asyncio
 import sys
 
-from vibe_llms import open_session
+from vibe_llms import UserCanister, open_session
 from vibe_llms.ensembles.mcp import McpEnsemble
 
 ROWS = {
@@ -22,8 +22,10 @@ async def main() -> None:
         menu = await tables.read_resource("tables://menu")
         order = await tables.read_prompt("order", {"dish": "fish"})
         conversation = await session.begin("scripted/demo")
-        await conversation.converse([*menu, *order])
-        print(conversation.canisters[-2].text)
+        turn = await conversation.converse([*menu, *order])
+        for canister in turn.canisters:
+            if isinstance(canister, UserCanister):
+                print(canister.text)
 
 
 asyncio.run(main())

@@ -126,7 +126,11 @@ async def test_an_ensemble_that_is_required_is_an_error() -> None:
     ("rows", "error", "words"),
     [
         ({}, ConfigurationError, "there is no 'a'; there are python"),
-        ({"b": {"module": "probing"}}, ConfigurationError, "there is no 'a'; there are python, images, b"),
+        (
+            {"b": {"module": "probing"}},
+            ConfigurationError,
+            "there is no 'a'; there are python, images, b",
+        ),
         ({"a": {"module": "nonesuch"}}, RegistrationError, "there is no module 'nonesuch'"),
         ({"a": {"module": "probing", "fial": 1}}, ConfigurationError, "fial"),
         ({"a": {"module": "probing", "approval": "perhaps"}}, ConfigurationError, "approval"),
