@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import keyring
 import pytest
-from keyring.backend import KeyringBackend
 from keyring.errors import KeyringLocked
 
 from vibe_llms.credentials import read_keys
 from vibe_llms.keys import KeyVault
 
 
-class Ring(KeyringBackend):
+class Ring:
     """A keyring in memory, which can be locked."""
 
-    priority = 1.0
-
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
         self.kept: dict[tuple[str, str], str] = {}
         self.locked = False
 
@@ -28,26 +23,25 @@ class Ring(KeyringBackend):
         if self.locked:
             raise KeyringLocked
 
-    def get_password(self, service: str, username: str) -> str | None:
+    def get_password(self, service: str, name: str) -> str | None:
         self._require_open()
-        return self.kept.get((service, username))
+        return self.kept.get((service, name))
 
-    def set_password(self, service: str, username: str, password: str) -> None:
+    def set_password(self, service: str, name: str, password: str) -> None:
         self._require_open()
-        self.kept[service, username] = password
+        self.kept[service, name] = password
 
-    def delete_password(self, service: str, username: str) -> None:
+    def delete_password(self, service: str, name: str) -> None:
         self._require_open()
-        del self.kept[service, username]
+        del self.kept[service, name]
 
 
 @pytest.fixture
-def ring() -> Iterator[Ring]:
-    before = keyring.get_keyring()
+def ring(monkeypatch: pytest.MonkeyPatch) -> Ring:
     ring = Ring()
-    keyring.set_keyring(ring)
-    yield ring
-    keyring.set_keyring(before)
+    for name in ("get_password", "set_password", "delete_password"):
+        monkeypatch.setattr(keyring, name, getattr(ring, name))
+    return ring
 
 
 def test_a_keyring_that_works_has_it(ring: Ring, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ system has a folder with `hello.txt`, and git a repository whose only commit is 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shlex
@@ -131,11 +132,11 @@ async def test_the_file_system_is_that_of_the_roots(tmp_path: Path) -> None:
         assert (await call(ensemble, "read_text_file", path="/etc/passwd")).failed
     (tmp_path / "mine.txt").write_text("mine")
     async with opened(**row("FILESYSTEM", roots=[str(tmp_path)])) as ensemble:
+        path = str(tmp_path / "mine.txt")
         # It asks for the roots once it has been greeted, and takes them over in its own time.
-        for _ in range(100):
-            read = await call(ensemble, "read_text_file", path=str(tmp_path / "mine.txt"))
-            if not read.failed:
-                break
+        async with asyncio.timeout(30):
+            while (read := await call(ensemble, "read_text_file", path=path)).failed:
+                await asyncio.sleep(0.05)
         assert read.text == "mine" or '"mine"' in read.text
 
 
@@ -175,7 +176,7 @@ def page() -> Iterator[str]:
             self.end_headers()
             self.wfile.write(b"<html><body><h1>Hello</h1></body></html>")
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
             """Nothing."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
