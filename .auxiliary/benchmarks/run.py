@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from archives import measure_archives
 from measure import HERE, Row
 from startup import measure_help, measure_imports, measure_oneshot
-from streaming import measure_chunks, measure_crowd
+from streaming import measure_chunks, measure_contract, measure_crowd
 from turns import measure_turns
 
 PAGE = HERE.parent.parent / "documentation" / "explanation" / "performance.md"
@@ -29,7 +29,7 @@ PARTS: dict[str, tuple[tuple[Callable[[int], list[Row]], int], ...]] = {
     # First, while the memory of this process is as an application has it.
     "archives": ((measure_archives, 9),),
     "startup": ((measure_imports, 15), (measure_help, 15), (measure_oneshot, 15)),
-    "streaming": ((measure_chunks, 15), (measure_crowd, 9)),
+    "streaming": ((measure_chunks, 15), (measure_contract, 15), (measure_crowd, 9)),
     "turns": ((measure_turns, 25),),
 }
 

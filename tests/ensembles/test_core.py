@@ -12,7 +12,8 @@ import pytest
 
 from tests.fakes.models import model_of, says
 from vibe_llms import open_session
-from vibe_llms.ensembles.core import register
+from vibe_llms.configuration import load_configuration
+from vibe_llms.ensembles.core import Ensembles, register
 from vibe_llms.ensembles.interfaces import EnsembleConfiguration, EnsembleRules
 from vibe_llms.events import Event, NoticeEvent
 from vibe_llms.exceptions import ConfigurationError, EnsembleFailed, RegistrationError
@@ -160,3 +161,20 @@ def test_tools_ask_unless_they_only_read_or_their_row_says_otherwise(
 ) -> None:
     invoker = Invoker.from_function(lambda: None, name="a/look")
     assert EnsembleRules(**rules).settle(invoker, reads_only=reads_only).approval == approval
+
+
+@pytest.mark.parametrize(
+    ("rows", "names"),
+    [
+        ({}, []),
+        ({"python": {"call-seconds": 90}}, ["python"]),
+        ({"a": {"module": "probing"}}, ["a"]),
+        ({"python": {"enabled": False}}, []),
+    ],
+)
+def test_what_is_shipped_is_off_until_somebody_names_it(
+    rows: dict[str, Any], names: list[str]
+) -> None:
+    ensembles = Ensembles(load_configuration(overrides={"ensembles": rows}))
+    assert ensembles.survey_names() == names
+    assert "images" in ensembles.survey_names(shipped=True)

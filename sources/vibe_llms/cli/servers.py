@@ -298,12 +298,14 @@ def _confirm(question: str, *, yes: bool) -> None:
 def _survey_rows(
     configuration: Configuration, *, enabled: bool = False
 ) -> Mapping[str, Mapping[str, Any]]:
-    """The rows of servers; of other ensembles none."""
+    """The rows of servers that the user has; of other ensembles none."""
     every: Mapping[str, Mapping[str, Any]] = configuration.tree.get(ENSEMBLES, {})
     return {
         name: row
         for name, row in every.items()
-        if row.get("module") == MODULE and not (enabled and row.get("enabled") is False)
+        if row.get("module") == MODULE
+        and configuration.is_of_the_user(ENSEMBLES, name)
+        and not (enabled and row.get("enabled") is False)
     }
 
 

@@ -237,7 +237,7 @@ async def _admit(_: InvocationCanister, __: Invoker) -> str:
 async def _find(ensembles: Ensembles, name: str) -> Invoker:
     """A tool by its name, or by the name of the only tool that has it in any ensemble."""
     rows = ensembles.survey_names()
-    named = [row for row in rows if name.startswith(f"{row}/")]
+    named = [row for row in ensembles.survey_names(shipped=True) if name.startswith(f"{row}/")]
     opened = await ensembles.attempt(named or rows)
     invokers: dict[str, Invoker] = {}
     for one in opened.values():
