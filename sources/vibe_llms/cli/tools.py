@@ -12,17 +12,19 @@ from typing import Any
 
 import click
 
+from vibe_llms.cli.answering import produce_elicitor
 from vibe_llms.cli.completion import complete_paths
 from vibe_llms.cli.failures import explain, status_of
 from vibe_llms.cli.running import run
 from vibe_llms.cli.terminal import aside, is_terminal, note, one_line, shown, visible, write
 from vibe_llms.configuration import load_configuration
 from vibe_llms.ensembles.core import Ensembles
-from vibe_llms.ensembles.interfaces import Ensemble
+from vibe_llms.ensembles.interfaces import Ensemble, EnsembleHost
 from vibe_llms.events import Event, InvocationProgressEvent
 from vibe_llms.exceptions import InvokerInvalid, RequestError, VibeLlmsError
 from vibe_llms.invocation.execution import Execution, execute
 from vibe_llms.invocation.invokers import Invoker, describe, find_invoker
+from vibe_llms.keys import KeyVault
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import Content, TextualContent
 from vibe_llms.storage.files import storage_errors
@@ -82,11 +84,20 @@ COMMANDS: dict[str, click.Command] = {"tools": tools}
 @asynccontextmanager
 async def open_ensembles() -> AsyncIterator[Ensembles]:
     """The ensembles of the configuration, closed with the block."""
-    ensembles = Ensembles(load_configuration())
+    configuration = load_configuration()
+    host = EnsembleHost(
+        elicitor=produce_elicitor(pause=nothing_moves),
+        vault=KeyVault(configuration.places.keys_file),
+    )
+    ensembles = Ensembles(configuration, host)
     try:
         yield ensembles
     finally:
         await ensembles.close()
+
+
+def nothing_moves() -> None:
+    """There is no display that would have to be paused."""
 
 
 async def open_one(ensembles: Ensembles, name: str) -> Ensemble:

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -84,6 +85,7 @@ class McpEnsemble:
         self._closed = False
         self._restarts = 0
         self._refresh: asyncio.Task[None] | None = None
+        self._stale = False
 
     @property
     def name(self) -> str:
@@ -183,15 +185,15 @@ class McpEnsemble:
             settings,
             patience=self._patience,
             callbacks=self._answerer.callbacks(),
-            produce_auth=self._produce_auth,
+            produce_auth=partial(self._produce_auth, settings),
             changed=self._refresh_soon,
         )
 
-    async def _produce_auth(self, tell: Callable[[Exception], None]) -> Any:
+    async def _produce_auth(self, settings: McpSettings, tell: Callable[[Exception], None]) -> Any:
         return await produce_auth(
             self._name,
-            self._settings,
-            TokenStore(self._name, self._settings.url, self._vault),
+            settings,
+            TokenStore(self._name, settings.url, self._vault),
             self._answerer.ask if self._asks else None,
             tell,
             self._patience,
@@ -252,16 +254,20 @@ class McpEnsemble:
 
     def _refresh_soon(self) -> None:
         """The server says that its tools are others now; many such words are one."""
+        self._stale = True
         if self._closed or (self._refresh is not None and not self._refresh.done()):
             return
         self._refresh = asyncio.create_task(self._refresh_tools(), name=f"mcp {self._name} tools")
 
     async def _refresh_tools(self) -> None:
-        await asyncio.sleep(_REFRESH_SECONDS)
-        try:
-            self._invokers = await self._list_tools()
-        except EnsembleFailed as error:
-            _LOGGER.warning("the tools of %s were not listed again: %s", self._name, error)
+        while self._stale:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            # What changes while they are listed has them listed once more.
+            self._stale = False
+            try:
+                self._invokers = await self._list_tools()
+            except EnsembleFailed as error:
+                _LOGGER.warning("the tools of %s were not listed again: %s", self._name, error)
 
     async def _list_tools(self) -> tuple[Invoker, ...]:
         tools = await self._connection.request(
