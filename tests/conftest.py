@@ -28,7 +28,7 @@ _FOREIGN = (
     *("PYTHONUNBUFFERED", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LC_"),
 )
 #: Markers of tests that need something besides this project: they run where `-m` names them.
-APART = ("llamacpp", "server")
+APART = ("llamacpp", "mcp", "server")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -69,6 +69,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     monkeypatch.setenv("VIBE_LLMS_HOME", str(folder))
     monkeypatch.setenv("HOME", str(tmp_path))
+    # Nothing is kept in the keyring of whoever runs the tests.
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
     # A port where nothing listens, whatever runs on this machine.
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
     return folder

@@ -145,10 +145,11 @@ async def test_results_are_sent_in_the_order_of_the_calls_whatever_their_order_w
     assert landed == ["quick 1", "slow 0"]
 
 
-@pytest.mark.parametrize("limit", [0, 1, 3])
+@pytest.mark.parametrize("limit", [0, 1, 3, 10])
 async def test_the_rounds_of_a_turn_are_bounded(limit: int) -> None:
-    replies = [calls_of({"a": number}) for number in range(10)]
-    turn, events, model = await hold(*replies, tools={"max-rounds": limit})
+    replies = [calls_of({"a": number}) for number in range(12)]
+    # Ten are what the shipped settings allow.
+    turn, events, model = await hold(*replies, tools={} if limit == 10 else {"max-rounds": limit})
     assert turn.stop_reason == StopReason.LIMIT
     assert len(model.requests) == limit + 1
     results = [one for one in turn.canisters if isinstance(one, ResultCanister)]
@@ -216,8 +217,9 @@ async def check_loops(number: int) -> None:
         await check_loop(chance)
 
 
-async def test_no_loop_goes_beyond_a_limit() -> None:
-    await check_loops(60)
+@pytest.mark.storm
+async def test_no_loop_goes_beyond_a_limit(rounds: Callable[[int, int], int]) -> None:
+    await check_loops(rounds(60, 100))
 
 
 async def test_that_check_sees_a_limit_that_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
     python .auxiliary/benchmarks/run.py               everything, some minutes
     python .auxiliary/benchmarks/run.py --quick       fewer runs
-    python .auxiliary/benchmarks/run.py streaming     one part: archives, startup, streaming, turns
+    python .auxiliary/benchmarks/run.py streaming     one part of those below
     python .auxiliary/benchmarks/run.py --page        also write the table of the performance page
 
 Figures are medians; a ratio is the median of the ratios pair by pair. Leaves with 1 where a bar was
@@ -21,7 +21,8 @@ from datetime import UTC, datetime
 from archives import measure_archives
 from measure import HERE, Row
 from startup import measure_help, measure_imports, measure_oneshot
-from streaming import measure_chunks, measure_crowd
+from streaming import measure_chunks, measure_contract, measure_crowd
+from tools import measure_tools
 from turns import measure_turns
 
 PAGE = HERE.parent.parent / "documentation" / "explanation" / "performance.md"
@@ -29,7 +30,8 @@ PARTS: dict[str, tuple[tuple[Callable[[int], list[Row]], int], ...]] = {
     # First, while the memory of this process is as an application has it.
     "archives": ((measure_archives, 9),),
     "startup": ((measure_imports, 15), (measure_help, 15), (measure_oneshot, 15)),
-    "streaming": ((measure_chunks, 15), (measure_crowd, 9)),
+    "streaming": ((measure_chunks, 15), (measure_contract, 15), (measure_crowd, 9)),
+    "tools": ((measure_tools, 15),),
     "turns": ((measure_turns, 25),),
 }
 

@@ -10,7 +10,8 @@ from floors import read_stream
 from interfaces import INTERFACES, Interface
 from measure import KEY, Row, cpu_seconds, loopback, ratio_row, settle
 
-from vibe_llms import UserCanister, open_session
+from vibe_llms import Invoker, UserCanister, open_session
+from vibe_llms.providers.contract.model import ContractModel
 
 CHUNKS = 5_000
 CONVERSATIONS, CHUNKS_EACH = 200, 100
@@ -118,3 +119,34 @@ async def _measure_crowd(interface: Interface, runs: int) -> Row:
     assert seen > runs * CONVERSATIONS * CHUNKS_EACH
     what = f"{interface.label}: CPU of {CONVERSATIONS} conversations at once, {CHUNKS_EACH} chunks"
     return ratio_row(what, samples, "ms", scale=1e3, bars={"floor": 1.5})
+
+
+def measure_contract(runs: int) -> list[Row]:
+    """What the contract adds to a chunk of a model that is offered tools by it."""
+    return [asyncio.run(_measure_contract(INTERFACES[0], runs))]
+
+
+async def _measure_contract(interface: Interface, runs: int) -> Row:
+    def nothing() -> None:
+        """Do nothing."""
+
+    tools = (Invoker.from_function(nothing),)
+    samples: dict[str, list[float]] = {"contract": [], "native": []}
+    row = interface.row
+    with (
+        loopback("stream", str(CHUNKS), interface.name) as url,
+        tempfile.TemporaryDirectory() as home,
+    ):
+        configuration = {"providers": {row: {"base-url": url}}}
+        async with open_session(home=home, keys={row: KEY}, configuration=configuration) as session:
+            model = await session.access_model(f"{row}/{interface.model}")
+            models = {"contract": ContractModel(model), "native": model}
+            settle()
+            for number in range(runs + 2):
+                for name, one in models.items():
+                    start = cpu_seconds()
+                    await one.converse([UserCanister.from_text("hi")], tools)
+                    if number > 1:
+                        samples[name].append((cpu_seconds() - start) / CHUNKS)
+    what = f"{interface.label}: CPU of a streamed chunk under the contract"
+    return ratio_row(what, samples, "µs", scale=1e6, bars={"native": 1.5})

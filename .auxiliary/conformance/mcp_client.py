@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 """A client for the MCP authors' conformance suite, built only on what this library offers to all.
 
 The suite starts a server, runs `python mcp_client.py URL`, and judges what it sees. It says by

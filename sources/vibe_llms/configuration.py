@@ -132,6 +132,10 @@ class Configuration(Struct, frozen=True):
             raise self.error("factory must be a string", table, name, "factory")
         return Row(name, module, factory, entry, self._origin((table, name, "module")))
 
+    def is_of_the_user(self, table: str, name: str) -> bool:
+        """Whether anybody but this library says something of a row."""
+        return any(_holds(layer.tree, (table, name)) for layer in self.layers[1:])
+
     def read(self, cls: type[T], values: Mapping[str, Any], *path: str) -> T:
         """Values that stand at a path, as the typed `cls`.
 

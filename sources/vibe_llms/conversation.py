@@ -314,7 +314,8 @@ class Conversation:
             else:
                 said = (SupervisorCanister.from_text(form.instruction), *said)
         tools = self.invokers if invokers is None else gather_invokers(invokers)
-        _check_choice(controls, tools, model)
+        off = (self._tool_mode or self._defaults.tools.mode) == "off"
+        _check_choice(controls, {} if off else tools, model)
         # A model that is to be asked what it can do is checked once it was.
         known = not isinstance(model, InquiringModel)
         checked = self._settle_tools(tools)[0] if known else model

@@ -295,7 +295,7 @@ class SignInNeeded(EnsembleFailed):
 
     def __init__(self, reason: str, *, ensemble: str) -> None:
         super().__init__(
-            f"{reason}; sign in at a terminal, with: vibe-llms chat -T {ensemble}",
+            f"{reason}; sign in at a terminal: vibe-llms mcp test {ensemble}",
             ensemble=ensemble,
         )
 

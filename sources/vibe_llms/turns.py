@@ -161,7 +161,7 @@ class TurnRun:
     async def _settle(self, prompt: Sequence[Canister]) -> None:
         """Choose how tools are offered, once it is known what the model can do."""
         settings = self._settings
-        if isinstance(settings.model, InquiringModel):
+        if inquired := isinstance(settings.model, InquiringModel):
             # Which choices of tools it can be given depends on how they are offered.
             open_ = msgspec.structs.replace(settings.controls, tool_choice=None)
             await settings.model.inquire(prompt, open_)
@@ -171,7 +171,8 @@ class TurnRun:
             settings.tool_mode or settings.tools.mode,
             asked=settings.tool_mode is not None,
         )
-        self._model.check(prompt, settings.controls)
+        if inquired:
+            self._model.check(prompt, settings.controls)
 
     async def _hold(self, fresh: frozenset[str]) -> str:
         while True:

@@ -11,6 +11,7 @@ import pytest
 from tests.cli.command import invoke, write_script
 from tests.cli.terminal import Terminal
 from tests.fakes import mcp_asking
+from tests.fakes.mcp_http import FakeMcp
 
 ASKING = Path(mcp_asking.__file__)
 
@@ -112,3 +113,30 @@ def test_without_a_terminal_all_is_declined(home: Path, tmp_path: Path) -> None:
     assert outcome.output == "Done.\n"
     assert "fake wants something to be filled in (Book a table?)" in outcome.errors
     assert result_of(home) == "decline"
+
+
+def test_a_person_signs_in_at_the_terminal(home: Path, tmp_path: Path) -> None:
+    browser = tmp_path / "browser"
+    program = "import sys, urllib.request as u; u.urlopen(sys.argv[1]).close()"
+    browser.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{program}' \"$1\"\n")
+    browser.chmod(0o700)
+    home.mkdir(parents=True)
+    with FakeMcp() as server:
+        server.tokens = set()
+        (home / "config.toml").write_text(
+            '[ensembles.fake]\nmodule = "vibe_llms.ensembles.mcp"\n'
+            f'url = "{server.url}/mcp"\nopen-seconds = 60\n'
+        )
+        refused = invoke("mcp", "test", "fake")
+        assert "it wants you to sign in" in refused.output + refused.errors or (
+            "nobody signed in" in refused.output + refused.errors
+        )
+        environment = {"BROWSER": str(browser)}
+        with Terminal("mcp", "test", "fake", environment=environment) as terminal:
+            terminal.expect("fake asks: Sign in at 127.0.0.1")
+            terminal.expect("Open it in a browser")
+            terminal.enter("y")
+            assert terminal.wait() == 0
+        assert "canary" not in terminal.output
+        assert invoke("mcp", "test", "fake").status == 0
+    assert len(server.asked) == 1

@@ -17,10 +17,10 @@ import pytest
 
 from tests.cli.command import invoke, run
 from tests.cli.terminal import COMMAND, LONGEST_SECONDS
-from vibe_llms import registries, session
+from vibe_llms import registries
 from vibe_llms.cli.running import bound_import, interruptible
 from vibe_llms.cli.running import run as run_work
-from vibe_llms.providers import core
+from vibe_llms.providers import core, rows
 
 #: A provider that does all that is asked of one, but for what a broken one leaves out.
 _WHOLE = """
@@ -133,7 +133,7 @@ def test_one_that_breaks_more_than_itself_would_be_found_out(
             return super().access(row)
 
     monkeypatch.setattr(core, "_REGISTRY", Open("providers"))
-    for module in (core, session):
+    for module in (core, rows):
         monkeypatch.setattr(module, "guard_row", lambda _: nullcontext())
     with pytest.raises((AssertionError, BaseException), match=r"deep|status|SystemExit"):
         check_named(name)

@@ -31,11 +31,15 @@ def test_a_server_is_added_listed_and_removed(home: Path) -> None:
     assert rows(home) == {
         "clock": {"module": "vibe_llms.ensembles.mcp", "command": ["python", "clock.py", "--fast"]}
     }
-    assert invoke("mcp", "list").output == "clock            python clock.py --fast\n"
-    assert invoke("mcp", "list", "--json").json[0]["command"] == ["python", "clock.py", "--fast"]
+    assert "clock            python clock.py --fast\n" in invoke("mcp", "list").output
+    listed = {one["name"]: one for one in invoke("mcp", "list", "--json").json}
+    assert listed["clock"]["command"] == ["python", "clock.py", "--fast"]
     assert invoke("mcp", "remove", "clock").errors == "removed clock\n"
     assert rows(home) == {}
-    assert "mcp add" in invoke("mcp", "list").errors
+    assert "clock" not in invoke("mcp", "list").output
+    outcome = invoke("mcp", "remove", "python")
+    assert outcome.status == 2
+    assert outcome.error.endswith("[ensembles.python] enabled = false takes it away")
     outcome = invoke("mcp", "remove", "clock")
     assert (outcome.status, outcome.error[:27]) == (2, "there is no server 'clock';")
 

@@ -12,7 +12,8 @@ import pytest
 
 from tests.fakes.models import model_of, says
 from vibe_llms import open_session
-from vibe_llms.ensembles.core import register
+from vibe_llms.configuration import load_configuration
+from vibe_llms.ensembles.core import Ensembles, register
 from vibe_llms.ensembles.interfaces import EnsembleConfiguration, EnsembleRules
 from vibe_llms.events import Event, NoticeEvent
 from vibe_llms.exceptions import ConfigurationError, EnsembleFailed, RegistrationError
@@ -126,7 +127,11 @@ async def test_an_ensemble_that_is_required_is_an_error() -> None:
     ("rows", "error", "words"),
     [
         ({}, ConfigurationError, "there is no 'a'; there are python"),
-        ({"b": {"module": "probing"}}, ConfigurationError, "there is no 'a'; there are python, images, b"),
+        (
+            {"b": {"module": "probing"}},
+            ConfigurationError,
+            "there is no 'a'; there are python, images, b",
+        ),
         ({"a": {"module": "nonesuch"}}, RegistrationError, "there is no module 'nonesuch'"),
         ({"a": {"module": "probing", "fial": 1}}, ConfigurationError, "fial"),
         ({"a": {"module": "probing", "approval": "perhaps"}}, ConfigurationError, "approval"),
@@ -156,3 +161,20 @@ def test_tools_ask_unless_they_only_read_or_their_row_says_otherwise(
 ) -> None:
     invoker = Invoker.from_function(lambda: None, name="a/look")
     assert EnsembleRules(**rules).settle(invoker, reads_only=reads_only).approval == approval
+
+
+@pytest.mark.parametrize(
+    ("rows", "names"),
+    [
+        ({}, []),
+        ({"python": {"call-seconds": 90}}, ["python"]),
+        ({"a": {"module": "probing"}}, ["a"]),
+        ({"python": {"enabled": False}}, []),
+    ],
+)
+def test_what_is_shipped_is_off_until_somebody_names_it(
+    rows: dict[str, Any], names: list[str]
+) -> None:
+    ensembles = Ensembles(load_configuration(overrides={"ensembles": rows}))
+    assert ensembles.survey_names() == names
+    assert "images" in ensembles.survey_names(shipped=True)

@@ -75,3 +75,16 @@ async def test_a_conversation_calls_them(sums: FunctionEnsemble, session: Sessio
     assert (result.text, turn.text) == ("3", "3.")
     twin = await conversation.fork()
     assert [one.name for one in twin.invokers.values()] == ["sums/add", "sums/double"]
+
+
+async def test_arguments_may_be_values(sums: FunctionEnsemble) -> None:
+    (tool, *_) = sums.invokers
+    written = await sums.invoke(tool.name, '{"a": 1, "b": 2}')
+    assert (await sums.invoke(tool.name, {"a": 1, "b": 2})).text == written.text
+
+
+def test_the_tools_are_described_with_their_aliases(sums: FunctionEnsemble) -> None:
+    described = sums.describe()
+    assert [one["name"] for one in described] == [one.name for one in sums.invokers]
+    assert described[0]["aliases"] == list(sums.invokers[0].aliases)
+    assert described[0]["arguments_schema"]["type"] == "object"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+import anyio
 from mcp.server.mcpserver import (
     Context,
     Elicit,
@@ -92,6 +93,26 @@ async def grow(ctx: Context) -> str:
     else:
         await ctx.session.send_tool_list_changed()
     return "grown"
+
+
+lingering = {"begun": 0, "stopped": 0}
+
+
+@app.tool(annotations=READS)
+async def linger() -> str:
+    """Return very late."""
+    lingering["begun"] += 1
+    try:
+        await anyio.sleep(3600)
+    finally:
+        lingering["stopped"] += 1
+    return "at last"
+
+
+@app.tool(annotations=READS)
+def count() -> str:
+    """Tell how many calls of `linger` have begun, and have been stopped."""
+    return f"{lingering['begun']} {lingering['stopped']}"
 
 
 @app.resource("notes://today", title="Today", description="What is to be done", mime_type="text/md")

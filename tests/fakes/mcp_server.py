@@ -3,13 +3,15 @@
     python mcp_server.py [BEHAVIOUR]
 
 It speaks the handshake of 2025-11-25 and offers `echo`, which returns its text, and `pid`. Besides
-the behaviours there are `pages`, `endless-pages` and `empty-pages` of tools.
+the behaviours there are `pages`, `endless-pages` and `empty-pages` of tools, and `fuzz`, which
+writes a wrong line before the answer to the text `fuzz`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -93,6 +95,37 @@ def list_tools(request: Any) -> None:
     answer(request, {"tools": tools})
 
 
+def spoil(request: Any, result: Any) -> bytes:
+    """A line that is wrong in a way that is chosen by chance, the same for the same request."""
+    chance = random.Random(request["id"])
+    good = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}).encode()
+    match chance.randrange(8):
+        case 0:
+            line = chance.randbytes(chance.randrange(1, 400)).replace(b"\n", b"")
+        case 1:
+            line = good[: chance.randrange(1, len(good))]
+        case 2:
+            line = b"[" * chance.randrange(1, 100_000)
+        case 3:
+            line = b'{"jsonrpc": "2.0", "id": %b, "result": NaN}' % (
+                b"9" * chance.randrange(1, 6000)
+            )
+        case 4:
+            line = good.replace(b'"content"', chance.choice([b'"contents"', b'"\\ud800"', b'""']))
+        case 5:
+            line = json.dumps(
+                chance.choice([[], {}, 1, None, "a", [{}], {"jsonrpc": "2.0"}])
+            ).encode()
+        case 6:
+            line = chance.choice([b"\xef\xbb\xbf", b"\xff", b"\0", b"\xe2\x80\xa8"]) + good
+        case _:
+            spoiled = bytearray(good)
+            for _ in range(chance.randrange(1, 6)):
+                spoiled[chance.randrange(len(spoiled))] = chance.choice(range(32, 256))
+            line = bytes(spoiled)
+    return line + b"\n"
+
+
 def list_page(cursor: str, tools: list[Any]) -> dict[str, Any]:
     """One page of the tools: of five, or of ever more."""
     page = int(cursor)
@@ -122,6 +155,8 @@ def call(request: Any) -> None:
         case "wrong-json":
             write(b'{"jsonrpc": "2.0", "id": \n')
             return
+        case "fuzz" if text == "fuzz":
+            write(spoil(request, result))
         case "invalid-utf-8":
             write(b'\xff\xfe{"jsonrpc"\n')
         case "lone-surrogate":

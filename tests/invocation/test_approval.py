@@ -291,6 +291,7 @@ async def check_injections(chance: random.Random, rounds: int) -> None:
         assert sent <= allowed
 
 
+@pytest.mark.storm
 async def test_injected_text_sends_nothing_that_nobody_allowed(
     rounds: Callable[[int, int], int],
 ) -> None:

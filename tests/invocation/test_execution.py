@@ -241,6 +241,7 @@ async def invoke_at_once(invocation: InvocationCanister, execution: Execution) -
     return await executions._invoke(invocation, invoker, execution, progress)
 
 
+@pytest.mark.storm
 async def test_any_mix_of_calls_has_one_result_each(rounds: Callable[[int, int], int]) -> None:
     await check_mixes(random.Random(6), rounds(60, 1000))
 

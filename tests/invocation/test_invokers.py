@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from vibe_llms.exceptions import InvokerInvalid
+from vibe_llms.invocation import schemata
 from vibe_llms.invocation.invokers import (
     InvocationContext,
     Invoker,
@@ -225,3 +226,46 @@ def test_a_tool_is_exported_in_the_form_that_most_programs_exchange() -> None:
             "parameters": Invoker.from_function(add).arguments_schema,
         },
     }
+
+
+async def test_the_schema_of_a_function_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    produce = schemata._produce_schema
+
+    def count(model: Any) -> Any:
+        made.append(model)
+        return produce(model)
+
+    monkeypatch.setattr(schemata, "_produce_schema", count)
+
+    class Greeter:
+        def __init__(self, word: str) -> None:
+            self.word = word
+
+        def greet(self, name: str) -> str:
+            return f"{self.word} {name}"
+
+    def look(city: str) -> str:
+        return city
+
+    first, second = Invoker.from_function(look), Invoker.from_function(look, name="other")
+    assert len(made) == 1
+    assert first.arguments_schema == second.arguments_schema
+    # Whoever changes one changes no other.
+    first.arguments_schema["properties"].clear()
+    assert Invoker.from_function(look).arguments_schema == second.arguments_schema
+    greeters = [Invoker.from_function(Greeter(word).greet) for word in ("Hello", "Bye")]
+    assert len(made) == 2
+    said = [await call(one, '{"name": "Ada"}') for one in greeters]
+    assert said == ["Hello Ada", "Bye Ada"]
+
+
+def test_a_tool_without_a_hash_is_read_each_time() -> None:
+    class Odd:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __call__(self, city: str) -> str:
+            return city
+
+    one = Invoker.from_function(Odd(), name="look")
+    assert list(one.arguments_schema["properties"]) == ["city"]

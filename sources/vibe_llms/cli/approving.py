@@ -96,8 +96,8 @@ def tell_tools(session: Session, conversation: Conversation) -> None:
     others = [row.name for row in session.configuration.rows(ENSEMBLES) if row.name not in opened]
     if others:
         note(f"(not opened: {', '.join(others)}; /tools on NAME opens one)", dim=True)
-    elif not conversation.invokers and not conversation.withheld:
-        note("(there are none; vibe-llms mcp add adds a server of some)", dim=True)
+    elif not opened and not conversation.invokers:
+        note("(there are none; vibe-llms mcp add NAME -- COMMAND adds a server)", dim=True)
 
 
 def tell_approvals(gatekeeper: Gatekeeper) -> None:

@@ -119,8 +119,8 @@ from vibe_llms.session import open_session
 @click.option(
     "--tool-mode",
     type=click.Choice(("auto", "native", "contract", "off")),
-    help="How tools are offered: by the model's own calls, by an agreement in its instructions, "
-    "as the model can, or not.",
+    help="How tools are offered: as the model can, by its own calls, by an agreement in its "
+    "instructions, or not.",
 )
 @click.option(
     "--cl",

@@ -20,7 +20,7 @@ from vibe_llms.cli.rows import add_rows, draw_rows, remove_row
 from vibe_llms.cli.running import run
 from vibe_llms.cli.terminal import is_terminal, note, one_line, visible, write
 from vibe_llms.cli.tools import open_ensembles, open_one
-from vibe_llms.configuration import Configuration, load_configuration, parse_value
+from vibe_llms.configuration import Configuration, load_configuration, parse_value, read_toml
 from vibe_llms.ensembles.core import ENSEMBLES, Ensembles, access_ensemble
 from vibe_llms.ensembles.interfaces import Ensemble, EnsembleConfiguration, OutsideEnsemble
 from vibe_llms.ensembles.mcp.importing import (
@@ -148,9 +148,14 @@ def remove_server(name: str) -> None:
     configuration = load_configuration()
     if name not in _survey_rows(configuration):
         raise RequestError(f"there is no server {name!r}; see: vibe-llms mcp list")
+    file = configuration.places.configuration_file
+    if name not in (read_toml(file) if file.exists() else {}).get(ENSEMBLES, {}):
+        raise RequestError(
+            f"{name!r} does not stand in {file}; [ensembles.{name}] enabled = false takes it away"
+        )
     row = configuration.row(ENSEMBLES, name)
     one = access_ensemble(row, EnsembleConfiguration(configuration, row.settings))
-    remove_row(configuration.places.configuration_file, ENSEMBLES, name)
+    remove_row(file, ENSEMBLES, name)
     if isinstance(one, OutsideEnsemble):
         Pins(configuration.places.state, name, one.origin).remove()
     note(f"removed {name}")
@@ -160,7 +165,7 @@ def remove_server(name: str) -> None:
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--json", "as_json", is_flag=True, help="An array of objects.")
 def test_servers(names: tuple[str, ...], as_json: bool) -> int:
-    """Open servers, or all of them, and tell what they speak, what they offer and how long it took.
+    """Open servers, or all of yours, and tell what they speak and offer, and how long it took.
 
     The exit status is that of the first that fails.
     """
@@ -186,7 +191,8 @@ async def _test(names: Sequence[str], as_json: bool) -> int:
     reports: list[dict[str, Any]] = []
     status = 0
     async with open_ensembles() as ensembles:
-        for name in names or list(_survey_rows(load_configuration(), enabled=True)):
+        rows = _survey_rows(load_configuration())
+        for name in names or [name for name in ensembles.survey_names() if name in rows]:
             report, failure = await _probe(ensembles, name)
             reports.append(report)
             status = status or (0 if failure is None else status_of(failure))
@@ -295,16 +301,10 @@ def _confirm(question: str, *, yes: bool) -> None:
     click.confirm(question, abort=True, err=True)
 
 
-def _survey_rows(
-    configuration: Configuration, *, enabled: bool = False
-) -> Mapping[str, Mapping[str, Any]]:
+def _survey_rows(configuration: Configuration) -> Mapping[str, Mapping[str, Any]]:
     """The rows of servers; of other ensembles none."""
     every: Mapping[str, Mapping[str, Any]] = configuration.tree.get(ENSEMBLES, {})
-    return {
-        name: row
-        for name, row in every.items()
-        if row.get("module") == MODULE and not (enabled and row.get("enabled") is False)
-    }
+    return {name: row for name, row in every.items() if row.get("module") == MODULE}
 
 
 def _describe_row(name: str, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,17 +12,19 @@ from typing import Any
 
 import click
 
+from vibe_llms.cli.answering import produce_elicitor
 from vibe_llms.cli.completion import complete_paths
 from vibe_llms.cli.failures import explain, status_of
 from vibe_llms.cli.running import run
 from vibe_llms.cli.terminal import aside, is_terminal, note, one_line, shown, visible, write
 from vibe_llms.configuration import load_configuration
 from vibe_llms.ensembles.core import Ensembles
-from vibe_llms.ensembles.interfaces import Ensemble
+from vibe_llms.ensembles.interfaces import Ensemble, EnsembleHost
 from vibe_llms.events import Event, InvocationProgressEvent
 from vibe_llms.exceptions import InvokerInvalid, RequestError, VibeLlmsError
 from vibe_llms.invocation.execution import Execution, execute
 from vibe_llms.invocation.invokers import Invoker, describe, find_invoker
+from vibe_llms.keys import KeyVault
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import Content, TextualContent
 from vibe_llms.storage.files import storage_errors
@@ -39,7 +41,7 @@ def tools() -> None:
 @click.argument("ensembles", nargs=-1, metavar="[ENSEMBLE]...")
 @click.option("--json", "as_json", is_flag=True, help="An array of objects.")
 def list_tools(ensembles: tuple[str, ...], as_json: bool) -> int:
-    """List the tools of all ensembles, or of those that are named, and whether they ask.
+    """List the tools of the ensembles that you have set up, or that you name; and whether they ask.
 
     An ensemble that cannot be opened is told, and hides no other.
     """
@@ -82,11 +84,20 @@ COMMANDS: dict[str, click.Command] = {"tools": tools}
 @asynccontextmanager
 async def open_ensembles() -> AsyncIterator[Ensembles]:
     """The ensembles of the configuration, closed with the block."""
-    ensembles = Ensembles(load_configuration())
+    configuration = load_configuration()
+    host = EnsembleHost(
+        elicitor=produce_elicitor(pause=nothing_moves),
+        vault=KeyVault(configuration.places.keys_file),
+    )
+    ensembles = Ensembles(configuration, host)
     try:
         yield ensembles
     finally:
         await ensembles.close()
+
+
+def nothing_moves() -> None:
+    """There is no display that would have to be paused."""
 
 
 async def open_one(ensembles: Ensembles, name: str) -> Ensemble:
@@ -128,6 +139,9 @@ async def _list(names: Sequence[str], as_json: bool) -> int:
     failures: list[VibeLlmsError] = []
     async with open_ensembles() as ensembles:
         opened = await ensembles.attempt(names or ensembles.survey_names())
+        others = (
+            [] if names else [n for n in ensembles.survey_names(shipped=True) if n not in opened]
+        )
         for one in opened.values():
             if isinstance(one, VibeLlmsError):
                 failures.append(one)
@@ -139,8 +153,10 @@ async def _list(names: Sequence[str], as_json: bool) -> int:
         write(sys.stdout, draw_tool(invoker) + "\n")
     for failure in failures:
         note(f"vibe-llms: {explain(failure)}")
-    if not opened:
-        note("no ensembles yet; add one: vibe-llms mcp add NAME -- COMMAND")
+    if others and not as_json:
+        note(f"(not opened: {', '.join(others)}; vibe-llms tools list NAME opens one)", dim=True)
+    if not opened and not as_json:
+        note("no ensembles of yours yet; add one: vibe-llms mcp add NAME -- COMMAND")
     return status_of(failures[0]) if failures else 0
 
 
@@ -226,7 +242,7 @@ async def _admit(_: InvocationCanister, __: Invoker) -> str:
 async def _find(ensembles: Ensembles, name: str) -> Invoker:
     """A tool by its name, or by the name of the only tool that has it in any ensemble."""
     rows = ensembles.survey_names()
-    named = [row for row in rows if name.startswith(f"{row}/")]
+    named = [row for row in ensembles.survey_names(shipped=True) if name.startswith(f"{row}/")]
     opened = await ensembles.attempt(named or rows)
     invokers: dict[str, Invoker] = {}
     for one in opened.values():

@@ -85,9 +85,16 @@ class Ensembles:
                 found[one.name] = failure
         return found
 
-    def survey_names(self) -> Sequence[str]:
-        """The names of the rows that can be opened."""
-        return [row.name for row in self._configuration.rows(ENSEMBLES)]
+    def survey_names(self, *, shipped: bool = False) -> Sequence[str]:
+        """The names of the rows that can be opened.
+
+        Those that are `shipped`, and that the user says nothing of, are off until they are named.
+        """
+        return [
+            row.name
+            for row in self._configuration.rows(ENSEMBLES)
+            if shipped or self._configuration.is_of_the_user(ENSEMBLES, row.name)
+        ]
 
     def survey_invokers(self, ensemble: Ensemble) -> Sequence[Invoker]:
         """What an ensemble offers now; a tool that is not as it was approved is blocked."""

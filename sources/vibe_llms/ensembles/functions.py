@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 
 import msgspec
@@ -12,6 +12,7 @@ from vibe_llms.invocation.invokers import (
     InvocationContext,
     Invoker,
     InvokerOptions,
+    describe,
     export,
     find_invoker,
     gather_invokers,
@@ -75,13 +76,21 @@ class FunctionEnsemble:
         known = ", ".join(self._invokers) or "none"
         raise InvokerInvalid(f"{self._name!r} has no tool {name!r}; its tools are {known}")
 
-    async def invoke(self, name: str, arguments: str = "{}") -> InvocationOutput:
-        """Call a tool without a model, its arguments as JSON and checked; raises what it raises."""
+    async def invoke(
+        self, name: str, arguments: str | Mapping[str, Any] = "{}"
+    ) -> InvocationOutput:
+        """Call a tool without a model, its arguments checked; raises what it raises.
+
+        They are JSON, or values that can be written as JSON.
+        """
         invoker = self.access(name)
-        invocation = InvocationCanister(name=invoker.name, arguments=arguments)
-        return await invoker.invoke(
-            arguments, InvocationContext("", invocation, lambda *_, **__: None)
-        )
+        text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+        invocation = InvocationCanister(name=invoker.name, arguments=text)
+        return await invoker.invoke(text, InvocationContext("", invocation, lambda *_, **__: None))
+
+    def describe(self) -> list[dict[str, Any]]:
+        """All tools as plain data, aliases included, for a model's instructions or for people."""
+        return [{**describe(one), "aliases": list(one.aliases)} for one in self._invokers.values()]
 
     def export(self) -> list[dict[str, Any]]:
         """All tools in the form that most programs exchange, for other libraries and servers."""

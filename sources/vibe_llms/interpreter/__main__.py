@@ -72,6 +72,7 @@ async def _serve_http(interpreter: Interpreter, port: int, token: str) -> None:
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))
+        listener.listen()
         shown = f"the value of {TOKEN_VARIABLE}" if token else known
         sys.stderr.write(
             f'url = "http://{HOST}:{listener.getsockname()[1]}/mcp"\n'

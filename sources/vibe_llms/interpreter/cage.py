@@ -170,8 +170,11 @@ def _furnish(plan: Plan) -> None:
 
 def _show(path: str, root: str, *, writable: bool = False) -> None:
     """Let a path outside appear at the same place inside, with the links that lead to it."""
+    if not os.path.exists(path):
+        return
     place = "/"
-    for part in os.path.normpath(path).split("/")[1:]:
+    parts = os.path.normpath(path).split("/")[1:]
+    for number, part in enumerate(parts, 1):
         step = os.path.join(place, part)
         if os.path.islink(step):
             target = os.readlink(step)
@@ -179,11 +182,11 @@ def _show(path: str, root: str, *, writable: bool = False) -> None:
             if not os.path.lexists(root + step):
                 os.makedirs(root + place, exist_ok=True)
                 os.symlink(target, root + step)
-                _show(os.path.join(place, target), root, writable=writable)
-            place = os.path.realpath(step)
-        else:
-            place = step
-    if os.path.exists(place) and not os.path.lexists(root + place):
+            # Of what it leads to, no more is shown than what was asked for.
+            _show(os.path.join(place, target, *parts[number:]), root, writable=writable)
+            return
+        place = step
+    if not os.path.lexists(root + place):
         _bind(place, root + place, writable=writable)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, get_type_hints
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
 from vibe_llms.exceptions import InvokerInvalid
+from vibe_llms.invocation.checks import SchemaCheck
 from vibe_llms.invocation.limits import Pause
 from vibe_llms.invocation.results import InvocationOutput, Rendering, produce_output
 from vibe_llms.invocation.schemata import Schema, Signature, innermost
@@ -24,6 +27,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 Approval: TypeAlias = Literal["allow", "ask", "deny"]
 
 _MARKS = "__invoker__"
+#: What was read of functions and of bound methods, as long as they live.
+_SIGNATURES: WeakKeyDictionary[Callable[..., Any], dict[bool, Signature]] = WeakKeyDictionary()
 
 
 def skip_check(arguments: str) -> None:
@@ -99,13 +104,8 @@ class Invoker(Struct, frozen=True, kw_only=True):
         """
         marks: dict[str, Any] = {**getattr(function, _MARKS, {}), **options}
         name = str(name or marks.pop("name", None) or getattr(innermost(function), "__name__", ""))
-        for one in (name, *marks.get("aliases", ())):
-            if not _NAME.fullmatch(one):
-                raise InvokerInvalid(
-                    f"{one!r} is no name for a tool; use letters, digits, _ and -, "
-                    "or give one: Invoker.from_function(function, name=...)"
-                )
-        signature = Signature(function, {InvocationContext: "context"})
+        _require_names(name, *marks.get("aliases", ()))
+        signature = _read_signature(function)
         formats = (marks.pop("llm_format", None), marks.pop("gui_format", None))
         marked = marks.pop("description", None)
 
@@ -114,22 +114,54 @@ class Invoker(Struct, frozen=True, kw_only=True):
 
         async def invoke(arguments: str, context: InvocationContext) -> InvocationOutput:
             bound = signature.bind(arguments, {"context": context})
-            if inspect.iscoroutinefunction(function):
-                return produce_output(await function(*bound.args, **bound.kwargs), *formats)
-
-            def work() -> Any:
-                value = function(*bound.args, **bound.kwargs)
-                return value if inspect.isawaitable(value) else produce_output(value, *formats)
-
-            value = await run_in_thread(work)
-            return produce_output(await value, *formats) if inspect.isawaitable(value) else value
+            return await _call(lambda: function(*bound.args, **bound.kwargs), function, formats)
 
         return cls(
             name=name,
             description=next(
                 text for text in (description, marked, signature.description) if text is not None
             ),
-            arguments_schema=signature.schema,
+            arguments_schema=copy.deepcopy(signature.schema),
+            invoke=invoke,
+            check=check,
+            aliases=tuple(marks.pop("aliases", ())),
+            **marks,
+        )
+
+    @classmethod
+    def from_schema(
+        cls,
+        name: str,
+        schema: Mapping[str, Any],
+        function: Callable[..., Any],
+        *,
+        description: str = "",
+        **options: Unpack[InvokerOptions],
+    ) -> Self:
+        """A tool from a JSON Schema (2020-12) and a function, for tools that come from elsewhere.
+
+        The function is called with the arguments by their names, once they fit the schema; one of
+        its parameters may be annotated as an `InvocationContext`. `InvokerInvalid` where the schema
+        is none.
+
+        >>> schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+        >>> Invoker.from_schema("double", schema, lambda a: 2 * a).name
+        'double'
+        """
+        _require_names(name, *options.get("aliases", ()))
+        marks: dict[str, Any] = dict(options)
+        formats = (marks.pop("llm_format", None), marks.pop("gui_format", None))
+        check = SchemaCheck(schema)
+        injected = _find_context(function)
+
+        async def invoke(arguments: str, context: InvocationContext) -> InvocationOutput:
+            values = {**check(arguments), **dict.fromkeys(injected, context)}
+            return await _call(lambda: function(**values), function, formats)
+
+        return cls(
+            name=name,
+            description=description,
+            arguments_schema=dict(schema),
             invoke=invoke,
             check=check,
             aliases=tuple(marks.pop("aliases", ())),
@@ -177,6 +209,56 @@ def invoker(
         return function
 
     return mark
+
+
+def _read_signature(function: Callable[..., Any]) -> Signature:
+    """The signature of a function, read once: making a schema takes longer than most calls."""
+    # A method is another object each time that it is looked up; what it is made of is not.
+    bound = inspect.ismethod(function)
+    key: Callable[..., Any] = getattr(function, "__func__", function) if bound else function
+    try:
+        known = _SIGNATURES.setdefault(key, {})
+    except TypeError:
+        # It has no hash, or nothing may refer to it weakly.
+        known = {}
+    if bound not in known:
+        known[bound] = Signature(function, {InvocationContext: "context"})
+    return known[bound]
+
+
+def _require_names(*names: str) -> None:
+    for one in names:
+        if not _NAME.fullmatch(one):
+            raise InvokerInvalid(
+                f"{one!r} is no name for a tool; use letters, digits, _ and -, "
+                "or give one: Invoker.from_function(function, name=...)"
+            )
+
+
+def _find_context(function: Callable[..., Any]) -> list[str]:
+    """The parameters that receive the context of a call."""
+    try:
+        hints = get_type_hints(function)
+    except (TypeError, NameError):
+        return []
+    return [name for name, hint in hints.items() if hint is InvocationContext]
+
+
+async def _call(
+    call: Callable[[], Any],
+    function: Callable[..., Any],
+    formats: tuple[Rendering | None, Rendering | None],
+) -> InvocationOutput:
+    """What a function returns; one that is not async is called, and rendered, in a thread."""
+    if inspect.iscoroutinefunction(function):
+        return produce_output(await call(), *formats)
+
+    def work() -> Any:
+        value = call()
+        return value if inspect.isawaitable(value) else produce_output(value, *formats)
+
+    value = await run_in_thread(work)
+    return produce_output(await value, *formats) if inspect.isawaitable(value) else value
 
 
 def gather_invokers(

@@ -116,7 +116,7 @@ async def test_the_tool_asks_sends_and_has_its_time(fake: FakeImages) -> None:
     async with produce(rows(fake)) as ensemble:
         (tool,) = ensemble.invokers
         assert (tool.name, tool.approval, tool.sends) == ("images/generate_image", "ask", True)
-        assert tool.timeout_seconds == 240
+        assert tool.timeout_seconds == 245
         assert tool.arguments_schema["required"] == ["prompt"]
         assert "costs the person money" in tool.description
     assert list(ensemble.invokers) == []

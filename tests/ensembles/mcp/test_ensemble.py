@@ -22,8 +22,10 @@ from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
 from vibe_llms.events import Event, InvocationProgressEvent, NoticeEvent
 from vibe_llms.exceptions import ConfigurationError, EnsembleFailed
 from vibe_llms.invocation.approval import ApprovalRequest, Decision
-from vibe_llms.messages.canisters import ResultCanister
+from vibe_llms.invocation.invokers import InvocationContext
+from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import AudioContent, ImageContent, TextualContent
+from vibe_llms.meta import CONVERSATION_KEY
 from vibe_llms.testing import Part, ScriptedReply
 
 SERVER = str(Path(mcp_official.__file__))
@@ -132,3 +134,19 @@ async def test_an_address_where_nothing_listens_is_told() -> None:
     with pytest.raises(EnsembleFailed, match="home: opening: All connection attempts failed"):
         await ensemble.open()
     await ensemble.close()
+
+
+def test_a_server_learns_which_calls_belong_together_and_not_to_which_conversation() -> None:
+    def word(row: str, conversation: str) -> str | None:
+        settings = EnsembleConfiguration(load_configuration(), {"command": ["a"]})
+        call = InvocationCanister(name="a", arguments="{}")
+        context = InvocationContext(conversation, call, lambda *_, **__: None)
+        told = McpEnsemble(row, settings)._tell_conversation(context)
+        return None if told is None else str(told[CONVERSATION_KEY])
+
+    one = word("home", "abcdefghijkl")
+    assert one is not None
+    assert one == word("home", "abcdefghijkl")
+    assert len({one, word("home", "mnopqrstuvwx"), word("far", "abcdefghijkl")}) == 3
+    assert "abcd" not in one
+    assert word("home", "") is None

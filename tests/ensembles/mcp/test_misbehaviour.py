@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.ensembles.mcp.servers import ASKING, ERAS, opened
 from tests.fakes import mcp_server
+from tests.faults.heartbeat import steady
 from vibe_llms.configuration import load_configuration
 from vibe_llms.ensembles.interfaces import EnsembleConfiguration
 from vibe_llms.ensembles.mcp import connection as connections
@@ -75,7 +79,7 @@ async def misbehave(behaviour: str, **settings: Any) -> str:
         settings["call-seconds"] = 3
     ensemble = produce_ensemble(behaviour, **settings)
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(600):
             await ensemble.open()
             try:
                 assert await call(ensemble) in ("hi", "hi\ufffd")
@@ -90,23 +94,47 @@ async def misbehave(behaviour: str, **settings: Any) -> str:
     return ""
 
 
+#: How much of it a bad server sends in a night; in a day it is a thousandth.
+NIGHTLY = {"NOTIFICATIONS": "1000000", "FLOOD_BYTES": "100000000"}
+#: What these send is one message, which has to be read as one: the loop is busy meanwhile.
+LARGE = ("big-schema", "many-tools", "notifications")
+
+
+@pytest.mark.storm
 @pytest.mark.parametrize("behaviour", mcp_server.BEHAVIOURS)
 async def test_a_bad_server_fails_in_time_and_a_good_one_answers_all_the_while(
-    behaviour: str,
+    behaviour: str, rounds: Callable[[int, int], int]
 ) -> None:
+    nights = rounds(0, 3)
     good = produce_ensemble()
     await good.open()
+    settings: dict[str, Any] = {}
+    if nights:
+        settings = {"environment": NIGHTLY, "call-seconds": 300}
     try:
-        bad = asyncio.create_task(misbehave(behaviour))
-        answers = 0
-        while not bad.done():
-            assert await call(good) == "hi"
-            answers += 1
-            await asyncio.sleep(0.02)
-        assert await bad == mcp_server.BEHAVIOURS[behaviour]
-        assert answers > 0
+        for _ in range(nights or 1):
+            async with steady(3.0 if behaviour in LARGE else 0.25):
+                bad = asyncio.create_task(misbehave(behaviour, **settings))
+                answers = 0
+                while not bad.done():
+                    assert await call(good) == "hi"
+                    answers += 1
+                    await asyncio.sleep(0.02)
+            assert await bad == mcp_server.BEHAVIOURS[behaviour]
+            assert answers > 0
     finally:
         await good.close()
+
+
+async def test_a_loop_that_is_busy_for_long_would_be_seen() -> None:
+    async def be_busy() -> None:
+        async with steady(0.2):
+            end = time.thread_time() + 0.4
+            while time.thread_time() < end:
+                pass
+
+    with pytest.raises(AssertionError, match="busy for"):
+        await be_busy()
 
 
 @pytest.mark.parametrize(
@@ -148,6 +176,81 @@ async def test_after_a_call_that_hung_the_next_one_works() -> None:
     for _ in range(3):
         assert await call(ensemble) == "hi"
     await ensemble.close()
+
+
+async def check_fuzz(count: int) -> None:
+    """M4: whatever a line holds, each call ends in time, and the next one works."""
+    ensemble = produce_ensemble("fuzz", **{"call-seconds": 2})
+    try:
+        await ensemble.open()
+        for _ in range(count):
+            async with asyncio.timeout(SLACK_SECONDS):
+                try:
+                    await call(ensemble, arguments='{"text": "fuzz"}')
+                except EnsembleFailed as error:
+                    assert "restarted" not in str(error)  # noqa: PT017
+                assert await call(ensemble) == "hi"
+    finally:
+        await ensemble.close()
+
+
+@pytest.mark.storm
+async def test_a_wrong_line_is_one_error(rounds: Callable[[int, int], int]) -> None:
+    await check_fuzz(rounds(50, 1000))
+
+
+async def test_a_wrong_line_that_ends_all_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = stdio.LineSplitter.feed
+    wrong: list[bytes] = []
+
+    def feed_until_wrong(self: stdio.LineSplitter, chunk: bytes) -> list[bytes]:
+        lines = feed(self, chunk)
+        for line in lines:
+            try:
+                json.loads(line)
+            except (ValueError, RecursionError):
+                wrong.append(line)
+        return [] if wrong else lines
+
+    monkeypatch.setattr(stdio.LineSplitter, "feed", feed_until_wrong)
+    with pytest.raises(EnsembleFailed, match="did not answer within 2 s"):
+        await check_fuzz(50)
+
+
+async def check_cancelling(count: int, era: str) -> None:
+    """M6: each cancelled call is stopped at the server, and the next one works."""
+    async with opened(command=ASKING, protocol=era) as ensemble:
+        calls = [asyncio.create_task(ensemble.invoke("linger")) for _ in range(count)]
+        async with asyncio.timeout(SLACK_SECONDS):
+            while (await ensemble.invoke("count")).text != f"{count} 0":
+                await asyncio.sleep(0.05)
+            for one in calls:
+                one.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+            while (await ensemble.invoke("count")).text != f"{count} {count}":
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_cancelled_call_is_stopped_at_the_server(
+    rounds: Callable[[int, int], int], era: str
+) -> None:
+    await check_cancelling(rounds(10, 50), era)
+
+
+async def test_a_cancelled_call_of_which_no_word_is_said_would_be_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+
+    async def say_nothing(*_: Any, **__: Any) -> None:
+        """Tell the server nothing."""
+
+    monkeypatch.setattr(JSONRPCDispatcher, "_cancel_outbound", say_nothing)
+    monkeypatch.setattr("tests.ensembles.mcp.test_misbehaviour.SLACK_SECONDS", 8)
+    with pytest.raises(TimeoutError):
+        await check_cancelling(2, "handshake")
 
 
 async def check_long_line() -> None:

@@ -111,9 +111,7 @@ async def test_where_nobody_can_sign_in_it_is_told_in_one_line(
     with pytest.raises(SignInNeeded) as caught:
         async with opened(EnsembleHost(vault=vault), **row(server)):
             pass
-    assert str(caught.value) == (
-        f"fake: {words}; sign in at a terminal, with: vibe-llms chat -T fake"
-    )
+    assert str(caught.value) == (f"fake: {words}; sign in at a terminal: vibe-llms mcp test fake")
 
 
 async def test_a_token_that_is_taken_back_in_mid_session_is_told(

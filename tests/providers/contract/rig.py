@@ -8,7 +8,7 @@ from typing import Any
 from tests.fakes.contract import improvise
 from vibe_llms.configuration import StreamSettings
 from vibe_llms.controls import Controls
-from vibe_llms.events import Event, Notice
+from vibe_llms.events import Event, MessageProgressEvent, Notice, TextChunk
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, ReplyCanister, UserCanister
 from vibe_llms.providers.contract.model import ContractModel
@@ -83,3 +83,12 @@ class Bench:
             )
             for record in self.inner.requests[number]["messages"]
         ]
+
+
+def shown(events: Sequence[Event]) -> str:
+    """The words that were shown."""
+    return "".join(
+        event.chunk.text
+        for event in events
+        if isinstance(event, MessageProgressEvent) and isinstance(event.chunk, TextChunk)
+    )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +14,24 @@ import pytest
 
 from tests.fakes import ollama
 from tests.fakes.contract import CALL, FINAL, SAID
-from tests.fakes.interfaces import INTERFACES, Interface, asked
+from tests.fakes.interfaces import INTERFACES, Events, Interface, Player, asked
 from tests.fakes.llamacpp import CHATML, FakePackage, write_model
 from tests.fakes.ollama import FakeModel
+from tests.providers.anthropic.test_interruptions import check_interruptions
+from tests.providers.contract.rig import HELLO, TOOLS, shown
 from vibe_llms import open_session
 from vibe_llms.controls import Controls
 from vibe_llms.conversation import Conversation
+from vibe_llms.events import Event, MessageCompletedEvent, MessageFailedEvent
 from vibe_llms.exceptions import ControlInvalid, ProviderError
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import Content, ImageContent, TextualContent
-from vibe_llms.providers.contract import history, model
+from vibe_llms.providers.contract import history
+from vibe_llms.providers.contract.hearing import Hearing
+from vibe_llms.providers.contract.model import ContractCache, ContractModel
+from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.ollama.messages import OllamaMessagesProcessor
+from vibe_llms.testing.events import check_events
 
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0"
@@ -134,7 +143,7 @@ async def test_what_grows_is_encoded_once_under_the_contract(
                 await conversation.converse(f"Question {number}?")
                 ((address, cache),) = caches.items()
                 assert address[2]
-                assert isinstance(cache, model.ContractCache)
+                assert isinstance(cache, ContractCache)
                 inner = cache.inner
                 assert number == 0 or inner is kept
                 kept = inner
@@ -201,3 +210,100 @@ async def test_a_model_without_tools_is_told_of_calls_where_none_are_offered() -
             await conversation.converse("And now?", invokers=[])
     assert "InvocationCanister" in told
     assert "I called the tool look" in json.dumps(server.chats[-1])
+
+
+class Contracted(Interface):
+    """An interface whose models are offered tools by the contract."""
+
+    def configure(self, url: str, **settings: Any) -> dict[str, Any]:
+        return {**super().configure(url, **settings), "tools": {"mode": "contract"}}
+
+
+def put_under_contract(interface: Interface) -> Interface:
+    """The interface, whose calls come as words."""
+
+    def call(*calls: tuple[str, str]) -> Events:
+        lines = (
+            f'{{"type":"tool_call","name":"{name}","arguments":{text}}}' for name, text in calls
+        )
+        text = "\n".join(lines)
+        return interface.texts(text[:50], text[50:])
+
+    members = {one.name: getattr(interface, one.name) for one in fields(interface)}
+    return Contracted(**{**members, "tools": call})
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("interface", INTERFACES.values(), ids=INTERFACES)
+async def test_a_turn_interrupted_at_any_step_is_followed_by_another(
+    interface: Interface, tmp_path: Path, rounds: Callable[[int, int], int]
+) -> None:
+    seeds = rounds(1, 50)
+    with interface.produce_server() as server:
+        await check_interruptions(
+            server,
+            tmp_path / "archive",
+            seeds,
+            every=seeds > 1,
+            interface=put_under_contract(interface),
+        )
+
+
+async def test_results_that_are_taken_for_granted_would_be_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        history.RewrittenHistory,
+        "_collect_answers",
+        lambda self: [self._answers[identity] for identity in self._calls],
+    )
+    interface = INTERFACES["openai-chat"]
+    with interface.produce_server() as server, pytest.raises(KeyError):
+        await check_interruptions(
+            server, tmp_path / "archive", 4, interface=put_under_contract(interface)
+        )
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("interface", INTERFACES.values(), ids=INTERFACES)
+async def test_a_stream_cut_at_any_byte_calls_nothing(
+    interface: Interface, rounds: Callable[[int, int], int]
+) -> None:
+    step = rounds(31, 1)
+    chunks = re.findall(r"(?s).{1,9}", f"{FINAL}\n{CALL}")
+    whole = interface.encode(interface.texts(*chunks))
+    size = len(b"".join(whole))
+    with Player([]) as server:
+        model = ContractModel(await interface.produce_model(server.url))
+        for end, place in product(("close", "reset"), range(0, size - len(whole[-1]), step)):
+            server.replies = [interface.stream_bytes(whole, cut=place, end=end)] * 3
+            events: list[Event] = []
+            context = TurnContext(event_handler=events.append)
+            try:
+                await model.converse(HELLO, TOOLS, context=context)
+            except ProviderError:
+                check_events(events, turn=False)
+                assert isinstance(events[-1], MessageFailedEvent)
+                received = [e.canister for e in events if isinstance(e, MessageCompletedEvent)]
+                assert not any(isinstance(one, InvocationCanister) for one in received)
+                assert SAID.startswith(shown(events))
+            else:
+                # The mark of the end has come before what was cut off.
+                assert place > size - 400
+
+
+async def test_calls_of_a_reply_that_has_not_ended_would_be_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leave = Hearing.__exit__
+
+    def finish_anyway(self: Any, kind: Any, error: Any, trace: Any) -> None:
+        if error is not None and self._received and not self._ending:
+            self.finish(self._received, self.conclude())
+        leave(self, kind, error, trace)
+
+    monkeypatch.setattr(Hearing, "__exit__", finish_anyway)
+    with pytest.raises(AssertionError):
+        await test_a_stream_cut_at_any_byte_calls_nothing(
+            INTERFACES["openai-chat"], lambda few, many: few
+        )

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.fakes.contract import BROKEN, CALL, CALLING, FINAL, PROSE, SAID, SAYING, improvise
-from tests.providers.contract.rig import HELLO, TOOLS, Bench, look, reply_of, script_of
+from tests.providers.contract.rig import HELLO, TOOLS, Bench, look, reply_of, script_of, shown
 from vibe_llms import open_session
 from vibe_llms.controls import Controls
 from vibe_llms.events import (
@@ -63,15 +63,6 @@ from vibe_llms.testing import Part, ScriptedReply, check_provider, scripted_mode
 
 REASONED = ScriptedReply(parts=(Part(reasoning=("Let ", "me see.")), Part(text=(CALL,))))
 SPENT = Usage(1, 2, 3, 4, 5)
-
-
-def shown(events: Sequence[Event]) -> str:
-    """The words that were shown."""
-    return "".join(
-        event.chunk.text
-        for event in events
-        if isinstance(event, MessageProgressEvent) and isinstance(event.chunk, TextChunk)
-    )
 
 
 def said(reply: Sequence[ReplyCanister]) -> list[object]:
@@ -180,6 +171,14 @@ async def test_calls_that_do_not_wait_for_the_end_would_be_found_out(
     monkeypatch.setattr(Hearing, "__exit__", finish_anyway)
     with pytest.raises(AssertionError):
         await check_cuts(CALL)
+
+
+async def test_a_failure_that_is_not_told_would_be_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Hearing, "__exit__", lambda *_: None)
+    with pytest.raises(AssertionError):
+        await check_cuts(FINAL)
 
 
 async def test_a_reply_at_its_length_limit_calls_nothing_that_is_not_whole() -> None:
@@ -672,6 +671,8 @@ async def test_a_conversation_calls_tools_by_the_contract(tmp_path: Path) -> Non
         assert (await native.converse("Look!")).text == "Hm."
         off = await session.begin(model, invokers=[look], tool_mode="off")
         assert (await off.converse("Look!")).text == "I have no tools."
+        with pytest.raises(ControlInvalid, match="the tools are none"):
+            await off.converse("Look!", controls=Controls(tool_choice="look"))
 
 
 async def test_typed_output_comes_with_tools(tmp_path: Path) -> None:

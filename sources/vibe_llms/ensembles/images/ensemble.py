@@ -29,6 +29,7 @@ from vibe_llms.providers.transport import HttpTransport, Outgoing, produce_http_
 
 _PATH = "/images/generations"
 _PICTURES = ("image/png", "image/jpeg", "image/webp", "image/gif")
+_SPARE_SECONDS = 5.0
 _PROMPT_CHARACTERS = 32_000
 _BASE_URL = "https://api.openai.com/v1"
 
@@ -114,10 +115,13 @@ class ImagesEnsemble:
         tool = Invoker.from_function(
             self._generate_image, name=f"{self._name}/generate_image", sends=True
         )
-        tool = msgspec.structs.replace(
-            tool, ensemble=self._name, timeout_seconds=self._settings.call_seconds
-        )
-        self._invokers = (self._settings.settle(tool, reads_only=False),)
+        tool = msgspec.structs.replace(tool, ensemble=self._name)
+        settled = self._settings.settle(tool, reads_only=False)
+        if settled.timeout_seconds is None:
+            # Our own limit comes first, so that the model is told what it was.
+            seconds = self._settings.call_seconds + _SPARE_SECONDS
+            settled = msgspec.structs.replace(settled, timeout_seconds=seconds)
+        self._invokers = (settled,)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -39,6 +39,7 @@ _CLOSE_SECONDS = 10.0
 _LISTEN_AGAIN_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 60.0
 #: What the package says for a server that sent no error of the protocol's.
 _SESSION_LOST, _HTTP_ERROR = "Session terminated", "Server returned an error response"
+_CLOSED = "Connection closed"
 
 
 class Connection:
@@ -181,6 +182,9 @@ class Connection:
         if words == _SESSION_LOST and self._settings.url:
             self._broken = SessionLost(f"{phase}: {words}", ensemble=self._ensemble)
             return self._broken
+        if words == _CLOSED:
+            # Its tasks may take a moment to end; nobody shall ask it meanwhile.
+            self._broken = self._broken or error
         if words == _HTTP_ERROR and self._status:
             words = f"it answered with HTTP {self._status}"
         return self._failure(words, phase)

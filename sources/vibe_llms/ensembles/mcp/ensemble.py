@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,10 +32,10 @@ from vibe_llms.ensembles.mcp.reading import (
 from vibe_llms.ensembles.mcp.settings import LOADING_VARIABLES, McpSettings
 from vibe_llms.ensembles.mcp.tokens import TokenStore
 from vibe_llms.exceptions import EnsembleFailed, InvokerInvalid, SessionLost
+from vibe_llms.invocation.checks import SchemaCheck
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
 from vibe_llms.invocation.limits import Patience, Pause
 from vibe_llms.invocation.results import InvocationOutput
-from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.canisters import Canister, InvocationCanister
 from vibe_llms.messages.contents import Content, repair_text
 from vibe_llms.meta import CONVERSATION_KEY
@@ -84,6 +85,7 @@ class McpEnsemble:
         self._closed = False
         self._restarts = 0
         self._refresh: asyncio.Task[None] | None = None
+        self._stale = False
 
     @property
     def name(self) -> str:
@@ -183,15 +185,15 @@ class McpEnsemble:
             settings,
             patience=self._patience,
             callbacks=self._answerer.callbacks(),
-            produce_auth=self._produce_auth,
+            produce_auth=partial(self._produce_auth, settings),
             changed=self._refresh_soon,
         )
 
-    async def _produce_auth(self, tell: Callable[[Exception], None]) -> Any:
+    async def _produce_auth(self, settings: McpSettings, tell: Callable[[Exception], None]) -> Any:
         return await produce_auth(
             self._name,
-            self._settings,
-            TokenStore(self._name, self._settings.url, self._vault),
+            settings,
+            TokenStore(self._name, settings.url, self._vault),
             self._answerer.ask if self._asks else None,
             tell,
             self._patience,
@@ -252,16 +254,20 @@ class McpEnsemble:
 
     def _refresh_soon(self) -> None:
         """The server says that its tools are others now; many such words are one."""
+        self._stale = True
         if self._closed or (self._refresh is not None and not self._refresh.done()):
             return
         self._refresh = asyncio.create_task(self._refresh_tools(), name=f"mcp {self._name} tools")
 
     async def _refresh_tools(self) -> None:
-        await asyncio.sleep(_REFRESH_SECONDS)
-        try:
-            self._invokers = await self._list_tools()
-        except EnsembleFailed as error:
-            _LOGGER.warning("the tools of %s were not listed again: %s", self._name, error)
+        while self._stale:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            # What changes while they are listed has them listed once more.
+            self._stale = False
+            try:
+                self._invokers = await self._list_tools()
+            except EnsembleFailed as error:
+                _LOGGER.warning("the tools of %s were not listed again: %s", self._name, error)
 
     async def _list_tools(self) -> tuple[Invoker, ...]:
         tools = await self._connection.request(
@@ -296,15 +302,17 @@ class McpEnsemble:
         reads_only = bool(marks and marks.read_only_hint)
         open_world = marks is None or marks.open_world_hint is not False
         schema = dict(tool.input_schema)
+        check = SchemaCheck(schema, trusted=False)
 
         async def invoke(arguments: str, context: InvocationContext) -> InvocationOutput:
-            return await self._invoke(tool, seconds, arguments, context)
+            return await self._invoke(tool, seconds, check(arguments), context)
 
         invoker = Invoker(
             name=f"{self._name}/{tool.name}",
             description=repair_text(tool.description or tool.title or ""),
             arguments_schema=schema,
             invoke=invoke,
+            check=check,
             ensemble=self._name,
             outside=open_world,
             sends=open_world and not reads_only,
@@ -321,13 +329,8 @@ class McpEnsemble:
         return settled
 
     async def _invoke(
-        self, tool: Tool, seconds: float, arguments: str, context: InvocationContext
+        self, tool: Tool, seconds: float, values: dict[str, Any], context: InvocationContext
     ) -> InvocationOutput:
-        try:
-            values = msgspec.json.decode(arguments or "{}", type=dict[str, Any])
-        except (ValueError, RecursionError) as error:
-            raise ArgumentsInvalid(f"This is not a JSON object: {error}") from error
-
         async def report(progress: float, total: float | None, message: str | None) -> None:
             context.report_progress(message or "", done=progress, total=total)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import html
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from vibe_llms.credentials import Credential, get_logger
@@ -60,8 +60,7 @@ async def produce_auth(
         secret = await asyncio.to_thread(_find_secret, ensemble, oauth, keys_file)
         provider = _produce_program(ensemble, settings.url, oauth, store, secret)
     elif ask is None and not store.signed_in:
-        refusal: httpx2.Auth = _produce_refusal(ensemble, tell)
-        return refusal
+        return _produce_refusal(ensemble, tell)
     else:
         needs_secret = oauth.client_secret_environment or oauth.client_secret_command
         secret = (
@@ -281,12 +280,14 @@ def find_port() -> int:
         return port
 
 
-def _produce_refusal(ensemble: str, tell: Callable[[Exception], None]) -> Any:
+def _produce_refusal(ensemble: str, tell: Callable[[Exception], None]) -> httpx2.Auth:
     """No token at all: what a server says that wants one is told in our words."""
     import httpx2
 
     class Refusal(httpx2.Auth):
-        async def async_auth_flow(self, request: httpx2.Request) -> Any:
+        async def async_auth_flow(
+            self, request: httpx2.Request
+        ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
             response = yield request
             if response.status_code == 401:
                 tell(SignInNeeded("it wants you to sign in", ensemble=ensemble))

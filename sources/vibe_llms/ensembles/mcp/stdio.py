@@ -3,7 +3,8 @@
 The official package's own transport bounds no message and scans the growing line anew with every
 chunk (50 MB on one line took it 39 s); this one splits in linear time and gives up a server whose
 message is too long. The server gets a process group of its own, a small environment, and its end is
-waited for: standard input closed, then SIGTERM, then SIGKILL to the whole group, and reaped.
+waited for: standard input closed, then SIGTERM, then SIGKILL to the whole group, and reaped. If we
+are killed ourselves, a guardian ends it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from vibe_llms.ensembles.mcp.guardian import Guardian, has_ended
 from vibe_llms.exceptions import EnsembleFailed
 from vibe_llms.messages.codecs import repair_escapes
 from vibe_llms.redaction import redact
@@ -25,7 +27,7 @@ GRACE_SECONDS = 2.0
 _READ_BYTES = 64 * 1024
 _TAIL_LINES = 20
 _TAIL_BYTES = 8 * 1024
-_POLL_SECONDS = 0.01
+_POLL_SECONDS, _WATCH_SECONDS = 0.01, 0.5
 
 
 class MessageTooLong(Exception):
@@ -65,6 +67,7 @@ class ServerProcess:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
+        self._guardian = Guardian()
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._tasks: list[asyncio.Future[None]] = []
         self._draining: asyncio.Future[None] | None = None
@@ -79,10 +82,15 @@ class ServerProcess:
         """Its exit status; `None` while it runs."""
         return self._process.returncode
 
+    async def guard(self) -> None:
+        """Have the process and all that it starts ended if we are killed."""
+        await self._guardian.watch(self._process.pid)
+
     def serve(self, *works: Awaitable[None]) -> None:
         """Carry streams for as long as the process lives."""
         self._draining = asyncio.ensure_future(self._drain_errors())
-        self._tasks += [self._draining, *map(asyncio.ensure_future, works)]
+        watching = asyncio.ensure_future(self._release_at_end())
+        self._tasks += [self._draining, watching, *map(asyncio.ensure_future, works)]
 
     async def write(self, data: bytes) -> None:
         """Send bytes to the server; `OSError` where it does not take them any more."""
@@ -112,10 +120,18 @@ class ServerProcess:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._guardian.release()
         # A descendant that left the group may hold a pipe; we do not wait for it.
         transport: Any = getattr(self._process, "_transport", None)
         if transport is not None:
             transport.close()
+
+    async def _release_at_end(self) -> None:
+        """A process that has ended by itself is not watched over any longer than it lives."""
+        # The end of a descendant is told by nobody.
+        while self._process.returncode is None or not has_ended(self._process.pid):  # noqa: ASYNC110
+            await asyncio.sleep(_WATCH_SECONDS)
+        await self._guardian.release()
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -175,6 +191,7 @@ async def start_process(
         ) from error
     server = ServerProcess(process)
     try:
+        await server.guard()
         yield server
     finally:
         await server.end()

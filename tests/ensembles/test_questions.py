@@ -1,0 +1,181 @@
+"""Forms of servers: read from their schema, answered by values or by what a person types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vibe_llms.ensembles.questions import (
+    ElicitationField,
+    ElicitationRequest,
+    read_fields,
+)
+from vibe_llms.exceptions import AnswerInvalid
+
+COLOURS = (("r", "Red"), ("g", "Green"))
+
+
+def field(schema: dict[str, Any]) -> ElicitationField:
+    (one,) = read_fields({"type": "object", "properties": {"a": schema}})
+    return one
+
+
+@pytest.mark.parametrize(
+    ("schema", "found"),
+    [
+        ({"type": "string"}, ElicitationField(name="a")),
+        (
+            {"type": "string", "minLength": 1, "maxLength": 3, "format": "email", "title": "A"},
+            ElicitationField(name="a", title="A", least=1, most=3, format="email"),
+        ),
+        (
+            {"type": "integer", "minimum": 0, "maximum": 9, "default": 5},
+            ElicitationField(name="a", kind="integer", least=0, most=9, default=5),
+        ),
+        ({"type": "boolean"}, ElicitationField(name="a", kind="boolean")),
+        (
+            {"type": "string", "enum": ["r", "g"]},
+            ElicitationField(name="a", kind="choice", choices=(("r", "r"), ("g", "g"))),
+        ),
+        (
+            {"type": "string", "enum": ["r", "g"], "enumNames": ["Red", "Green"]},
+            ElicitationField(name="a", kind="choice", choices=COLOURS),
+        ),
+        (
+            {
+                "type": "string",
+                "oneOf": [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}],
+            },
+            ElicitationField(name="a", kind="choice", choices=COLOURS),
+        ),
+        (
+            {
+                "type": "array",
+                "minItems": 1,
+                "items": {"anyOf": [{"const": "r", "title": "Red"}, {"const": "g"}]},
+            },
+            ElicitationField(name="a", kind="choices", choices=(("r", "Red"), ("g", "g")), least=1),
+        ),
+        ({"type": "array", "items": True}, ElicitationField(name="a", kind="choices")),
+    ],
+)
+def test_a_schema_is_read(schema: dict[str, Any], found: ElicitationField) -> None:
+    assert field(schema) == found
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "properties": {}},
+        {"type": "object", "properties": []},
+        {"type": "object", "properties": {"a": {"type": "object"}}},
+        {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/"}}},
+        {"type": "object", "properties": {"a": 1}},
+        {"type": "object", "properties": {"a": {"type": "string", "title": 1}}},
+        {"type": "object", "properties": {"a": {"type": "integer", "minimum": "x"}}},
+    ],
+)
+def test_what_no_form_may_have_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(AnswerInvalid):
+        read_fields(schema)
+
+
+NUMBER, WHOLE = (
+    ElicitationField(name="a", kind="number"),
+    ElicitationField(name="a", kind="integer"),
+)
+YES = ElicitationField(name="a", kind="boolean")
+ONE = ElicitationField(name="a", kind="choice", choices=COLOURS)
+SEVERAL = ElicitationField(name="a", kind="choices", choices=COLOURS, least=1, most=2)
+
+
+def text(form: str) -> ElicitationField:
+    return ElicitationField(name="a", format=form)
+
+
+@pytest.mark.parametrize(
+    ("one", "typed", "value"),
+    [
+        (NUMBER, " 1.5 ", 1.5),
+        (NUMBER, "2", 2),
+        (WHOLE, "-3", -3),
+        (WHOLE, "3.0", 3.0),
+        (YES, "Yes", True),
+        (YES, "off", False),
+        (ONE, "red", "r"),
+        (ONE, "2", "g"),
+        (ONE, "R", "r"),
+        (SEVERAL, "green, 1", ["g", "r"]),
+        (text("email"), "a@b.org", "a@b.org"),
+        (text("uri"), "https://a", "https://a"),
+        (text("date"), "2026-07-28", "2026-07-28"),
+        (text("date-time"), "2026-07-28T12:00:00Z", "2026-07-28T12:00:00Z"),
+        (text("else"), " as it is ", "as it is"),
+    ],
+)
+def test_what_a_person_types_becomes_a_value(
+    one: ElicitationField, typed: str, value: object
+) -> None:
+    assert one.parse(typed) == value
+
+
+@pytest.mark.parametrize(
+    ("one", "typed", "words"),
+    [
+        (NUMBER, "much", "a: it is a number"),
+        (NUMBER, "inf", "a: it is a number"),
+        (NUMBER, "nan", "a: it is a number"),
+        (WHOLE, "1.5", "a: it is a whole number"),
+        (YES, "perhaps", "a: answer yes or no"),
+        (ONE, "blue", "a: it is one of r, g"),
+        (ONE, "3", "a: it is one of r, g"),
+        (SEVERAL, "red, blue", "a: it is one of r, g"),
+        (SEVERAL, "", "a: at least 1 chosen"),
+        (SEVERAL, "red,red", "a: each can be chosen once"),
+        (text("email"), "nobody", "a: it is an address of mail"),
+        (text("uri"), "nowhere", "a: it is an address such as"),
+        (text("uri"), "http://[", "a: it is a uri"),
+        (text("date"), "soon", "a: it is a date, such as 2026-07-28"),
+        (text("date-time"), "soon", "a: it is a date-time, such as 2026-07-28T12:00:00Z"),
+        (ElicitationField(name="a", least=2), "b", "a: at least 2 characters"),
+        (ElicitationField(name="a", kind="integer", most=2), "3", "a: at most 2"),
+    ],
+)
+def test_what_does_not_fit_is_told(one: ElicitationField, typed: str, words: str) -> None:
+    with pytest.raises(AnswerInvalid) as caught:
+        one.parse(typed)
+    assert str(caught.value).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("one", "value"),
+    [
+        (YES, 1),
+        (WHOLE, True),
+        (WHOLE, "1"),
+        (NUMBER, True),
+        (NUMBER, "1"),
+        (ONE, 1),
+        (ElicitationField(name="a", kind="choices"), [1]),
+        (SEVERAL, "r"),
+        (text(""), 1),
+    ],
+)
+def test_a_value_of_another_type_is_refused(one: ElicitationField, value: object) -> None:
+    with pytest.raises(AnswerInvalid):
+        one.check(value)
+
+
+def test_a_form_is_settled_with_its_defaults() -> None:
+    fields = (
+        ElicitationField(name="a", required=True),
+        ElicitationField(name="b", kind="integer", default=2),
+        ElicitationField(name="c"),
+    )
+    request = ElicitationRequest(ensemble="e", message="m", fields=fields)
+    assert request.settle({"a": "x"}) == {"a": "x", "b": 2}
+    with pytest.raises(AnswerInvalid, match="a: it must be given"):
+        request.settle({})
+    with pytest.raises(AnswerInvalid, match="the form has no field 'd'"):
+        request.settle({"a": "x", "d": 1})
