@@ -23,11 +23,14 @@ from vibe_llms.exceptions import (
     StorageError,
     VibeLlmsError,
 )
+from vibe_llms.interpreter.kernels import KernelLost
+from vibe_llms.interpreter.server import KernelsBusy
 from vibe_llms.invocation.results import ResultTooLarge
 from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.invocation.threads import ThreadsExhausted
 from vibe_llms.messages.codecs import LineUnreadable
 from vibe_llms.outputs import OutputMismatch
+from vibe_llms.providers.contract.objects import FormBroken, FormForeign
 from vibe_llms.providers.llamacpp.files import GgufInvalid
 from vibe_llms.providers.wire import EventTooLarge
 from vibe_llms.redaction import remember
@@ -41,10 +44,12 @@ ERRORS = {
 #: Each is caught by its callers and never leaves the library: the execution makes failed results of
 #: those of calls, the providers a `ReplyMalformed` of an event, the archive an `ArchiveDamaged` of
 #: a line, the turn an `OutputInvalid` of an output, an ensemble an `EnsembleFailed` of a message,
-#: the fake server an answer of a refusal.
+#: the fake server an answer of a refusal, the interpreter a failed result of a kernel's end, the
+#: contract plain text, or another request, of a form.
 INNER = {
     *(ArgumentsInvalid, ResultTooLarge, ThreadsExhausted),
     *(EventTooLarge, GgufInvalid, LineUnreadable, MessageTooLong, OutputMismatch, Refusal),
+    *(FormBroken, FormForeign, KernelLost, KernelsBusy),
 }
 
 

@@ -17,7 +17,7 @@ import asyncio
 import functools
 import queue
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -25,8 +25,10 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from vibe_llms import conversation as asynchronous
 from vibe_llms import session as sessions
 from vibe_llms.costs import Cost
+from vibe_llms.ensembles.interfaces import Ensemble
 from vibe_llms.events import Event
 from vibe_llms.exceptions import RequestError, SessionClosed, StorageError
+from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.running import EventStream
@@ -218,6 +220,26 @@ class Conversation(_Face[asynchronous.Conversation]):
         """All that was said."""
         return self._inner.canisters
 
+    @property
+    def invokers(self) -> Mapping[str, Invoker]:
+        """The tools that the next turn offers, by their names: its own, and those of ensembles."""
+        return self._inner.invokers
+
+    @property
+    def ensembles(self) -> Sequence[Ensemble]:
+        """The ensembles that its tools come from, beside those of its own."""
+        return self._inner.ensembles
+
+    @property
+    def withheld(self) -> Sequence[str]:
+        """The names of the tools that are there and not offered."""
+        return self._inner.withheld
+
+    def withhold(self, name: str) -> None:
+        """From the next turn on, do not offer a tool, or any tool of an ensemble."""
+        self._inner.withhold(name)
+
+    offer = _through(asynchronous.Conversation.offer)
     converse = _through(asynchronous.Conversation.converse)
     stream = _streams(asynchronous.Conversation.stream)
     add = _through(asynchronous.Conversation.add)

@@ -87,7 +87,7 @@ def test_the_readme_opens_with_its_two_commands() -> None:
     blocks = PAGES["README.md"].blocks
     assert [block.text for block in blocks[:2]] == [
         'python -m pip install . && vibe-llms chat "What can you do?"\n',
-        "python -m pip install -e '.[dev]' && python -m pytest\n",
+        "python -m pip install -e '.[dev]' && python -m pytest -n auto\n",
     ]
 
 

@@ -47,7 +47,7 @@ for number in range(300):
         "import signal\n"
         "for one in (signal.SIGINT, signal.SIGTERM): signal.signal(one, signal.SIG_IGN)\n"
         "while True: pass",
-        words="it took no interrupt",
+        words="the interpreter was ended",
         lost=True,
         slow=True,
     ),

@@ -70,6 +70,7 @@ class Kernel:
         self._limits = limits
         self._spaces = spaces
         self._folder = ""
+        self._others: frozenset[int] = frozenset()
         self._cage: asyncio.subprocess.Process | None = None
         self._client: AsyncKernelClient | None = None
         self._context: Any = None
@@ -162,7 +163,7 @@ class Kernel:
         _CAGES.discard(cage.pid)
         if not self._spaces:
             # What killed those that should have ended it has become a child of this process.
-            await asyncio.to_thread(end_tree, os.getpid(), spared=frozenset(_CAGES))
+            await asyncio.to_thread(end_tree, os.getpid(), spared=self._others | _CAGES)
 
     async def _start(self) -> None:
         import zmq
@@ -260,6 +261,8 @@ class Kernel:
         )
 
     async def _start_cage(self, plan: Plan) -> None:
+        # What this process has besides is none of the kernel's.
+        self._others = frozenset(one.identity for one in survey_tree(os.getpid())[1:])
         self._cage = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "vibe_llms.interpreter.cage"),
             msgspec.json.encode(plan).decode(),
