@@ -38,6 +38,7 @@ ORDER = (
     "outputs",
     "prompts",
     "storage",
+    "memory",
     "ensembles",
     "keys",
     "plugins",

@@ -21,6 +21,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Role, Scope
 from vibe_llms.memory.retrieval import RetrievalSettings
@@ -74,14 +76,19 @@ def draw(name: str, rows: Sequence[tuple[float, ...]]) -> str:
 
 def main() -> None:
     """Measure, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("data", type=Path)
     parser.add_argument("--recency", type=float, default=0.0, help="the weight of recency")
     parser.add_argument("--diversity", type=float, default=0.0, help="the weight of diversity")
+    parser.add_argument("--least", type=float, help="the least relevance")
     options = parser.parse_args()
     settings = RetrievalSettings(
         limit=LIMIT, recency_weight=options.recency, diversity=options.diversity
     )
+    if options.least is not None:
+        settings = msgspec.structs.replace(settings, least_relevance=options.least)
     by_category: dict[str, list[tuple[float, ...]]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         for number, conversation in enumerate(json.loads(options.data.read_text("utf-8"))):
@@ -91,8 +98,8 @@ def main() -> None:
             ):
                 by_category[str(category)].append(figures)
     print(f"{'category':12} {'asked':>5} " + " ".join(f"{name:>9}" for name in MEASURES))
-    for category in sorted(by_category):
-        print(draw(category, by_category[category]))
+    for name in sorted(by_category):
+        print(draw(name, by_category[name]))
     every = [figures for rows in by_category.values() for figures in rows]
     print(draw("all", every))
     print(f"recall@10 {100 * sum(row[1] for row in every) / len(every):.1f}")

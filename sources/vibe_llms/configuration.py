@@ -110,6 +110,7 @@ class Configuration(Struct, frozen=True):
     default_model: str
     aliases: Mapping[str, str]
     controls: Mapping[str, Any]
+    memory: Mapping[str, Any] = {}
     offline: bool = False
 
     def rows(self, table: str) -> Iterator[Row]:
@@ -179,6 +180,7 @@ class _Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True)
     controls: dict[str, Any] = {}
     providers: dict[str, dict[str, Any]] = {}
     ensembles: dict[str, dict[str, Any]] = {}
+    memory: dict[str, Any] = {}
 
 
 def shipped_folder() -> Path:
@@ -270,6 +272,7 @@ def _assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
         default_model=settings.default_model,
         aliases=settings.aliases,
         controls=settings.controls,
+        memory=settings.memory,
         offline=bool(settings.offline),
     )
 

@@ -22,6 +22,8 @@ The families are cut by what the caller does next::
     │   ├── ConversationAmbiguous
     │   ├── ConversationBusy
     │   ├── ForkPointInvalid
+    │   ├── MemoryInvalid
+    │   ├── MemoryNotFound
     │   ├── SessionClosed
     │   └── TurnInterrupted
     ├── ProviderError                   a provider refused or failed
@@ -48,7 +50,8 @@ The families are cut by what the caller does next::
         ├── ContentDamaged
         ├── ContentMissing
         ├── ConversationMoved
-        └── FormatNewer
+        ├── FormatNewer
+        └── MemoryDamaged
 
 A message says what failed, why, and what to do. What a program needs to decide is in fields, never
 only in the words.

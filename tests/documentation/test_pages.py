@@ -37,6 +37,7 @@ from tests.documentation.transcripts import Shell, newcomer, read_commands
 from tests.fakes.llamacpp import write_model
 from vibe_llms.cli.commands import command as root_command
 from vibe_llms.configuration import Places, load_configuration
+from vibe_llms.memory.entries import GLOBAL, decode_entry, encode_entry
 from vibe_llms.messages.codecs import decode_canister, encode_canister
 from vibe_llms.providers.scripted.scripts import read_script
 from vibe_llms.session import open_session
@@ -152,6 +153,9 @@ def check_blocks(page: Page) -> None:
                 for line in block.text.encode().splitlines():
                     canister = decode_canister(line)
                     assert encode_canister(canister) == line, block.place
+            case "markdown":
+                entry = decode_entry(block.text.encode(), GLOBAL, block.place)
+                assert encode_entry(entry).decode() == block.text, block.place
             case "text" | "pycon":
                 assert block.generated, f"{block.place}: nobody checks this block"
             case "console" | "sh":

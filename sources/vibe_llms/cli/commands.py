@@ -33,6 +33,7 @@ COMMANDS = {
     "providers": ("models", "List providers, and whether they can be used."),
     "tools": ("tools", "List, show and call the tools of ensembles."),
     "mcp": ("servers", "Add, import, test, list and remove MCP servers; approve their changes."),
+    "memory": ("memory", "Remember facts, find them, change them, and forget them."),
     "plugins": ("plugins", "Install what rows of the configuration pin; list and remove it."),
     "keys": ("keys", "Set, list and find keys."),
     "config": ("settings", "Show, check and edit the configuration."),

@@ -35,6 +35,7 @@ STATUSES: tuple[tuple[type[VibeLlmsError], int], ...] = (
     (exceptions.AttachmentUnreadable, 66),
     (exceptions.ScriptInvalid, 66),
     (exceptions.ConversationNotFound, 66),
+    (exceptions.MemoryNotFound, 66),
     (exceptions.ConversationAmbiguous, 66),
     (exceptions.ConfigurationError, 78),
     (exceptions.TurnInterrupted, INTERRUPTED),

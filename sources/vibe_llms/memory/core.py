@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,8 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, MemoryNotFound
-from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
-from vibe_llms.memory.files import DELETED, MemoryFiles, identity_in
+from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry
+from vibe_llms.memory.files import MemoryFiles, identity_in
 from vibe_llms.memory.index import Known, ScopeIndex
 from vibe_llms.memory.retrieval import Recollection, RetrievalSettings, retrieve
 from vibe_llms.messages.contents import repair_text
@@ -23,6 +26,12 @@ from vibe_llms.messages.identities import produce_identity
 T = TypeVar("T")
 
 _SHORTEST_PREFIX = 4
+#: What every file of ours has in its front matter, and what therefore says nothing.
+_PLAIN = re.compile(
+    r"^(?:(?:id|role|created_at|importance|conversation_id|turn|replaced_by):[^#\n]*"
+    r"|(?:category|topics|speaker):)",
+    re.MULTILINE,
+)
 _CHANGEABLE = frozenset({"content", "importance", "category", "topics"})
 
 
@@ -68,9 +77,6 @@ class Memory:
 
         `members` are those of `Entry`. `MemoryInvalid` where there is nothing to remember.
         """
-        content = repair_text(content).strip()
-        if not content:
-            raise MemoryInvalid("there is nothing to remember in an empty text")
         entry = Entry(
             content=content,
             identity=produce_identity(),
@@ -79,7 +85,8 @@ class Memory:
             created=created or datetime.now(UTC),
             **members,
         )
-        return await self._do(lambda: self._add(entry))
+        checked = check_entry(entry)
+        return await self._do(lambda: self._add(checked))
 
     async def search(
         self,
@@ -93,9 +100,7 @@ class Memory:
         wanted = tuple(dict.fromkeys(scopes))
         chosen = settings or self._settings
         when = now or datetime.now(UTC)
-        return await self._do(
-            lambda: retrieve(question, [self._fresh(one) for one in wanted], chosen, when)
-        )
+        return await self._do(lambda: self._search(question, wanted, chosen, when))
 
     async def survey(
         self, scope: Scope | None = None, *, role: Role | None = None
@@ -104,7 +109,7 @@ class Memory:
         return await self._do(lambda: self._survey(scope, role))
 
     async def access(self, identity: str) -> Entry:
-        """The entry with an identity, or a prefix of at least 4 characters that fits only one."""
+        """The entry with an identity, or at least 4 characters of its beginning or end."""
         return await self._do(lambda: self._find(identity)[1])
 
     async def revise(self, identity: str, **changes: Any) -> Entry:
@@ -123,7 +128,7 @@ class Memory:
         The entries that were removed are returned. What other programs keep, git for one, is not
         touched.
         """
-        wanted = " ".join(repair_text(words).split()).casefold()
+        wanted = _fold(words)
         if not wanted:
             raise MemoryInvalid("say what is to be forgotten")
         chosen = None if scopes is None else tuple(scopes)
@@ -149,24 +154,37 @@ class Memory:
         with self._lock:
             return work()
 
+    def _index(self, scope: Scope) -> ScopeIndex:
+        return self._indexes.setdefault(scope, ScopeIndex(self._files, scope))
+
     def _fresh(self, scope: Scope) -> ScopeIndex:
-        if scope not in self._indexes:
-            self._indexes[scope] = ScopeIndex(self._files, scope)
-        index = self._indexes[scope]
+        index = self._index(scope)
         index.refresh()
         return index
 
     def _add(self, entry: Entry) -> Entry:
         with self._files.changing(entry.scope):
-            index = self._fresh(entry.scope)
-            if entry.role == Role.FACT:
-                repeat = index.find_repeat(entry)
-                if repeat is not None:
-                    return repeat
-            self._files.write(entry)
-            index.refresh()
+            if entry.role != Role.FACT:
+                # The next search finds it; a repeated turn is a turn of its own.
+                self._files.write(entry)
+                return entry
+            index = self._index(entry.scope)
+            repeat = index.find_repeat(entry)
+            if repeat is not None:
+                return repeat
+            index.take_in(entry, self._files.write(entry))
         index.store()
         return entry
+
+    def _search(
+        self, question: str, scopes: Sequence[Scope], settings: RetrievalSettings, now: datetime
+    ) -> Sequence[Recollection]:
+        indexes = [self._fresh(one) for one in scopes]
+        found = retrieve(question, indexes, settings, now)
+        for index in indexes:
+            # Whoever asks does not wait for those who change something.
+            index.store(seconds=0)
+        return found
 
     def _survey(self, scope: Scope | None, role: Role | None) -> Sequence[Entry]:
         scopes = self._files.survey_scopes() if scope is None else [scope]
@@ -188,9 +206,12 @@ class Memory:
             for scope in self._files.survey_scopes()
             for index in (self._fresh(scope),)
             for known in index.entries
-            if known.identity.startswith(identity)
+            if known.identity.startswith(identity) or known.identity.endswith(identity)
         ]
         exact = [(index, known) for index, known in fitting if known.identity == identity]
+        if len(exact) > 1:
+            places = ", ".join(f"{index.scope}/{known.place}" for index, known in exact)
+            raise MemoryNotFound(f"several files have the id {identity!r}; mend them: {places}")
         if len(exact or fitting) > 1:
             raise MemoryNotFound(f"{identity!r} fits several entries; give more of it")
         for index, known in exact or fitting:
@@ -204,9 +225,7 @@ class Memory:
         with self._files.changing(entry.scope):
             # Somebody may have changed it since it was found.
             index, entry, known = self._find(entry.identity)
-            revised = msgspec.structs.replace(entry, **changes)
-            if not revised.content.strip():
-                raise MemoryInvalid("there is nothing to remember in an empty text")
+            revised = check_entry(msgspec.structs.replace(entry, **changes))
             self._files.rewrite(revised, known.place)
             index.refresh()
         return revised
@@ -222,36 +241,41 @@ class Memory:
     def _forget(self, wanted: str, scopes: Sequence[Scope] | None) -> Sequence[Entry]:
         gone: list[Entry] = []
         for scope in scopes if scopes is not None else self._files.survey_scopes():
+            if not self._files.path_of(scope).is_dir():
+                continue
             with self._files.changing(scope):
-                places = [*self._files.look(scope)]
-                places += [f"{DELETED}/{place}" for place in self._files.look(scope, deleted=True)]
                 holding = [
                     (place, entry)
-                    for place in places
-                    for entry in (self._read_anything(scope, place),)
-                    if wanted in " ".join(entry.content.split()).casefold()
+                    for place in self._files.survey_files(scope)
+                    for entry, texts in (self._read_anything(scope, place),)
+                    if any(wanted in _fold(text) for text in texts)
                 ]
+                # The index first: after a crash the files still tell that there is work left.
+                index = self._index(scope)
+                index.discard()
                 self._files.erase(scope, [place for place, _ in holding])
-                if holding:
-                    index = self._fresh(scope)
-                    index.discard()
-                    index.refresh()
+                self._files.clear(scope)
+                index.refresh()
             gone += [entry for _, entry in holding]
         return gone
 
-    def _read_anything(self, scope: Scope, place: str) -> Entry:
-        """The entry at a place, or its whole text where it is none."""
+    def _read_anything(self, scope: Scope, place: str) -> tuple[Entry, Sequence[str]]:
+        """The entry at a place, or its whole text where it is none; and all that it says."""
+        text = self._files.read_text(scope, place)
+        own = identity_in(place)
+        name = "" if own else os.path.basename(place)
         try:
-            return self._files.read(scope, place)
+            entry = self._files.read(scope, place)
         except (MemoryDamaged, FileNotFoundError):
-            text = self._files.read_text(scope, place)
             created = datetime.fromtimestamp(0, UTC)
-            return Entry(content=text, identity=identity_in(place), scope=scope, created=created)
+            return Entry(content=text, identity=own, scope=scope, created=created), (text, name)
+        said = (entry.content, entry.category, *entry.topics, entry.speaker)
+        return entry, (*said, *_find_texts(entry.further), _PLAIN.sub("", text), name)
 
     def _reindex(self) -> int:
         count = 0
         for scope in self._files.survey_scopes():
-            index = self._indexes.setdefault(scope, ScopeIndex(self._files, scope))
+            index = self._index(scope)
             index.discard()
             index.refresh()
             index.store(always=True)
@@ -273,3 +297,23 @@ class Memory:
     def _store(self) -> None:
         for index in self._indexes.values():
             index.store(always=True)
+
+
+def _fold(text: str) -> str:
+    """The text as it is compared: whatever its case, its spaces and how its accents are kept."""
+    return " ".join(unicodedata.normalize("NFKC", repair_text(text)).casefold().split())
+
+
+def _find_texts(value: Any) -> list[str]:
+    """All texts in a value of YAML."""
+    texts: list[str] = []
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, Mapping):
+            left += [*one.keys(), *one.values()]
+        elif isinstance(one, list | tuple | set):
+            left += one
+        else:
+            texts.append(str(one))
+    return texts

@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from enum import StrEnum
-from typing import Any
+from functools import lru_cache
+from math import isnan
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid
 from vibe_llms.messages.contents import repair_text
@@ -18,6 +20,11 @@ _RULE = "---"
 _IDENTITY = re.compile(r"[0-9a-z][0-9a-z_-]{0,63}")
 #: The first lines of a file that may be its front matter.
 _FRONT_BYTES = 64 * 1024
+#: What is longer is no entry: a thing to remember is a sentence, a turn or a summary.
+LARGEST_BYTES = 4 * 1024 * 1024
+#: So deep may values of the front matter lie in each other; the loader in C knows no limit.
+_DEEPEST = 50
+_NESTING = "[{-?:"
 
 
 class Role(StrEnum):
@@ -39,15 +46,24 @@ class Scope(Struct, frozen=True, order=True):
     kind: str = "global"
     name: str = ""
 
+    def __post_init__(self) -> None:
+        if self.kind in ("user", "conversation"):
+            check_identity(self.name, self.kind)
+        elif self.kind != "global" or self.name:
+            raise MemoryInvalid(
+                f"{self.kind}-{self.name} is no scope; "
+                "there are global, user-NAME and conversation-IDENTITY"
+            )
+
     @staticmethod
     def of_user(name: str) -> Scope:
         """What one user's conversations share. `MemoryInvalid` where the name may be no folder."""
-        return Scope("user", check_identity(name, "user"))
+        return Scope("user", name)
 
     @staticmethod
     def of_conversation(identity: str) -> Scope:
         """What belongs to one conversation alone."""
-        return Scope("conversation", check_identity(identity, "conversation"))
+        return Scope("conversation", identity)
 
     @staticmethod
     def parse(text: str) -> Scope:
@@ -56,7 +72,7 @@ class Scope(Struct, frozen=True, order=True):
         if kind == "global" and not dash:
             return GLOBAL
         if kind in ("user", "conversation") and dash:
-            return Scope(kind, check_identity(name, kind))
+            return Scope(kind, name)
         raise MemoryInvalid(
             f"{text!r} is no scope; there are global, user-NAME and conversation-IDENTITY"
         )
@@ -74,7 +90,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     `importance` goes from 0 to 1. `speaker` is who said it, by name, where that is known;
     `conversation` and `turn` are the identities of the conversation and the canister that it came
     from. `replaced_by` is on what was given up for a newer entry. `further` are members of the
-    front matter that others wrote; they survive.
+    front matter that others wrote; they survive, as `lines` that stand as they stood.
     """
 
     content: str
@@ -82,7 +98,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     role: Role = Role.FACT
     scope: Scope = GLOBAL
     created: datetime
-    importance: float = 0.5
+    importance: Annotated[float, Meta(ge=0, le=1)] = 0.5
     category: str = ""
     topics: tuple[str, ...] = ()
     speaker: str = ""
@@ -90,6 +106,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     turn: str = ""
     replaced_by: str = ""
     further: Mapping[str, Any] = {}
+    lines: str = ""
 
 
 _NAMES = {
@@ -117,8 +134,34 @@ def check_identity(name: str, of: str) -> str:
     return name
 
 
+def check_entry(entry: Entry) -> Entry:
+    """The entry with its texts repaired and its time in a zone; `MemoryInvalid` if it may not be.
+
+    What passes here can be written, and is read back as it is.
+    """
+    content = repair_text(entry.content).strip()
+    if not content:
+        raise MemoryInvalid("there is nothing to remember in an empty text")
+    members = {name: getattr(entry, name) for name in entry.__struct_fields__}
+    members |= {name: repair_text(value) for name, value in members.items() if type(value) is str}
+    if isinstance(entry.topics, list | tuple):
+        members["topics"] = tuple(
+            repair_text(topic) if isinstance(topic, str) else topic for topic in entry.topics
+        )
+    try:
+        checked = msgspec.convert({**members, "content": content}, Entry)
+    except msgspec.ValidationError as error:
+        raise MemoryInvalid(f"this cannot be remembered: {error}") from error
+    checked = _settle(checked)
+    if isnan(checked.importance):
+        raise MemoryInvalid("the importance is no number from 0 to 1")
+    if len(encode_entry(checked)) > LARGEST_BYTES:
+        raise MemoryInvalid(f"this is longer than {LARGEST_BYTES >> 20} MiB; remember less of it")
+    return checked
+
+
 def encode_entry(entry: Entry) -> bytes:
-    """The text of an entry's file."""
+    """The text of an entry's file; `MemoryInvalid` where a member fits into no front matter."""
     import yaml
 
     front: dict[str, Any] = {}
@@ -131,10 +174,20 @@ def encode_entry(entry: Entry) -> bytes:
                 case tuple():
                     value = list(value)
                 case str():
-                    value = repair_text(str(value))
+                    value = str(value)
             front[name] = value
-    front.update({name: value for name, value in entry.further.items() if name not in front})
-    head = yaml.safe_dump(front, allow_unicode=True, sort_keys=False, width=10**6)
+    try:
+        head = _dump(front)
+        if entry.lines:
+            head += entry.lines
+        elif entry.further:
+            head += _dump({str(name): value for name, value in entry.further.items()})
+            _load(head)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        words = " ".join(str(error).split())
+        raise MemoryInvalid(f"this fits into no front matter: {words}") from error
+    if len(head) > _FRONT_BYTES:
+        raise MemoryInvalid("its front matter would be longer than 64 KiB; give less besides text")
     return f"{_RULE}\n{head}{_RULE}\n\n{repair_text(entry.content).strip()}\n".encode()
 
 
@@ -142,7 +195,12 @@ def decode_entry(data: bytes, scope: Scope, path: str) -> Entry:
     """The entry of a file's text; `MemoryDamaged` says what is wrong with it."""
     import yaml
 
-    text = data.decode("utf-8", "replace").replace("\r\n", "\n").removeprefix("\ufeff")
+    if len(data) > LARGEST_BYTES:
+        raise MemoryDamaged(f"it is longer than {LARGEST_BYTES >> 20} MiB", path=path)
+    try:
+        text = data.decode().removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise MemoryDamaged("it is no text in UTF-8", path=path) from error
     lines = text.split("\n")
     if lines[0].rstrip() != _RULE:
         raise MemoryDamaged("it does not begin with front matter between two lines ---", path=path)
@@ -153,9 +211,8 @@ def decode_entry(data: bytes, scope: Scope, path: str) -> Entry:
     head = "\n".join(lines[1:end])
     if len(head) > _FRONT_BYTES:
         raise MemoryDamaged("its front matter is longer than 64 KiB", path=path)
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        front = yaml.load(head, loader)  # noqa: S506 (both loaders are the safe ones)
+        front = _load(head)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         words = " ".join(str(error).split())
         raise MemoryDamaged(f"its front matter is no YAML: {words}", path=path) from error
@@ -168,18 +225,101 @@ def decode_entry(data: bytes, scope: Scope, path: str) -> Entry:
     }
     further = {str(name): value for name, value in front.items() if name not in _NAMES}
     try:
-        return msgspec.convert(
+        entry = msgspec.convert(
             {
                 **known,
                 "content": "\n".join(lines[end + 1 :]).strip(),
                 "scope": scope,
                 "further": further,
+                "lines": _keep(head, further) if further or "#" in head else "",
             },
             Entry,
             strict=False,
         )
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, OverflowError) as error:
         raise MemoryDamaged(f"its front matter: {error}", path=path) from error
+    if isnan(entry.importance):
+        raise MemoryDamaged("its front matter: the importance is no number", path=path)
+    return _settle(entry)
+
+
+def _settle(entry: Entry) -> Entry:
+    """The entry with a time that others can be compared with."""
+    if entry.created.tzinfo is None:
+        return msgspec.structs.replace(entry, created=entry.created.replace(tzinfo=UTC))
+    return entry
+
+
+def _dump(front: Mapping[str, Any]) -> str:
+    import yaml
+
+    if not front:
+        return ""
+    return str(
+        yaml.dump(dict(front), Dumper=_dumper(), allow_unicode=True, sort_keys=False, width=10**6)
+    )
+
+
+@lru_cache(maxsize=1)
+def _dumper() -> Any:
+    """The safe dumper, with escapes for line ends, which YAML would fold into others."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        style = None if text.isprintable() else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+    Dumper.add_representer(str, represent)
+    return Dumper
+
+
+def _load(head: str) -> Any:
+    """The value of a text of YAML; errors of the package, or `ValueError` where it is too deep."""
+    import yaml
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    # It takes two signs to nest; few of them cannot be deep, and most files have few.
+    if "*" in head or sum(map(head.count, _NESTING)) > _DEEPEST:
+        depth = 0
+        for event in yaml.parse(head, loader):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            elif isinstance(event, yaml.AliasEvent):
+                raise ValueError("a value that stands for another one (*) is not taken")  # noqa: TRY004
+            if depth > _DEEPEST:
+                raise ValueError(f"its values lie more than {_DEEPEST} deep in each other")
+    return yaml.load(head, loader)  # noqa: S506 (both loaders are the safe ones)
+
+
+def _keep(head: str, further: Mapping[str, Any]) -> str:
+    """The lines of front matter that are not ours, as they stand, comments too.
+
+    None where they do not stand on lines of their own; then their values are written anew.
+    """
+    import yaml
+
+    kept: list[str] = []
+    foreign = True
+    for line in head.split("\n"):
+        if line.startswith("#"):
+            kept.append(line)
+            continue
+        if line[:1] not in ("", " ", "\t", "-", "\r"):
+            foreign = line.partition(":")[0].strip() not in _NAMES
+        if foreign and line.strip():
+            kept.append(line)
+    text = "".join(f"{line}\n" for line in kept)
+    try:
+        found = _load(text) or {}
+    except (yaml.YAMLError, ValueError):
+        return ""
+    same = isinstance(found, dict) and {str(name): one for name, one in found.items()} == further
+    return text if same else ""
 
 
 def _plain(value: Any) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC
@@ -22,7 +23,14 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid
-from vibe_llms.memory.entries import Entry, Role, Scope, decode_entry, encode_entry
+from vibe_llms.memory.entries import (
+    LARGEST_BYTES,
+    Entry,
+    Role,
+    Scope,
+    decode_entry,
+    encode_entry,
+)
 from vibe_llms.storage.files import (
     TEMPORARY,
     make_folder,
@@ -39,6 +47,7 @@ _LEVELS = ("L1", "L2", "L3")
 _PLACES = {Role.FACT: "facts", Role.USER: "turns/user", Role.ASSISTANT: "turns/assistant"}
 FOLDERS = (*_PLACES.values(), *(f"summaries/{level}" for level in _LEVELS))
 _NAME = re.compile(r".*__([0-9a-z][0-9a-z-]{0,63})\.md")
+_IDENTITY = re.compile(r"[0-9a-z][0-9a-z-]{0,63}")
 _SUFFIX = ".md"
 
 
@@ -47,6 +56,7 @@ class Look(Struct, frozen=True, array_like=True):
 
     size: int
     modified: int
+    changed: int
     inode: int
 
 
@@ -59,7 +69,9 @@ class MemoryFiles:
         self._durable = durable
 
     def place_of(self, entry: Entry) -> str:
-        """Where an entry lies within its scope's folder."""
+        """Where an entry lies within its scope's folder; `MemoryInvalid` if it cannot."""
+        if not _IDENTITY.fullmatch(entry.identity):
+            raise MemoryInvalid(f"{entry.identity!r} cannot be the identity of an entry")
         if entry.role == Role.SUMMARY:
             level = entry.category if entry.category in _LEVELS else _LEVELS[-1]
             folder = f"summaries/{level}"
@@ -73,12 +85,13 @@ class MemoryFiles:
         return self.folder / ENTRIES / str(scope) / place
 
     @contextmanager
-    def changing(self, scope: Scope) -> Iterator[None]:
+    def changing(self, scope: Scope, *, seconds: float | None = None) -> Iterator[None]:
         """Hold the scope for changes to what it has; others wait, or get `ArchiveLocked`."""
+        patience = self._lock_seconds if seconds is None else seconds
         path = self.path_of(scope)
         with storage_errors(path):
             make_folder(path)
-            with locked(path, seconds=self._lock_seconds):
+            with locked(path, seconds=patience):
                 yield
 
     def write(self, entry: Entry) -> str:
@@ -97,17 +110,22 @@ class MemoryFiles:
             replace_file(path, encode_entry(entry), durable=self._durable)
 
     def read_text(self, scope: Scope, place: str) -> str:
-        """The text of a file, whatever it is; empty where it has gone."""
+        """The text of a file, whatever it is; empty where it has gone or is no file."""
         path = self.path_of(scope, place)
-        try:
-            return read_within(path.parent, path.name).decode("utf-8", "replace")
-        except OSError:
-            return ""
+        with storage_errors(path), suppress(FileNotFoundError):
+            if stat.S_ISREG(os.lstat(path).st_mode):
+                return read_within(path.parent, path.name).decode("utf-8", "replace")
+        return ""
 
     def read(self, scope: Scope, place: str) -> Entry:
         """The entry at a place; `MemoryDamaged` if it is none, `FileNotFoundError` if it went."""
         path = self.path_of(scope, place)
         try:
+            status = os.lstat(path)
+            if not stat.S_ISREG(status.st_mode):
+                raise MemoryDamaged("it is a link, or no file", path=str(path))
+            if status.st_size > LARGEST_BYTES:
+                raise MemoryDamaged(f"it is longer than {LARGEST_BYTES >> 20} MiB", path=str(path))
             data = read_within(path.parent, path.name)
         except FileNotFoundError:
             raise
@@ -121,13 +139,12 @@ class MemoryFiles:
         target = self.path_of(entry.scope, f"{DELETED}/{place}")
         with storage_errors(path):
             make_folder(target.parent)
-            if replaced_by:
-                tombstone = msgspec.structs.replace(entry, replaced_by=replaced_by)
-                replace_file(target, encode_entry(tombstone), durable=self._durable)
-                path.unlink(missing_ok=True)
-            else:
-                with suppress(FileNotFoundError):
-                    os.rename(path, target)
+            # First of all it moves, so that after a crash it lies in one place only.
+            with suppress(FileNotFoundError):
+                os.rename(path, target)
+                if replaced_by:
+                    tombstone = msgspec.structs.replace(entry, replaced_by=replaced_by)
+                    replace_file(target, encode_entry(tombstone), durable=self._durable)
             if self._durable:
                 synchronise_folder(target.parent)
                 synchronise_folder(path.parent)
@@ -140,6 +157,36 @@ class MemoryFiles:
                 path.unlink()
                 if self._durable:
                     synchronise_folder(path.parent)
+
+    def survey_files(self, scope: Scope) -> list[str]:
+        """All files below a scope's folder, whoever made them; links are not followed."""
+        base = self.path_of(scope)
+        return [
+            os.path.relpath(os.path.join(folder, name), base)
+            for folder, _, names in os.walk(base)
+            for name in names
+        ]
+
+    def clear(self, scope: Scope) -> None:
+        """Remove what crashes left unfinished; to be called while the scope is held."""
+        # Whoever writes holds the scope, so nobody is writing one of these.
+        places = self.survey_files(scope)
+        self.erase(
+            scope, [place for place in places if os.path.basename(place).startswith(TEMPORARY)]
+        )
+
+    def list_facts(self, scope: Scope) -> set[str]:
+        """The names in the folder of facts: much quicker than a look."""
+        path = self.path_of(scope, _PLACES[Role.FACT])
+        with storage_errors(path), suppress(FileNotFoundError):
+            return set(os.listdir(path))
+        return set()
+
+    def look_at(self, scope: Scope, place: str) -> Look:
+        """The same as `look`, for one file that was just written."""
+        path = self.path_of(scope, place)
+        with storage_errors(path):
+            return _look_of(os.lstat(path))
 
     def survey_scopes(self) -> list[Scope]:
         """The scopes that have a folder, in order."""
@@ -165,11 +212,13 @@ class MemoryFiles:
                     if not item.name.endswith(_SUFFIX) or item.name.startswith(TEMPORARY):
                         continue
                     with suppress(FileNotFoundError):
-                        stat = item.stat(follow_symlinks=False)
-                        found[f"{folder}/{item.name}"] = Look(
-                            stat.st_size, stat.st_mtime_ns, stat.st_ino
-                        )
+                        found[f"{folder}/{item.name}"] = _look_of(item.stat(follow_symlinks=False))
         return found
+
+
+def _look_of(status: os.stat_result) -> Look:
+    # The time of the last change stands also where a program sets back that of the bytes.
+    return Look(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def identity_in(place: str) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import sys
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,11 +25,11 @@ from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.files import Look, MemoryFiles
 from vibe_llms.memory.lexical import NONE, LexicalIndex
 from vibe_llms.memory.words import digest_of, label, split_words
-from vibe_llms.storage.files import make_folder, new_folder, remove_folder, write_new
+from vibe_llms.storage.files import make_folder, new_folder, storage_errors, write_new
 
 INDEX = "index"
 #: Raised when what is stored changes its form; another one is made anew.
-_FORMAT = 1
+_FORMAT = f"1 {sys.byteorder}"
 #: Turns that are further apart stand in no window of each other.
 _APART = timedelta(hours=1)
 #: So many changes are worth storing the index anew, and this share of all.
@@ -54,7 +56,7 @@ class Known(Struct, array_like=True):
 
 
 class _Manifest(Struct):
-    format: int
+    format: str
     entries: int
     words: int
     checksums: dict[str, str]
@@ -71,7 +73,8 @@ class ScopeIndex:
         self._lexical = LexicalIndex()
         self._known: dict[str, Known] = {}
         self._numbered: dict[int, Known] = {}
-        self._facts: dict[str, Known] = {}
+        self._facts: dict[str, dict[str, Known]] = {}
+        self._listed: set[str] = set()
         self._turns: list[tuple[str, datetime, str, int]] = []
         self._broken: dict[str, Look] = {}
         self._changes = 0
@@ -90,6 +93,8 @@ class ScopeIndex:
         if not self._loaded:
             self._load()
             self._loaded = True
+        # Before the look: what appears between the two is seen as new the next time.
+        self._listed = self._files.list_facts(self.scope)
         now = self._files.look(self.scope)
         gone = [place for place in self._known if place not in now]
         changed = [
@@ -112,6 +117,9 @@ class ScopeIndex:
                 self._broken[place] = now[place]
             except FileNotFoundError:
                 continue
+            else:
+                self.damaged.pop(place, None)
+                self._broken.pop(place, None)
         for entry, place, look in sorted(read, key=lambda one: (one[0].created, one[0].identity)):
             self._take(entry, place, look)
         self._changes += len(gone) + len(changed)
@@ -128,9 +136,21 @@ class ScopeIndex:
         return self._lexical.score(rarities)
 
     def find_repeat(self, entry: Entry) -> Entry | None:
-        """The fact that says the same as another one, word for word."""
-        known = self._facts.get(digest_of(entry.content))
-        return None if known is None else self.read(known)
+        """The fact that says the same as another one, word for word, as the files are now."""
+        if not self._loaded or self._files.list_facts(self.scope) != self._listed:
+            self.refresh()
+        wanted = digest_of(entry.content)
+        for known in [*self._facts.get(wanted, {}).values()]:
+            found = self.read(known)
+            if found is not None and digest_of(found.content) == wanted:
+                return found
+        return None
+
+    def take_in(self, entry: Entry, place: str) -> None:
+        """Take in a new entry, just written, without a look at all the others."""
+        self._take(entry, place, self._files.look_at(self.scope, place))
+        self._listed.add(os.path.basename(place))
+        self._changes += 1
 
     def access(self, number: int) -> Known:
         """What is known of the entry with a number."""
@@ -143,12 +163,25 @@ class ScopeIndex:
         except (FileNotFoundError, MemoryDamaged):
             return None
 
-    def store(self, *, always: bool = False) -> None:
-        """Keep the index for the next process, if enough has changed or it shall be `always`."""
+    def store(self, *, always: bool = False, seconds: float | None = None) -> None:
+        """Keep the index for the next process, if enough has changed or it shall be `always`.
+
+        It is derived: where the disk is full or read-only, or another process holds the scope for
+        so many `seconds`, nothing is kept, and the next process makes it anew.
+        """
         if not self._changes:
             return
         if not always and self._changes < max(_CHANGES, _SHARE * len(self._known)):
             return
+        if not os.path.isdir(self._files.path_of(self.scope)):
+            return
+        # Two processes store one after the other, and nobody stores what is gone by now.
+        with suppress(StorageError), self._files.changing(self.scope, seconds=seconds):
+            self._files.clear(self.scope)
+            self.refresh()
+            self._write()
+
+    def _write(self) -> None:
         parts = {
             "entries": msgspec.msgpack.encode(list(self._known.values())),
             "words": self._lexical.encode(),
@@ -159,7 +192,7 @@ class ScopeIndex:
             len(self._lexical),
             {name: _digest(data) for name, data in parts.items()},
         )
-        try:
+        with storage_errors(self._folder):
             make_folder(self._folder)
             old = os.listdir(self._folder)
             target = self._folder / os.urandom(8).hex()
@@ -167,30 +200,27 @@ class ScopeIndex:
                 for name, data in parts.items():
                     write_new(folder / name, data, durable=False)
                 write_new(folder / "manifest", msgspec.json.encode(manifest), durable=False)
+            self._changes = 0
             for name in old:
-                remove_folder(self._folder / name)
-        except OSError:
-            # It is derived: on a full or read-only disk it is made anew by the next process.
-            return
-        self._changes = 0
+                _remove(self._folder / name)
 
     def discard(self) -> None:
         """Give up what is stored and known; the next look makes it anew."""
-        with suppress(OSError):
+        with storage_errors(self._folder), suppress(FileNotFoundError):
             for name in os.listdir(self._folder):
-                remove_folder(self._folder / name)
+                _remove(self._folder / name)
         self._begin_anew()
 
     def _begin_anew(self) -> None:
         self._lexical = LexicalIndex()
         self._known, self._numbered, self._facts, self._turns = {}, {}, {}, []
-        self._broken = {}
+        self._broken, self._listed = {}, set()
         self.damaged.clear()
         self._changes = 1
         self._loaded = True
 
     def _load(self) -> None:
-        """Read the newest generation that is whole."""
+        """Read a generation that is whole; which one matters little, as the files are looked at."""
         try:
             names = os.listdir(self._folder)
         except OSError:
@@ -218,7 +248,10 @@ class ScopeIndex:
         self._lexical = lexical
         self._known = {one.place: one for one in known}
         self._numbered = {one.number: one for one in known}
-        self._facts = {one.digest: one for one in known if one.role == Role.FACT}
+        self._facts = {}
+        for one in known:
+            if one.role == Role.FACT:
+                self._facts.setdefault(one.digest, {})[one.place] = one
         self._turns = sorted((*one.order, one.number) for one in known if _is_turn(one.role))
 
     def _take(self, entry: Entry, place: str, look: Look) -> None:
@@ -239,7 +272,7 @@ class ScopeIndex:
         )
         self._known[place] = self._numbered[number] = known
         if entry.role == Role.FACT:
-            self._facts[known.digest] = known
+            self._facts.setdefault(known.digest, {})[place] = known
         if _is_turn(entry.role):
             turn = (*known.order, number)
             insort(self._turns, turn)
@@ -248,8 +281,11 @@ class ScopeIndex:
     def _drop(self, place: str) -> None:
         known = self._known.pop(place)
         del self._numbered[known.number]
-        if self._facts.get(known.digest) is known:
-            del self._facts[known.digest]
+        if known.role == Role.FACT:
+            alike = self._facts[known.digest]
+            del alike[place]
+            if not alike:
+                del self._facts[known.digest]
         self._lexical.remove(known.number)
         if _is_turn(known.role):
             position = bisect_left(self._turns, (*known.order, known.number))
@@ -266,7 +302,9 @@ class ScopeIndex:
 
     def _link(self, first: int, second: int) -> None:
         before, behind = self._turns[first], self._turns[second]
-        if before[0] == behind[0] and behind[1] - before[1] <= _APART:
+        # Turns of no known conversation are nobody's neighbours.
+        together = before[0] == behind[0] and (before[0] or self.scope.kind == "conversation")
+        if together and behind[1] - before[1] <= _APART:
             self._lexical.link(before[3], behind[3])
         else:
             self._lexical.link(before[3], NONE)
@@ -275,6 +313,15 @@ class ScopeIndex:
 
 def _is_turn(role: Role) -> bool:
     return role in (Role.USER, Role.ASSISTANT)
+
+
+def _remove(path: Path) -> None:
+    """What lies among the generations, whatever it is."""
+    with suppress(FileNotFoundError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _digest(data: bytes) -> str:

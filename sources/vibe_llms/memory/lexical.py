@@ -8,6 +8,7 @@ the turn before the one that answers it, so a turn is found by its neighbours to
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,8 +26,10 @@ BEHIND = 0.2
 #: What it counts as a label.
 LABEL = 2.0
 NONE = 0xFFFFFFFF
-#: So many entries with rare words are enough to find the best among.
+#: From so many entries on it is worth asking whether further words can find better ones.
 _MANY = 3000
+#: So many of the best are exact in any case.
+BEST = 100
 _VIRTUAL = 100
 _NO_LABELS = array("I")
 
@@ -148,25 +151,36 @@ class LexicalIndex:
 
     def frequency(self, word: str) -> int:
         """In about how many entries a word stands, in their texts or labels."""
-        postings, labelled = self._postings(word), self._labels.get(word)
-        return (0 if postings is None else len(postings.numbers)) + len(labelled or ())
+        postings, labelled = self._postings(word), self._labels.get(word, _NO_LABELS)
+        numbers = _NO_LABELS if postings is None else postings.numbers
+        if self.count == len(self):
+            found = len(numbers) + len(labelled)
+        else:
+            live = self._live.__getitem__
+            found = sum(map(live, numbers)) + sum(map(live, labelled))
+        return min(found, self.count)
 
     def score(self, rarities: Mapping[str, float]) -> dict[int, float]:
         """How well entries fit the words of a question, by number; none that has none of them.
 
         `rarities` says what each word is worth, as `rarity_of` has it: about the most that it can
-        add. The rare words come first. Once many entries have one of those, common words only add
-        to them: what has nothing but common words is never among the best.
+        add. The rare words come first. Once all words that are left could not bring an entry among
+        the best hundred, they only add to those that have been found.
         """
         scores: dict[int, float] = {}
         if not self.count:
             return scores
         fixed, scaled = K1 * (1 - B), K1 * B * self.count / (self._total or 1.0)
         sizes, live = self._sizes, self._live
+        left, many = sum(rarities.values()), False
         for word in sorted(rarities, key=rarities.__getitem__, reverse=True):
             found = self._find(word)
             rarity = rarities[word]
-            many = len(scores) >= _MANY
+            many = many or (
+                len(scores) >= max(_MANY, BEST)
+                and heapq.nlargest(BEST, scores.values())[-1] >= left
+            )
+            left -= rarity
             weights = self._weigh(found, scores) if many else self._spread(found)
             for number, weight in weights.items():
                 if live[number]:
@@ -225,16 +239,25 @@ class LexicalIndex:
         return postings
 
     def encode(self) -> bytes:
-        """The index as bytes, for `decode`."""
+        """The index as bytes, for `decode`; without the words of entries that are gone."""
         words = dict(self._stored)
         words.update(
             (word, (one.numbers.tobytes(), one.counts.tobytes()))
             for word, one in self._words.items()
         )
+        labels = self._labels
+        dead = {number for number, live in enumerate(self._live) if not live}
+        if dead:
+            words = {word: kept for word, one in words.items() if (kept := _bury(*one, dead))[0]}
+            labels = {
+                name: left
+                for name, numbers in labels.items()
+                if (left := array("I", (one for one in numbers if one not in dead)))
+            }
         return msgspec.msgpack.encode(
             Stored(
                 words,
-                {name: numbers.tobytes() for name, numbers in self._labels.items()},
+                {name: numbers.tobytes() for name, numbers in labels.items()},
                 self._lengths.tobytes(),
                 self._sizes.tobytes(),
                 self._before.tobytes(),
@@ -263,6 +286,20 @@ class LexicalIndex:
             size for size, live in zip(index._sizes, index._live, strict=True) if live
         )
         return index
+
+
+def _bury(numbers: bytes, counts: bytes, dead: set[int]) -> tuple[bytes, bytes]:
+    """The postings without those of entries that are gone."""
+    postings = Postings(numbers, counts)
+    if dead.isdisjoint(postings.numbers):
+        return numbers, counts
+    kept = [
+        pair for pair in zip(postings.numbers, postings.counts, strict=True) if pair[0] not in dead
+    ]
+    return (
+        array("I", (number for number, _ in kept)).tobytes(),
+        bytes(count for _, count in kept),
+    )
 
 
 def _array(kind: str, data: bytes) -> array[int]:

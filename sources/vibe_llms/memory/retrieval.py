@@ -32,10 +32,16 @@ class RetrievalSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fiel
     """
 
     limit: Annotated[int, Meta(ge=1)] = 10
-    least_relevance: Share = 0.2
+    least_relevance: Share = 0.1
     recency_weight: Share = 0.0
     importance_weight: Share = 0.0
     diversity: Share = 0.0
+
+
+class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """`[memory]`: whose memory it is, and how entries are chosen."""
+
+    user: str = "me"
 
 
 class Recollection(Struct, frozen=True):

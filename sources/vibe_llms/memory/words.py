@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 import unicodedata
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -44,9 +45,16 @@ def _stemmer() -> Callable[[str], str]:
     return stem
 
 
+#: The stemmer keeps the word that it works on, so one thread at a time.
+_STEMMING = threading.Lock()
+#: What a sentence ends with or is quoted in, and what makes no other statement of it.
+_MARKS = ".,;:!?\"'`\u2018\u2019\u201c\u201d\u2026"
+
+
 @lru_cache(maxsize=100_000)
 def _stem(word: str) -> str:
-    return _stemmer()(word)
+    with _STEMMING:
+        return _stemmer()(word)
 
 
 def split_words(text: str) -> list[str]:
@@ -79,6 +87,10 @@ def label(speaker: str, created: datetime, topics: Iterable[str] = ()) -> frozen
 
 
 def digest_of(text: str) -> str:
-    """The same for texts that say the same word for word, whatever their case and punctuation."""
-    words = " ".join(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
+    """The same for texts that say the same word for word, whatever their case and punctuation.
+
+    Only marks around words count as punctuation: `C` and `C++`, 5 and -5 are not the same.
+    """
+    parts = (part.strip(_MARKS) for part in unicodedata.normalize("NFKC", text).casefold().split())
+    words = " ".join(part for part in parts if part)
     return hashlib.sha256((words or text.strip()).encode("utf-8", "replace")).hexdigest()[:32]

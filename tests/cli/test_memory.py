@@ -1,0 +1,96 @@
+"""The command `memory`: facts at the terminal and for scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import invoke
+
+
+def remember(text: str, *options: str) -> str:
+    """Remember a fact; its identity."""
+    identity: str = invoke("memory", "add", "--json", *options, text).json["identity"]
+    return identity
+
+
+def test_a_fact_is_remembered_found_changed_given_up_and_forgotten(home: Path) -> None:
+    identity = remember("Ada keeps bees.", "--topic", "hobby", "--importance", "0.9")
+    assert remember("Ada keeps bees!") == identity
+    short = identity[-12:]
+    assert invoke("memory", "add", "Ben keeps goats.").errors.startswith("remembered as ")
+    found = invoke("memory", "search", "--explain", "Who keeps a bee?")
+    assert found.output.startswith(f"{short}  ")
+    assert "words 0." in found.errors
+    (first, *_) = invoke("memory", "search", "--json", "--limit", "1", "who keeps bees").json
+    assert (first["identity"], first["scope"], first["topics"]) == (identity, "user-me", ["hobby"])
+    assert [*first["reasons"]] == ["words"]
+    assert invoke("memory", "edit", short, "Ada keeps wild bees.").errors == f"changed {short}\n"
+    assert (
+        invoke("memory", "edit", short, "Ada keeps wild bees.").errors == "it says that already\n"
+    )
+    shown = invoke("memory", "show", short)
+    assert shown.output == "Ada keeps wild bees.\n"
+    assert "importance: 0.9" in shown.errors
+    assert invoke("memory", "show", "--json", short).json["content"] == "Ada keeps wild bees."
+    assert invoke("memory", "rm", short).errors == f"gave up {short}: Ada keeps wild bees.\n"
+    assert "1 remembered, 1 given up" in invoke("memory", "status").output
+    assert invoke("memory", "forget", "--yes", "WILD bees").errors == "forgot 1 entry\n"
+    (status,) = invoke("memory", "status", "--json").json["scopes"]
+    assert (status["entries"], status["deleted"], status["damaged"]) == (1, 0, [])
+    assert invoke("memory", "reindex").errors == "indexed 1 entry\n"
+    assert b"wild" not in b"".join(p.read_bytes() for p in home.rglob("*") if p.is_file())
+
+
+def test_scopes_are_apart(home: Path) -> None:
+    remember("The office is in Turin.", "--scope", "global")
+    remember("Ben is vegetarian.", "--scope", "user-ben")
+    assert "Turin" in invoke("memory", "search", "office").output
+    assert invoke("memory", "search", "vegetarian").errors == "nothing that is remembered fits\n"
+    listed = invoke("memory", "list", "--scope", "user-ben", "--json").json
+    assert [one["content"] for one in listed] == ["Ben is vegetarian."]
+    (home / "config.toml").write_text('[memory]\nuser = "ben"\n')
+    assert "vegetarian" in invoke("memory", "search", "vegetarian").output
+
+
+def test_an_empty_memory_says_so_and_leaves_no_folder(home: Path) -> None:
+    assert "vibe-llms memory add TEXT" in invoke("memory", "list").errors
+    assert invoke("memory", "search", "anything").errors == "nothing that is remembered fits\n"
+    assert not (home / "memory" / "entries").exists()
+
+
+def test_a_file_that_is_no_entry_is_named_and_left(home: Path) -> None:
+    remember("Ada keeps bees.")
+    foreign = home / "memory" / "entries" / "user-me" / "facts" / "note.md"
+    foreign.write_text("just a note")
+    status = invoke("memory", "status")
+    assert "note.md: it does not begin with front matter" in status.errors
+    assert "bees" in invoke("memory", "search", "bees").output
+    assert foreign.read_text() == "just a note"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("add", " "), "nothing to remember"),
+        (("add", "--scope", "../..", "x"), "is no scope"),
+        (("list", "--scope", "user-A/../b"), "cannot be the name of a user"),
+        (("show", "abc"), "too short"),
+        (("rm", "nonesuch"), "nothing is remembered as"),
+        (("forget", "bees"), "nobody to be asked"),
+        (("add", "--importance", "2", "x"), "--importance"),
+    ],
+)
+def test_what_cannot_be_done_is_told(home: Path, arguments: tuple[str, ...], words: str) -> None:
+    outcome = invoke("memory", *arguments)
+    assert outcome.status == (66 if arguments[0] in ("show", "rm") else 2)
+    assert words in outcome.errors
+
+
+def test_a_wrong_setting_is_named(home: Path) -> None:
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "config.toml").write_text("[memory]\nlimit = 0\n")
+    outcome = invoke("memory", "search", "x")
+    assert outcome.status == 78
+    assert "[memory], key 'limit'" in outcome.errors
