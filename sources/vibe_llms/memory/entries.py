@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from functools import lru_cache
-from math import isnan
 from typing import Annotated, Any
 
 import msgspec
@@ -153,8 +152,6 @@ def check_entry(entry: Entry) -> Entry:
     except msgspec.ValidationError as error:
         raise MemoryInvalid(f"this cannot be remembered: {error}") from error
     checked = _settle(checked)
-    if isnan(checked.importance):
-        raise MemoryInvalid("the importance is no number from 0 to 1")
     if len(encode_entry(checked)) > LARGEST_BYTES:
         raise MemoryInvalid(f"this is longer than {LARGEST_BYTES >> 20} MiB; remember less of it")
     return checked
@@ -238,8 +235,6 @@ def decode_entry(data: bytes, scope: Scope, path: str) -> Entry:
         )
     except (msgspec.ValidationError, OverflowError) as error:
         raise MemoryDamaged(f"its front matter: {error}", path=path) from error
-    if isnan(entry.importance):
-        raise MemoryDamaged("its front matter: the importance is no number", path=path)
     return _settle(entry)
 
 
@@ -253,8 +248,6 @@ def _settle(entry: Entry) -> Entry:
 def _dump(front: Mapping[str, Any]) -> str:
     import yaml
 
-    if not front:
-        return ""
     return str(
         yaml.dump(dict(front), Dumper=_dumper(), allow_unicode=True, sort_keys=False, width=10**6)
     )
@@ -299,7 +292,7 @@ def _load(head: str) -> Any:
 def _keep(head: str, further: Mapping[str, Any]) -> str:
     """The lines of front matter that are not ours, as they stand, comments too.
 
-    None where they do not stand on lines of their own; then their values are written anew.
+    Empty where they do not stand on lines of their own; then their values are written anew.
     """
     import yaml
 

@@ -1,0 +1,509 @@
+"""Memory as a whole: nothing told is lost, nothing crosses scopes, nothing forgotten stays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.memory import workers
+from tests.memory.workers import Worker, kill_at_random
+from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, MemoryNotFound
+from vibe_llms.memory import files as memory_files
+from vibe_llms.memory.core import Memory
+from vibe_llms.memory.entries import GLOBAL, LARGEST_BYTES, Entry, Role, Scope
+from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.index import ScopeIndex
+
+ADA, BEN = Scope.of_user("ada"), Scope.of_user("ben")
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Memory:
+    return Memory(tmp_path, durable=False)
+
+
+def path_of(memory: Memory, entry: Entry) -> Path:
+    (path,) = memory.folder.rglob(f"*__{entry.identity}.md")
+    return path
+
+
+async def contents(memory: Memory, question: str, scope: Scope = GLOBAL) -> list[str]:
+    return sorted(one.entry.content for one in await memory.search(question, scopes=[scope]))
+
+
+async def test_what_is_added_is_found_surveyed_and_accessed(memory: Memory) -> None:
+    entry = await memory.add(" Ada likes green tea. ", topics=("drinks",), importance=0.7)
+    said = await memory.add("I like tea", role=Role.USER, conversation="c1")
+    assert entry.content == "Ada likes green tea."
+    assert await memory.survey() == [entry, said]
+    assert await memory.survey(GLOBAL, role=Role.FACT) == [entry]
+    assert await memory.access(entry.identity) == entry
+    assert await memory.access(entry.identity[-12:]) == entry
+    assert set(await contents(memory, "tea")) == {entry.content, said.content}
+    assert await contents(memory, "drinks") == [entry.content]
+    await memory.close()
+    await memory.close()
+    other = Memory(memory.folder)
+    assert set(await contents(other, "tea")) == {entry.content, said.content}
+
+
+async def test_nothing_is_made_where_only_questions_are_asked(memory: Memory) -> None:
+    assert await memory.search("tea", scopes=[ADA]) == []
+    assert await memory.survey() == await memory.forget("tea") == []
+    assert await memory.status() == []
+    assert await memory.forget("tea", scopes=[ADA]) == []
+    await memory.close()
+    assert not (memory.folder / "entries").exists()
+
+
+async def test_what_may_not_be_remembered_is_refused(memory: Memory) -> None:
+    for members in ({"content": " "}, {"content": "x", "importance": 3}):
+        with pytest.raises(MemoryInvalid):
+            await memory.add(**members)
+    entry = await memory.add("tea")
+    for changes in ({"content": "\n"}, {"importance": "high"}, {"scope": ADA}):
+        with pytest.raises(MemoryInvalid):
+            await memory.revise(entry.identity, **changes)
+    with pytest.raises(MemoryInvalid):
+        await memory.forget(" ")
+    assert await memory.access(entry.identity) == entry
+
+
+async def test_an_identity_that_fits_none_or_several_is_told(memory: Memory) -> None:
+    first = await memory.add("tea")
+    await memory.add("coffee")
+    for identity, told in (
+        ("abc", "too short"),
+        (first.identity[:5], "fits several"),
+        ("zzzz", "nothing is remembered"),
+    ):
+        with pytest.raises(MemoryNotFound, match=told):
+            await memory.access(identity)
+    path = path_of(memory, first)
+    (path.parent / "copy.md").write_bytes(path.read_bytes())
+    with pytest.raises(MemoryNotFound, match="several files have the id"):
+        await memory.remove(first.identity)
+
+
+async def test_an_entry_whose_file_goes_after_the_look_is_not_found(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = await memory.add("tea")
+    monkeypatch.setattr(ScopeIndex, "read", lambda self, known: None)
+    with pytest.raises(MemoryNotFound):
+        await memory.access(entry.identity)
+    assert await memory.survey() == []
+
+
+async def test_what_is_revised_is_found_by_its_new_words_and_keeps_what_others_wrote(
+    memory: Memory,
+) -> None:
+    entry = await memory.add("Ada likes tea", scope=ADA)
+    path = path_of(memory, entry)
+    theirs = "# mine\nmood: 12:30\ntags:\n  - a\n"
+    path.write_text(path.read_text().replace("\n---\n", f"\n{theirs}---\n", 1))
+    revised = await memory.revise(entry.identity, content="Ada likes cocoa", importance=0.9)
+    assert theirs in path.read_text()
+    assert await memory.access(entry.identity) == revised
+    assert await contents(memory, "tea", ADA) == []
+    assert await contents(memory, "cocoa", ADA) == ["Ada likes cocoa"]
+
+
+async def test_what_is_removed_is_found_no_more_and_lies_among_the_deleted(memory: Memory) -> None:
+    entry = await memory.add("Ada likes tea")
+    await memory.remove(entry.identity, replaced_by="new")
+    assert await contents(memory, "tea") == []
+    (status,) = await memory.status()
+    assert (status.entries, status.deleted) == (0, 1)
+    assert "replaced_by: new" in path_of(memory, entry).read_text()
+
+
+@pytest.mark.parametrize("again", ["Ada likes tea", "ada likes  TEA."])
+async def test_the_same_fact_twice_is_one(memory: Memory, again: str) -> None:
+    entry = await memory.add("Ada likes tea")
+    assert await memory.add(again) == entry
+    assert await Memory(memory.folder).add(again) == entry
+    await memory.add(again, scope=ADA)
+    assert len(await memory.survey()) == 2
+    # One of two copies made by hand goes, and the other is still known.
+    (path,) = (memory.folder / "entries" / "global" / "facts").iterdir()
+    copy = path.with_name("copy.md")
+    copy.write_bytes(path.read_bytes())
+    await memory.search("tea")
+    copy.unlink()
+    assert (await memory.add(again)).identity == entry.identity
+    # And one that says something else by now is no repetition.
+    path.write_text(path.read_text().replace("tea", "ale"))
+    assert (await memory.add(again)).identity != entry.identity
+
+
+async def test_what_people_do_by_hand_is_seen_at_the_next_search(memory: Memory) -> None:
+    entry = await memory.add("Ada likes tea")
+    path = path_of(memory, entry)
+    assert await contents(memory, "tea") == ["Ada likes tea"]
+    for old, new in (("tea", "rum"), ("rum", "ale"), ("ale", "cocoa with cream")):
+        path.write_text(path.read_text().replace(old, new))
+        assert await contents(memory, old) == []
+        assert await contents(memory, new) == [f"Ada likes {new}"]
+    # The same length, and the time of the bytes set back.
+    status = path.stat()
+    path.write_text(path.read_text().replace("cocoa", "water"))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert await contents(memory, "water") == ["Ada likes water with cream"]
+    moved = path.rename(path.with_name("drinks.md"))
+    assert await contents(memory, "water") == ["Ada likes water with cream"]
+    (moved.parent / "second.md").write_text(
+        "---\nid: by-hand\ncreated_at: 2026-05-04\n---\nBen likes water\n"
+    )
+    assert len(await contents(memory, "water")) == 2
+    moved.unlink()
+    assert await contents(memory, "water") == ["Ben likes water"]
+
+
+async def test_foreign_files_are_told_skipped_and_never_changed(memory: Memory) -> None:
+    await memory.add("Ada likes tea")
+    folder = memory.folder / "entries" / "global" / "facts"
+    planted = {
+        "empty.md": b"",
+        "notes.md": b"tea, only notes\n",
+        "binary.md": random.Random(1).randbytes(5_000),
+        "latin.md": b"---\nid: x\ncreated_at: 2026-05-04\n---\ntea \xe9\n",
+        "bomb.md": b"---\nx: " + b"[" * 60_000 + b"\n---\n",
+        "object.md": b"---\nx: !!python/object/apply:os.mkdir [planted]\n---\ntea\n",
+        "huge.md": b"tea " * (LARGEST_BYTES // 4 + 1),
+        "picture.png": b"tea",
+    }
+    for name, data in planted.items():
+        (folder / name).write_bytes(data)
+    os.mkfifo(folder / "pipe.md")
+    for _ in range(2):
+        assert await contents(memory, "tea") == ["Ada likes tea"]
+        (status,) = await memory.status()
+        told = {Path(error.path).name for error in status.damaged if error.path}
+        assert told == {*planted, "pipe.md"} - {"picture.png"}
+        assert status.entries == 1
+    entry = (await memory.survey())[0]
+    await memory.revise(entry.identity, content="Ada likes rum")
+    await memory.reindex()
+    await memory.remove(entry.identity)
+    assert {name: (folder / name).read_bytes() for name in planted} == planted
+    assert not Path("planted").exists()
+    # What is mended or taken away is told no more.
+    (folder / "notes.md").write_text("---\nid: x\ncreated_at: 2026-05-04\n---\ntea\n")
+    (folder / "pipe.md").unlink()
+    (status,) = await memory.status()
+    assert (status.entries, len(status.damaged)) == (1, len(planted) - 2)
+    assert all(isinstance(error, MemoryDamaged) for error in status.damaged)
+
+
+async def mix_users(memory: Memory, rounds: int) -> bool:
+    """Whether two users saw only what is theirs, over random additions and searches."""
+    chance = random.Random(5)
+    things = ("tea", "rum", "ale", "cocoa", "water")
+    theirs: dict[Scope, set[str]] = {ADA: set(), BEN: set()}
+    for number in range(rounds):
+        scope = chance.choice((ADA, BEN))
+        if chance.random() < 0.5:
+            entry = await memory.add(
+                f"{scope.name} {chance.choice(things)} {number}",
+                scope=scope,
+                role=chance.choice((Role.FACT, Role.USER)),
+                conversation="shared",
+            )
+            theirs[scope].add(entry.identity)
+        else:
+            found = await memory.search(chance.choice(things), scopes=[scope])
+            if not {one.entry.identity for one in found} <= theirs[scope]:
+                return False
+            if any(one.entry.scope != scope for one in found):
+                return False
+    for scope, identities in theirs.items():
+        if {one.identity for one in await memory.survey(scope)} != identities:
+            return False
+    return True
+
+
+async def test_users_never_see_each_other(memory: Memory) -> None:
+    assert await mix_users(memory, 300)
+
+
+async def test_users_that_see_each_other_are_found_out(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = MemoryFiles.path_of
+    monkeypatch.setattr(MemoryFiles, "path_of", lambda self, scope, name="": place(self, ADA, name))
+    assert not await mix_users(memory, 300)
+
+
+def hostile_names(count: int) -> list[str]:
+    chance = random.Random(9)
+    parts = (
+        "..",
+        "/",
+        "\\",
+        "\0",
+        ".",
+        "~",
+        "$HOME",
+        "user-",
+        "A",
+        " ",
+        "\n",
+        "é",
+        "%2e",
+        "-",
+        "x",
+    )
+    names = ["", "..", "/etc", "a/b", "a\n", "-", "_x", "x" * 65, "\ud800", "aux/../..", "\u0661"]
+    while len(names) < count:
+        name = "".join(chance.choices(parts, k=chance.randint(1, 6)))
+        if name.strip("usrex-") or name.startswith("-"):
+            names.append(name)
+    return names
+
+
+async def test_names_that_are_no_scope_are_refused_and_nothing_outside_is_touched(
+    tmp_path: Path,
+) -> None:
+    memory = Memory(tmp_path / "deep" / "memory", durable=False)
+    await memory.add("tea")
+    before = sorted(tmp_path.rglob("*"))
+    for name in hostile_names(2000):
+        for text in (name, f"user-{name}", f"conversation-{name}", f"global-{name}"):
+            with pytest.raises(MemoryInvalid):
+                Scope.parse(text)
+        for kind, one in (("user", name), ("conversation", name), (name, "ada"), (name, "")):
+            with pytest.raises(MemoryInvalid):
+                Scope(kind, one)
+        for of in (Scope.of_user, Scope.of_conversation):
+            with pytest.raises(MemoryInvalid):
+                of(name)
+    for name in hostile_names(60):
+        with pytest.raises(MemoryNotFound):
+            await memory.access(f"{name}....")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_two_processes_add_at_once_and_everything_is_there(tmp_path: Path) -> None:
+    together = [Worker(workers.add_facts, tmp_path, seed, 100) for seed in range(2)]
+    told = {identity for worker in together for identity in worker.finish()}
+    found = asyncio.run(Memory(tmp_path).survey())
+    assert len(told) == 200
+    assert {entry.identity for entry in found} == told
+
+
+def add_the_same_in_processes(folder: Path) -> int:
+    """How many files there are after two processes have added the same 30 facts."""
+    together = [Worker(workers.add_the_same, folder, seed, 30) for seed in range(2)]
+    for worker in together:
+        worker.finish()
+    return len(list(folder.rglob("*.md")))
+
+
+def test_two_processes_that_add_the_same_leave_one_copy_of_each(tmp_path: Path) -> None:
+    assert add_the_same_in_processes(tmp_path) == 30
+
+
+def add_in_threads(folder: Path, count: int, *, same: bool) -> int:
+    """How many entries there are after four threads with a memory each have added facts."""
+    failed: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            memory = Memory(folder, durable=False, lock_seconds=60)
+            who = 0 if same else number
+            for one in range(count):
+                asyncio.run(memory.add(f"thread {who} fact {one}"))
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    return len(asyncio.run(Memory(folder).survey()))
+
+
+def test_four_threads_add_at_once_and_everything_is_there(tmp_path: Path) -> None:
+    assert add_in_threads(tmp_path, 100, same=False) == 400
+
+
+def test_four_threads_that_add_the_same_leave_one_copy_of_each(tmp_path: Path) -> None:
+    assert add_in_threads(tmp_path, 10, same=True) == 10
+
+
+def test_a_memory_without_a_lock_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_files, "locked", lambda *_, **__: nullcontext())
+    write = MemoryFiles.write
+
+    def write_slowly(self: MemoryFiles, entry: Entry) -> str:
+        time.sleep(0.002)
+        return write(self, entry)
+
+    monkeypatch.setattr(MemoryFiles, "write", write_slowly)
+    assert add_in_threads(tmp_path, 10, same=True) > 10
+
+
+def is_whole_after_a_kill(folder: Path, told: list[str]) -> bool:
+    """Whether what was acknowledged is there, and the index has what the files have."""
+    expected: dict[str, str | None] = {}
+    for line in told:
+        kind, identity, *rest = line.split(" ", 2)
+        if kind == "begin":
+            # It was killed in the midst of a change, so both what was and what becomes is right.
+            expected.pop(identity, None)
+        else:
+            expected[identity] = rest[0] if rest else None
+    there = {
+        path.name.partition("__")[2].removesuffix(".md"): path
+        for path in (folder / "entries" / "global" / "facts").glob("[!.]*.md")
+    }
+    index = ScopeIndex(MemoryFiles(folder), GLOBAL)
+    index.refresh()
+    if {known.identity for known in index.entries} != set(there) or index.damaged:
+        return False
+    gone = {
+        path.name for path in (folder / "entries" / "global" / "deleted" / "facts").glob("*.md")
+    }
+    if gone & {path.name for path in there.values()}:
+        return False
+    for identity, content in expected.items():
+        known = [one for one in index.entries if one.identity == identity]
+        entry = index.read(known[0]) if known else None
+        if (entry.content if entry else None) != content:
+            return False
+    return True
+
+
+@pytest.mark.storm
+def test_whatever_was_acknowledged_is_there_after_a_kill(
+    tmp_path: Path, rounds: Callable[[int, int], int]
+) -> None:
+    for seed in range(rounds(15, 500)):
+        folder = tmp_path / str(seed % 3)
+        told = list(kill_at_random(workers.change_facts, folder, seed=seed))
+        assert is_whole_after_a_kill(folder, told), f"seed {seed}"
+
+
+def test_facts_acknowledged_before_they_are_written_are_found_out(tmp_path: Path) -> None:
+    assert not all(
+        is_whole_after_a_kill(
+            tmp_path / str(seed),
+            list(kill_at_random(workers.change_facts_in_place, tmp_path / str(seed), seed=seed)),
+        )
+        for seed in range(60)
+    )
+
+
+def traces(folder: Path, phrase: str) -> list[str]:
+    return [
+        str(path.relative_to(folder))
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and phrase.encode().lower() in path.read_bytes().lower()
+    ]
+
+
+async def scatter(memory: Memory) -> Memory:
+    """Put a secret everywhere; gives a second memory that has it in its own index."""
+    await memory.add("Ada likes tea")
+    await memory.add("The code is XYZZYQ today")
+    await memory.add("harmless", topics=("about xyzzyq",))
+    await memory.add("nothing", speaker="Xyzzyq", scope=ADA)
+    await memory.add("plain", category="xyzzyq", role=Role.USER)
+    await memory.add("still", further={"deep": [{"er": "it's xyzzyq"}]})
+    gone = await memory.add("also xyzzyq, given up")
+    await memory.remove(gone.identity, replaced_by="x")
+    hidden = await memory.add("with a remark")
+    path = path_of(memory, hidden)
+    path.write_text(path.read_text().replace("\n---\n", "\n# xyzzyq\n---\n", 1))
+    folder = path.parent
+    (folder / "foreign.md").write_text("xyzzyq")
+    (folder / "notes.txt").write_text("xyzzyq")
+    (folder / ".new-left.md-00").write_text("xyzzyq")
+    (folder / "huge.md").write_bytes(b"x" * LARGEST_BYTES + b" xyzzyq")
+    by_hand = await memory.add("xyzzyq, removed by hand")
+    await memory.close()
+    other = Memory(memory.folder, durable=False)
+    for scope in (GLOBAL, ADA):
+        await other.search("xyzzyq", scopes=[scope])
+    path_of(memory, by_hand).unlink()
+    return other
+
+
+async def test_what_is_forgotten_leaves_no_trace(memory: Memory) -> None:
+    other = await scatter(memory)
+    assert any(place.startswith("index") for place in traces(memory.folder, "xyzzyq"))
+    gone = await memory.forget(" xyzzyQ ")
+    assert traces(memory.folder, "xyzzyq") == []
+    assert {"harmless", "nothing", "plain", "still"} <= {entry.content for entry in gone}
+    assert await contents(memory, "tea") == ["Ada likes tea"]
+    # Nor does what another process has in its memory come back.
+    await other.close()
+    await memory.close()
+    assert traces(memory.folder, "xyzzyq") == []
+    assert await contents(Memory(memory.folder), "tea") == ["Ada likes tea"]
+    assert await memory.forget("role: memory") == await memory.forget("2026") == []
+
+
+async def test_an_index_that_keeps_forgotten_words_is_found_out(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scatter(memory)
+    monkeypatch.setattr(ScopeIndex, "discard", lambda self: None)
+    await memory.forget("xyzzyq")
+    assert traces(memory.folder, "xyzzyq") != []
+
+
+async def test_forgetting_regards_neither_spaces_nor_how_accents_are_kept(memory: Memory) -> None:
+    await memory.add("Zoë's\n café", scope=ADA)
+    assert await memory.forget("zoe\u0308's cafe\u0301", scopes=[BEN]) == []
+    assert len(await memory.forget("zoe\u0308's cafe\u0301", scopes=[ADA])) == 1
+
+
+async def test_the_index_is_stored_after_a_search_but_nobody_waits_for_it(memory: Memory) -> None:
+    for number in range(70):
+        await memory.add(f"tea {number}", role=Role.USER)
+    files = MemoryFiles(memory.folder)
+    with files.changing(GLOBAL):
+        assert len(await contents(memory, "tea")) == 10
+    assert not (memory.folder / "index").exists()
+    assert len(await contents(memory, "tea")) == 10
+    assert (memory.folder / "index").exists()
+
+
+async def test_an_addition_does_not_look_at_all_the_others(memory: Memory) -> None:
+    looks = 0
+    look = MemoryFiles.look
+
+    def count(self: MemoryFiles, scope: Scope, *, deleted: bool = False) -> object:
+        nonlocal looks
+        looks += 1
+        return look(self, scope, deleted=deleted)
+
+    with pytest.MonkeyPatch.context() as seeded:
+        seeded.setattr(MemoryFiles, "look", count)
+        for number in range(500):
+            await memory.add(f"fact {number}")
+    assert looks < 50
+    assert len(await memory.survey()) == 500
+
+
+async def test_turns_are_never_repetitions_and_keep_their_time(memory: Memory) -> None:
+    when = datetime(2026, 5, 4, tzinfo=UTC)
+    for _ in range(2):
+        await memory.add("yes", role=Role.USER, created=when.replace(tzinfo=None))
+    assert [entry.created for entry in await memory.survey()] == [when, when]

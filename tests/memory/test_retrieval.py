@@ -1,0 +1,126 @@
+"""What fits a question, in which order, and what does not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from vibe_llms.memory.core import Memory
+from vibe_llms.memory.entries import GLOBAL, Scope
+from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.retrieval import RetrievalSettings
+
+NOW = datetime(2026, 5, 4, tzinfo=UTC)
+ADA = Scope.of_user("ada")
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Memory:
+    return Memory(tmp_path, durable=False)
+
+
+async def search(memory: Memory, question: str, **settings: float) -> list[str]:
+    names = {name.replace("_", "-"): value for name, value in settings.items()}
+    chosen = msgspec.convert(names, RetrievalSettings)
+    found = await memory.search(question, scopes=[GLOBAL, ADA], settings=chosen, now=NOW)
+    return [one.entry.content for one in found]
+
+
+async def test_the_best_comes_first_from_all_scopes_with_its_reasons(memory: Memory) -> None:
+    await memory.add("The lantern hangs in the boathouse.", scope=ADA)
+    await memory.add("A lantern is a lamp.")
+    await memory.add("Tea is served at five.")
+    found = await memory.search("Where is the lantern of the boathouse?", scopes=[GLOBAL, ADA])
+    assert [one.entry.scope for one in found] == [ADA, GLOBAL]
+    assert 1 >= found[0].score > found[1].score > 0
+    assert found[0].reasons == {"words": found[0].score}
+
+
+@pytest.mark.parametrize(
+    "question", ["Which planet has rings?", "", "???", "who is it", "quantum chromodynamics"]
+)
+async def test_irrelevant_questions_find_nothing(memory: Memory, question: str) -> None:
+    assert await search(memory, question) == []
+    await memory.add("The lantern hangs in the boathouse.")
+    await memory.add("Tea is served at five.")
+    assert await search(memory, question) == []
+
+
+async def test_what_has_too_small_a_part_of_the_question_is_left_out(memory: Memory) -> None:
+    await memory.add("A lantern.")
+    question = "lantern violin glacier saddle compass orchard kettle harbour"
+    assert await search(memory, question, least_relevance=0.0) == ["A lantern."]
+    assert await search(memory, question, least_relevance=0.5) == []
+
+
+async def test_the_limit_holds(memory: Memory) -> None:
+    for number in range(5):
+        await memory.add(f"lantern {number}")
+    assert len(await search(memory, "lantern", limit=2)) == 2
+
+
+async def test_recency_prefers_what_is_new(memory: Memory) -> None:
+    await memory.add("The old lantern.", created=NOW - timedelta(days=300))
+    await memory.add("The new lantern shines.", created=NOW - timedelta(days=1))
+    await memory.add("The next lantern will shine.", created=NOW + timedelta(days=1))
+    assert (await search(memory, "lantern"))[0] == "The old lantern."
+    assert (await search(memory, "lantern", recency_weight=0.5))[-1] == "The old lantern."
+    chosen = RetrievalSettings(recency_weight=0.5)
+    found = await memory.search("lantern", settings=chosen, now=NOW)
+    assert [one.reasons["recency"] for one in found if "next" in one.entry.content] == [1.0]
+    assert all(0 <= one.reasons["recency"] <= 1 for one in found)
+
+
+async def test_importance_prefers_what_is_important(memory: Memory) -> None:
+    await memory.add("A lantern.", importance=0.0)
+    await memory.add("The lantern is a bomb.", importance=1.0)
+    assert (await search(memory, "lantern"))[0] == "A lantern."
+    assert (await search(memory, "lantern", importance_weight=0.5))[0] == "The lantern is a bomb."
+
+
+async def test_diversity_avoids_what_says_the_same(memory: Memory) -> None:
+    await memory.add("The lantern is red.")
+    await memory.add("The lantern: red, red.")
+    await memory.add("My uncle repaired one old lantern after the storm came.")
+    plain = await search(memory, "red lantern", limit=2)
+    assert not any("uncle" in one for one in plain)
+    diverse = await search(memory, "red lantern", limit=2, diversity=0.7)
+    assert diverse[0] == plain[0]
+    assert "uncle" in diverse[1]
+    assert len(await search(memory, "red lantern", diversity=0.7)) == 3
+
+
+@pytest.mark.parametrize("diversity", [0.0, 0.5])
+async def test_a_file_that_goes_after_the_look_is_left_out(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, diversity: float
+) -> None:
+    for number in range(3):
+        await memory.add(f"lantern {number}")
+    await search(memory, "lantern")
+    read = MemoryFiles.read
+
+    def lose(self: MemoryFiles, scope: Scope, place: str) -> object:
+        entry = read(self, scope, place)
+        if entry.content == "lantern 1":
+            raise FileNotFoundError
+        return entry
+
+    monkeypatch.setattr(MemoryFiles, "read", lose)
+    found = await search(memory, "lantern", diversity=diversity)
+    assert sorted(found) == ["lantern 0", "lantern 2"]
+
+
+async def test_what_many_removed_entries_said_is_still_found(memory: Memory) -> None:
+    kept = await memory.add("lantern kept")
+    files = MemoryFiles(memory.folder, durable=False)
+    for number in range(300):
+        entry = msgspec.structs.replace(
+            kept, content=f"lantern {number}", identity=f"gone-{number}"
+        )
+        files.write(entry)
+    await search(memory, "lantern")
+    files.erase(GLOBAL, [place for place in files.look(GLOBAL) if "gone" in place])
+    assert await search(memory, "lantern") == ["lantern kept"]
