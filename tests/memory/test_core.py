@@ -66,9 +66,9 @@ async def test_nothing_is_made_where_only_questions_are_asked(memory: Memory) ->
 
 
 async def test_what_may_not_be_remembered_is_refused(memory: Memory) -> None:
-    for members in ({"content": " "}, {"content": "x", "importance": 3}):
+    for content, importance in ((" ", 0.5), ("x", 3)):
         with pytest.raises(MemoryInvalid):
-            await memory.add(**members)
+            await memory.add(content, importance=importance)
     entry = await memory.add("tea")
     for changes in ({"content": "\n"}, {"importance": "high"}, {"scope": ADA}):
         with pytest.raises(MemoryInvalid):
