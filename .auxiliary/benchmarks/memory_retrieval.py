@@ -57,6 +57,7 @@ async def measure_conversation(
             role=Role.USER,
             created=datetime.fromisoformat(item["created_at"]),
             speaker=item["speaker"],
+            conversation=conversation["conversation"],
             turn=item["id"],
         )
     figures = []

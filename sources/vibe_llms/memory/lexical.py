@@ -28,8 +28,10 @@ LABEL = 2.0
 NONE = 0xFFFFFFFF
 #: From so many entries on it is worth asking whether further words can find better ones.
 _MANY = 3000
-#: So many of the best are exact in any case.
+#: So many of the best shall not be missed.
 BEST = 100
+#: What a word adds to an entry that has it once or as a label, of all that it could add.
+_USUAL = 0.6
 _VIRTUAL = 100
 _NO_LABELS = array("I")
 
@@ -164,7 +166,7 @@ class LexicalIndex:
         """How well entries fit the words of a question, by number; none that has none of them.
 
         `rarities` says what each word is worth, as `rarity_of` has it: about the most that it can
-        add. The rare words come first. Once all words that are left could not bring an entry among
+        add. The rare words come first. Once all words that are left would not bring an entry among
         the best hundred, they only add to those that have been found.
         """
         scores: dict[int, float] = {}
@@ -178,7 +180,7 @@ class LexicalIndex:
             rarity = rarities[word]
             many = many or (
                 len(scores) >= max(_MANY, BEST)
-                and heapq.nlargest(BEST, scores.values())[-1] >= left
+                and heapq.nlargest(BEST, scores.values())[-1] >= _USUAL * left
             )
             left -= rarity
             weights = self._weigh(found, scores) if many else self._spread(found)
