@@ -227,8 +227,7 @@ async def test_a_server_that_takes_no_bytes_is_told_by_its_limit(
     limits = StreamSettings(retries=0, idle_seconds=0.3)
     async with opened(official, server.url, stream=limits) as model:
         with pytest.raises(ReplyTimeout) as caught:
-            # Half of it is more than the system takes on the way: up to 10 MB.
-            await model.converse([UserCanister.from_text("long " * 6_000_000)])
+            await model.converse([UserCanister.from_text("long " * 4_000_000)])
     assert caught.value.limit == "idle-seconds"
     assert isinstance(caught.value.__cause__, official.module.APITimeoutError)
 

@@ -24,6 +24,7 @@ BEHIND = sys.maxsize
 
 _READ_BYTES = 64 * 1024
 _HEAD_BYTES = 256 * 1024
+_RECEIVED_BYTES = 512 * 1024
 _STOP_SECONDS = 10.0
 _WATCH_SECONDS = 0.002
 #: The first byte of who wants to speak TLS, which is not spoken here.
@@ -146,9 +147,10 @@ class Listener:
         self._stop = asyncio.Event()
         self._arrived = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
-        server = await asyncio.start_server(
-            self._begin, "127.0.0.1", self._port, backlog=1024, limit=_HEAD_BYTES
-        )
+        listening = socket.create_server(("127.0.0.1", self._port), backlog=1024)
+        # What is not read shall soon hold the sender up, however much room the system has.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
+        server = await asyncio.start_server(self._begin, sock=listening, limit=_HEAD_BYTES)
         self._port = server.sockets[0].getsockname()[1]
         self._loop = asyncio.get_running_loop()
         self._ready.set()
