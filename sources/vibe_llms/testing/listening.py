@@ -147,10 +147,19 @@ class Listener:
         self._stop = asyncio.Event()
         self._arrived = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
-        listening = socket.create_server(("127.0.0.1", self._port), backlog=1024)
+        # Named as TCP, so that asyncio sends every chunk at once.
+        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # What is not read shall soon hold the sender up, however much room the system has.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
-        server = await asyncio.start_server(self._begin, sock=listening, limit=_HEAD_BYTES)
+        try:
+            listening.bind(("127.0.0.1", self._port))
+        except OSError:
+            listening.close()
+            raise
+        server = await asyncio.start_server(
+            self._begin, sock=listening, backlog=1024, limit=_HEAD_BYTES
+        )
         self._port = server.sockets[0].getsockname()[1]
         self._loop = asyncio.get_running_loop()
         self._ready.set()
