@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -52,6 +50,8 @@ class Definition(Struct, frozen=True):
 
     def encode(self) -> str:
         """The definition as JSON; equal definitions give equal text, whatever the order of keys."""
+        import json
+
         return json.dumps(msgspec.to_builtins(self), sort_keys=True)
 
 
@@ -66,6 +66,8 @@ class Pins:
     """The approved definitions of one ensemble with one origin, in a file of the state folder."""
 
     def __init__(self, state: Path, ensemble: str, origin: str) -> None:
+        import json
+
         # An origin may hold a key, so only its hash is written down.
         digest = hashlib.sha256(json.dumps([ensemble, origin]).encode()).hexdigest()
         self.path = state / "pins" / f"{digest}.json"
@@ -122,6 +124,8 @@ class Pins:
         return locked(self.path.parent, seconds=_LOCK_SECONDS)
 
     def _write(self, definitions: Mapping[str, Definition]) -> None:
+        import json
+
         content = {
             "format": _FORMAT,
             "ensemble": self._ensemble,
@@ -131,6 +135,8 @@ class Pins:
             replace_file(self.path, (json.dumps(content, indent=1) + "\n").encode())
 
     def _decode(self, data: bytes) -> dict[str, Definition]:
+        import json
+
         try:
             content = json.loads(data)
             if content["format"] != _FORMAT:
@@ -232,4 +238,6 @@ def _compare(
 
 def _bare(name: str) -> str:
     """A name without case, and without what is hardly seen between letters."""
+    import unicodedata
+
     return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", name).casefold())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from msgspec import Raw
@@ -41,6 +40,8 @@ class TextJoiner:
 
 def parse_object(data: bytes) -> dict[str, Any]:
     """A JSON object as Python reads it, lone surrogates and all; `ValueError` if it is none."""
+    import json
+
     try:
         value = json.loads(data, parse_constant=_refuse_constant)
     except RecursionError as error:
@@ -62,6 +63,8 @@ def keep_json(raw: bytes) -> Raw:
 
 def escape(value: object) -> Raw:
     """JSON of a value that Python has read, in which lone surrogates are replaced."""
+    import json
+
     return Raw(json.dumps(repair(value), ensure_ascii=False, separators=(",", ":")).encode())
 
 
