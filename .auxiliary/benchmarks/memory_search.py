@@ -2,8 +2,9 @@
 
     python .auxiliary/benchmarks/memory_search.py
 
-Entries are made of invented words, as often as words are (Zipf), a third of them questions' words.
-The index alone is measured, as it is once a process has read it, and the processor's time.
+Entries are made of invented words, as often as words are (Zipf); a question is four words of an
+entry and a name. The index alone is measured, as it is once a process has read it, and the
+processor's time.
 """
 
 from __future__ import annotations

@@ -51,8 +51,6 @@ from vibe_llms.running import EventStream, RunningTurn
 from vibe_llms.toolbox import Survey, Tool, Toolbox
 from vibe_llms.turns import TurnRun, TurnSettings
 
-__all__ = ["Conversation", "ConversationDefaults", "Tool"]
-
 
 async def _open_none(_: Iterable[str]) -> Sequence[Ensemble]:
     return ()

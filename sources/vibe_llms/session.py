@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from vibe_llms.configuration import Configuration, Places, ToolMode, load_configuration
 from vibe_llms.controls import Controls
-from vibe_llms.conversation import Conversation, ConversationDefaults, Tool
+from vibe_llms.conversation import Conversation, ConversationDefaults
 from vibe_llms.costs import Cost, estimate_cost
 from vibe_llms.ensembles.core import Ensembles
 from vibe_llms.ensembles.interfaces import Ensemble, EnsembleHost
@@ -29,6 +29,7 @@ from vibe_llms.providers.rows import ImportGuard, Providers, ProviderStatus, ung
 from vibe_llms.registries import Row
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.interfaces import Archive, Finding, Summary
+from vibe_llms.toolbox import Tool
 
 
 class Session:

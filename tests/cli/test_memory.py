@@ -94,3 +94,6 @@ def test_a_wrong_setting_is_named(home: Path) -> None:
     outcome = invoke("memory", "search", "x")
     assert outcome.status == 78
     assert "[memory], key 'limit'" in outcome.errors
+    checked = invoke("config", "check")
+    assert checked.status == 78
+    assert "[memory], key 'limit'" in checked.errors

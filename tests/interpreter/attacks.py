@@ -117,14 +117,15 @@ more = mmap.mmap(-1, 400_000_000)
     ),
     "reads secrets": Attack(
         """
-import glob, os
+import glob, os, pwd
 told = [repr(dict(os.environ))]
 for path in ["/proc/self/environ", *glob.glob("/proc/[0-9]*/environ")]:
     try:
         told.append(open(path, "rb").read().decode(errors="replace"))
     except OSError:
         pass
-for pattern in ("/root/*", "/root/.*", "/home/*/*", "/tmp/*", "/tmp/*/*", "../*"):
+homes = [f"{one.pw_dir}/{names}" for one in pwd.getpwall() for names in ("*", ".*")]
+for pattern in (*homes, "/home/*/*", "/tmp/*", "/tmp/*/*", "../*"):
     for path in glob.glob(pattern):
         if os.path.isfile(path):
             told.append(open(path, errors="replace").read())

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.interpreter import kernels
+from vibe_llms.interpreter import plans
 from vibe_llms.interpreter.kernels import Answer, Kernel, KernelLost
 from vibe_llms.interpreter.processes import survey_tree
 from vibe_llms.interpreter.settings import Limits
@@ -131,7 +131,7 @@ async def test_without_mounts_of_its_own_what_it_writes_is_bounded_all_the_same(
 async def test_a_kernel_that_cannot_start_says_so_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kernels, "_ARGUMENTS", ("--no-such-option=1", "--debug", "--version"))
+    monkeypatch.setattr(plans, "_ARGUMENTS", ("--no-such-option=1", "--debug", "--version"))
     kernel = Kernel(LIMITS, spaces=True)
     with pytest.raises(KernelLost, match="it has ended"):
         await kernel.start()

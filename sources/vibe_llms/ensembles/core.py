@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from vibe_llms.configuration import Configuration
@@ -57,8 +57,7 @@ class Ensembles:
         """
         # Whoever is named twice is opened once.
         wanted = dict.fromkeys(self._access(one) if isinstance(one, str) else one for one in named)
-        self._opened += [one for one in wanted if one not in self._opened]
-        failures = await asyncio.gather(*map(_open, wanted))
+        failures = await self._open_all(wanted)
         opened: list[Ensemble] = []
         for one, failure in zip(wanted, failures, strict=True):
             if failure is None:
@@ -78,8 +77,7 @@ class Ensembles:
             except VibeLlmsError as error:
                 found[name] = error
         wanted = [one for one in found.values() if not isinstance(one, VibeLlmsError)]
-        self._opened += [one for one in wanted if one not in self._opened]
-        failures = await asyncio.gather(*map(_open, wanted))
+        failures = await self._open_all(wanted)
         for one, failure in zip(wanted, failures, strict=True):
             if failure is not None:
                 found[one.name] = failure
@@ -116,15 +114,21 @@ class Ensembles:
     async def open_one(self, name: str) -> Ensemble:
         """The ensemble of a row, open; what keeps it from that is raised."""
         ensemble = self._access(name)
-        if ensemble not in self._opened:
-            self._opened.append(ensemble)
-        await ensemble.open()
+        (failure,) = await self._open_all([ensemble])
+        if failure is not None:
+            raise failure
         return ensemble
 
     async def close(self) -> None:
         """Close all of them at the same time; safe to call twice."""
         opened, self._opened, self._rows, self._guards = self._opened, [], {}, {}
         await asyncio.gather(*(one.close() for one in opened))
+
+    async def _open_all(self, wanted: Collection[Ensemble]) -> Sequence[VibeLlmsError | None]:
+        """Open ensembles at the same time; why each cannot be opened, or nothing."""
+        # Also one that fails has perhaps something to close.
+        self._opened += [one for one in wanted if one not in self._opened]
+        return await asyncio.gather(*map(_open, wanted))
 
     def _access(self, name: str) -> Ensemble:
         if name not in self._rows:

@@ -11,7 +11,6 @@ import base64
 import binascii
 import os
 import shutil
-import site
 import sys
 import tempfile
 from collections.abc import Awaitable, Sequence
@@ -22,8 +21,9 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.interpreter.cage import CHANNELS, WORK, Plan
+from vibe_llms.interpreter.cage import Plan
 from vibe_llms.interpreter.outputs import Outputs, Piece
+from vibe_llms.interpreter.plans import prepare_folder, produce_plan
 from vibe_llms.interpreter.processes import end_tree, measure_memory, survey_tree
 from vibe_llms.interpreter.settings import Limits
 
@@ -34,13 +34,7 @@ _MESSAGE_BYTES = 8 * 1024 * 1024
 _WATCH_SECONDS = 0.1
 _IDLE_WATCH_SECONDS = 1.0
 _ASK_SECONDS = 0.5
-#: Beside the code, for IPython itself and the sockets; the code cannot name them by chance.
-_ARGUMENTS = (
-    *("--HistoryManager.enabled=False", "--InteractiveShell.colors=nocolor"),
-    *("--no-secure", "--InteractiveShell.cache_size=100"),
-)
 _BOUND_MEMORY = "(lambda r: r.setrlimit(r.RLIMIT_AS, ({limit}, {limit})))(__import__('resource'))"
-_PORTS = ("shell", "iopub", "stdin", "control", "hb")
 
 
 class KernelLost(Exception):
@@ -90,15 +84,17 @@ class Kernel:
 
     async def start(self) -> None:
         """Start it in a cage of its own; `KernelLost` says why that failed."""
+        started = False
         try:
             async with asyncio.timeout(self._limits.start_seconds):
                 await self._start()
+            started = True
         except TimeoutError as error:
             await self.end("it did not start in time")
             raise KernelLost(self._reason) from error
-        except BaseException:
-            await self.end("it could not be started")
-            raise
+        finally:
+            if not started:
+                await self.end("it could not be started")
 
     async def execute(self, code: str) -> Answer:
         """Run code and give what it printed, showed and wrote; `KernelLost` if it has ended."""
@@ -171,8 +167,8 @@ class Kernel:
         from jupyter_client.asynchronous.client import AsyncKernelClient
 
         self._folder = tempfile.mkdtemp(prefix="vibe-llms-")
-        plan = self._plan()
-        connection = self._prepare_folder(plan)
+        plan = produce_plan(self._folder, self._limits, spaces=self._spaces)
+        connection = prepare_folder(plan)
         await self._start_cage(plan)
         self._context = zmq.asyncio.Context()
         self._context.setsockopt(zmq.MAXMSGSIZE, _MESSAGE_BYTES)
@@ -206,59 +202,6 @@ class Kernel:
             if self._reason or not seconds:
                 work.cancel()
                 await asyncio.wait([work])
-
-    def _prepare_folder(self, plan: Plan) -> dict[str, Any]:
-        """Make what the cage needs, and the file that tells the kernel its sockets."""
-        os.mkdir(plan.base, 0o700)
-        os.mkdir(plan.channels, 0o700)
-        # Who the kernel runs as shall find its way, and nobody else anything in it.
-        os.chmod(self._folder, 0o711)  # noqa: S103
-        inside = CHANNELS if self._spaces else plan.channels
-        connection: dict[str, Any] = {
-            "transport": "ipc",
-            "signature_scheme": "hmac-sha256",
-            "key": os.urandom(32).hex(),
-            "kernel_name": "",
-            **{f"{name}_port": number for number, name in enumerate(_PORTS, 1)},
-        }
-        path = f"{plan.channels}/{os.path.basename(self._folder)}.json"
-        with open(path, "wb") as file:
-            file.write(msgspec.json.encode({**connection, "ip": f"{inside}/k"}))
-        os.chmod(path, 0o644)
-        return connection
-
-    def _plan(self) -> Plan:
-        folder = self._folder
-        inside = CHANNELS if self._spaces else f"{folder}/channels"
-        home = WORK if self._spaces else f"{folder}/root"
-        visible = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
-        environment = {
-            "PATH": f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin",
-            "HOME": home,
-            "TMPDIR": home,
-            "LANG": "C.UTF-8",
-            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-            "IPYTHONDIR": f"{home}/.ipython",
-            "JUPYTER_CONFIG_DIR": f"{home}/.jupyter",
-            "JUPYTER_DATA_DIR": f"{home}/.jupyter",
-            "MALLOC_ARENA_MAX": "2",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-        if site.ENABLE_USER_SITE and os.path.isdir(site.getusersitepackages()):
-            visible.add(site.getusersitepackages())
-            environment["PYTHONUSERBASE"] = site.getuserbase()
-        return Plan(
-            command=(
-                *(sys.executable, "-P", "-m", "ipykernel_launcher"),
-                *("-f", f"{inside}/{os.path.basename(folder)}.json", *_ARGUMENTS),
-            ),
-            environment=environment,
-            folder=folder,
-            visible=tuple(sorted(visible - {"/", "/usr"}, key=len)),
-            spaces=self._spaces,
-            disk_bytes=self._limits.disk_bytes,
-            processes=self._limits.processes,
-        )
 
     async def _start_cage(self, plan: Plan) -> None:
         # What this process has besides is none of the kernel's.

@@ -57,6 +57,8 @@ class _Candidate(Struct):
     known: Known
     score: float
     reasons: dict[str, float]
+    words: frozenset[str] = frozenset()
+    alike: float = 0.0
 
 
 def retrieve(
@@ -106,30 +108,25 @@ def _weigh(
 
 
 def _choose(pool: Sequence[_Candidate], settings: RetrievalSettings) -> list[Recollection]:
-    """The best of the pool; with `diversity` each as unlike those before it as it is relevant."""
+    """The best of the pool; with `diversity` each as unlike those before it as it is relevant.
+
+    That is maximal marginal relevance (Carbonell and Goldstein, 1998), with the likeness of words.
+    """
     chosen: list[Recollection] = []
-    taken: list[frozenset[str]] = []
     left = list(pool)
+    diversity = settings.diversity
+    if diversity:
+        for one in left:
+            entry = one.index.read(one.known)
+            one.words = frozenset() if entry is None else frozenset(split_words(entry.content))
     while left and len(chosen) < settings.limit:
-        if settings.diversity and taken:
-            best = max(left, key=lambda one: _marginal(one, taken, settings.diversity))
-            left.remove(best)
-        else:
-            best = left.pop(0)
+        values = [(1 - diversity) * one.score - diversity * one.alike for one in left]
+        best = left.pop(values.index(max(values)))
         entry = best.index.read(best.known)
         if entry is None:
             continue
         chosen.append(Recollection(entry, best.score, best.reasons))
-        if settings.diversity:
-            taken.append(frozenset(split_words(entry.content)))
+        for one in left if diversity else ():
+            shared = len(one.words & best.words) / (len(one.words | best.words) or 1)
+            one.alike = max(one.alike, shared)
     return chosen
-
-
-def _marginal(one: _Candidate, taken: Sequence[frozenset[str]], diversity: float) -> float:
-    """Maximal marginal relevance (Carbonell and Goldstein, 1998), with the likeness of words."""
-    entry = one.index.read(one.known)
-    if entry is None:
-        return -1.0
-    words = frozenset(split_words(entry.content))
-    alike = max((len(words & other) / (len(words | other) or 1) for other in taken), default=0.0)
-    return (1 - diversity) * one.score - diversity * alike

@@ -34,7 +34,9 @@ def test_nothing_lives_on_however_a_program_ends(
     way: str, rounds: Callable[[int, int], int]
 ) -> None:
     for _ in range(rounds(1, 40)):
-        end(way).wait_until_gone(5)
+        family = end(way)
+        family.wait_until_gone(5)
+        assert not family.members()
 
 
 def test_what_lives_on_without_a_guardian_would_be_seen() -> None:
@@ -94,5 +96,5 @@ async def test_without_a_shell_a_server_runs_all_the_same(
 async def test_a_guardian_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guardian, "_PROGRAM", "while :; do sleep 1; done")
     monkeypatch.setattr(guardian, "_RELEASE_SECONDS", 0.1)
-    async with nothing_left(), opened(command=FAKE):
-        pass
+    async with nothing_left(), opened(command=FAKE) as ensemble:
+        assert (await ensemble.invoke("echo", '{"text": "hi"}')).text == "hi"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import time
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
@@ -411,13 +412,13 @@ async def test_eight_servers_open_in_the_time_of_the_slowest() -> None:
                         time.sleep(0.005)
                 return None
 
-            import time
-
             greeted: list[Any] = []
             for one in servers:
                 one.override = hold
             ensembles = [produce_ensemble(**row(one)) for one in servers]
             await asyncio.gather(*(one.open() for one in ensembles))
+            assert len(greeted) == 8
+            assert all(one.invokers for one in ensembles)
             await asyncio.gather(*(one.close() for one in ensembles))
         finally:
             for one in servers:

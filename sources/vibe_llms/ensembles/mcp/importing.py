@@ -1,8 +1,8 @@
 """Servers as other programs write them down, `mcpServers` and its kin, turned into rows of ours.
 
-Known are the files of Claude Desktop, Claude Code, Cursor, Windsurf and Gemini (`mcpServers`), of
-VS Code (`servers`, or `mcp.servers` in its settings) and of Zed (`context_servers`), comments and
-trailing commas included, as their documentation has them in November 2026.
+Known are the files of Claude Desktop, Cursor, Windsurf and Gemini (`mcpServers`), of VS Code
+(`servers`, or `mcp.servers` in its settings) and of Zed (`context_servers`), comments and trailing
+commas included, as their documentation has them in November 2026.
 """
 
 from __future__ import annotations
