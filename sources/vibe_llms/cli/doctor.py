@@ -13,7 +13,7 @@ from vibe_llms.cli.terminal import note, shown, write
 from vibe_llms.configuration import find_places, load_configuration
 from vibe_llms.credentials import read_keys
 from vibe_llms.exceptions import ConfigurationError
-from vibe_llms.memory.retrieval import MemorySettings
+from vibe_llms.memory.settings import read_memory_settings
 from vibe_llms.session import open_session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.inspection import inspect_archive
@@ -62,8 +62,7 @@ def check_configuration() -> Sequence[Diagnosis]:
     """What is wrong with the configuration, the keys and the providers that are named."""
     try:
         places = find_places()
-        configuration = load_configuration(places)
-        configuration.read(MemorySettings, configuration.memory, "memory")
+        read_memory_settings(load_configuration(places))
         read_keys(places.keys_file)
     except ConfigurationError as error:
         return [Diagnosis("configuration", error.file, str(error))]

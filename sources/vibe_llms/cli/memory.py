@@ -17,7 +17,8 @@ from vibe_llms.configuration import load_configuration
 from vibe_llms.exceptions import RequestError
 from vibe_llms.memory.core import Memory, ScopeStatus
 from vibe_llms.memory.entries import GLOBAL, Entry, Scope
-from vibe_llms.memory.retrieval import MemorySettings, Recollection
+from vibe_llms.memory.retrieval import Recollection
+from vibe_llms.memory.settings import MemorySettings, produce_memory, read_memory_settings
 
 _HELP = {"help_option_names": ["-h", "--help"]}
 #: The random half of an identity; its beginning is the time.
@@ -259,13 +260,8 @@ COMMANDS: dict[str, click.Command] = {"memory": memory}
 @asynccontextmanager
 async def _open() -> AsyncIterator[tuple[Memory, MemorySettings]]:
     configuration = load_configuration()
-    settings = configuration.read(MemorySettings, configuration.memory, "memory")
-    store = Memory(
-        configuration.places.data / "memory",
-        settings,
-        lock_seconds=configuration.storage.lock_seconds,
-        durable=configuration.storage.durability == "safe",
-    )
+    settings = read_memory_settings(configuration)
+    store = produce_memory(configuration, settings)
     try:
         yield store, settings
     finally:

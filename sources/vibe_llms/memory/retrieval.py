@@ -38,12 +38,6 @@ class RetrievalSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fiel
     diversity: Share = 0.0
 
 
-class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[memory]`: whose memory it is, and how entries are chosen."""
-
-    user: str = "me"
-
-
 class Recollection(Struct, frozen=True):
     """An entry that was found, how well it fits, and why: each signal by its name, from 0 to 1."""
 

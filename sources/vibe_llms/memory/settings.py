@@ -1,0 +1,28 @@
+"""`[memory]`, read and checked, and the memory that it describes."""
+
+from __future__ import annotations
+
+from vibe_llms.configuration import Configuration
+from vibe_llms.memory.core import Memory
+from vibe_llms.memory.retrieval import RetrievalSettings
+
+
+class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """`[memory]`: whose memory it is, and how entries are chosen."""
+
+    user: str = "me"
+
+
+def read_memory_settings(configuration: Configuration) -> MemorySettings:
+    """What `[memory]` says; a `ConfigurationError` names the key of what does not fit."""
+    return configuration.read(MemorySettings, configuration.memory, "memory")
+
+
+def produce_memory(configuration: Configuration, settings: MemorySettings) -> Memory:
+    """The memory in the user's folder; nothing is read before it is asked. Close it."""
+    return Memory(
+        configuration.places.data / "memory",
+        settings,
+        lock_seconds=configuration.storage.lock_seconds,
+        durable=configuration.storage.durability == "safe",
+    )
