@@ -87,7 +87,7 @@ _COMMAND = r"""(?ix)
           | answer \b | reply | ignore | disregard | remember \s to | make \s sure | be \s sure )
     """
 _FENCE = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
-_QUOTED_LINES = re.compile(r"(?m)^[ \t]*>.*(?:\n|\Z)")
+_QUOTED_LINES = re.compile(r"(?m)(?:^[ \t]*>.*(?:\n|\Z))+")
 #: What stands in quotation marks and is a sentence or more; names and titles stay.
 _QUOTATION = re.compile(r"\"[^\"\n]{40,}\"|\u201c[^\u201d]{40,}\u201d|\u00ab[^\u00bb]{40,}\u00bb")
 _SENTENCE_END = re.compile(r"(?<=[.!?\u2026\u3002\uff01\uff1f])[\"'\u201d)]*\s+|\n+")
