@@ -6,6 +6,7 @@ from vibe_llms.memory.entries import Role
 from vibe_llms.memory.spoken import identity_of, read_turn, text_in
 from vibe_llms.messages.canisters import (
     AssistantCanister,
+    Canister,
     DocumentCanister,
     InvocationCanister,
     UserCanister,
@@ -19,20 +20,24 @@ def test_of_several_replies_the_last_one_counts_with_all_of_its_texts() -> None:
     blank = AssistantCanister(contents=(ReasoningContent("hm"),), reply="r2")
     last = AssistantCanister(contents=(TextualContent("six."),), reply="r2")
     call = InvocationCanister(name="look")
-    spoken = read_turn([UserCanister.from_text("When?"), early, call, first, blank, last])
+    said = UserCanister.from_text("When?")
+    canisters: list[Canister] = [said, early, call, first, blank, last]
+    spoken = read_turn(canisters)
     assert spoken.assistant == (first, last)
 
 
 def test_a_call_alone_is_an_answer_too() -> None:
-    canisters = [InvocationCanister(name="look"), UserCanister.from_text("not the user")]
-    assert read_turn(canisters).user == ()
+    assert (
+        read_turn([InvocationCanister(name="look"), UserCanister.from_text("not the user")]).user
+        == ()
+    )
     assert read_turn([]).assistant == ()
 
 
 def test_only_documents_of_memory_were_recalled() -> None:
     recalled = DocumentCanister(contents=(TextualContent("I like tea very much"),), source="memory")
     other = DocumentCanister(contents=(TextualContent("I like rum very much"),), source="memory.md")
-    spoken = read_turn([recalled, other])
+    spoken = read_turn((recalled, other))
     assert spoken.recalled.holds("I like tea")
     assert not spoken.recalled.holds("I like rum")
 

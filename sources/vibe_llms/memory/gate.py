@@ -16,6 +16,7 @@ from msgspec import Struct
 from vibe_llms.memory.reports import Refusal, Why
 from vibe_llms.memory.secrets import holds_secret, mask_secrets
 from vibe_llms.memory.words import STOP, split_words
+from vibe_llms.redaction import REDACTED
 
 #: What is longer is a document, and no turn to be remembered.
 LONGEST_TURN = 32_000
@@ -89,7 +90,9 @@ _COMMAND = r"""(?ix)
 _FENCE = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
 _QUOTED_LINES = re.compile(r"(?m)(?:^[ \t]*>.*(?:\n|\Z))+")
 #: What stands in quotation marks and is a sentence or more; names and titles stay.
-_QUOTATION = re.compile(r"\"[^\"\n]{40,}\"|\u201c[^\u201d]{40,}\u201d|\u00ab[^\u00bb]{40,}\u00bb")
+_QUOTATION = re.compile(
+    r"\"[^\"\n]{40,2000}\"|\u201c[^\u201d]{40,2000}\u201d|\u00ab[^\u00bb]{40,2000}\u00bb"
+)
 _SENTENCE_END = re.compile(r"(?<=[.!?\u2026\u3002\uff01\uff1f])[\"'\u201d)]*\s+|\n+")
 _PARAGRAPHS = re.compile(r"\n[ \t]*\n+")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
@@ -133,7 +136,7 @@ def sift_turn(text: str, recalled: Recalled = Recalled()) -> Sifted:
     if why is not None:
         return Sifted("", (Refusal(masked[:LONGEST_FACT], why, "turn"),))
     if masked != text:
-        return Sifted(masked.strip(), (Refusal(masked, Why.SECRET, "part"),))
+        return Sifted(masked.strip(), (Refusal(REDACTED, Why.SECRET, "part"),))
     return Sifted(text.strip())
 
 

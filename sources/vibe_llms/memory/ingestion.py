@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from vibe_llms.events import Notice
 from vibe_llms.exceptions import VibeLlmsError
@@ -32,7 +31,13 @@ from vibe_llms.memory.reconciliation import (
     plan,
     pose,
 )
-from vibe_llms.memory.reports import IngestionReport, Refusal, Update, Why
+from vibe_llms.memory.reports import (
+    IngestionReport,
+    IngestionSettings,
+    Refusal,
+    Update,
+    Why,
+)
 from vibe_llms.memory.retrieval import RetrievalSettings
 from vibe_llms.memory.spoken import identity_of, read_turn, text_in
 from vibe_llms.memory.summaries import (
@@ -46,26 +51,11 @@ from vibe_llms.memory.words import digest_of
 from vibe_llms.messages.canisters import AssistantCanister, Canister, Usage, UserCanister
 from vibe_llms.messages.identities import produce_identity
 
+__all__ = ["Ingestion", "IngestionSettings"]
+
 _MARK, _PENDING = "ingestion", "pending"
 #: So many summaries at most are made after one turn; a longer backlog waits for the next.
 _MOST_SUMMARIES = 6
-
-
-class IngestionSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[memory.ingestion]`: how turns become memory.
-
-    `model` is asked, or that of the conversation where it is empty. Of one message at most so many
-    `facts` are kept, each compared with so many `neighbours`; 0 looks for none. `max_entries` are
-    kept in each scope, and `timeout_seconds` and `output_tokens` bound each answer of the model.
-    """
-
-    model: str = ""
-    facts: Annotated[int, Meta(ge=0, le=20)] = 3
-    neighbours: Annotated[int, Meta(ge=0, le=50)] = 5
-    summaries: bool = True
-    max_entries: Annotated[int, Meta(ge=1)] = 500
-    timeout_seconds: Annotated[float, Meta(gt=0)] = 60.0
-    output_tokens: Annotated[int, Meta(ge=1)] = 2000
 
 
 class _Draft(Struct):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vibe_llms.configuration import Configuration
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.ingestion import IngestionSettings
+from vibe_llms.memory.reports import IngestionSettings
 from vibe_llms.memory.retrieval import RetrievalSettings
 
 
