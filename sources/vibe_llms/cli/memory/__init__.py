@@ -1,0 +1,31 @@
+"""The command `memory`: what is remembered, added, found, changed, given up and forgotten."""
+
+from __future__ import annotations
+
+import click
+
+from vibe_llms.cli.memory import facts, upkeep
+
+
+@click.group("memory", context_settings={"help_option_names": ["-h", "--help"]})
+def memory() -> None:
+    """Remember facts, find them, change them, give them up and forget them.
+
+    Each is a Markdown file that you may read and edit; `vibe-llms memory status` tells where.
+    """
+
+
+for _command in (
+    facts.add,
+    facts.search,
+    facts.list_entries,
+    facts.show,
+    facts.edit,
+    facts.remove,
+    upkeep.forget,
+    upkeep.reindex,
+    upkeep.status,
+):
+    memory.add_command(_command)
+
+COMMANDS: dict[str, click.Command] = {"memory": memory}

@@ -1,0 +1,1 @@
+"""Texts to vectors, so that memory finds what means the same in other words."""

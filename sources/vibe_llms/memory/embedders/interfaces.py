@@ -1,0 +1,39 @@
+"""What an embedder is: the protocol that built-in and third-party embedders fulfil alike."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Embedder(Protocol):
+    """Texts to vectors; safe to use from several tasks at once.
+
+    Making one loads nothing and asks nobody: the first call of `embed` does.
+    """
+
+    @property
+    def model(self) -> str:
+        """What its vectors are stored under: `sentence-transformers/all-MiniLM-L6-v2`, say.
+
+        Vectors that cannot be compared have different names here: whatever changes them, another
+        number of dimensions for one, is part of it.
+        """
+        ...
+
+    async def embed(
+        self, texts: Sequence[str], *, question: bool = False
+    ) -> Sequence[array[float]]:
+        """A vector for each text, in their order: an `array("f")` whose length as a vector is 1.
+
+        `question` tells that the texts are searched with, not for, which some models tell apart.
+        Raises a `VibeLlmsError` where it cannot be done: a `ConfigurationError` for what has to be
+        installed or set, a `ProviderError` for what a model or a server did not do. Then no vector
+        of this call is given.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give up connections and models; safe to call twice."""
+        ...
