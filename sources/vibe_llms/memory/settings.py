@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from vibe_llms.configuration import Configuration
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.ingestion import IngestionSettings
 from vibe_llms.memory.retrieval import RetrievalSettings
 
 
 class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[memory]`: whose memory it is, and how entries are chosen."""
+    """`[memory]`: whose memory it is, and how entries are chosen.
+
+    `ingestion` is how turns become memory, the table `[memory.ingestion]`.
+    """
 
     user: str = "me"
+    ingestion: IngestionSettings = IngestionSettings()
 
 
 def read_memory_settings(configuration: Configuration) -> MemorySettings:
