@@ -151,6 +151,13 @@ def test_greetings_are_short_and_nothing_else() -> None:
     assert not is_greeting("Hello, Tom")
 
 
+def test_recalled_text_is_known_where_it_was_quoted() -> None:
+    quoted = r'[fact, id 0123] "She said:\n\"I keep bees\" in J\u00fcterbog" and "broken \x"'
+    recalled = Recalled([quoted])
+    assert recalled.holds('She said: "I keep bees" in J\u00fcterbog')
+    assert not recalled.holds("I keep ants in Jüterbog")
+
+
 def test_recalled_text_is_known_by_words_in_a_row() -> None:
     recalled = Recalled(["The user lives in Lisbon, near the river."])
     assert recalled.holds("lives in lisbon NEAR the river!")

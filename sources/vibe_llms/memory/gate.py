@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 
+import msgspec
 from msgspec import Struct
 
 from vibe_llms.memory.reports import Refusal, Why
@@ -93,6 +95,7 @@ _QUOTED_LINES = re.compile(r"(?m)(?:^[ \t]*>.*(?:\n|\Z))+")
 _QUOTATION = re.compile(
     r"\"[^\"\n]{40,2000}\"|\u201c[^\u201d]{40,2000}\u201d|\u00ab[^\u00bb]{40,2000}\u00bb"
 )
+_JSON_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _SENTENCE_END = re.compile(r"(?<=[.!?\u2026\u3002\uff01\uff1f])[\"'\u201d)]*\s+|\n+")
 _PARAGRAPHS = re.compile(r"\n[ \t]*\n+")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
@@ -110,7 +113,8 @@ class Recalled:
     """What was recalled in a turn, to be known again in what is said there."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
-        self._said = [f" {' '.join(_plain_words(text))} " for text in texts]
+        whole = [one for text in texts for one in (text, *_read_quoted(text))]
+        self._said = [f" {' '.join(_plain_words(text))} " for text in whole]
 
     def holds(self, text: str) -> bool:
         """Whether a text stands there word for word."""
@@ -265,6 +269,13 @@ def _refuse_sentence(text: str, recalled: Recalled) -> Why | None:
     if (asks or _begins(_REQUEST, text)) and not _matches(_OF_ONESELF, text):
         return Why.QUESTION
     return Why.SHORT if len(_plain_words(text)) < 2 and text.isascii() else None
+
+
+def _read_quoted(text: str) -> Iterator[str]:
+    """What stands in a text as strings of JSON: entries are recalled as such."""
+    for found in _JSON_STRING.finditer(text):
+        with suppress(msgspec.DecodeError):
+            yield msgspec.json.decode(found[0], type=str)
 
 
 def _plain_words(text: str) -> list[str]:

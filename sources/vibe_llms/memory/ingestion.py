@@ -286,10 +286,12 @@ class Ingestion:
         if not wanted:
             return ()
         # However near: what contradicts a fact may share next to no word with it.
-        settings = RetrievalSettings(limit=2 * wanted, least_relevance=0.0)
-        found = await self._memory.search(fact.content, scopes=[self._scope], settings=settings)
+        settings = RetrievalSettings(limit=wanted + 1, least_relevance=0.0, least_likeness=0.0)
+        found = await self._memory.search(
+            fact.content, scopes=[self._scope], roles=[Role.FACT], settings=settings
+        )
         digest = digest_of(fact.content)
-        near = (one.entry for one in found if one.entry.role == Role.FACT)
+        near = (one.entry for one in found)
         return [entry for entry in near if digest_of(entry.content) != digest][:wanted]
 
     async def _finish(self, draft: _Draft, place: Scope) -> None:
