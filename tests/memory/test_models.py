@@ -5,12 +5,17 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tests.fakes import anthropic, clients, ollama, ollama_clients, openai
+from tests.fakes.anthropic import FakeAnthropic
 from tests.fakes.models import QUICK, says
+from tests.fakes.ollama import FakeOllama
+from tests.fakes.openai_clients import MODELS, produce_openai_client
 from vibe_llms.configuration import StreamSettings
 from vibe_llms.controls import ControlRange, Controls
 from vibe_llms.exceptions import ModelNotFound, OutputCut, OutputInvalid, ProviderError
 from vibe_llms.memory.extraction import Finding, Findings
 from vibe_llms.memory.models import ModelAsker
+from vibe_llms.memory.reconciliation import Decision, Decisions
 from vibe_llms.messages.canisters import StopReason, Usage
 from vibe_llms.providers.limits import Limiter
 from vibe_llms.testing import Part, Script, ScriptedModel, ScriptedReply, scripted_model
@@ -91,3 +96,43 @@ async def test_such_a_conversation_has_no_other_models() -> None:
     asker = ModelAsker(model_of(GOOD))
     with pytest.raises(ModelNotFound, match="'x/y'"):
         await asker._defaults.access_model("x/y")
+
+
+async def test_the_interface_of_anthropic_takes_the_questions(
+    fake_anthropic: FakeAnthropic,
+) -> None:
+    fake_anthropic.replies = [anthropic.text_reply(GOOD)]
+    client = clients.produce_client(fake_anthropic.url)
+    asker = ModelAsker(await client.access_model("claude-opus-5"))
+    assert await asker.ask("Find facts.", "I like tea.", Findings) == FOUND
+    await client.close()
+    assert fake_anthropic.refusals == []
+    assert asker.usage.total_tokens > 0
+
+
+async def test_the_interface_of_ollama_takes_questions(fake_ollama: FakeOllama) -> None:
+    fake_ollama.replies = [ollama.text_reply("no JSON"), ollama.text_reply(GOOD)]
+    client = ollama_clients.produce_client(fake_ollama.url)
+    asker = ModelAsker(await client.access_model("qwen3:8b"))
+    assert await asker.ask("Find facts.", "I like tea.", Findings) == FOUND
+    await client.close()
+    assert fake_ollama.refusals == []
+    assert len(fake_ollama.chats) == 2
+
+
+@pytest.mark.parametrize("interface", ["chat", "responses"])
+async def test_the_interfaces_of_openai_take_questions(interface: str) -> None:
+    decided = '{"decisions": [{"number": 1, "event": "NONE"}]}'
+    with openai.FakeOpenAI() as server:
+        server.replies = [
+            openai.chat_reply(text)
+            if interface == "chat"
+            else openai.response_reply(openai.message(text))
+            for text in (GOOD, decided)
+        ]
+        client = produce_openai_client(interface, server.url)
+        asker = ModelAsker(await client.access_model(MODELS[interface]))
+        assert await asker.ask("Find facts.", "I like tea.", Findings) == FOUND
+        assert await asker.ask("Decide.", "1. tea", Decisions) == Decisions((Decision(1, "NONE"),))
+        await client.close()
+        assert server.refusals == []
