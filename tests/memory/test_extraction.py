@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from tests.fakes.askers import ScriptedAsker, finds
 from vibe_llms.exceptions import OutputInvalid
+from vibe_llms.memory.asking import Unanswered
 from vibe_llms.memory.extraction import Extraction, Finding, extract, judge
 from vibe_llms.memory.reports import Refusal, Why
 
@@ -24,7 +25,7 @@ async def test_the_question_holds_the_words_and_the_day_and_says_how_many() -> N
 async def test_a_model_without_an_answer_finds_nothing_and_says_why() -> None:
     asker = ScriptedAsker(findings=[OutputInvalid("three times", provider="x")])
     found = await extract(asker, "I like tea.", most=3, seconds=9)
-    assert found == Extraction(failure="x: three times")
+    assert found == Extraction(failure=Unanswered("x: three times", final=True))
 
 
 def test_no_more_than_were_asked_for_are_kept() -> None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from vibe_llms.events import Notice
 from vibe_llms.exceptions import VibeLlmsError
-from vibe_llms.memory.asking import Asker, attempt
+from vibe_llms.memory.asking import Asker, Unanswered, attempt
 from vibe_llms.memory.changes import HeldScope, evict
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
@@ -54,6 +54,8 @@ from vibe_llms.messages.identities import produce_identity
 __all__ = ["Ingestion", "IngestionSettings"]
 
 _MARK, _PENDING = "ingestion", "pending"
+#: So many turns that were left are looked through after one turn.
+_MOST_LEFT = 3
 #: So many summaries at most are made after one turn; a longer backlog waits for the next.
 _MOST_SUMMARIES = 6
 
@@ -72,6 +74,7 @@ class _Draft(Struct):
     summaries: list[Entry] = []
     evicted: list[Entry] = []
     failures: list[str] = []
+    asked: bool = False
 
     def take(self, applied: Applied) -> None:
         for name in applied.__struct_fields__:
@@ -115,24 +118,33 @@ class Ingestion:
                 await self._hear(draft, place, said, spoken.recalled)
             for answered in spoken.assistant:
                 await self._keep(draft, place, answered, spoken.recalled)
+            if draft.asked and not draft.failures:
+                await self._catch_up(draft, place, most=_MOST_LEFT)
             await self._finish(draft, place)
         except VibeLlmsError as error:
             draft.failures.append(f"this turn was not remembered whole: {error}")
         return self._report(draft, usage)
 
     async def resume(self, *, conversation: str) -> IngestionReport:
-        """Look for the facts of turns where that was cut off, or where no model answered."""
+        """Look for the facts of turns where that was cut off, or where no model answered.
+
+        Each turn that is taken in does so for some, once a model has answered.
+        """
         draft, usage = _Draft(conversation), self._asker.usage
         place = Scope.of_conversation(conversation)
         try:
-            for turn in await self._memory.survey(place, role=Role.USER):
-                if turn.further.get(_MARK) == _PENDING:
-                    await self._learn(draft, turn, sift_words(turn.content).text, Recalled())
+            await self._catch_up(draft, place)
             if draft.added or draft.updated:
                 await self._finish(draft, place)
         except VibeLlmsError as error:
             draft.failures.append(f"what was left was not remembered whole: {error}")
         return self._report(draft, usage)
+
+    async def _catch_up(self, draft: _Draft, place: Scope, most: int | None = None) -> None:
+        turns = await self._memory.survey(place, role=Role.USER)
+        left = [turn for turn in turns if turn.further.get(_MARK) == _PENDING]
+        for turn in left[:most]:
+            await self._learn(draft, turn, sift_words(turn.content).text, Recalled())
 
     def _report(self, draft: _Draft, before: Usage) -> IngestionReport:
         members = {name: getattr(draft, name) for name in draft.__struct_fields__}
@@ -197,6 +209,7 @@ class Ingestion:
     async def _learn(self, draft: _Draft, turn: Entry, said: str, recalled: Recalled) -> None:
         """Look for facts in what the user said, and take them in; then it is done."""
         settings = self._settings
+        draft.asked = True
         found = await extract(
             self._asker,
             said,
@@ -206,9 +219,10 @@ class Ingestion:
             when=turn.created,
         )
         draft.refused += found.refused
-        if found.failure:
-            draft.failures.append(f"no facts were looked for: {found.failure}")
-            return
+        if found.failure is not None:
+            draft.failures.append(f"no facts were looked for: {found.failure.why}")
+            if not found.failure.final:
+                return
         facts: dict[str, Entry] = {}
         for one in found.facts:
             facts.setdefault(digest_of(one.statement), self._produce_fact(one, turn))
@@ -266,15 +280,15 @@ class Ingestion:
         if not asked:
             return alone
         shown = sorted(notes.values(), key=lambda entry: (entry.created, entry.identity))
-        answer, failure = await attempt(
+        answer = await attempt(
             self._asker,
             SUPERVISOR,
             pose(shown, asked),
             Decisions,
             seconds=self._settings.timeout_seconds,
         )
-        if answer is None:
-            decided = add_all(asked)
+        if isinstance(answer, Unanswered):
+            decided, failure = add_all(asked), answer.why
         else:
             decided, failure = plan(answer.decisions, shown, asked)
         if failure:
@@ -310,15 +324,19 @@ class Ingestion:
             task = choose_task(await self._memory.survey(place))
             if task is None:
                 return
-            answer, failure = await attempt(
+            answer = await attempt(
                 self._asker,
                 task.supervisor,
                 task.text,
                 Summary,
                 seconds=self._settings.timeout_seconds,
             )
-            if answer is None or (failure := check_summary(task, answer.summary)):
-                draft.failures.append(f"no summary was made: {failure}")
+            if isinstance(answer, Unanswered):
+                answer, why = Summary(""), answer.why
+            else:
+                why = check_summary(task, answer.summary)
+            if why:
+                draft.failures.append(f"no summary was made: {why}")
                 return
             entry = produce_summary(task, answer.summary, place, draft.conversation)
             keep = partial(keep_summary, task=task, entry=entry)
