@@ -291,6 +291,24 @@ async def test_a_model_that_does_not_answer_costs_no_turn_and_is_asked_again_on_
     assert len(asker.asked) == 2
 
 
+async def test_both_turns_are_there_when_the_search_for_facts_is_cancelled(memory: Memory) -> None:
+    asked = asyncio.Event()
+
+    async def stall(_: str) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    canisters = turn("I have a cat.")
+    task = asyncio.create_task(take(memory, ScriptedAsker(findings=[stall]), canisters))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [entry.role for entry in await memory.survey(PLACE)] == [Role.USER, Role.ASSISTANT]
+    report = await take(memory, ScriptedAsker(findings=[finds("The user has a cat")]), canisters)
+    assert ([entry.content for entry in report.added], report.turns) == (["The user has a cat"], ())
+
+
 async def test_what_no_model_answered_is_made_good_with_later_turns(memory: Memory) -> None:
     gone = ProviderUnreachable("no network", provider="x")
     asker = ScriptedAsker(findings=[gone])
@@ -413,6 +431,10 @@ async def test_a_summary_that_fails_is_told_and_hurts_nothing_else(memory: Memor
     asker = ScriptedAsker(findings=[finds()])
     report = await take(memory, asker, long, IngestionSettings())
     assert report.failures == ("no summary was made: script: nothing is scripted for summary",)
+    # Where no model answered just now, none is asked for a summary.
+    asker = ScriptedAsker(findings=[ProviderUnreachable("gone", provider="x")], summary=[sums_up()])
+    assert (await take(memory, asker, long, IngestionSettings())).summaries == ()
+    assert asker.questions("summary") == []
 
 
 async def test_a_disk_that_fails_is_told_and_not_raised(

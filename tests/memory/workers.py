@@ -10,6 +10,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tests.fakes.askers import ScriptedAsker, decides, finds
 from tests.faults import processes
 from vibe_llms.memory.core import Memory
@@ -184,14 +186,18 @@ async def take_in_turns_marked_early(folder: Path, tell: Tell, seed: int) -> Non
     async def keep(self: Ingestion, *arguments: Any, pending: bool = False) -> Entry | None:
         return await kept(self, *arguments, pending=False)
 
-    async def hear(self: Ingestion, draft: Any, place: Any, said: Any, recalled: Any) -> None:
-        turn = await self._keep(draft, place, said, recalled)
-        if turn is not None and turn in draft.turns:
-            await self._learn(draft, turn, said.text, recalled)
+    async def hear(self: Ingestion, draft: Any, *arguments: Any) -> tuple[Entry | None, str]:
+        turn, own = await heard(self, draft, *arguments)
+        new = turn is not None and turn in draft.turns
+        if turn is not None and new:
+            # As if it still had its mark, for this time only.
+            turn = msgspec.structs.replace(turn, further={"ingestion": "pending"})
+        return turn, own
 
+    heard = Ingestion._hear
     kept = Ingestion._keep
     Ingestion._keep = keep  # type: ignore[method-assign, assignment]
-    Ingestion._hear = hear  # type: ignore[method-assign]
+    Ingestion._hear = hear  # type: ignore[method-assign, assignment]
     await take_in_turns(folder, tell, seed)
 
 

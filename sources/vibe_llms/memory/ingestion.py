@@ -42,6 +42,7 @@ from vibe_llms.memory.retrieval import RetrievalSettings
 from vibe_llms.memory.spoken import identity_of, read_turn, text_in
 from vibe_llms.memory.summaries import (
     Summary,
+    Task,
     check_summary,
     choose_task,
     keep_summary,
@@ -114,10 +115,12 @@ class Ingestion:
         place = Scope.of_conversation(conversation)
         try:
             spoken = read_turn(canisters)
-            for said in spoken.user:
-                await self._hear(draft, place, said, spoken.recalled)
+            heard = [await self._hear(draft, place, said, spoken.recalled) for said in spoken.user]
             for answered in spoken.assistant:
                 await self._keep(draft, place, answered, spoken.recalled)
+            for turn, own in heard:
+                if turn is not None and turn.further.get(_MARK) == _PENDING:
+                    await self._learn(draft, turn, own, spoken.recalled)
             if draft.asked and not draft.failures:
                 await self._catch_up(draft, place, most=_MOST_LEFT)
             await self._finish(draft, place)
@@ -159,15 +162,14 @@ class Ingestion:
 
     async def _hear(
         self, draft: _Draft, place: Scope, said: UserCanister, recalled: Recalled
-    ) -> None:
-        """Keep what the user said, and look for facts in it."""
+    ) -> tuple[Entry | None, str]:
+        """Keep what the user said; the turn, and the words in which facts are to be looked for."""
         own = sift_words(text_in(said), recalled)
         looked = bool(own.text and self._settings.facts)
         turn = await self._keep(draft, place, said, recalled, pending=looked)
         if turn is not None:
             draft.refused += own.refused
-            if turn.further.get(_MARK) == _PENDING:
-                await self._learn(draft, turn, own.text, recalled)
+        return turn, own.text
 
     async def _keep(
         self,
@@ -309,7 +311,8 @@ class Ingestion:
         return [entry for entry in near if digest_of(entry.content) != digest][:wanted]
 
     async def _finish(self, draft: _Draft, place: Scope) -> None:
-        if self._settings.summaries:
+        # A model that did not answer just now is not waited for once more.
+        if self._settings.summaries and not draft.failures:
             await self._summarise(draft, place)
         most = self._settings.max_entries
         for scope, touched in (
@@ -324,25 +327,28 @@ class Ingestion:
             task = choose_task(await self._memory.survey(place))
             if task is None:
                 return
-            answer = await attempt(
-                self._asker,
-                task.supervisor,
-                task.text,
-                Summary,
-                seconds=self._settings.timeout_seconds,
-            )
-            if isinstance(answer, Unanswered):
-                answer, why = Summary(""), answer.why
-            else:
-                why = check_summary(task, answer.summary)
+            text, why = await self._sum_up(task)
             if why:
                 draft.failures.append(f"no summary was made: {why}")
                 return
-            entry = produce_summary(task, answer.summary, place, draft.conversation)
+            entry = produce_summary(task, text, place, draft.conversation)
             keep = partial(keep_summary, task=task, entry=entry)
             if not await self._memory.change(place, keep):
                 return
             draft.summaries.append(entry)
+
+    async def _sum_up(self, task: Task) -> tuple[str, str]:
+        """The text of a summary; and why it is none, if it is none."""
+        answer = await attempt(
+            self._asker,
+            task.supervisor,
+            task.text,
+            Summary,
+            seconds=self._settings.timeout_seconds,
+        )
+        if isinstance(answer, Unanswered):
+            return "", answer.why
+        return answer.summary, check_summary(task, answer.summary)
 
 
 def _unmark(held: HeldScope, turn: Entry) -> None:
