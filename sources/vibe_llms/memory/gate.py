@@ -66,22 +66,30 @@ _REQUEST = r"""(?ix)
       | add | remove | refactor | implement | debug | test | open | read | send | try ) \b
     """
 _INSTRUCTION = r"""(?ix)
-      \b (?: ignore | disregard | forget | override | bypass ) \b [^.!?\n]{0,40}
-         \b (?: instructions? | prompts? | rules? | guidelines? | messages? | directions? | context
-              | above | previous | prior | everything )
-    | \b (?: system | developer ) \s (?: prompt | message | mode | instructions? )
-    | \b (?: new | updated | real | actual | following ) \s (?: system \s )? instructions? \b \s* :?
-    | \b you \s (?: are \s now | must \s now | will \s now ) \b
-    | \b from \s now \s on ,? \s (?: you | the \s (?: assistant | model | ai ) ) \b
-    | \b (?: act | behave | respond ) \s as \s (?: if \s you | though \s you | an? \s un ) \w*
-    | \b pretend \s (?: to \s be | that \s you | you )
-    | \b (?: do \s not | don't | never ) \s (?: tell | inform | warn | ask ) \s
-         (?: the \s )? (?: user | person | human ) \b
-    | \b jailbr (?: eak | oken ) | \b DAN \s mode
+      \b (?: ignore | disregard | forget | override | bypass ) \s+
+         (?: (?: all | any | of | the | these | those | your | my | every | previous | prior | above
+               | earlier | preceding | other | safety | system ) \s+ )*
+         (?: instructions? | prompts? | rules? | guidelines? | directions? | messages? | context
+           | everything \s+ (?: you | above | before | prior | that | i \s+ (?: said | told ) )
+           | above | previous ) \b
+    | \b system \s+ (?: prompt | message | instructions? ) \b
+    | \b developer \s+ (?: prompt | message | instructions? ) \b | \b enter \s+ developer \s+ mode
+    | \b (?: new | updated | real | actual | following ) \s+ instructions? \s* :
+    | \b you \s+ (?: are \s+ now | must \s+ now | will \s+ now ) \b
+    | \b from \s+ now \s+ on ,? \s+ (?: you | the \s+ (?: assistant | model | ai ) ) \b
+    | \b (?: act | behave | respond ) \s+ as \s+ (?: if \s+ you | though \s+ you | dan \b
+         | an? \s+ (?: unrestricted | unfiltered | uncensored | evil ) )
+    | \b pretend \s+ (?: to \s+ be | that \s+ you | you )
+    | \b (?: do \s+ not | don't | never ) \s+ (?: tell | inform | warn | ask ) \s+
+         (?: the \s+ )? (?: user | person | human ) \b
+    | \b jailbr (?: eak | oken ) | \b DAN \s+ mode
     | < /? (?: system | assistant | instructions? | \|im_ ) | <\| | \[ /? INST \] | <</? SYS
-    | \b (?: the \s )? (?: assistant | model | chatbot | ai ) \s
-         (?: must | should | shall | has \s to | is \s to | needs? \s to | will \s always
-           | is \s (?: allowed | required | instructed | authori[sz]ed ) )
+    """
+#: What no fact says, though a person may say it of something else.
+_DIRECTIVE = r"""(?ix)
+    \b (?: assistant | model | chatbot | ai ) \s+
+        (?: must | should | shall | has \s+ to | is \s+ to | needs? \s+ to | will \s+ always
+          | is \s+ (?: allowed | required | instructed | authori[sz]ed ) )
     """
 #: What a fact cannot begin with, as it then tells somebody to do something.
 _COMMAND = r"""(?ix)
@@ -177,7 +185,7 @@ def check_fact(text: str, said: str, recalled: Recalled = Recalled()) -> Why | N
         (Why.GREETING, is_greeting(text)),
         (Why.SHORT, len(text.strip()) < _SHORTEST_FACT or len(_plain_words(text)) < 2),
         (Why.SECRET, holds_secret(text)),
-        (Why.INSTRUCTION, _matches(_INSTRUCTION, text) or _begins(_COMMAND, text)),
+        (Why.INSTRUCTION, _instructs(text)),
         (Why.QUESTION, text.rstrip().endswith(("?", "\uff1f"))),
         (Why.QUOTED, "```" in text or "\n" in text.strip()),
         (Why.RECALLED, recalled.holds(text)),
@@ -248,6 +256,11 @@ def _names(text: str) -> Iterator[str]:
         word = found[0]
         if word[0].isupper() and word.lower() not in STOP:
             yield word
+
+
+def _instructs(text: str) -> bool:
+    """Whether a fact tells a model what to do, in place of saying something of the user."""
+    return _matches(_INSTRUCTION, text) or _matches(_DIRECTIVE, text) or _begins(_COMMAND, text)
 
 
 def _refuse_paragraph(text: str) -> Why | None:
