@@ -35,6 +35,7 @@ from vibe_llms.memory.retrieval import (
     RetrievalSettings,
     retrieve,
 )
+from vibe_llms.memory.summaries import find_derived
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.messages.identities import produce_identity
 
@@ -349,6 +350,7 @@ class Memory:
                     for entry, texts in (self._read_anything(scope, place),)
                     if any(wanted in _fold(text) for text in texts)
                 ]
+                holding += find_derived(self._files, scope, holding)
                 # The index first: after a crash the files still tell that there is work left.
                 index = self._index(scope)
                 index.discard()
