@@ -65,16 +65,13 @@ class LoadedModel:
 
     def cuts(self, texts: Sequence[str]) -> bool:
         """Whether any of the texts has more tokens than count."""
-        longest = self.longest_tokens
-        tokenizer: Any = self._model.tokenizer
-        if longest is None or not callable(tokenizer):
+        longest, split = self.longest_tokens, self._model.tokenizer
+        if longest is None or not callable(split):
             return False
         # A token has at least a character, so short texts need not be split.
-        return any(
-            len(tokenizer(text, truncation=False, verbose=False)["input_ids"]) > longest
-            for text in texts
-            if len(text) > longest
-        )
+        long = [text for text in texts if len(text) > longest]
+        found: Any = split(long, truncation=False, verbose=False) if long else {"input_ids": []}
+        return any(len(tokens) > longest for tokens in found["input_ids"])
 
 
 def check_package(row: str) -> None:
