@@ -22,6 +22,7 @@ from vibe_llms.exceptions import (
     MemoryInvalid,
     MemoryNotFound,
 )
+from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.embedders.cache import (
     EMBEDDINGS,
     CachedEmbedder,
@@ -190,6 +191,13 @@ class Memory:
         """Give an entry up: it is found no more, and lies among the deleted ones."""
         return await self._do(lambda: self._remove(identity, replaced_by))
 
+    async def change(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
+        """Carry out several changes to a scope as one, while others wait; gives what `work` gives.
+
+        It runs in a thread, and must not call the memory.
+        """
+        return await self._do(lambda: self._change(scope, work))
+
     async def forget(self, words: str, *, scopes: Iterable[Scope] | None = None) -> Sequence[Entry]:
         """Remove for good whatever holds these words, deleted entries and the index included.
 
@@ -331,6 +339,13 @@ class Memory:
             self._files.give_up(entry, known.place, replaced_by=replaced_by)
             index.refresh()
         return entry
+
+    def _change(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
+        index = self._index(scope)
+        with self._files.changing(scope):
+            given = work(HeldScope(self._files, index))
+        index.store()
+        return given
 
     def _forget(self, wanted: str, scopes: Sequence[Scope] | None) -> Sequence[Entry]:
         gone: list[Entry] = []

@@ -8,6 +8,7 @@ from vibe_llms.configuration import Configuration
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.embedders.rows import produce_embedder
+from vibe_llms.memory.ingestion import IngestionSettings
 from vibe_llms.memory.retrieval import RetrievalSettings
 from vibe_llms.providers.rows import Providers
 
@@ -16,11 +17,13 @@ class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unkn
     """`[memory]`: whose memory it is, what makes vectors for it, and how entries are chosen.
 
     `embedder` is a row of `[embedders]`, with a model or without, or `PROVIDER/MODEL`; without one
-    entries are found by their words alone.
+    entries are found by their words alone. `ingestion` is how turns become memory, the table
+    `[memory.ingestion]`.
     """
 
     user: str = "me"
     embedder: str = ""
+    ingestion: IngestionSettings = IngestionSettings()
 
 
 def read_memory_settings(configuration: Configuration) -> MemorySettings:
