@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.fakes.embedders import WordsEmbedder
 
@@ -49,7 +49,7 @@ class FakeSentenceTransformer:
 
     tokenizer: Any = FakeTokenizer()
     max_seq_length: Any = 16
-    made: list[FakeSentenceTransformer]
+    made: ClassVar[list[FakeSentenceTransformer]]
     failure: Exception | None = None
     pause = 0.0
 
@@ -161,7 +161,9 @@ class FakePackages:
         self.fetched: list[tuple[str, str | None]] = []
         self.failure: Exception | None = None
         self.bars, self.hub_bars = Bars(), Bars()
-        self.model = type("SentenceTransformer", (FakeSentenceTransformer,), {"made": []})
+        self.model: type[FakeSentenceTransformer] = type(
+            "SentenceTransformer", (FakeSentenceTransformer,), {"made": []}
+        )
         self.constants = SimpleNamespace(ENDPOINT=address, HF_HUB_OFFLINE=False)
         self.modules = {
             "sentence_transformers": _module(
