@@ -197,7 +197,7 @@ class Memory:
 
         It runs in a thread, and must not call the memory.
         """
-        return await self._do(lambda: self._change(scope, work))
+        return await self._do(lambda: self._carry_out(scope, work))
 
     async def forget(self, words: str, *, scopes: Iterable[Scope] | None = None) -> Sequence[Entry]:
         """Remove for good whatever holds these words, deleted entries and the index included.
@@ -341,7 +341,7 @@ class Memory:
             index.refresh()
         return entry
 
-    def _change(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
+    def _carry_out(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
         index = self._index(scope)
         with self._files.changing(scope):
             given = work(HeldScope(self._files, index))
