@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vibe_llms.configuration import Configuration
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.embedders.core import ignore
+from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.reports import IngestionSettings
 from vibe_llms.memory.retrieval import RetrievalSettings
+from vibe_llms.providers.rows import Providers
 
 
 class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[memory]`: whose memory it is, and how entries are chosen.
+    """`[memory]`: whose memory it is, what makes vectors for it, and how entries are chosen.
 
-    `ingestion` is how turns become memory, the table `[memory.ingestion]`.
+    `embedder` is a row of `[embedders]`, with a model or without, or `PROVIDER/MODEL`; without one
+    entries are found by their words alone. `ingestion` is how turns become memory, the table
+    `[memory.ingestion]`.
     """
 
     user: str = "me"
+    embedder: str = ""
     ingestion: IngestionSettings = IngestionSettings()
 
 
@@ -23,11 +31,28 @@ def read_memory_settings(configuration: Configuration) -> MemorySettings:
     return configuration.read(MemorySettings, configuration.memory, "memory")
 
 
-def produce_memory(configuration: Configuration, settings: MemorySettings) -> Memory:
-    """The memory in the user's folder; nothing is read before it is asked. Close it."""
+def produce_memory(
+    configuration: Configuration,
+    settings: MemorySettings,
+    *,
+    providers: Providers | None = None,
+    tell: Callable[[str], None] = ignore,
+) -> Memory:
+    """The memory in the user's folder; nothing is read before it is asked. Close it.
+
+    `providers` are those of a session, if there is one. `tell` is told what a person should know:
+    what keeps entries from being found by their meaning, say.
+    """
+    embedder = None
+    if settings.embedder:
+        embedder = produce_embedder(
+            configuration, settings.embedder, providers=providers, tell=tell
+        )
     return Memory(
         configuration.places.data / "memory",
         settings,
         lock_seconds=configuration.storage.lock_seconds,
         durable=configuration.storage.durability == "safe",
+        embedder=embedder,
+        tell=tell,
     )
