@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import re
 import threading
-import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,21 +14,15 @@ from msgspec import Struct
 
 from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, MemoryNotFound
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry
-from vibe_llms.memory.files import MemoryFiles, identity_in
+from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import Known, ScopeIndex
 from vibe_llms.memory.retrieval import Recollection, RetrievalSettings, retrieve
-from vibe_llms.messages.contents import repair_text
+from vibe_llms.memory.traces import examine, fold, holds
 from vibe_llms.messages.identities import produce_identity
 
 T = TypeVar("T")
 
 _SHORTEST_PREFIX = 4
-#: What every file of ours has in its front matter, and what therefore says nothing.
-_PLAIN = re.compile(
-    r"^(?:(?:id|role|created_at|importance|conversation_id|turn|replaced_by):[^#\n]*"
-    r"|(?:category|topics|speaker):)",
-    re.MULTILINE,
-)
 _CHANGEABLE = frozenset({"content", "importance", "category", "topics"})
 
 
@@ -128,7 +119,7 @@ class Memory:
         The entries that were removed are returned. What other programs keep, git for one, is not
         touched.
         """
-        wanted = _fold(words)
+        wanted = fold(words)
         if not wanted:
             raise MemoryInvalid("say what is to be forgotten")
         chosen = None if scopes is None else tuple(scopes)
@@ -247,8 +238,10 @@ class Memory:
                 holding = [
                     (place, entry)
                     for place in self._files.survey_files(scope)
-                    for entry, texts in (self._read_anything(scope, place),)
-                    if any(wanted in _fold(text) for text in texts)
+                    for entry, texts in (
+                        examine(self._files.read_data(scope, place), scope, place),
+                    )
+                    if holds(wanted, texts)
                 ]
                 # The index first: after a crash the files still tell that there is work left.
                 index = self._index(scope)
@@ -258,19 +251,6 @@ class Memory:
                 index.refresh()
             gone += [entry for _, entry in holding]
         return gone
-
-    def _read_anything(self, scope: Scope, place: str) -> tuple[Entry, Sequence[str]]:
-        """The entry at a place, or its whole text where it is none; and all that it says."""
-        text = self._files.read_text(scope, place)
-        own = identity_in(place)
-        name = "" if own else os.path.basename(place)
-        try:
-            entry = self._files.read(scope, place)
-        except (MemoryDamaged, FileNotFoundError):
-            created = datetime.fromtimestamp(0, UTC)
-            return Entry(content=text, identity=own, scope=scope, created=created), (text, name)
-        said = (entry.content, entry.category, *entry.topics, entry.speaker)
-        return entry, (*said, *_find_texts(entry.further), _PLAIN.sub("", text), name)
 
     def _reindex(self) -> int:
         count = 0
@@ -297,23 +277,3 @@ class Memory:
     def _store(self) -> None:
         for index in self._indexes.values():
             index.store(always=True)
-
-
-def _fold(text: str) -> str:
-    """The text as it is compared: whatever its case, its spaces and how its accents are kept."""
-    return " ".join(unicodedata.normalize("NFKC", repair_text(text)).casefold().split())
-
-
-def _find_texts(value: Any) -> list[str]:
-    """All texts in a value of YAML."""
-    texts: list[str] = []
-    left = [value]
-    while left:
-        one = left.pop()
-        if isinstance(one, Mapping):
-            left += [*one.keys(), *one.values()]
-        elif isinstance(one, list | tuple | set):
-            left += one
-        else:
-            texts.append(str(one))
-    return texts

@@ -109,13 +109,13 @@ class MemoryFiles:
         with storage_errors(path):
             replace_file(path, encode_entry(entry), durable=self._durable)
 
-    def read_text(self, scope: Scope, place: str) -> str:
-        """The text of a file, whatever it is; empty where it has gone or is no file."""
+    def read_data(self, scope: Scope, place: str) -> bytes:
+        """The bytes of a file, whatever it is; none where it has gone or is no file."""
         path = self.path_of(scope, place)
         with storage_errors(path), suppress(FileNotFoundError):
             if stat.S_ISREG(os.lstat(path).st_mode):
-                return read_within(path.parent, path.name).decode("utf-8", "replace")
-        return ""
+                return read_within(path.parent, path.name)
+        return b""
 
     def read(self, scope: Scope, place: str) -> Entry:
         """The entry at a place; `MemoryDamaged` if it is none, `FileNotFoundError` if it went."""
