@@ -27,10 +27,10 @@ def test_case_spaces_and_the_form_of_accents_do_not_matter(written: str, asked: 
 @pytest.mark.parametrize(
     "data",
     [
-        b"---\nid: one-two\ncreated_at: '2026-01-01'\ncategory: xyzzy\n---\n\ntext\n",
-        b"---\nid: one-two\ncreated_at: '2026-01-01'\nmood: {deep: [XYZZY]}\n---\n\ntext\n",
-        b"---\nid: one-two\ncreated_at: '2026-01-01'\n# xyzzy\n---\n\ntext\n",
-        b"---\nid: one-two\ncreated_at: '2026-01-01'\n---\n\nabout Xyzzy\n",
+        b"---\nid: one-two\ncreated_at: 2026-01-01\ncategory: xyzzy\n---\n\ntext\n",
+        b"---\nid: one-two\ncreated_at: 2026-01-01\nmood: {deep: [XYZZY]}\n---\n\ntext\n",
+        b"---\nid: one-two\ncreated_at: 2026-01-01\n# xyzzy\n---\n\ntext\n",
+        b"---\nid: one-two\ncreated_at: 2026-01-01\n---\n\nabout Xyzzy\n",
         b"---\nno entry at all, but xyzzy\n",
         b"\xff\xfe xyzzy",
     ],

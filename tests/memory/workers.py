@@ -12,6 +12,7 @@ from typing import Any
 from tests.faults import processes
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.repository import Repository
 
 Tell = Callable[[str], None]
 
@@ -107,3 +108,17 @@ async def change_facts_in_place(folder: Path, tell: Tell, seed: int) -> None:
     written = MemoryFiles.write
     MemoryFiles.write = write  # type: ignore[method-assign]
     await change_facts(folder, tell, seed)
+
+
+async def commit_facts(folder: Path, tell: Tell, seed: int, count: int = 0) -> None:
+    """Add facts, and commit after each; tells of each before it is committed."""
+    memory = Memory(folder, durable=False)
+    repository = Repository(folder)
+    number = 0
+    while not count or number < count:
+        number += 1
+        entry = await memory.add(f"worker {seed} has version {number}")
+        if number % 3 == 0:
+            await memory.remove(entry.identity)
+        tell(entry.identity)
+        repository.commit()

@@ -18,6 +18,7 @@ from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import Known, ScopeIndex
 from vibe_llms.memory.retrieval import Recollection, RetrievalSettings, retrieve
 from vibe_llms.memory.traces import examine, fold, holds
+from vibe_llms.memory.versions import Versions
 from vibe_llms.messages.identities import produce_identity
 
 T = TypeVar("T")
@@ -39,6 +40,7 @@ class Memory:
     """Everything below one folder; safe to use from several tasks, threads and processes.
 
     Nothing is read before something is asked. What has been added is durable when `add` returns.
+    `versions` are told of each change, to keep its history.
     """
 
     def __init__(
@@ -48,8 +50,10 @@ class Memory:
         *,
         lock_seconds: float = 10.0,
         durable: bool = True,
+        versions: Versions | None = None,
     ) -> None:
         self.folder = folder
+        self.versions = versions
         self._settings = settings
         self._files = MemoryFiles(folder, lock_seconds=lock_seconds, durable=durable)
         self._indexes: dict[Scope, ScopeIndex] = {}
@@ -77,7 +81,7 @@ class Memory:
             **members,
         )
         checked = check_entry(entry)
-        return await self._do(lambda: self._add(checked))
+        return await self._change(lambda: self._add(checked))
 
     async def search(
         self,
@@ -107,23 +111,23 @@ class Memory:
         """The entry with another content, importance, category or topics, in its file as before."""
         if unknown := set(changes) - _CHANGEABLE:
             raise MemoryInvalid(f"{', '.join(sorted(unknown))} cannot be changed")
-        return await self._do(lambda: self._revise(identity, changes))
+        return await self._change(lambda: self._revise(identity, changes))
 
     async def remove(self, identity: str, *, replaced_by: str = "") -> Entry:
         """Give an entry up: it is found no more, and lies among the deleted ones."""
-        return await self._do(lambda: self._remove(identity, replaced_by))
+        return await self._change(lambda: self._remove(identity, replaced_by))
 
     async def forget(self, words: str, *, scopes: Iterable[Scope] | None = None) -> Sequence[Entry]:
         """Remove for good whatever holds these words, deleted entries and the index included.
 
-        The entries that were removed are returned. What other programs keep, git for one, is not
-        touched.
+        The entries that were removed are returned. What git keeps of them is found and purged by
+        `vibe_llms.memory.purging`; what other programs keep is not touched.
         """
         wanted = fold(words)
         if not wanted:
             raise MemoryInvalid("say what is to be forgotten")
         chosen = None if scopes is None else tuple(scopes)
-        return await self._do(lambda: self._forget(wanted, chosen))
+        return await self._change(lambda: self._forget(wanted, chosen))
 
     async def reindex(self) -> int:
         """Make the index anew from the files; how many entries it has."""
@@ -134,9 +138,24 @@ class Memory:
         return await self._do(self._status)
 
     async def close(self) -> None:
-        """Keep the index for the next process; safe to call twice."""
+        """Keep the index for the next process, and the last version; safe to call twice."""
         if self._indexes:
             await self._do(self._store)
+        if self.versions is not None:
+            await self.versions.close()
+
+    async def _change(self, work: Callable[[], T]) -> T:
+        """The same as `_do`, for what changes files."""
+
+        def change() -> T:
+            try:
+                return work()
+            finally:
+                # Also where it failed half-way: what has changed shall be kept.
+                if self.versions is not None:
+                    self.versions.notice()
+
+        return await self._do(change)
 
     async def _do(self, work: Callable[[], T]) -> T:
         return await asyncio.to_thread(self._locked, work)

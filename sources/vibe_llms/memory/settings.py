@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vibe_llms.configuration import Configuration
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.retrieval import RetrievalSettings
+from vibe_llms.memory.versions import Versions
 
 
 class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[memory]`: whose memory it is, and how entries are chosen."""
+    """`[memory]`: whose memory it is, how entries are chosen, and whether git keeps versions."""
 
     user: str = "me"
+    versioning: bool = False
 
 
 def read_memory_settings(configuration: Configuration) -> MemorySettings:
@@ -18,11 +22,21 @@ def read_memory_settings(configuration: Configuration) -> MemorySettings:
     return configuration.read(MemorySettings, configuration.memory, "memory")
 
 
-def produce_memory(configuration: Configuration, settings: MemorySettings) -> Memory:
-    """The memory in the user's folder; nothing is read before it is asked. Close it."""
+def produce_memory(
+    configuration: Configuration,
+    settings: MemorySettings,
+    *,
+    notify: Callable[[str], None] | None = None,
+) -> Memory:
+    """The memory in the user's folder; nothing is read before it is asked. Close it.
+
+    `notify` is told, by any thread, what a person should know and no call fails for.
+    """
+    folder = configuration.places.data / "memory"
     return Memory(
-        configuration.places.data / "memory",
+        folder,
         settings,
         lock_seconds=configuration.storage.lock_seconds,
         durable=configuration.storage.durability == "safe",
+        versions=Versions(folder, notify=notify) if settings.versioning else None,
     )

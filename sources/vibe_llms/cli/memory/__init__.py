@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from vibe_llms.cli.memory import facts, upkeep
+from vibe_llms.cli.memory import facts, history, upkeep
 
 
 @click.group("memory", context_settings={"help_option_names": ["-h", "--help"]})
@@ -22,7 +22,8 @@ for _command in (
     facts.show,
     facts.edit,
     facts.remove,
-    upkeep.forget,
+    history.forget,
+    history.log,
     upkeep.reindex,
     upkeep.status,
 ):
