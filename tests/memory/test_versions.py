@@ -26,7 +26,7 @@ class Kept:
     def __init__(self, folder: Path, **options: float) -> None:
         self.told: list[str] = []
         chosen = {"quiet_seconds": 0.01, **options}
-        self.versions = Versions(folder, notify=self.told.append, **chosen)
+        self.versions = Versions(folder, tell=self.told.append, **chosen)
         self.memory = Memory(folder, durable=False, versions=self.versions)
 
 

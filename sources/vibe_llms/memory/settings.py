@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from vibe_llms.configuration import Configuration
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.embedding import ignore_notes
 from vibe_llms.memory.retrieval import RetrievalSettings
 from vibe_llms.memory.versions import Versions
 
@@ -26,11 +27,11 @@ def produce_memory(
     configuration: Configuration,
     settings: MemorySettings,
     *,
-    notify: Callable[[str], None] | None = None,
+    tell: Callable[[str], None] = ignore_notes,
 ) -> Memory:
     """The memory in the user's folder; nothing is read before it is asked. Close it.
 
-    `notify` is told, by any thread, what a person should know and no call fails for.
+    `tell` is told, by any thread, what a person should know and no call fails for.
     """
     folder = configuration.places.data / "memory"
     return Memory(
@@ -38,5 +39,6 @@ def produce_memory(
         settings,
         lock_seconds=configuration.storage.lock_seconds,
         durable=configuration.storage.durability == "safe",
-        versions=Versions(folder, notify=notify) if settings.versioning else None,
+        tell=tell,
+        versions=Versions(folder, tell=tell) if settings.versioning else None,
     )

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.exceptions import StorageError, VersioningFailed
+from vibe_llms.memory.embedding import ignore_notes
 from vibe_llms.memory.git import LIMIT_SECONDS
 from vibe_llms.memory.repository import Repository
 from vibe_llms.storage.files import replace_file, storage_errors
@@ -52,7 +53,7 @@ class _State(Struct, frozen=True):
 class Versions:
     """Commits for the memory in a folder; safe to use from several threads and processes.
 
-    `notify` is told, in words for a person, what failed, once for each reason; it is called by a
+    `tell` is told, in words for a person, what failed, once for each reason; it is called by a
     thread. No git runs longer than so many `seconds` for one commit.
     """
 
@@ -60,14 +61,14 @@ class Versions:
         self,
         folder: Path,
         *,
-        notify: Callable[[str], None] | None = None,
+        tell: Callable[[str], None] = ignore_notes,
         seconds: float = LIMIT_SECONDS,
         quiet_seconds: float = QUIET_SECONDS,
         close_seconds: float = CLOSE_SECONDS,
     ) -> None:
         self.folder = folder
         self.repository = Repository(folder, seconds=seconds)
-        self._notify = notify
+        self._tell = tell
         self._quiet_seconds = quiet_seconds
         self._close_seconds = close_seconds
         self._lock = threading.Lock()
@@ -156,11 +157,10 @@ class Versions:
         if known or reason == self._told:
             return
         self._told = reason
-        if self._notify is not None:
-            self._notify(
-                f"what is remembered is saved, but no version of it was kept: {reason}; "
-                "see: vibe-llms memory status"
-            )
+        self._tell(
+            f"what is remembered is saved, but no version of it was kept: {reason}; "
+            "see: vibe-llms memory status"
+        )
 
     def _load_state(self) -> _State:
         try:

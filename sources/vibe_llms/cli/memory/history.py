@@ -103,9 +103,7 @@ async def _look_into_history(store: Memory, text: str, scope: str | None, *, his
     if held:
         _name_history(held, text, scope)
     if (above := find_surrounding(store.folder)) is not None:
-        note(
-            f"note: the git repository of {above} may hold copies; it is yours, and is not touched"
-        )
+        note(f"note: the git repository in {above} may hold copies; it is not touched")
 
 
 def _name_history(held: Sequence[Held], text: str, scope: str | None) -> None:

@@ -35,7 +35,7 @@ async def open_memory() -> AsyncIterator[tuple[Memory, MemorySettings]]:
     configuration = load_configuration()
     settings = read_memory_settings(configuration)
     store = produce_memory(
-        configuration, settings, notify=lambda text: note(f"note: {one_line(text)}")
+        configuration, settings, tell=lambda text: note(f"note: {one_line(text)}")
     )
     try:
         yield store, settings
