@@ -106,6 +106,10 @@ class Memory:
             created=created or datetime.now(UTC),
             **members,
         )
+        return await self.restore(entry)
+
+    async def restore(self, entry: Entry) -> Entry:
+        """Remember an entry with the identity and the time that it has; repeats as with `add`."""
         checked = check_entry(entry)
         return await self._change(lambda: self._add(checked))
 
@@ -154,6 +158,10 @@ class Memory:
                 embedding.tell(error)
                 return count
         return count
+
+    async def refresh(self, scope: Scope) -> int:
+        """Take in now what was changed by hand, as every search does; how many entries it has."""
+        return await self._change(lambda: len(self._fresh(scope)))
 
     async def survey(
         self, scope: Scope | None = None, *, role: Role | None = None

@@ -70,8 +70,7 @@ class MemoryFiles:
 
     def place_of(self, entry: Entry) -> str:
         """Where an entry lies within its scope's folder; `MemoryInvalid` if it cannot."""
-        if not _IDENTITY.fullmatch(entry.identity):
-            raise MemoryInvalid(f"{entry.identity!r} cannot be the identity of an entry")
+        check_place(entry)
         if entry.role == Role.SUMMARY:
             level = entry.category if entry.category in _LEVELS else _LEVELS[-1]
             folder = f"summaries/{level}"
@@ -247,6 +246,12 @@ def _is_entry(name: str) -> bool:
 def _look_of(status: os.stat_result) -> Look:
     # The time of the last change stands also where a program sets back that of the bytes.
     return Look(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+def check_place(entry: Entry) -> None:
+    """`MemoryInvalid` where the identity of an entry cannot stand in the name of a file."""
+    if not _IDENTITY.fullmatch(entry.identity):
+        raise MemoryInvalid(f"{entry.identity!r} cannot be the identity of an entry")
 
 
 def identity_in(place: str) -> str:

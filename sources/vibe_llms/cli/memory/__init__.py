@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from vibe_llms.cli.memory import facts, history, upkeep
+from vibe_llms.cli.memory import copies, facts, history, upkeep
 
 
 @click.group("memory", context_settings={"help_option_names": ["-h", "--help"]})
@@ -24,8 +24,11 @@ for _command in (
     facts.remove,
     history.forget,
     history.log,
+    copies.export,
+    copies.take,
     upkeep.reindex,
     upkeep.status,
+    upkeep.watch_files,
 ):
     memory.add_command(_command)
 

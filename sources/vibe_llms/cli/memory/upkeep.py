@@ -1,4 +1,4 @@
-"""`memory reindex|status`: the whole of it looked at, and its index made anew."""
+"""`memory reindex|status|watch`: the whole of it looked at, and its index made anew."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from vibe_llms.cli.memory.opening import (
 from vibe_llms.cli.running import run
 from vibe_llms.cli.terminal import note, one_line, write
 from vibe_llms.memory.core import ScopeStatus
+from vibe_llms.memory.watching import watch
 
 
 @click.command("reindex")
@@ -28,6 +29,26 @@ def reindex() -> int:
         async with open_memory() as (store, _):
             count = await store.reindex()
         note(f"indexed {count} {'entry' if count == 1 else 'entries'}")
+        return 0
+
+    return run(work())
+
+
+@click.command("watch")
+def watch_files() -> int:
+    """Tell what is changed in the files, by whomever, until Ctrl-C.
+
+    The index and the versions follow at once. Nobody needs this to find what was edited.
+    """
+
+    async def work() -> int:
+        async with open_memory() as (store, _), watch(store) as changes:
+            note(f"watching {store.folder}; Ctrl-C ends it", dim=True)
+            async for one in changes:
+                counts = {"added": one.added, "changed": one.changed, "gone": one.gone}
+                words = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
+                write(sys.stdout, f"{one.scope}: {words}; {one.entries} remembered\n")
+                sys.stdout.flush()
         return 0
 
     return run(work())
