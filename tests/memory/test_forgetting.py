@@ -141,7 +141,7 @@ def list_entries(files: MemoryFiles, scope: Scope) -> list[str]:
         lambda patch: patch.setattr(ScopeIndex, "discard", lambda _: None),
         lambda patch: patch.setattr(MemoryFiles, "survey_files", list_entries),
         lambda patch: patch.setattr(
-            "vibe_llms.memory.core.examine", lambda data, scope, place: (None, ())
+            "vibe_llms.memory.traces.examine", lambda data, scope, place: (None, ())
         ),
     ],
 )

@@ -19,6 +19,7 @@ from vibe_llms.exceptions import (
     MemoryInvalid,
     MemoryNotFound,
 )
+from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.embedding import Embedding, ignore_notes
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry
@@ -31,7 +32,7 @@ from vibe_llms.memory.retrieval import (
     RetrievalSettings,
     retrieve,
 )
-from vibe_llms.memory.traces import examine, fold, holds
+from vibe_llms.memory.traces import find_holding, fold
 from vibe_llms.memory.versions import Versions
 from vibe_llms.messages.identities import produce_identity
 
@@ -111,7 +112,7 @@ class Memory:
     async def restore(self, entry: Entry) -> Entry:
         """Remember an entry with the identity and the time that it has; repeats as with `add`."""
         checked = check_entry(entry)
-        return await self._change(lambda: self._add(checked))
+        return await self._alter(lambda: self._add(checked))
 
     async def search(
         self,
@@ -161,7 +162,7 @@ class Memory:
 
     async def refresh(self, scope: Scope) -> int:
         """Take in now what was changed by hand, as every search does; how many entries it has."""
-        return await self._change(lambda: len(self._fresh(scope)))
+        return await self._alter(lambda: len(self._fresh(scope)))
 
     async def survey(
         self, scope: Scope | None = None, *, role: Role | None = None
@@ -177,11 +178,18 @@ class Memory:
         """The entry with another content, importance, category or topics, in its file as before."""
         if unknown := set(changes) - _CHANGEABLE:
             raise MemoryInvalid(f"{', '.join(sorted(unknown))} cannot be changed")
-        return await self._change(lambda: self._revise(identity, changes))
+        return await self._alter(lambda: self._revise(identity, changes))
 
     async def remove(self, identity: str, *, replaced_by: str = "") -> Entry:
         """Give an entry up: it is found no more, and lies among the deleted ones."""
-        return await self._change(lambda: self._remove(identity, replaced_by))
+        return await self._alter(lambda: self._remove(identity, replaced_by))
+
+    async def change(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
+        """Carry out several changes to a scope as one, while others wait; gives what `work` gives.
+
+        It runs in a thread, and must not call the memory.
+        """
+        return await self._alter(lambda: self._change(scope, work))
 
     async def forget(self, words: str, *, scopes: Iterable[Scope] | None = None) -> Sequence[Entry]:
         """Remove for good whatever holds these words, deleted entries and the index included.
@@ -193,7 +201,7 @@ class Memory:
         if not wanted:
             raise MemoryInvalid("say what is to be forgotten")
         chosen = None if scopes is None else tuple(scopes)
-        return await self._change(lambda: self._forget(wanted, chosen))
+        return await self._alter(lambda: self._forget(wanted, chosen))
 
     async def reindex(self, *, progress: Callable[[int], None] = ignore_progress) -> int:
         """Make the index anew from the files, vectors too; how many entries it has."""
@@ -215,7 +223,7 @@ class Memory:
         if self._embedding is not None:
             await self._embedding.close()
 
-    async def _change(self, work: Callable[[], T]) -> T:
+    async def _alter(self, work: Callable[[], T]) -> T:
         """The same as `_do`, for what changes files."""
 
         def change() -> T:
@@ -340,20 +348,20 @@ class Memory:
             index.refresh()
         return entry
 
+    def _change(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
+        index = self._index(scope)
+        with self._files.changing(scope):
+            given = work(HeldScope(self._files, index))
+        index.store()
+        return given
+
     def _forget(self, wanted: str, scopes: Sequence[Scope] | None) -> Sequence[Entry]:
         gone: list[Entry] = []
         for scope in scopes if scopes is not None else self._files.survey_scopes():
             if not self._files.path_of(scope).is_dir():
                 continue
             with self._files.changing(scope):
-                holding = [
-                    (place, entry)
-                    for place in self._files.survey_files(scope)
-                    for entry, texts in (
-                        examine(self._files.read_data(scope, place), scope, place),
-                    )
-                    if holds(wanted, texts)
-                ]
+                holding = find_holding(self._files, scope, wanted)
                 # The index first: after a crash the files still tell that there is work left.
                 index = self._index(scope)
                 index.discard()

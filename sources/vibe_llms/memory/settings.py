@@ -7,15 +7,20 @@ from collections.abc import Callable
 from vibe_llms.configuration import Configuration
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.embedding import ignore_notes
+from vibe_llms.memory.ingestion import IngestionSettings
 from vibe_llms.memory.retrieval import RetrievalSettings
 from vibe_llms.memory.versions import Versions
 
 
 class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[memory]`: whose memory it is, how entries are chosen, and whether git keeps versions."""
+    """`[memory]`: whose memory it is, how entries are chosen, and whether git keeps versions.
+
+    `ingestion` is how turns become memory, the table `[memory.ingestion]`.
+    """
 
     user: str = "me"
     versioning: bool = False
+    ingestion: IngestionSettings = IngestionSettings()
 
 
 def read_memory_settings(configuration: Configuration) -> MemorySettings:

@@ -11,7 +11,7 @@ from typing import Any
 
 from vibe_llms.exceptions import MemoryDamaged
 from vibe_llms.memory.entries import Entry, Scope, decode_entry
-from vibe_llms.memory.files import identity_in
+from vibe_llms.memory.files import MemoryFiles, identity_in
 from vibe_llms.messages.contents import repair_text
 
 #: What every file of ours has in its front matter, and what therefore says nothing.
@@ -30,6 +30,16 @@ def fold(text: str) -> str:
 def holds(wanted: str, texts: Sequence[str]) -> bool:
     """Whether a text of these has the words, which are folded already."""
     return any(wanted in fold(text) for text in texts)
+
+
+def find_holding(files: MemoryFiles, scope: Scope, wanted: str) -> list[tuple[str, Entry]]:
+    """The places within a scope that have folded words, and what lies there."""
+    found: list[tuple[str, Entry]] = []
+    for place in files.survey_files(scope):
+        entry, texts = examine(files.read_data(scope, place), scope, place)
+        if holds(wanted, texts):
+            found.append((place, entry))
+    return found
 
 
 def examine(data: bytes, scope: Scope, place: str) -> tuple[Entry, Sequence[str]]:
