@@ -20,6 +20,7 @@ from vibe_llms.memory.extraction import Findings
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.ingestion import Ingestion, IngestionSettings
 from vibe_llms.memory.reconciliation import Decisions
+from vibe_llms.memory.repository import Repository
 from vibe_llms.messages.canisters import AssistantCanister, Canister, UserCanister
 from vibe_llms.messages.contents import TextualContent
 
@@ -211,3 +212,17 @@ async def take_in_turns_told_early(folder: Path, tell: Tell, seed: int) -> None:
     learned = Ingestion._learn
     Ingestion._learn = learn  # type: ignore[method-assign]
     await take_in_turns(folder, tell, seed)
+
+
+async def commit_facts(folder: Path, tell: Tell, seed: int, count: int = 0) -> None:
+    """Add facts, and commit after each; tells of each before it is committed."""
+    memory = Memory(folder, durable=False)
+    repository = Repository(folder)
+    number = 0
+    while not count or number < count:
+        number += 1
+        entry = await memory.add(f"worker {seed} has version {number}")
+        if number % 3 == 0:
+            await memory.remove(entry.identity)
+        tell(entry.identity)
+        repository.commit()

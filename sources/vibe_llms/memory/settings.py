@@ -10,6 +10,7 @@ from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.reports import IngestionSettings
 from vibe_llms.memory.retrieval import RetrievalSettings
+from vibe_llms.memory.versions import Versions
 from vibe_llms.providers.rows import Providers
 
 
@@ -23,6 +24,7 @@ class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unkn
 
     user: str = "me"
     embedder: str = ""
+    versioning: bool = False
     ingestion: IngestionSettings = IngestionSettings()
 
 
@@ -40,19 +42,22 @@ def produce_memory(
 ) -> Memory:
     """The memory in the user's folder; nothing is read before it is asked. Close it.
 
-    `providers` are those of a session, if there is one. `tell` is told what a person should know:
-    what keeps entries from being found by their meaning, say.
+    `providers` are those of a session, if there is one. `tell` is told, by any thread, what a
+    person should know and no call fails for: what keeps entries from being found by their meaning,
+    say.
     """
+    folder = configuration.places.data / "memory"
     embedder = None
     if settings.embedder:
         embedder = produce_embedder(
             configuration, settings.embedder, providers=providers, tell=tell
         )
     return Memory(
-        configuration.places.data / "memory",
+        folder,
         settings,
         lock_seconds=configuration.storage.lock_seconds,
         durable=configuration.storage.durability == "safe",
         embedder=embedder,
         tell=tell,
+        versions=Versions(folder, tell=tell) if settings.versioning else None,
     )
