@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, MemoryNotFound
+from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry
 from vibe_llms.memory.files import MemoryFiles, identity_in
 from vibe_llms.memory.index import Known, ScopeIndex
@@ -29,7 +30,7 @@ _SHORTEST_PREFIX = 4
 #: What every file of ours has in its front matter, and what therefore says nothing.
 _PLAIN = re.compile(
     r"^(?:(?:id|role|created_at|importance|conversation_id|turn|replaced_by):[^#\n]*"
-    r"|(?:category|topics|speaker):)",
+    r"|(?:category|topics|speaker|merged_from):)",
     re.MULTILINE,
 )
 _CHANGEABLE = frozenset({"content", "importance", "category", "topics"})
@@ -121,6 +122,13 @@ class Memory:
     async def remove(self, identity: str, *, replaced_by: str = "") -> Entry:
         """Give an entry up: it is found no more, and lies among the deleted ones."""
         return await self._do(lambda: self._remove(identity, replaced_by))
+
+    async def change(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
+        """Carry out several changes to a scope as one, while others wait; gives what `work` gives.
+
+        It runs in a thread, and must not call the memory.
+        """
+        return await self._do(lambda: self._change(scope, work))
 
     async def forget(self, words: str, *, scopes: Iterable[Scope] | None = None) -> Sequence[Entry]:
         """Remove for good whatever holds these words, deleted entries and the index included.
@@ -237,6 +245,13 @@ class Memory:
             self._files.give_up(entry, known.place, replaced_by=replaced_by)
             index.refresh()
         return entry
+
+    def _change(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
+        index = self._index(scope)
+        with self._files.changing(scope):
+            given = work(HeldScope(self._files, index))
+        index.store()
+        return given
 
     def _forget(self, wanted: str, scopes: Sequence[Scope] | None) -> Sequence[Entry]:
         gone: list[Entry] = []

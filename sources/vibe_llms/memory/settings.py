@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vibe_llms.configuration import Configuration
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.deduplication import DeduplicationSettings
 from vibe_llms.memory.retrieval import RetrievalSettings
 
 
@@ -11,6 +12,7 @@ class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unkn
     """`[memory]`: whose memory it is, and how entries are chosen."""
 
     user: str = "me"
+    deduplication: DeduplicationSettings = DeduplicationSettings()
 
 
 def read_memory_settings(configuration: Configuration) -> MemorySettings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from vibe_llms.cli.memory import facts, upkeep
+from vibe_llms.cli.memory import deduplication, facts, upkeep
 
 
 @click.group("memory", context_settings={"help_option_names": ["-h", "--help"]})
@@ -22,6 +22,7 @@ for _command in (
     facts.show,
     facts.edit,
     facts.remove,
+    deduplication.deduplicate,
     upkeep.forget,
     upkeep.reindex,
     upkeep.status,
