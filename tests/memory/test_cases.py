@@ -33,7 +33,7 @@ SHIPPED = {
     "contradiction": 7,
     "update": 6,
     "repeat": 5,
-    "irrelevant": 13,
+    "irrelevant": 12,
 }
 #: With the settings that a kind is for.
 RECENT = {"contradiction": 14, "update": 6}
@@ -122,7 +122,7 @@ async def test_with_recency_the_newer_statement_comes_first(tmp_path: Path) -> N
 
 
 async def test_with_diversity_repeats_leave_room_for_others(tmp_path: Path) -> None:
-    settings = RetrievalSettings(limit=LIMIT, diversity=0.3)
+    settings = RetrievalSettings(limit=LIMIT, mmr_lambda=0.7)
     check(await ask_all(tmp_path, settings), DIVERSE)
 
 

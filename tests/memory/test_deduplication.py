@@ -86,7 +86,8 @@ async def test_pairs_that_say_different_things_are_not_merged(memory: Memory) ->
             await memory.add(pair.one)
             await memory.add(pair.other)
     for embedder in (None, WordsEmbedder()):
-        report = await Deduplication(memory, embedder=embedder).survey(GLOBAL)
+        other = Memory(memory.folder, durable=False, embedder=embedder)
+        report = await Deduplication(other).survey(GLOBAL)
         assert [(group.kept.content, group.given_up) for group in report.groups] == []
 
 
@@ -96,7 +97,8 @@ async def test_with_an_embedder_facts_are_compared_by_meaning(memory: Memory) ->
     assert (await Deduplication(memory).survey(GLOBAL)).groups == ()
     embedder = WordsEmbedder()
     settings = DeduplicationSettings(likeness=0.6)
-    report = await Deduplication(memory, settings, embedder).survey(GLOBAL)
+    other = Memory(memory.folder, durable=False, embedder=embedder)
+    report = await Deduplication(other, settings).survey(GLOBAL)
     assert len(report.groups) == 1
     assert sorted(embedder.texts) == sorted(await contents(memory))
 
@@ -107,10 +109,11 @@ async def test_where_the_embedder_fails_words_are_compared_and_it_is_told(memory
     embedder = WordsEmbedder()
     embedder.failure = ProviderError("no network", provider="words")
     told: list[str] = []
-    report = await Deduplication(memory, embedder=embedder, tell=told.append).survey(GLOBAL)
+    other = Memory(memory.folder, durable=False, embedder=embedder)
+    report = await Deduplication(other, tell=told.append).survey(GLOBAL)
     assert len(report.groups) == 1
     assert told == ["facts are compared by their words alone: words: no network"]
-    assert len((await Deduplication(memory, embedder=embedder).survey(GLOBAL)).groups) == 1
+    assert len((await Deduplication(other).survey(GLOBAL)).groups) == 1
 
 
 async def test_long_texts_copies_and_what_cannot_be_written_are_left(memory: Memory) -> None:

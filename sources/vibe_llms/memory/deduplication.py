@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 from vibe_llms.exceptions import ArchiveLocked, MemoryInvalid, VibeLlmsError
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.embedders.interfaces import Embedder
+from vibe_llms.memory.embedding import ignore_notes
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.files import ENTRIES
 from vibe_llms.memory.index import Known
@@ -47,10 +47,6 @@ _LONGEST = 1000
 #: So many facts are read, or groups merged, while the scope is held.
 _READ_AT_ONCE, _MERGED_AT_ONCE = 256, 16
 _EMBEDDED_AT_ONCE = 256
-
-
-def ignore_notes(_: str) -> None:
-    """For those who do not want to know."""
 
 
 class DeduplicationSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -93,20 +89,18 @@ class _Found(Struct, frozen=True):
 class Deduplication:
     """Merges the facts of a memory that say the same.
 
-    With an embedder they are compared by their meaning, otherwise, and where it fails, by their
-    words; `tell` is told why.
+    Where the memory has an embedder they are compared by their meaning; otherwise, and where it
+    fails, by their words, and `tell` is told why.
     """
 
     def __init__(
         self,
         memory: Memory,
         settings: DeduplicationSettings = DeduplicationSettings(),
-        embedder: Embedder | None = None,
         tell: Callable[[str], None] = ignore_notes,
     ) -> None:
         self._memory = memory
         self._settings = settings
-        self._embedder = embedder
         self._tell = tell
 
     async def survey(self, scope: Scope) -> Report:
@@ -176,12 +170,12 @@ class Deduplication:
 
     async def _embed(self, entries: Sequence[Entry]) -> list[array[float]]:
         vectors: list[array[float]] = []
-        if self._embedder is None:
+        if (embedder := self._memory.embedder) is None:
             return vectors
         texts = [entry.content for entry in entries]
         try:
             for start in range(0, len(texts), _EMBEDDED_AT_ONCE):
-                vectors += await self._embedder.embed(texts[start : start + _EMBEDDED_AT_ONCE])
+                vectors += await embedder.embed(texts[start : start + _EMBEDDED_AT_ONCE])
         except VibeLlmsError as error:
             self._tell(f"facts are compared by their words alone: {error}")
             return []
