@@ -54,6 +54,7 @@ ORDER = (
     "turns",
     "running",
     "conversation",
+    "memory.models",
     "costs",
     "session",
     "testing",

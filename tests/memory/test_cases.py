@@ -25,15 +25,15 @@ AS_SHIPPED = RetrievalSettings(limit=LIMIT)
 #: pass. Paraphrases share no word with what answers them, so without vectors few are found.
 SHIPPED = {
     "direct": 12,
-    "paraphrase": 4,
+    "paraphrase": 1,
     "temporal": 13,
     "speaker": 9,
     "language": 6,
-    "multihop": 8,
+    "multihop": 9,
     "contradiction": 7,
     "update": 6,
     "repeat": 5,
-    "irrelevant": 12,
+    "irrelevant": 21,
 }
 #: With the settings that a kind is for.
 RECENT = {"contradiction": 14, "update": 6}

@@ -23,11 +23,18 @@ from vibe_llms.exceptions import (
     MemoryNotFound,
 )
 from vibe_llms.memory.changes import HeldScope
+from vibe_llms.memory.embedders.cache import (
+    EMBEDDINGS,
+    CachedEmbedder,
+    EmbeddingCache,
+    digest_text,
+)
 from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.embedding import Embedding, ignore_notes
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry
 from vibe_llms.memory.files import MemoryFiles, identity_in
 from vibe_llms.memory.index import Known, ScopeIndex
+from vibe_llms.memory.passages import split_passages
 from vibe_llms.memory.reranking import Reranking
 from vibe_llms.memory.retrieval import (
     FOUND_ROLES,
@@ -89,7 +96,10 @@ class Memory:
     ) -> None:
         self.folder = folder
         self._settings = settings
-        self._embedding = None if embedder is None else Embedding(embedder, tell)
+        self._cache = EmbeddingCache(folder / EMBEDDINGS, lock_seconds=lock_seconds)
+        self._embedding = None
+        if embedder is not None:
+            self._embedding = Embedding(CachedEmbedder(embedder, self._cache), tell)
         self._reranking = reranking
         self._files = MemoryFiles(folder, lock_seconds=lock_seconds, durable=durable)
         self._indexes: dict[Scope, ScopeIndex] = {}
@@ -384,11 +394,18 @@ class Memory:
                 # The index first: after a crash the files still tell that there is work left.
                 index = self._index(scope)
                 index.discard()
+                self._cache.forget(_digest_all(entry for _, entry in holding))
                 self._files.erase(scope, [place for place, _ in holding])
                 self._files.clear(scope)
                 index.refresh()
             gone += [entry for _, entry in holding]
+        self._clear_cache()
         return gone
+
+    def _clear_cache(self) -> None:
+        """Keep vectors of what is remembered now, and of no text that was there before."""
+        if self._cache.exists():
+            self._cache.retain(_digest_all(self._survey(None, None)))
 
     def _read_anything(self, scope: Scope, place: str) -> tuple[Entry, Sequence[str]]:
         """The entry at a place, or its whole text where it is none; and all that it says."""
@@ -411,6 +428,7 @@ class Memory:
             index.refresh()
             index.store(always=True)
             count += len(index)
+        self._clear_cache()
         return count
 
     def _status(self) -> Sequence[ScopeStatus]:
@@ -433,6 +451,11 @@ class Memory:
 def _fold(text: str) -> str:
     """The text as it is compared: whatever its case, its spaces and how its accents are kept."""
     return " ".join(unicodedata.normalize("NFKC", repair_text(text)).casefold().split())
+
+
+def _digest_all(entries: Iterable[Entry]) -> set[bytes]:
+    """What the vectors of some entries are kept under."""
+    return {digest_text(text) for entry in entries for text in split_passages(entry)}
 
 
 def _find_texts(value: Any) -> list[str]:

@@ -31,10 +31,12 @@ from vibe_llms.memory.likeness import (
     VectorNeighbours,
     WordNeighbours,
     find_groups,
+    find_mean,
     rank,
     read_wordings,
 )
 from vibe_llms.memory.merging import merge_entries
+from vibe_llms.memory.passages import split_passages
 from vibe_llms.memory.retrieval import Share
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
 from vibe_llms.storage.locks import locked
@@ -169,17 +171,20 @@ class Deduplication:
         return [_make_found([read[place] for place in group]) for group in groups]
 
     async def _embed(self, entries: Sequence[Entry]) -> list[array[float]]:
-        vectors: list[array[float]] = []
+        """A vector for each entry, the mean of those of its passages; none at all by words."""
         if (embedder := self._memory.embedder) is None:
-            return vectors
-        texts = [entry.content for entry in entries]
+            return []
+        passages = [split_passages(entry) for entry in entries]
+        texts = [text for some in passages for text in some]
+        vectors: list[array[float]] = []
         try:
             for start in range(0, len(texts), _EMBEDDED_AT_ONCE):
                 vectors += await embedder.embed(texts[start : start + _EMBEDDED_AT_ONCE])
         except VibeLlmsError as error:
             self._tell(f"facts are compared by their words alone: {error}")
             return []
-        return vectors
+        every = iter(vectors)
+        return [find_mean([next(every) for _ in some]) for some in passages]
 
     def _group(self, entries: Sequence[Entry], vectors: Sequence[array[float]]) -> list[list[int]]:
         wordings = read_wordings(entries)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from math import sqrt
+from math import hypot, sqrt
 from typing import Any, Protocol
 
 from vibe_llms.exceptions import ConfigurationError
@@ -182,6 +182,15 @@ def _fits(
 def read_wordings(entries: Sequence[Entry]) -> list[Wording]:
     """How each of some facts is worded."""
     return [read_wording(entry.content) for entry in entries]
+
+
+def find_mean(vectors: Sequence[array[float]]) -> array[float]:
+    """The vector in the midst of some, 1 long as they are."""
+    if len(vectors) == 1:
+        return vectors[0]
+    total = [sum(values) for values in zip(*vectors, strict=True)]
+    length = hypot(*total) or 1.0
+    return array("f", (value / length for value in total))
 
 
 def _numpy() -> Any:

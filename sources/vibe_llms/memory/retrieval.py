@@ -24,6 +24,8 @@ _DAY_SECONDS = 86_400.0
 RECENCY_DAYS = 30.0
 #: What a turn that is itself a question counts, of what another counts: it answers less.
 _ASKING = 0.9
+#: What others need beside an entry that fits, of what that needs.
+_BESIDE = 0.5
 #: What is searched where nothing else is asked for: summaries are not found, they are given.
 FOUND_ROLES = frozenset({Role.FACT, Role.USER, Role.ASSISTANT})
 
@@ -33,14 +35,16 @@ class RetrievalSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fiel
 
     `least_relevance` is what an entry needs to be found by its words: the share of what the
     question's words are worth; `least_likeness` what it needs to be found by its meaning: a cosine.
-    One of the two is enough. `dense_weight` is what meaning weighs against words, where there are
+    One of the two is enough, and once there is such an entry, half of it is enough for others:
+    what answers in part stands beside what fits, and a question that nothing fits finds nothing.
+    `dense_weight` is what meaning weighs against words, where there are
     vectors. `recency_weight` and `importance_weight` are what age and importance weigh against
     relevance; `mmr_lambda` is what relevance weighs against likeness to a better entry.
     """
 
     limit: Annotated[int, Meta(ge=1)] = 10
-    least_relevance: Share = 0.1
-    least_likeness: Share = 0.35
+    least_relevance: Share = 0.15
+    least_likeness: Share = 0.38
     dense_weight: Share = 0.4
     recency_weight: Share = 0.0
     importance_weight: Share = 0.0
@@ -93,6 +97,8 @@ def retrieve(
     pool = [
         candidate for index in indexes for candidate in _gather(index, question, rarities, settings)
     ]
+    if not any(_fits(one.reasons, settings) for one in pool):
+        return []
     pool.sort(key=lambda one: one.score, reverse=True)
     return _choose(pool, settings)
 
@@ -122,10 +128,17 @@ def _gather(
         likeness = max(cosines.get(number, 0.0), 0.0)
         if not question.admits(index.access(number)):
             continue
-        by_words = number in scores and relevance >= settings.least_relevance
-        if by_words or (cosines and likeness >= settings.least_likeness):
-            reasons = {"words": relevance, **({"meaning": likeness} if cosines else {})}
+        reasons = {"words": relevance, **({"meaning": likeness} if cosines else {})}
+        if _fits(reasons, settings, _BESIDE):
             yield _weigh(index, index.access(number), reasons, settings, question)
+
+
+def _fits(reasons: Mapping[str, float], settings: RetrievalSettings, share: float = 1.0) -> bool:
+    """Whether an entry is found, by one of its signals; with a share of what that needs."""
+    words, meaning = reasons["words"], reasons.get("meaning", 0.0)
+    return (words > 0 and words >= share * settings.least_relevance) or (
+        meaning > 0 and meaning >= share * settings.least_likeness
+    )
 
 
 def _keep_roles(

@@ -8,15 +8,25 @@ from importlib import import_module
 from vibe_llms.configuration import Configuration
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import DeduplicationSettings
-from vibe_llms.memory.embedding import ignore_notes
+from vibe_llms.memory.embedders.core import ignore
+from vibe_llms.memory.embedders.rows import produce_embedder
+from vibe_llms.memory.ingestion import IngestionSettings
 from vibe_llms.memory.reranking import Reranking, RerankingSettings
 from vibe_llms.memory.retrieval import RetrievalSettings
+from vibe_llms.providers.rows import Providers
 
 
 class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[memory]`: whose memory it is, and how entries are chosen."""
+    """`[memory]`: whose memory it is, what makes vectors for it, and how entries are chosen.
+
+    `embedder` is a row of `[embedders]`, with a model or without, or `PROVIDER/MODEL`; without one
+    entries are found by their words alone. `ingestion`, `deduplication` and `reranking` are
+    tables of their own, `[memory.ingestion]` and so on.
+    """
 
     user: str = "me"
+    embedder: str = ""
+    ingestion: IngestionSettings = IngestionSettings()
     deduplication: DeduplicationSettings = DeduplicationSettings()
     reranking: RerankingSettings = RerankingSettings()
 
@@ -27,7 +37,7 @@ def read_memory_settings(configuration: Configuration) -> MemorySettings:
 
 
 def produce_reranking(
-    settings: RerankingSettings, tell: Callable[[str], None] = ignore_notes
+    settings: RerankingSettings, tell: Callable[[str], None] = ignore
 ) -> Reranking | None:
     """The reranking that `[memory.reranking]` asks for, if it does; nothing is loaded yet."""
     if not settings.model:
@@ -37,12 +47,29 @@ def produce_reranking(
     return Reranking(module.CrossEncoderReranker(settings.model), settings, tell)
 
 
-def produce_memory(configuration: Configuration, settings: MemorySettings) -> Memory:
-    """The memory in the user's folder; nothing is read before it is asked. Close it."""
+def produce_memory(
+    configuration: Configuration,
+    settings: MemorySettings,
+    *,
+    providers: Providers | None = None,
+    tell: Callable[[str], None] = ignore,
+) -> Memory:
+    """The memory in the user's folder; nothing is read before it is asked. Close it.
+
+    `providers` are those of a session, if there is one. `tell` is told what a person should know:
+    what keeps entries from being found by their meaning, say.
+    """
+    embedder = None
+    if settings.embedder:
+        embedder = produce_embedder(
+            configuration, settings.embedder, providers=providers, tell=tell
+        )
     return Memory(
         configuration.places.data / "memory",
         settings,
         lock_seconds=configuration.storage.lock_seconds,
         durable=configuration.storage.durability == "safe",
-        reranking=produce_reranking(settings.reranking),
+        embedder=embedder,
+        tell=tell,
+        reranking=produce_reranking(settings.reranking, tell),
     )

@@ -9,8 +9,9 @@ import random
 import sqlite3
 import stat
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from vibe_llms.memory.embedders.cache import (
     EmbeddingCache,
     digest_text,
 )
+from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.storage.locks import locked
 
 TEXTS = [f"the {number}th thing to remember" for number in range(20)]
@@ -30,6 +32,18 @@ TEXTS = [f"the {number}th thing to remember" for number in range(20)]
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "memory" / "embeddings"
+
+
+def produce(embedder: Embedder, folder: Path, **options: Any) -> CachedEmbedder:
+    return CachedEmbedder(embedder, EmbeddingCache(folder, **options))
+
+
+def forget(folder: Path, texts: Iterable[str], **options: Any) -> None:
+    EmbeddingCache(folder, **options).forget(map(digest_text, texts))
+
+
+def retain(folder: Path, texts: Iterable[str]) -> None:
+    EmbeddingCache(folder).retain(map(digest_text, texts))
 
 
 def count(folder: Path) -> int:
@@ -43,12 +57,12 @@ def count(folder: Path) -> int:
 
 async def test_a_text_is_embedded_once(folder: Path) -> None:
     inner = WordsEmbedder()
-    embedder = CachedEmbedder(inner, folder)
+    embedder = produce(inner, folder)
     assert embedder.model == "words"
     first = await embedder.embed([*TEXTS, TEXTS[0]])
     assert inner.texts == TEXTS
     assert first == await WordsEmbedder().embed([*TEXTS, TEXTS[0]])
-    again = await CachedEmbedder(inner, folder).embed([*reversed(TEXTS), "a new one"])
+    again = await produce(inner, folder).embed([*reversed(TEXTS), "a new one"])
     assert inner.texts == [*TEXTS, "a new one"]
     assert again[:-1] == [*reversed(first[:-1])]
     assert await embedder.embed([]) == []
@@ -58,7 +72,7 @@ async def test_a_text_is_embedded_once(folder: Path) -> None:
 
 async def test_questions_are_not_kept(folder: Path) -> None:
     inner = WordsEmbedder()
-    embedder = CachedEmbedder(inner, folder)
+    embedder = produce(inner, folder)
     await embedder.embed(["where do I live?"], question=True)
     await embedder.embed(["where do I live?"], question=True)
     assert len(inner.batches) == 2
@@ -68,16 +82,16 @@ async def test_questions_are_not_kept(folder: Path) -> None:
 async def test_models_are_kept_apart(folder: Path) -> None:
     one, other = WordsEmbedder(model="one"), WordsEmbedder(model="other", dimensions=8)
     for embedder in (one, other, one, other):
-        (vector,) = await CachedEmbedder(embedder, folder).embed(["cheese"])
+        (vector,) = await produce(embedder, folder).embed(["cheese"])
         assert vector == (await embedder.embed(["cheese"]))[0]
     assert (len(one.batches), len(other.batches)) == (3, 3)
 
 
 async def test_a_model_with_other_vectors_under_the_same_name_is_found_out(folder: Path) -> None:
-    await CachedEmbedder(WordsEmbedder(8), folder).embed(TEXTS)
-    await CachedEmbedder(WordsEmbedder(8, model="other"), folder).embed(TEXTS)
+    await produce(WordsEmbedder(8), folder).embed(TEXTS)
+    await produce(WordsEmbedder(8, model="other"), folder).embed(TEXTS)
     inner = WordsEmbedder(16)
-    found = await CachedEmbedder(inner, folder).embed([*TEXTS, "one more"])
+    found = await produce(inner, folder).embed([*TEXTS, "one more"])
     assert {len(vector) for vector in found} == {16}
     # Nothing of it is left, and the other model's are untouched.
     assert count(folder) == len(TEXTS)
@@ -95,9 +109,9 @@ async def test_what_was_made_before_a_failure_is_not_made_again(folder: Path) ->
     texts = [f"text {number}" for number in range(1000)]
     failing = Failing(4)
     with pytest.raises(ProviderUnreachable):
-        await CachedEmbedder(failing, folder).embed(texts)
+        await produce(failing, folder).embed(texts)
     inner = WordsEmbedder(4)
-    assert len(await CachedEmbedder(inner, folder).embed(texts)) == 1000
+    assert len(await produce(inner, folder).embed(texts)) == 1000
     assert len(inner.texts) == 1000 - sum(map(len, failing.batches[:2]))
 
 
@@ -110,7 +124,7 @@ async def test_two_tasks_embed_a_text_once(folder: Path) -> None:
             return await super().embed(texts, question=question)
 
     inner = Slow()
-    embedder = CachedEmbedder(inner, folder)
+    embedder = produce(inner, folder)
     await asyncio.gather(*(embedder.embed(TEXTS[start:]) for start in range(8)))
     assert sorted(inner.texts) == sorted(TEXTS)
 
@@ -118,7 +132,7 @@ async def test_two_tasks_embed_a_text_once(folder: Path) -> None:
 async def test_the_file_is_only_for_its_owner(folder: Path) -> None:
     before = os.umask(0)
     try:
-        await CachedEmbedder(WordsEmbedder(), folder).embed(TEXTS)
+        await produce(WordsEmbedder(), folder).embed(TEXTS)
     finally:
         os.umask(before)
     assert [path.name for path in folder.iterdir()] == [FILE]
@@ -137,14 +151,14 @@ def holds(folder: Path, vector: array[float], text: str) -> bool:
 
 
 async def test_what_is_forgotten_leaves_no_trace(folder: Path) -> None:
-    embedder = CachedEmbedder(WordsEmbedder(), folder)
-    other = CachedEmbedder(WordsEmbedder(model="other"), folder)
+    embedder = produce(WordsEmbedder(), folder)
+    other = produce(WordsEmbedder(model="other"), folder)
     texts = [f"text {number} of many" for number in range(300)]
     vectors = dict(zip(texts, await embedder.embed(texts), strict=True))
     others = dict(zip(texts, await other.embed(texts), strict=True))
     gone = texts[50:250:3]
     assert all(holds(folder, vectors[text], text) for text in gone)
-    await embedder.forget(gone)
+    forget(folder, gone)
     for text in gone:
         assert not holds(folder, vectors[text], text)
         assert not holds(folder, others[text], text)
@@ -155,19 +169,19 @@ async def test_what_is_forgotten_leaves_no_trace(folder: Path) -> None:
 
 async def test_what_no_entry_has_any_more_is_removed(folder: Path) -> None:
     inner = WordsEmbedder()
-    embedder = CachedEmbedder(inner, folder)
+    embedder = produce(inner, folder)
     (gone, *_) = await embedder.embed(TEXTS)
-    await embedder.retain([*TEXTS[1:10], "what was never embedded"])
+    retain(folder, [*TEXTS[1:10], "what was never embedded"])
     assert count(folder) == 9
     assert not holds(folder, gone, TEXTS[0])
     await embedder.embed(TEXTS[:10])
     assert inner.texts == [*TEXTS, TEXTS[0]]
-    await embedder.retain([])
+    retain(folder, [])
     assert count(folder) == 0
 
 
 async def test_without_the_forgetting_there_would_be_traces(folder: Path) -> None:
-    embedder = CachedEmbedder(WordsEmbedder(), folder)
+    embedder = produce(WordsEmbedder(), folder)
     vectors = await embedder.embed(TEXTS)
     database = sqlite3.connect(folder / FILE, isolation_level=None)
     # As SQLite deletes by itself: the bytes stay in the pages.
@@ -178,15 +192,14 @@ async def test_without_the_forgetting_there_would_be_traces(folder: Path) -> Non
 
 
 async def test_forgetting_makes_no_file(folder: Path) -> None:
-    embedder = CachedEmbedder(WordsEmbedder(), folder)
-    await embedder.forget(TEXTS)
-    await embedder.retain(TEXTS)
+    forget(folder, TEXTS)
+    retain(folder, TEXTS)
     assert not folder.exists()
 
 
 async def test_the_oldest_go_where_there_are_too_many(folder: Path) -> None:
     inner = WordsEmbedder(8)
-    embedder = CachedEmbedder(inner, folder, limit_bytes=10 * (8 * 4 + 4))
+    embedder = produce(inner, folder, limit_bytes=10 * (8 * 4 + 4))
     for text in TEXTS:
         await embedder.embed([text])
     assert count(folder) == 10
@@ -238,14 +251,14 @@ async def test_a_damaged_file_is_made_anew(
     expected = await WordsEmbedder().embed(TEXTS)
     chance = random.Random(4)
     for _ in range(15):
-        await CachedEmbedder(WordsEmbedder(), folder).embed(TEXTS)
+        await produce(WordsEmbedder(), folder).embed(TEXTS)
         harm(folder / FILE, chance)
         inner = WordsEmbedder()
         # Nothing that is wrong comes out, whatever was hit.
-        assert await CachedEmbedder(inner, folder).embed(TEXTS) == expected
-        assert await CachedEmbedder(inner, folder).embed(TEXTS) == expected
+        assert await produce(inner, folder).embed(TEXTS) == expected
+        assert await produce(inner, folder).embed(TEXTS) == expected
         harm(folder / FILE, chance)
-        await CachedEmbedder(inner, folder).forget(TEXTS[:3])
+        forget(folder, TEXTS[:3])
         assert not any(map(holds, [folder] * 3, expected, TEXTS))
 
 
@@ -266,22 +279,22 @@ async def test_a_vector_that_changed_on_the_disk_would_be_found_out(folder: Path
 
 async def test_where_nothing_can_be_kept_it_works_without(folder: Path) -> None:
     inner = WordsEmbedder()
-    embedder = CachedEmbedder(inner, folder, lock_seconds=0.05)
+    embedder = produce(inner, folder, lock_seconds=0.05)
     await embedder.embed(TEXTS[:3])
     with locked(folder, seconds=1):
         assert len(await embedder.embed(TEXTS)) == 20
         with pytest.raises(StorageError):
-            await embedder.forget(TEXTS)
+            forget(folder, TEXTS, lock_seconds=0.05)
     assert count(folder) == 3
     # A folder where the file belongs, and a file where the folder does.
     os.unlink(folder / FILE)
     (folder / FILE).mkdir()
     assert len(await embedder.embed(TEXTS)) == 20
     with pytest.raises(StorageError):
-        await embedder.forget(TEXTS)
+        forget(folder, TEXTS)
     elsewhere = folder.parent / "file"
     elsewhere.write_text("x")
-    assert len(await CachedEmbedder(inner, elsewhere).embed(TEXTS)) == 20
+    assert len(await produce(inner, elsewhere).embed(TEXTS)) == 20
 
 
 async def test_a_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
@@ -289,23 +302,23 @@ async def test_a_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_bytes(b"")
     (folder / FILE).symlink_to(target)
-    embedder = CachedEmbedder(WordsEmbedder(), folder)
+    embedder = produce(WordsEmbedder(), folder)
     assert len(await embedder.embed(TEXTS)) == 20
     assert target.read_bytes() == b""
     with pytest.raises(StorageError, match="link"):
-        await embedder.forget(TEXTS)
+        forget(folder, TEXTS)
 
 
 def work(folder: Path, seed: int) -> None:
     async def embed() -> None:
         chance = random.Random(seed)
-        embedder = CachedEmbedder(WordsEmbedder(8), folder)
+        embedder = produce(WordsEmbedder(8), folder)
         expected = dict(zip(TEXTS, await WordsEmbedder(8).embed(TEXTS), strict=True))
         for _ in range(25):
             texts = chance.sample(TEXTS, 5)
             assert await embedder.embed(texts) == [expected[text] for text in texts]
             if chance.random() < 0.2:
-                await embedder.forget(texts)
+                forget(folder, texts)
             if chance.random() < 0.05:
                 overwrite(folder / FILE, chance)
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from vibe_llms.cli.terminal import one_line, shown, write
+from vibe_llms.cli.terminal import note, one_line, shown, write
 from vibe_llms.configuration import load_configuration
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Scope
@@ -33,7 +33,7 @@ async def open_memory() -> AsyncIterator[tuple[Memory, MemorySettings]]:
     """The user's memory, and what `[memory]` says."""
     configuration = load_configuration()
     settings = read_memory_settings(configuration)
-    store = produce_memory(configuration, settings)
+    store = produce_memory(configuration, settings, tell=note)
     try:
         yield store, settings
     finally:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: The folder, beside those of entries and of the index.
+EMBEDDINGS = "embeddings"
 FILE = "vectors.sqlite"
 #: So many bytes of vectors are kept, and then the oldest go.
 LIMIT_BYTES = 512 * 1024 * 1024
@@ -66,16 +68,9 @@ class CachedEmbedder:
     a full disk, it works without.
     """
 
-    def __init__(
-        self,
-        embedder: Embedder,
-        folder: Path,
-        *,
-        limit_bytes: int = LIMIT_BYTES,
-        lock_seconds: float = 10.0,
-    ) -> None:
+    def __init__(self, embedder: Embedder, cache: EmbeddingCache) -> None:
         self._embedder = embedder
-        self._cache = EmbeddingCache(folder, limit_bytes=limit_bytes, lock_seconds=lock_seconds)
+        self._cache = cache
         self._turn = asyncio.Lock()
 
     @property
@@ -106,16 +101,6 @@ class CachedEmbedder:
                 return await self._embedder.embed(texts)
         return [found[digest_text(text)] for text in texts]
 
-    async def forget(self, texts: Iterable[str]) -> None:
-        """Remove the vectors of texts, of whatever model; a `StorageError` where they stay."""
-        digests = [digest_text(text) for text in texts]
-        await asyncio.to_thread(self._cache.forget, digests)
-
-    async def retain(self, texts: Iterable[str]) -> None:
-        """Remove all vectors but those of these texts; a `StorageError` where they stay."""
-        digests = [digest_text(text) for text in texts]
-        await asyncio.to_thread(self._cache.retain, digests)
-
     async def close(self) -> None:
         """Close the embedder; safe to call twice."""
         await self._embedder.close()
@@ -142,9 +127,13 @@ class EmbeddingCache:
         self._limit_bytes = limit_bytes
         self._lock_seconds = lock_seconds
 
+    def exists(self) -> bool:
+        """Whether anything is kept, or was."""
+        return os.path.lexists(self._path)
+
     def read(self, model: str, digests: Sequence[bytes]) -> dict[bytes, array[float]]:
         """The vectors of those digests that have one; none where the file cannot be read."""
-        if not self._path.exists():
+        if not self.exists():
             return {}
         with suppress(StorageError):
             return self._attempt(lambda database: _read(database, model, digests))
@@ -179,7 +168,7 @@ class EmbeddingCache:
         self._remove(work)
 
     def _remove(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        if self._path.exists():
+        if self.exists():
             self._change(work)
 
     def _change(self, work: Callable[[sqlite3.Connection], object]) -> None:
