@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 
 from vibe_llms.configuration import Configuration
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.deduplication import DeduplicationSettings
 from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.reports import IngestionSettings
+from vibe_llms.memory.reranking import Reranking, RerankingSettings
 from vibe_llms.memory.retrieval import RetrievalSettings
 from vibe_llms.memory.versions import Versions
 from vibe_llms.providers.rows import Providers
@@ -18,19 +21,32 @@ class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unkn
     """`[memory]`: whose memory it is, what makes vectors for it, and how entries are chosen.
 
     `embedder` is a row of `[embedders]`, with a model or without, or `PROVIDER/MODEL`; without one
-    entries are found by their words alone. `ingestion` is how turns become memory, the table
-    `[memory.ingestion]`.
+    entries are found by their words alone. `ingestion`, `deduplication` and `reranking` are
+    tables of their own, `[memory.ingestion]` and so on.
     """
 
     user: str = "me"
     embedder: str = ""
     versioning: bool = False
     ingestion: IngestionSettings = IngestionSettings()
+    deduplication: DeduplicationSettings = DeduplicationSettings()
+    reranking: RerankingSettings = RerankingSettings()
 
 
 def read_memory_settings(configuration: Configuration) -> MemorySettings:
     """What `[memory]` says; a `ConfigurationError` names the key of what does not fit."""
     return configuration.read(MemorySettings, configuration.memory, "memory")
+
+
+def produce_reranking(
+    settings: RerankingSettings, tell: Callable[[str], None] = ignore
+) -> Reranking | None:
+    """The reranking that `[memory.reranking]` asks for, if it does; nothing is loaded yet."""
+    if not settings.model:
+        return None
+    # What it stands on is slow to import, and most people have no use for it.
+    module = import_module("vibe_llms.memory.cross_encoders")
+    return Reranking(module.CrossEncoderReranker(settings.model), settings, tell)
 
 
 def produce_memory(
@@ -60,4 +76,5 @@ def produce_memory(
         embedder=embedder,
         tell=tell,
         versions=Versions(folder, tell=tell) if settings.versioning else None,
+        reranking=produce_reranking(settings.reranking, tell),
     )
