@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from vibe_llms.configuration import Configuration
+from vibe_llms.configuration import Configuration, MemoryMode, Seconds
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.recall import RecallSettings
 from vibe_llms.memory.retrieval import RetrievalSettings
 
 
 class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[memory]`: whose memory it is, and how entries are chosen."""
+    """`[memory]`: whose memory it is, how entries are chosen, and how conversations have it.
+
+    `enabled` is what `chat` does where neither --memory nor --no-memory is given. A session that
+    closes waits `drain_seconds` for what is still to be taken in.
+    """
 
     user: str = "me"
+    enabled: bool = False
+    mode: MemoryMode = "automatic"
+    drain_seconds: Seconds = 60.0
+    recall: RecallSettings = RecallSettings()
 
 
 def read_memory_settings(configuration: Configuration) -> MemorySettings:
