@@ -105,7 +105,7 @@ class AttendantHost(Struct, frozen=True, kw_only=True):
     access_limiter: Callable[[Model], Limiter | None]
     restore: Callable[[str], Awaitable[Sequence[Canister]]]
     load: Loader
-    tell: Callable[[Notice], None]
+    tell: Callable[[Notice], object]
 
 
 AttendantFactory: TypeAlias = Callable[[Configuration, AttendantHost], Attendant]

@@ -22,6 +22,7 @@ The families are cut by what the caller does next::
     │   ├── ConversationAmbiguous
     │   ├── ConversationBusy
     │   ├── ForkPointInvalid
+    │   ├── EmbeddingsMixed
     │   ├── MemoryInvalid
     │   ├── MemoryNotFound
     │   ├── SessionClosed
@@ -350,6 +351,13 @@ class MemoryInvalid(RequestError):
 
 class MemoryNotFound(RequestError):
     """Nothing is remembered by this identity."""
+
+
+class EmbeddingsMixed(RequestError):
+    """Vectors of different models, or of different dimensions, cannot be compared.
+
+    Memory finds by words alone until its vectors are made anew: `vibe-llms memory reindex`.
+    """
 
 
 class MemoryDamaged(StorageError):

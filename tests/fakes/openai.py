@@ -13,12 +13,14 @@ from __future__ import annotations
 import base64
 import json
 import re
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any, TypeAlias, get_args, get_type_hints
 
 import pydantic
+from openai.types import EmbeddingCreateParams
 from openai.types.chat import (
     ChatCompletionAssistantMessageParam,
     ChatCompletionDeveloperMessageParam,
@@ -45,6 +47,10 @@ KEY = "sk-proj-test-0123456789abcdefghijklmnop"
 CHAT = "/chat/completions"
 RESPONSES = "/responses"
 COUNT = "/responses/input_tokens"
+EMBEDDINGS = "/embeddings"
+#: The models that make vectors, and how many numbers one has.
+EMBEDDERS = {"text-embedding-3-small": 16, "text-embedding-ada-002": 16}
+_LONGEST_TEXT, _MOST_TEXTS, _MOST_TOKENS = 8192, 2048, 300_000
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _LONGEST_CALL = 40
 _REASONING_MODELS = ("gpt-5", "gpt-6", "o1", "o3", "o4")
@@ -93,6 +99,8 @@ class FakeOpenAI(FakeServer):
         self.members: tuple[str, ...] = ()
         self.count: Any = 7
         self.models: Any = []
+        self.encoding = "float"
+        self.shuffled = False
 
     def respond(self, request: Request) -> Answer:
         if request.headers.get("authorization") != f"Bearer {self.key}":
@@ -100,6 +108,8 @@ class FakeOpenAI(FakeServer):
         path = request.path
         if path == "/models":
             return answer_json(self.models if isinstance(self.models, dict | list) else {})
+        if path == EMBEDDINGS:
+            return self._embed(request)
         if path not in (CHAT, RESPONSES, COUNT):
             return failure(404, "invalid_request_error", f"Invalid URL (POST {path})")
         try:
@@ -124,6 +134,38 @@ class FakeOpenAI(FakeServer):
             return stream(reply) if request.json.get("stream") else answer_json(complete(reply))
         return self._answer_response(request, reply)
 
+    def _embed(self, request: Request) -> Answer:
+        reply = self.replies.pop(0) if self.replies else None
+        if isinstance(reply, Answer):
+            return reply
+        try:
+            texts = check_embedding(request)
+        except Refused as error:
+            self.refusals.append(str(error))
+            kind = error.code if error.code == "max_tokens_per_request" else "invalid_request_error"
+            status = 404 if error.code == "model_not_found" else 400
+            return failure(status, kind, str(error), error.code or None)
+        asked = request.json
+        size = asked.get("dimensions", EMBEDDERS[asked["model"]])
+        encoding = asked.get("encoding_format", self.encoding)
+        items: list[dict[str, Any]] = [
+            {
+                "object": "embedding",
+                "index": place,
+                "embedding": encode_vector(text, size, encoding),
+            }
+            for place, text in enumerate(texts)
+        ]
+        used = sum(map(_count_tokens, texts))
+        return answer_json(
+            {
+                "object": "list",
+                "data": items[::-1] if self.shuffled else items,
+                "model": asked["model"],
+                "usage": {"prompt_tokens": used, "total_tokens": used},
+            }
+        )
+
     def _answer_response(self, request: Request, events: Sequence[Mapping[str, Any]]) -> Answer:
         whole = events[-1].get("response") or {}
         self.remember(whole.get("output", ()), request.json["model"])
@@ -135,6 +177,43 @@ class FakeOpenAI(FakeServer):
     def remember(self, items: Sequence[Mapping[str, Any]], model: str) -> None:
         for item in items:
             self.issued[dump(item)] = model
+
+
+# Vectors.
+
+
+def check_embedding(request: Request) -> Sequence[str]:
+    """The texts of a request; `Refused` for what the real server refuses."""
+    body = _decode(request.body)
+    _validate(EmbeddingCreateParams, body)
+    if body["model"] not in EMBEDDERS:
+        raise Refused(f"The model `{body['model']}` does not exist", "model_not_found")
+    if "dimensions" in body and not body["model"].startswith("text-embedding-3"):
+        raise Refused("This model does not support specifying dimensions.")
+    texts: Sequence[str] = [body["input"]] if isinstance(body["input"], str) else body["input"]
+    if not texts or len(texts) > _MOST_TEXTS or not all(texts):
+        raise Refused("'$.input' is invalid. Please check the API reference.")
+    for place, text in enumerate(texts):
+        if _count_tokens(text) > _LONGEST_TEXT:
+            raise Refused(f"Invalid 'input[{place}]': maximum input length is 8192 tokens.")
+    used = sum(map(_count_tokens, texts))
+    if used > _MOST_TOKENS:
+        message = f"Requested {used} tokens, max 300000 tokens per request"
+        raise Refused(message, "max_tokens_per_request")
+    return texts
+
+
+def encode_vector(text: str, size: int, encoding: str = "float") -> Any:
+    """A vector of length 1 that tells the text: as numbers, or as the base64 of single floats."""
+    numbers = [0.0] * size
+    numbers[len(text) % size] = 1.0
+    if encoding == "float":
+        return numbers
+    return base64.b64encode(struct.pack(f"<{size}f", *numbers)).decode()
+
+
+def _count_tokens(text: str) -> int:
+    return -(-len(text) // 4)
 
 
 # Answers.

@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.processes import Worker as _Worker
 from tests.memory.workers import Worker, add_facts
-from vibe_llms.memory import index as indexes
+from vibe_llms.memory import generations
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
@@ -99,7 +99,7 @@ def test_an_index_with_damaged_files_is_made_anew(tmp_path: Path) -> None:
 def test_an_index_without_checksums_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexes, "_digest", lambda data: "")
+    monkeypatch.setattr(generations, "_digest", lambda data: "")
     assert not survive_damage(tmp_path, 200)
 
 
@@ -142,13 +142,25 @@ def test_an_index_of_another_version_or_that_contradicts_itself_is_not_used(tmp_
     lexical.remove(0)
     lexical.remove(1)
     (generation / "words").write_bytes(lexical.encode())
-    sums = manifest["checksums"] | {"words": indexes._digest(lexical.encode())}
-    for changed in (
+    sums = manifest["checksums"] | {"words": generations._digest(lexical.encode())}
+
+    def sign(checksums: dict[str, str], **changed: int) -> dict[str, object]:
+        counts = manifest["counts"] | changed
+        encoded = msgspec.json.encode(msgspec.convert(counts, generations.Counts))
+        return {
+            "counts": counts,
+            "checksums": checksums | {"counts": generations._digest(encoded)},
+        }
+
+    lies: list[dict[str, object]] = [
         {"format": "0"},
-        {"entries": 7},
-        {"words": 7},
-        {"checksums": sums, "words": 41},
-    ):
+        {"checksums": {}},
+        {"counts": manifest["counts"] | {"entries": 7}},
+        sign(manifest["checksums"], entries=7),
+        sign(manifest["checksums"], words=7),
+        sign(sums, words=41),
+    ]
+    for changed in lies:
         (generation / "manifest").write_bytes(msgspec.json.encode(manifest | changed))
         index = ScopeIndex(files, GLOBAL)
         index.refresh()
@@ -187,7 +199,7 @@ def test_a_full_disk_or_a_busy_scope_keeps_no_index_and_breaks_nothing(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as seeded:
-        seeded.setattr(indexes, "write_new", fail)
+        seeded.setattr(generations, "write_new", fail)
         index.store(always=True)
     assert os.listdir(tmp_path / "index" / "global") == []
     index.store(always=True)
@@ -232,7 +244,7 @@ def test_a_turn_is_found_by_the_words_of_its_neighbours(tmp_path: Path) -> None:
     files.write(turn(1, "Let me see.", minutes=1))
     index.refresh()
     assert found_by(index, "lantern") == {"turn-0", "turn-1", "turn-2"}
-    assert found_by(index, "harbour") == {"turn-1", "turn-2"}
+    assert found_by(index, "harbour") == {"turn-0", "turn-1", "turn-2"}
     # And what was between two may go.
     files.erase(GLOBAL, [files.place_of(turn(1, "", minutes=1))])
     index.refresh()
@@ -332,7 +344,7 @@ async def test_a_reader_whose_generation_goes_makes_its_own(
 
     def lose(self: Path) -> bytes:
         if self.name == "words":
-            indexes._remove(self.parent)
+            generations._remove(self.parent)
         return reading(self)
 
     monkeypatch.setattr(Path, "read_bytes", lose)

@@ -87,15 +87,15 @@ async def test_diversity_avoids_what_says_the_same(memory: Memory) -> None:
     await memory.add("My uncle repaired one old lantern after the storm came.")
     plain = await search(memory, "red lantern", limit=2)
     assert not any("uncle" in one for one in plain)
-    diverse = await search(memory, "red lantern", limit=2, diversity=0.7)
+    diverse = await search(memory, "red lantern", limit=2, mmr_lambda=0.3)
     assert diverse[0] == plain[0]
     assert "uncle" in diverse[1]
-    assert len(await search(memory, "red lantern", diversity=0.7)) == 3
+    assert len(await search(memory, "red lantern", mmr_lambda=0.3)) == 3
 
 
-@pytest.mark.parametrize("diversity", [0.0, 0.5])
+@pytest.mark.parametrize("mmr_lambda", [1.0, 0.5])
 async def test_a_file_that_goes_after_the_look_is_left_out(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch, diversity: float
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, mmr_lambda: float
 ) -> None:
     for number in range(3):
         await memory.add(f"lantern {number}")
@@ -109,7 +109,7 @@ async def test_a_file_that_goes_after_the_look_is_left_out(
         return entry
 
     monkeypatch.setattr(MemoryFiles, "read", lose)
-    found = await search(memory, "lantern", diversity=diversity)
+    found = await search(memory, "lantern", mmr_lambda=mmr_lambda)
     assert sorted(found) == ["lantern 0", "lantern 2"]
 
 

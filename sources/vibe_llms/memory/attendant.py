@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
 from vibe_llms.attendants import AttendantHost, Briefing, Occasion, Work, register
 from vibe_llms.configuration import Configuration
 from vibe_llms.events import Notice
-from vibe_llms.exceptions import ConversationNotFound, StorageError
+from vibe_llms.exceptions import ConversationNotFound
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
+from vibe_llms.memory.ingestion import Ingestion
 from vibe_llms.memory.journal import Journal, Ticket
-from vibe_llms.memory.recall import recall, write_down
+from vibe_llms.memory.models import ModelAsker
+from vibe_llms.memory.recall import Asked, recall, write_down
 from vibe_llms.memory.settings import MemorySettings, produce_memory, read_memory_settings
 from vibe_llms.messages.canisters import AssistantCanister, Canister, StopReason, Turn, UserCanister
 from vibe_llms.messages.contents import Reference, TextualContent
@@ -31,12 +33,19 @@ class Taker(Protocol):
         ...
 
 
-#: Makes what takes turns in, with the model that answered; nothing where none does.
-TakerFactory = Callable[[Model], Taker | None]
+#: Makes what takes turns in, with the model that answered.
+TakerFactory: TypeAlias = Callable[[Model], Awaitable[Taker]]
+#: So often a turn is taken up that could not be taken in whole.
+_MOST_ATTEMPTS = 3
 
 
 class Report(Protocol):
-    """What a taker did."""
+    """What a taker did; `failures` are what it could not do and may be done another time."""
+
+    @property
+    def failures(self) -> Sequence[str]:
+        """In words, each."""
+        ...
 
     def describe(self) -> Iterable[str]:
         """Lines for a person: what is remembered now, and what is not."""
@@ -101,7 +110,7 @@ class MemoryAttendant:
         """The entries that fit to what is said."""
         return await recall(
             self.memory,
-            occasion,
+            Asked(occasion.said, occasion.conversation, occasion.history, occasion.load),
             user=self.user,
             retrieval=self.settings,
             settings=self.settings.recall,
@@ -116,16 +125,13 @@ class MemoryAttendant:
         said = choose(turn)
         if not occasion.kept or not said:
             return None
-        taker = self._produce_taker(occasion.model)
-        if taker is None:
-            return None
         identities = tuple(canister.identity for canister in said)
         ticket = Ticket(self.settings.user, occasion.conversation, identities)
         path = self._journal.enter(ticket)
         if turn.stop_reason == StopReason.FAILED:
             self._deferred.append((path, ticket, said))
             return None
-        return self._work(taker, said, ticket, path)
+        return self._work(occasion.model, said, ticket, path)
 
     async def close(self) -> None:
         """Keep the index; what is still to be taken in waits for another session."""
@@ -133,8 +139,9 @@ class MemoryAttendant:
         await self.memory.close()
 
     async def _work(
-        self, taker: Taker, said: Sequence[Canister], ticket: Ticket, path: Path
+        self, model: Model, said: Sequence[Canister], ticket: Ticket, path: Path
     ) -> None:
+        taker = await self._produce_taker(model)
         if not self._inherited:
             self._inherited = True
             await self._take_up(taker)
@@ -152,21 +159,29 @@ class MemoryAttendant:
             with suppress(ConversationNotFound):
                 stored = await self._host.restore(ticket.conversation)
                 said = [one for one in stored if one.identity in ticket.canisters]
-            await self._take_in(taker, said, ticket, path)
-            count += bool(said)
+            whole = await self._take_in(taker, said, ticket, path)
+            count += bool(said) and whole
         if count:
             turns = "a turn" if count == 1 else f"{count} turns"
-            self._host.tell(Notice("memory", f"memory took in {turns} that were left undone"))
+            text = f"memory took in what an earlier session had left: {turns}"
+            self._host.tell(Notice("memory", text))
 
     async def _take_in(
         self, taker: Taker, said: Sequence[Canister], ticket: Ticket, path: Path
-    ) -> None:
+    ) -> bool:
+        """Take a turn in; whether that came to its end, or is tried another time."""
         if said:
             whole = [await load_texts(canister, self._host.load) for canister in said]
             report = await taker.take_in(whole, conversation=ticket.conversation)
             self.reports.append(report)
-        with suppress(StorageError):
-            self._journal.settle(path)
+            attempts = ticket.attempts + 1
+            if report.failures and attempts < _MOST_ATTEMPTS:
+                # What was stored of it is known to it then.
+                again = msgspec.structs.replace(ticket, attempts=attempts)
+                self._journal.enter(again, path)
+                return False
+        self._journal.settle(path)
+        return True
 
 
 def choose(turn: Turn) -> Sequence[Canister]:
@@ -210,11 +225,29 @@ async def load_texts(canister: Canister, load: Loader) -> Canister:
 def produce_attendant(configuration: Configuration, host: AttendantHost) -> MemoryAttendant:
     """The memory of `[memory]`; nothing is read before it is asked."""
     settings = read_memory_settings(configuration)
+    memory = produce_memory(configuration, settings)
+
+    async def produce_taker(model: Model) -> Ingestion:
+        chosen = settings.ingestion.model
+        asker = ModelAsker(
+            await host.access_model(chosen) if chosen else model,
+            output_tokens=settings.ingestion.output_tokens,
+            access_controls=host.access_controls,
+            access_limiter=host.access_limiter,
+        )
+        return Ingestion(
+            memory,
+            asker,
+            settings.ingestion,
+            scope=Scope.of_user(settings.user),
+            notify=host.tell,
+        )
+
     return MemoryAttendant(
-        produce_memory(configuration, settings),
+        memory,
         settings,
         journal=configuration.places.state / "ingestion",
-        produce_taker=lambda _: None,
+        produce_taker=produce_taker,
         host=host,
     )
 

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,15 +15,33 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, MemoryNotFound
+from vibe_llms.exceptions import (
+    ConfigurationError,
+    EmbeddingsMixed,
+    MemoryDamaged,
+    MemoryInvalid,
+    MemoryNotFound,
+)
+from vibe_llms.memory.changes import HeldScope
+from vibe_llms.memory.embedders.interfaces import Embedder
+from vibe_llms.memory.embedding import Embedding, ignore_notes
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry
 from vibe_llms.memory.files import MemoryFiles, identity_in
 from vibe_llms.memory.index import Known, ScopeIndex
-from vibe_llms.memory.retrieval import Recollection, RetrievalSettings, retrieve
+from vibe_llms.memory.retrieval import (
+    FOUND_ROLES,
+    Question,
+    Recollection,
+    RetrievalSettings,
+    retrieve,
+)
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.messages.identities import produce_identity
 
 T = TypeVar("T")
+
+#: So many entries get their vectors at a time.
+_BATCH = 64
 
 _SHORTEST_PREFIX = 4
 #: What every file of ours has in its front matter, and what therefore says nothing.
@@ -33,6 +51,10 @@ _PLAIN = re.compile(
     re.MULTILINE,
 )
 _CHANGEABLE = frozenset({"content", "importance", "category", "topics"})
+
+
+def ignore_progress(_: int) -> None:
+    """For those who do not want to know."""
 
 
 class ScopeStatus(Struct, frozen=True):
@@ -48,6 +70,8 @@ class Memory:
     """Everything below one folder; safe to use from several tasks, threads and processes.
 
     Nothing is read before something is asked. What has been added is durable when `add` returns.
+    With an `embedder`, which it closes, entries are also found by their meaning; `tell` is told
+    once what keeps them from it, and then they are found by their words alone.
     """
 
     def __init__(
@@ -57,9 +81,12 @@ class Memory:
         *,
         lock_seconds: float = 10.0,
         durable: bool = True,
+        embedder: Embedder | None = None,
+        tell: Callable[[str], None] = ignore_notes,
     ) -> None:
         self.folder = folder
         self._settings = settings
+        self._embedding = None if embedder is None else Embedding(embedder, tell)
         self._files = MemoryFiles(folder, lock_seconds=lock_seconds, durable=durable)
         self._indexes: dict[Scope, ScopeIndex] = {}
         self._lock = threading.Lock()
@@ -93,14 +120,46 @@ class Memory:
         question: str,
         *,
         scopes: Iterable[Scope] = (GLOBAL,),
+        roles: Collection[Role] = FOUND_ROLES,
         settings: RetrievalSettings | None = None,
         now: datetime | None = None,
     ) -> Sequence[Recollection]:
-        """What fits a question within some scopes, the best first; nothing where nothing does."""
+        """What fits a question within some scopes, the best first; nothing where nothing does.
+
+        With an embedder, entries that have no vectors yet get them first; see `embed`.
+        """
         wanted = tuple(dict.fromkeys(scopes))
         chosen = settings or self._settings
-        when = now or datetime.now(UTC)
-        return await self._do(lambda: self._search(question, wanted, chosen, when))
+        asked = Question(question, now or datetime.now(UTC), roles=frozenset(roles))
+        if self._embedding is not None:
+            await self.embed(wanted)
+            vector = await self._embedding.embed_question(question)
+            asked = msgspec.structs.replace(asked, vector=vector)
+        return await self._do(lambda: self._search(asked, wanted, chosen))
+
+    async def embed(
+        self,
+        scopes: Iterable[Scope] | None = None,
+        *,
+        progress: Callable[[int], None] = ignore_progress,
+    ) -> int:
+        """Give vectors to what has none yet, in batches; how many entries got some.
+
+        A search does so first, so this is for those who would rather wait now. `progress` is told
+        how many entries there are that got theirs.
+        """
+        embedding, count = self._embedding, 0
+        if embedding is None:
+            return count
+        for scope in await self._do(self._files.survey_scopes) if scopes is None else scopes:
+            try:
+                while vectors := await self._embed_some(embedding, scope):
+                    count += vectors
+                    progress(count)
+            except (EmbeddingsMixed, ConfigurationError) as error:
+                embedding.tell(error)
+                return count
+        return count
 
     async def survey(
         self, scope: Scope | None = None, *, role: Role | None = None
@@ -122,6 +181,13 @@ class Memory:
         """Give an entry up: it is found no more, and lies among the deleted ones."""
         return await self._do(lambda: self._remove(identity, replaced_by))
 
+    async def change(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
+        """Carry out several changes to a scope as one, while others wait; gives what `work` gives.
+
+        It runs in a thread, and must not call the memory.
+        """
+        return await self._do(lambda: self._change(scope, work))
+
     async def forget(self, words: str, *, scopes: Iterable[Scope] | None = None) -> Sequence[Entry]:
         """Remove for good whatever holds these words, deleted entries and the index included.
 
@@ -134,9 +200,12 @@ class Memory:
         chosen = None if scopes is None else tuple(scopes)
         return await self._do(lambda: self._forget(wanted, chosen))
 
-    async def reindex(self) -> int:
-        """Make the index anew from the files; how many entries it has."""
-        return await self._do(self._reindex)
+    async def reindex(self, *, progress: Callable[[int], None] = ignore_progress) -> int:
+        """Make the index anew from the files, vectors too; how many entries it has."""
+        count = await self._do(self._reindex)
+        await self.embed(progress=progress)
+        await self._do(self._store)
+        return count
 
     async def status(self) -> Sequence[ScopeStatus]:
         """What there is, and what cannot be read."""
@@ -146,6 +215,17 @@ class Memory:
         """Keep the index for the next process; safe to call twice."""
         if self._indexes:
             await self._do(self._store)
+        if self._embedding is not None:
+            await self._embedding.close()
+
+    async def _embed_some(self, embedding: Embedding, scope: Scope) -> int:
+        """Give vectors to a batch of entries; to how many, 0 where nothing is left to do now."""
+        bare = await self._do(lambda: self._survey_bare(scope))
+        vectors = await embedding.embed_entries(bare) if bare else None
+        if vectors is None:
+            return 0
+        await self._do(lambda: self._index(scope).take_vectors(vectors))
+        return len(bare)
 
     async def _do(self, work: Callable[[], T]) -> T:
         return await asyncio.to_thread(self._locked, work)
@@ -155,11 +235,14 @@ class Memory:
             return work()
 
     def _index(self, scope: Scope) -> ScopeIndex:
-        return self._indexes.setdefault(scope, ScopeIndex(self._files, scope))
+        if scope not in self._indexes:
+            model = "" if self._embedding is None else self._embedding.model
+            self._indexes[scope] = ScopeIndex(self._files, scope, model)
+        return self._indexes[scope]
 
-    def _fresh(self, scope: Scope) -> ScopeIndex:
+    def _fresh(self, scope: Scope, *, thorough: bool = True) -> ScopeIndex:
         index = self._index(scope)
-        index.refresh()
+        index.refresh(thorough=thorough)
         return index
 
     def _add(self, entry: Entry) -> Entry:
@@ -177,14 +260,23 @@ class Memory:
         return entry
 
     def _search(
-        self, question: str, scopes: Sequence[Scope], settings: RetrievalSettings, now: datetime
+        self, question: Question, scopes: Sequence[Scope], settings: RetrievalSettings
     ) -> Sequence[Recollection]:
-        indexes = [self._fresh(one) for one in scopes]
-        found = retrieve(question, indexes, settings, now)
+        indexes = [self._fresh(one, thorough=False) for one in scopes]
+        found = retrieve(question, indexes, settings)
         for index in indexes:
             # Whoever asks does not wait for those who change something.
             index.store(seconds=0)
         return found
+
+    def _survey_bare(self, scope: Scope) -> Sequence[tuple[int, Entry]]:
+        index = self._fresh(scope, thorough=False)
+        if index.mixed:
+            raise EmbeddingsMixed(
+                f"what is remembered in {scope} has vectors of {index.embedder}, and the embedder "
+                f"is {index.model} now"
+            )
+        return index.survey_bare(_BATCH)
 
     def _survey(self, scope: Scope | None, role: Role | None) -> Sequence[Entry]:
         scopes = self._files.survey_scopes() if scope is None else [scope]
@@ -237,6 +329,13 @@ class Memory:
             self._files.give_up(entry, known.place, replaced_by=replaced_by)
             index.refresh()
         return entry
+
+    def _change(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
+        index = self._index(scope)
+        with self._files.changing(scope):
+            given = work(HeldScope(self._files, index))
+        index.store()
+        return given
 
     def _forget(self, wanted: str, scopes: Sequence[Scope] | None) -> Sequence[Entry]:
         gone: list[Entry] = []

@@ -182,11 +182,33 @@ class MemoryFiles:
             return set(os.listdir(path))
         return set()
 
-    def look_at(self, scope: Scope, place: str) -> Look:
-        """The same as `look`, for one file that was just written."""
+    def stamp(self, scope: Scope) -> tuple[int, ...]:
+        """When names last came to or went from each folder of a scope, in nanoseconds; 0 for none.
+
+        It is much quicker than a look, and does not tell of files that were written over in place.
+        """
+        found: list[int] = []
+        for folder in FOLDERS:
+            path = self.path_of(scope, folder)
+            found.append(0)
+            with storage_errors(path), suppress(FileNotFoundError):
+                found[-1] = os.stat(path).st_mtime_ns
+        return tuple(found)
+
+    def glance(self, scope: Scope) -> Iterator[tuple[str, int]]:
+        """The places of a scope's files with their inodes: several times as quick as a look."""
+        for folder, path in self._folders(scope):
+            with storage_errors(path), suppress(FileNotFoundError), os.scandir(path) as items:
+                for item in items:
+                    if _is_entry(item.name):
+                        yield f"{folder}/{item.name}", item.inode()
+
+    def look_at(self, scope: Scope, place: str) -> Look | None:
+        """The same as `look`, for one file; none where it has gone."""
         path = self.path_of(scope, place)
-        with storage_errors(path):
+        with storage_errors(path), suppress(FileNotFoundError):
             return _look_of(os.lstat(path))
+        return None
 
     def survey_scopes(self) -> list[Scope]:
         """The scopes that have a folder, in order."""
@@ -204,16 +226,22 @@ class MemoryFiles:
     def look(self, scope: Scope, *, deleted: bool = False) -> Mapping[str, Look]:
         """The files of a scope by their places, and what tells whether they changed."""
         found: dict[str, Look] = {}
-        base = self.path_of(scope, DELETED if deleted else "")
-        for folder in FOLDERS:
-            path = base / folder
+        for folder, path in self._folders(scope, deleted=deleted):
             with storage_errors(path), suppress(FileNotFoundError), os.scandir(path) as items:
                 for item in items:
-                    if not item.name.endswith(_SUFFIX) or item.name.startswith(TEMPORARY):
-                        continue
-                    with suppress(FileNotFoundError):
-                        found[f"{folder}/{item.name}"] = _look_of(item.stat(follow_symlinks=False))
+                    if _is_entry(item.name):
+                        with suppress(FileNotFoundError):
+                            look = _look_of(item.stat(follow_symlinks=False))
+                            found[f"{folder}/{item.name}"] = look
         return found
+
+    def _folders(self, scope: Scope, *, deleted: bool = False) -> list[tuple[str, Path]]:
+        base = self.path_of(scope, DELETED if deleted else "")
+        return [(folder, base / folder) for folder in FOLDERS]
+
+
+def _is_entry(name: str) -> bool:
+    return name.endswith(_SUFFIX) and not name.startswith(TEMPORARY)
 
 
 def _look_of(status: os.stat_result) -> Look:

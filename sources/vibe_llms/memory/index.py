@@ -1,39 +1,47 @@
 """The index of one scope: what its files say, kept in step with them, stored as one generation.
 
-Files are the truth. Before every answer the folder is looked at; what changed is read again. The
-index is stored as a folder that appears whole, with counts and checksums; one that does not fit is
-made anew from the files, never taken half.
+Files are the truth: what changed in the folder is read again before an answer. What is stored of
+the index is derived; where it does not fit it is made anew from the files, never taken half.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
-import sys
+import time
+from array import array
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import MemoryDamaged, StorageError
+from vibe_llms.exceptions import EmbeddingsMixed, MemoryDamaged, StorageError
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.files import Look, MemoryFiles
+from vibe_llms.memory.generations import (
+    Counts,
+    discard_generations,
+    read_generation,
+    write_generation,
+)
 from vibe_llms.memory.lexical import NONE, LexicalIndex
+from vibe_llms.memory.vectors import VectorIndex
 from vibe_llms.memory.words import digest_of, label, split_words
-from vibe_llms.storage.files import make_folder, new_folder, storage_errors, write_new
 
 INDEX = "index"
-#: Raised when what is stored changes its form; another one is made anew.
-_FORMAT = f"1 {sys.byteorder}"
 #: Turns that are further apart stand in no window of each other.
 _APART = timedelta(hours=1)
 #: So many changes are worth storing the index anew, and this share of all.
 _CHANGES, _SHARE = 64, 0.05
+#: A look at all files that takes longer than this, in seconds, is not taken before every answer,
+#: but when so many times as long has passed, or when names have come or gone.
+_QUICK, _REST = 0.002, 20.0
+#: In so many nanoseconds a folder may change again without another time of change.
+_UNSETTLED = 100_000_000
 
 
 class Known(Struct, array_like=True):
@@ -48,6 +56,7 @@ class Known(Struct, array_like=True):
     importance: float
     conversation: str
     digest: str
+    asks: bool
 
     @property
     def order(self) -> tuple[str, datetime, str]:
@@ -55,18 +64,17 @@ class Known(Struct, array_like=True):
         return self.conversation, self.created, self.identity
 
 
-class _Manifest(Struct):
-    format: str
-    entries: int
-    words: int
-    checksums: dict[str, str]
-
-
 class ScopeIndex:
-    """The entries of one scope, found by their words."""
+    """The entries of one scope, found by their words, and with the vectors of a `model` by those.
 
-    def __init__(self, files: MemoryFiles, scope: Scope) -> None:
+    `embedder` is the model that its vectors are of, stored ones too; where it is another than
+    `model`, none are taken in or searched until the index is discarded. `summaries` is how many of
+    its entries are such.
+    """
+
+    def __init__(self, files: MemoryFiles, scope: Scope, model: str = "") -> None:
         self.scope = scope
+        self.embedder = ""
         self.damaged: dict[str, MemoryDamaged] = {}
         self._files = files
         self._folder = files.folder / INDEX / str(scope)
@@ -77,8 +85,14 @@ class ScopeIndex:
         self._listed: set[str] = set()
         self._turns: list[tuple[str, datetime, str, int]] = []
         self._broken: dict[str, Look] = {}
+        self.model = model
+        self._vectors: VectorIndex | None = None
+        self._bare: set[int] = set()
+        self.summaries = 0
         self._changes = 0
         self._loaded = False
+        self._stamp: tuple[int, ...] = ()
+        self._looked = self._look_seconds = 0.0
 
     def __len__(self) -> int:
         return len(self._known)
@@ -88,14 +102,29 @@ class ScopeIndex:
         """All that is known, the oldest first."""
         return sorted(self._known.values(), key=lambda one: (one.created, one.identity))
 
-    def refresh(self) -> None:
-        """Take in what changed in the folder since the last time."""
+    @property
+    def mixed(self) -> bool:
+        """Whether vectors are stored that are of another model than the one that is asked."""
+        return bool(self.model and self.embedder and self.embedder != self.model)
+
+    def refresh(self, *, thorough: bool = True) -> None:
+        """Take in what changed in the folder since the last time.
+
+        Where it is not to be `thorough` and there are many files, those that were written over in
+        place may be noticed some seconds later.
+        """
         if not self._loaded:
             self._load()
             self._loaded = True
+            thorough = True
         # Before the look: what appears between the two is seen as new the next time.
+        rested = time.monotonic() - self._looked < _REST * self._look_seconds
+        thorough = thorough or self._look_seconds < _QUICK or not rested
+        if not thorough and self._stamp and self._files.stamp(self.scope) == self._stamp:
+            return
+        self._stamp = self._take_stamp()
         self._listed = self._files.list_facts(self.scope)
-        now = self._files.look(self.scope)
+        now = self._look() if thorough else self._glance()
         gone = [place for place in self._known if place not in now]
         changed = [
             place
@@ -127,6 +156,30 @@ class ScopeIndex:
             self._begin_anew()
             self.refresh()
 
+    def _look(self) -> Mapping[str, Look]:
+        """All files, and what tells whether they changed."""
+        self._looked = time.monotonic()
+        now = self._files.look(self.scope)
+        self._look_seconds = time.monotonic() - self._looked
+        return now
+
+    def _glance(self) -> Mapping[str, Look]:
+        """The same, where files that are the same by name and inode are taken for unchanged."""
+        now: dict[str, Look] = {}
+        for place, inode in self._files.glance(self.scope):
+            known = self._known.get(place)
+            old = self._broken.get(place) if known is None else known.look
+            if old is not None and old.inode == inode:
+                now[place] = old
+            elif (look := self._files.look_at(self.scope, place)) is not None:
+                now[place] = look
+        return now
+
+    def _take_stamp(self) -> tuple[int, ...]:
+        """The stamp of the folder, or none while it may change without another one."""
+        stamp = self._files.stamp(self.scope)
+        return stamp if max(stamp) + _UNSETTLED < time.time_ns() else ()
+
     def frequency(self, word: str) -> int:
         """In about how many entries a word stands."""
         return self._lexical.frequency(word)
@@ -134,6 +187,55 @@ class ScopeIndex:
     def score(self, rarities: Mapping[str, float]) -> Mapping[int, float]:
         """How well entries fit a question, by their numbers; see `LexicalIndex.score`."""
         return self._lexical.score(rarities)
+
+    def assess(
+        self, rarities: Mapping[str, float], numbers: Collection[int]
+    ) -> Mapping[int, float]:
+        """The same for some entries, exactly."""
+        return self._lexical.assess(rarities, numbers)
+
+    def rank(self, question: array[float], count: int) -> Mapping[int, float]:
+        """The entries that mean most nearly what a vector means, with their cosines."""
+        return {} if self._vectors is None else self._vectors.search(question, count)
+
+    def compare(self, question: array[float], numbers: Sequence[int]) -> Mapping[int, float]:
+        """The cosines of some entries, as far as they have vectors."""
+        return {} if self._vectors is None else self._vectors.score(question, numbers)
+
+    def vectors_of(self, number: int) -> Any:
+        """The vectors of an entry's passages as an array of numpy; none if it has none."""
+        return None if self._vectors is None else self._vectors.read(number)
+
+    def survey_bare(self, count: int) -> Sequence[tuple[int, Entry]]:
+        """Some entries that have no vectors yet, by their numbers, the newest first."""
+        found: list[tuple[int, Entry]] = []
+        if not self.model or self.mixed:
+            return found
+        for number in sorted(self._bare, reverse=True)[:count]:
+            entry = self.read(self._numbered[number])
+            if entry is None:
+                self._bare.discard(number)
+            else:
+                found.append((number, entry))
+        return found
+
+    def take_vectors(self, vectors: Mapping[int, Sequence[array[float]]]) -> None:
+        """Take in the vectors of entries, made by the `model`; those of entries gone are not."""
+        fresh = {number: some for number, some in vectors.items() if number in self._bare}
+        if not fresh or self.mixed:
+            return
+        if self._vectors is None:
+            self._vectors = VectorIndex(self.model)
+        every = [one for some in fresh.values() for one in some]
+        if not all(self._vectors.fits(one) for one in every):
+            raise EmbeddingsMixed(
+                f"{self.model} gives vectors of {len(every[0])} dimensions now, and what is "
+                f"remembered has {self._vectors.dimension}"
+            )
+        self._vectors.add(fresh)
+        self.embedder = self.model
+        self._bare -= fresh.keys()
+        self._changes += len(fresh)
 
     def find_repeat(self, entry: Entry) -> Entry | None:
         """The fact that says the same as another one, word for word, as the files are now."""
@@ -148,9 +250,11 @@ class ScopeIndex:
 
     def take_in(self, entry: Entry, place: str) -> None:
         """Take in a new entry, just written, without a look at all the others."""
-        self._take(entry, place, self._files.look_at(self.scope, place))
-        self._listed.add(os.path.basename(place))
-        self._changes += 1
+        look = self._files.look_at(self.scope, place)
+        if look is not None:
+            self._take(entry, place, look)
+            self._listed.add(os.path.basename(place))
+            self._changes += 1
 
     def access(self, number: int) -> Known:
         """What is known of the entry with a number."""
@@ -186,34 +290,28 @@ class ScopeIndex:
             "entries": msgspec.msgpack.encode(list(self._known.values())),
             "words": self._lexical.encode(),
         }
-        manifest = _Manifest(
-            _FORMAT,
+        vectors = self._vectors
+        if vectors is not None:
+            parts["vectors"] = vectors.encode()
+        counts = Counts(
             len(self._known),
             len(self._lexical),
-            {name: _digest(data) for name, data in parts.items()},
+            0 if vectors is None else len(vectors),
+            self.embedder,
         )
-        with storage_errors(self._folder):
-            make_folder(self._folder)
-            old = os.listdir(self._folder)
-            target = self._folder / os.urandom(8).hex()
-            with new_folder(target, durable=False) as folder:
-                for name, data in parts.items():
-                    write_new(folder / name, data, durable=False)
-                write_new(folder / "manifest", msgspec.json.encode(manifest), durable=False)
-            self._changes = 0
-            for name in old:
-                _remove(self._folder / name)
+        write_generation(self._folder, counts, parts)
+        self._changes = 0
 
     def discard(self) -> None:
         """Give up what is stored and known; the next look makes it anew."""
-        with storage_errors(self._folder), suppress(FileNotFoundError):
-            for name in os.listdir(self._folder):
-                _remove(self._folder / name)
+        discard_generations(self._folder)
+        self.embedder = ""
         self._begin_anew()
 
     def _begin_anew(self) -> None:
         self._lexical = LexicalIndex()
         self._known, self._numbered, self._facts, self._turns = {}, {}, {}, []
+        self._vectors, self._bare, self._stamp, self.summaries = None, set(), (), 0
         self._broken, self._listed = {}, set()
         self.damaged.clear()
         self._changes = 1
@@ -233,21 +331,30 @@ class ScopeIndex:
                 self._begin_anew()
 
     def _read_generation(self, folder: Path) -> None:
-        manifest = msgspec.json.decode((folder / "manifest").read_bytes(), type=_Manifest)
-        if manifest.format != _FORMAT:
-            raise ValueError("another version made it")
-        parts = {name: (folder / name).read_bytes() for name in ("entries", "words")}
-        if {name: _digest(data) for name, data in parts.items()} != manifest.checksums:
-            raise ValueError("its checksums do not fit")
+        wanted = ("entries", "words", *(("vectors",) if self.model else ()))
+        counts, parts = read_generation(folder, wanted)
+        if not parts.keys() >= {"entries", "words"}:
+            raise ValueError("parts of it are missing")
         known = msgspec.msgpack.decode(parts["entries"], type=list[Known])
         lexical = LexicalIndex.decode(parts["words"])
-        if len(known) != manifest.entries or len(lexical) != manifest.words:
+        if len(known) != counts.entries or len(lexical) != counts.words:
             raise ValueError("its counts do not fit")
         if len(known) != lexical.count:
             raise ValueError("its parts do not fit each other")
+        numbers = {one.number for one in known}
+        vectors = None
+        if counts.embedder == self.model and "vectors" in parts:
+            vectors = VectorIndex.decode(parts["vectors"])
+            if len(vectors) != counts.vectors or vectors.model != self.model:
+                raise ValueError("its vectors do not fit")
+            if not vectors.numbers <= numbers:
+                raise ValueError("its vectors are of other entries")
+        self._vectors, self.embedder = vectors, counts.embedder
+        self._bare = numbers - (set() if vectors is None else vectors.numbers)
         self._lexical = lexical
         self._known = {one.place: one for one in known}
         self._numbered = {one.number: one for one in known}
+        self.summaries = sum(one.role == Role.SUMMARY for one in known)
         self._facts = {}
         for one in known:
             if one.role == Role.FACT:
@@ -269,7 +376,10 @@ class ScopeIndex:
             entry.importance,
             entry.conversation,
             digest_of(entry.content),
+            _is_turn(entry.role) and entry.content.endswith(("?", "\uff1f")),
         )
+        self._bare.add(number)
+        self.summaries += entry.role == Role.SUMMARY
         self._known[place] = self._numbered[number] = known
         if entry.role == Role.FACT:
             self._facts.setdefault(known.digest, {})[place] = known
@@ -287,6 +397,10 @@ class ScopeIndex:
             if not alike:
                 del self._facts[known.digest]
         self._lexical.remove(known.number)
+        self._bare.discard(known.number)
+        self.summaries -= known.role == Role.SUMMARY
+        if self._vectors is not None:
+            self._vectors.remove(known.number)
         if _is_turn(known.role):
             position = bisect_left(self._turns, (*known.order, known.number))
             del self._turns[position]
@@ -313,16 +427,3 @@ class ScopeIndex:
 
 def _is_turn(role: Role) -> bool:
     return role in (Role.USER, Role.ASSISTANT)
-
-
-def _remove(path: Path) -> None:
-    """What lies among the generations, whatever it is."""
-    with suppress(FileNotFoundError):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

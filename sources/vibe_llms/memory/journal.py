@@ -26,11 +26,15 @@ _PATIENCE_SECONDS = 1.0
 
 
 class Ticket(Struct, frozen=True):
-    """A turn that is to be taken in: whose memory, which conversation, which canisters."""
+    """A turn that is to be taken in: whose memory, which conversation, which canisters.
+
+    `attempts` is how often that was tried and did not come to its end.
+    """
 
     user: str
     conversation: str
     canisters: tuple[str, ...]
+    attempts: int = 0
 
 
 class Journal:
@@ -41,10 +45,14 @@ class Journal:
         self._own: Path | None = None
         self._lock = -1
 
-    def enter(self, ticket: Ticket) -> Path:
-        """Keep a ticket until it is settled; it survives the end of this process."""
-        path = self._access_own() / f"{produce_identity()}{_SUFFIX}"
-        replace_file(path, msgspec.json.encode(ticket), durable=False)
+    def enter(self, ticket: Ticket, path: Path | None = None) -> Path:
+        """Keep a ticket until it is settled, perhaps in place of another.
+
+        It survives the end of this process.
+        """
+        path = path or self._access_own() / f"{produce_identity()}{_SUFFIX}"
+        with storage_errors(path):
+            replace_file(path, msgspec.json.encode(ticket), durable=False)
         return path
 
     def settle(self, path: Path) -> None:

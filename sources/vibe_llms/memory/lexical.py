@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import heapq
 from array import array
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import log
 
 import msgspec
@@ -19,21 +20,25 @@ from msgspec import Struct
 
 K1 = 1.2
 B = 0.75
-#: What a word counts in the turns before an entry: the first, the second, the third.
-BEFORE = (0.5, 0.35, 0.25)
-#: What it counts in the turn behind an entry.
-BEHIND = 0.2
+#: What a word counts in the turns before an entry: in the first, the second and so on.
+BEFORE = (0.6, 0.4, 0.3, 0.2)
+#: What it counts in the turns behind an entry.
+BEHIND = (0.3, 0.2)
 #: What it counts as a label.
 LABEL = 2.0
 NONE = 0xFFFFFFFF
 #: From so many entries on it is worth asking whether further words can find better ones.
-_MANY = 3000
+_MANY = 1000
 #: So many of the best shall not be missed.
 BEST = 100
 #: What a word adds to an entry that has it once or as a label, of all that it could add.
 _USUAL = 0.6
 _VIRTUAL = 100
 _NO_LABELS = array("I")
+
+
+#: Up to so many postings a question they are worth being made a table of.
+_FEW = 50
 
 
 def rarity_of(frequency: int, count: int) -> float:
@@ -53,12 +58,19 @@ class Postings:
         self.counts = array("B")
         self.counts.frombytes(counts)
 
+    def look_up(self, questions: int) -> Callable[[int], int]:
+        """How often the word stands in an entry, for about so many questions."""
+        numbers, counts = self.numbers, self.counts
+        if len(numbers) < _FEW * questions:
+            found = dict(zip(numbers, counts, strict=True))
+            return lambda number: found.get(number, 0)
 
-class _Found(Struct, frozen=True):
-    """Where a word stands: how often in which entries, and of which it is a label."""
+        def count_of(number: int) -> int:
+            # They were added in order.
+            place = bisect_left(numbers, number)
+            return counts[place] if place < len(numbers) and numbers[place] == number else 0
 
-    counts: dict[int, int]
-    labelled: array[int]
+        return count_of
 
 
 class Stored(Struct, array_like=True):
@@ -167,68 +179,76 @@ class LexicalIndex:
 
         `rarities` says what each word is worth, as `rarity_of` has it: about the most that it can
         add. The rare words come first. Once all words that are left would not bring an entry among
-        the best hundred, they only add to those that have been found.
+        the best hundred, they only add to those found that they can bring there.
         """
         scores: dict[int, float] = {}
         if not self.count:
             return scores
-        fixed, scaled = K1 * (1 - B), K1 * B * self.count / (self._total or 1.0)
-        sizes, live = self._sizes, self._live
         left, many = sum(rarities.values()), False
         for word in sorted(rarities, key=rarities.__getitem__, reverse=True):
-            found = self._find(word)
-            rarity = rarities[word]
-            many = many or (
-                len(scores) >= max(_MANY, BEST)
-                and heapq.nlargest(BEST, scores.values())[-1] >= _USUAL * left
-            )
-            left -= rarity
-            weights = self._weigh(found, scores) if many else self._spread(found)
-            for number, weight in weights.items():
-                if live[number]:
-                    part = rarity * weight / (weight + fixed + scaled * sizes[number])
-                    scores[number] = scores.get(number, 0.0) + part
+            near: Collection[int] | None = None
+            if many or len(scores) >= _MANY:
+                hundredth = heapq.nlargest(BEST, scores.values())[-1]
+                many = many or hundredth >= _USUAL * left
+                if many:
+                    least = hundredth - left
+                    near = [number for number, score in scores.items() if score >= least]
+            left -= rarities[word]
+            weights = self._spread(word) if near is None else self._weigh(word, near)
+            self._count(rarities[word], weights, scores)
         return scores
 
-    def _find(self, word: str) -> _Found:
-        postings, labelled = self._postings(word), self._labels.get(word)
-        counts = (
-            {} if postings is None else dict(zip(postings.numbers, postings.counts, strict=True))
-        )
-        return _Found(counts, labelled or _NO_LABELS)
+    def assess(self, rarities: Mapping[str, float], numbers: Collection[int]) -> dict[int, float]:
+        """The same for some entries, each of them whole."""
+        scores: dict[int, float] = {}
+        for word, rarity in rarities.items():
+            self._count(rarity, self._weigh(word, numbers), scores)
+        return scores
 
-    def _spread(self, found: _Found) -> dict[int, float]:
+    def _count(self, rarity: float, weights: Mapping[int, float], scores: dict[int, float]) -> None:
+        """Add what a word is worth in some entries to their scores."""
+        fixed, scaled = K1 * (1 - B), K1 * B * self.count / (self._total or 1.0)
+        sizes, live, get = self._sizes, self._live, scores.get
+        for number, weight in weights.items():
+            if live[number]:
+                part = rarity * weight / (weight + fixed + scaled * sizes[number])
+                scores[number] = get(number, 0.0) + part
+
+    def _spread(self, word: str) -> dict[int, float]:
         """How much of a word each entry has, in all its fields."""
-        before, behind = self._before, self._behind
-        weights: dict[int, float] = dict(found.counts)
+        weights: dict[int, float] = {}
         get = weights.get
-        for number, count in found.counts.items():
-            if (neighbour := before[number]) != NONE:
-                weights[neighbour] = get(neighbour, 0.0) + BEHIND * count
-            neighbour = number
-            for share in BEFORE:
-                neighbour = behind[neighbour]
-                if neighbour == NONE:
-                    break
-                weights[neighbour] = get(neighbour, 0.0) + share * count
-        for number in found.labelled:
+        postings = self._postings(word)
+        if postings is not None:
+            weights.update(zip(postings.numbers, postings.counts, strict=True))
+            # Turns before one have it behind them, and those behind one have it before them.
+            for shares, neighbours in ((BEFORE, self._behind), (BEHIND, self._before)):
+                for number, count in zip(postings.numbers, postings.counts, strict=True):
+                    neighbour = number
+                    for share in shares:
+                        neighbour = neighbours[neighbour]
+                        if neighbour == NONE:
+                            break
+                        weights[neighbour] = get(neighbour, 0.0) + share * count
+        for number in self._labels.get(word, _NO_LABELS):
             weights[number] = get(number, 0.0) + LABEL
         return weights
 
-    def _weigh(self, found: _Found, numbers: Iterable[int]) -> dict[int, float]:
+    def _weigh(self, word: str, numbers: Collection[int]) -> dict[int, float]:
         """The same for some entries only."""
-        before, behind = self._before, self._behind
-        get, labelled = found.counts.get, set(found.labelled)
+        postings, labelled = self._postings(word), self._labels.get(word, _NO_LABELS)
+        count_of = _count_none if postings is None else postings.look_up(len(numbers))
         weights: dict[int, float] = {}
         for number in numbers:
-            weight = get(number, 0.0) + BEHIND * get(behind[number], 0)
-            neighbour = number
-            for share in BEFORE:
-                neighbour = before[neighbour]
-                if neighbour == NONE:
-                    break
-                weight += share * get(neighbour, 0)
-            if number in labelled:
+            weight = float(count_of(number))
+            for shares, neighbours in ((BEFORE, self._before), (BEHIND, self._behind)):
+                neighbour = number
+                for share in shares:
+                    neighbour = neighbours[neighbour]
+                    if neighbour == NONE:
+                        break
+                    weight += share * count_of(neighbour)
+            if labelled and _holds(labelled, number):
                 weight += LABEL
             if weight:
                 weights[number] = weight
@@ -302,6 +322,16 @@ def _bury(numbers: bytes, counts: bytes, dead: set[int]) -> tuple[bytes, bytes]:
         array("I", (number for number, _ in kept)).tobytes(),
         bytes(count for _, count in kept),
     )
+
+
+def _count_none(_: int) -> int:
+    return 0
+
+
+def _holds(numbers: array[int], number: int) -> bool:
+    """Whether a number is among others that are in order."""
+    place = bisect_left(numbers, number)
+    return place < len(numbers) and numbers[place] == number
 
 
 def _array(kind: str, data: bytes) -> array[int]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from math import exp
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from vibe_llms.memory.entries import Entry
+from vibe_llms.memory.entries import Entry, Role
 from vibe_llms.memory.index import Known, ScopeIndex
 from vibe_llms.memory.lexical import rarity_of
 from vibe_llms.memory.words import split_query, split_words
@@ -21,21 +22,42 @@ _POOL = 6
 _DAY_SECONDS = 86_400.0
 #: After so many days something counts for about a third of what it counted when it was new.
 RECENCY_DAYS = 30.0
+#: What a turn that is itself a question counts, of what another counts: it answers less.
+_ASKING = 0.9
+#: What others need beside an entry that fits, of what that needs.
+_BESIDE = 0.5
+#: What is searched where nothing else is asked for: summaries are not found, they are given.
+FOUND_ROLES = frozenset({Role.FACT, Role.USER, Role.ASSISTANT})
 
 
 class RetrievalSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """How entries are chosen.
 
-    `least_relevance` is what an entry needs to be found at all: the share of what the question's
-    words are worth. `recency_weight` and `importance_weight` are what age and importance weigh
-    against relevance, `diversity` what likeness to a better entry costs.
+    `least_relevance` is what an entry needs to be found by its words: the share of what the
+    question's words are worth; `least_likeness` what it needs to be found by its meaning: a cosine.
+    One of the two is enough, and once there is such an entry, half of it is enough for others:
+    what answers in part stands beside what fits, and a question that nothing fits finds nothing.
+    `dense_weight` is what meaning weighs against words, where there are
+    vectors. `recency_weight` and `importance_weight` are what age and importance weigh against
+    relevance; `mmr_lambda` is what relevance weighs against likeness to a better entry.
     """
 
     limit: Annotated[int, Meta(ge=1)] = 10
-    least_relevance: Share = 0.1
+    least_relevance: Share = 0.15
+    least_likeness: Share = 0.38
+    dense_weight: Share = 0.4
     recency_weight: Share = 0.0
     importance_weight: Share = 0.0
-    diversity: Share = 0.0
+    mmr_lambda: Share = 1.0
+
+
+class Question(Struct, frozen=True):
+    """What is asked: the words, the vector of their meaning if there is one, and when it is."""
+
+    text: str
+    now: datetime
+    vector: array[float] | None = None
+    roles: Collection[Role] = FOUND_ROLES
 
 
 class Recollection(Struct, frozen=True):
@@ -51,46 +73,82 @@ class _Candidate(Struct):
     known: Known
     score: float
     reasons: dict[str, float]
-    words: frozenset[str] = frozenset()
-    alike: float = 0.0
 
 
 def retrieve(
-    question: str,
-    indexes: Sequence[ScopeIndex],
-    settings: RetrievalSettings,
-    now: datetime,
+    question: Question, indexes: Sequence[ScopeIndex], settings: RetrievalSettings
 ) -> list[Recollection]:
     """The entries of some scopes that fit a question, the best first; all indexes are fresh."""
-    words = split_query(question)
+    words = split_query(question.text)
     count = sum(map(len, indexes))
     rarities = {
         word: rarity_of(sum(index.frequency(word) for index in indexes), count) for word in words
     }
-    ideal = sum(rarities.values())
-    if not ideal:
+    pool = [
+        candidate for index in indexes for candidate in _gather(index, question, rarities, settings)
+    ]
+    if not any(_fits(one.reasons, settings) for one in pool):
         return []
-    pool: list[_Candidate] = []
-    for index in indexes:
-        scores = index.score(rarities)
-        for number in heapq.nlargest(settings.limit * _POOL, scores, key=scores.__getitem__):
-            relevance = min(scores[number] / ideal, 1.0)
-            if relevance < settings.least_relevance:
-                break
-            pool.append(_weigh(index, index.access(number), relevance, settings, now))
     pool.sort(key=lambda one: one.score, reverse=True)
     return _choose(pool, settings)
+
+
+def _gather(
+    index: ScopeIndex,
+    question: Question,
+    rarities: Mapping[str, float],
+    settings: RetrievalSettings,
+) -> Iterable[_Candidate]:
+    """The candidates of one scope: the best by their words, and the best by their meaning."""
+    size = settings.limit * _POOL
+    ideal = sum(rarities.values())
+    scores = index.score(rarities) if ideal else {}
+    wanted = _keep_roles(index, scores, question.roles)
+    found = dict.fromkeys(heapq.nlargest(size, wanted, key=scores.__getitem__))
+    cosines: Mapping[int, float] = {}
+    if question.vector is not None:
+        cosines = index.rank(question.vector, size)
+        others = [number for number in cosines if number not in found]
+        # The score of those that are not among the best is not whole.
+        scores = {**scores, **index.assess(rarities, others)}
+        cosines = {**cosines, **index.compare(question.vector, [*found])}
+        found.update(dict.fromkeys(_keep_roles(index, others, question.roles)))
+    for number in found:
+        relevance = min(scores[number] / ideal, 1.0) if number in scores else 0.0
+        likeness = max(cosines.get(number, 0.0), 0.0)
+        reasons = {"words": relevance, **({"meaning": likeness} if cosines else {})}
+        if _fits(reasons, settings, _BESIDE):
+            yield _weigh(index, index.access(number), reasons, settings, question.now)
+
+
+def _fits(reasons: Mapping[str, float], settings: RetrievalSettings, share: float = 1.0) -> bool:
+    """Whether an entry is found, by one of its signals; with a share of what that needs."""
+    words, meaning = reasons["words"], reasons.get("meaning", 0.0)
+    return (words > 0 and words >= share * settings.least_relevance) or (
+        meaning > 0 and meaning >= share * settings.least_likeness
+    )
+
+
+def _keep_roles(
+    index: ScopeIndex, numbers: Iterable[int], roles: Collection[Role]
+) -> Iterable[int]:
+    if roles is FOUND_ROLES and not index.summaries:
+        return numbers
+    return (number for number in numbers if index.access(number).role in roles)
 
 
 def _weigh(
     index: ScopeIndex,
     known: Known,
-    relevance: float,
+    reasons: dict[str, float],
     settings: RetrievalSettings,
     now: datetime,
 ) -> _Candidate:
-    reasons = {"words": relevance}
-    score = relevance
+    score = reasons["words"]
+    if "meaning" in reasons:
+        score += settings.dense_weight * (reasons["meaning"] - score)
+    if known.asks:
+        score *= _ASKING
     if settings.recency_weight:
         age = max((now - known.created).total_seconds(), 0.0) / _DAY_SECONDS
         reasons["recency"] = exp(-age / RECENCY_DAYS)
@@ -102,25 +160,41 @@ def _weigh(
 
 
 def _choose(pool: Sequence[_Candidate], settings: RetrievalSettings) -> list[Recollection]:
-    """The best of the pool; with `diversity` each as unlike those before it as it is relevant.
+    """The best of the pool, each as unlike those before it as it is relevant.
 
-    That is maximal marginal relevance (Carbonell and Goldstein, 1998), with the likeness of words.
+    That is maximal marginal relevance (Carbonell and Goldstein, 1998).
     """
     chosen: list[Recollection] = []
     left = list(pool)
-    diversity = settings.diversity
-    if diversity:
-        for one in left:
-            entry = one.index.read(one.known)
-            one.words = frozenset() if entry is None else frozenset(split_words(entry.content))
+    relevance = settings.mmr_lambda
+    traits = {} if relevance == 1 else {id(one): _Trait.of(one) for one in left}
+    alike = dict.fromkeys(traits, 0.0)
     while left and len(chosen) < settings.limit:
-        values = [(1 - diversity) * one.score - diversity * one.alike for one in left]
+        values = [relevance * one.score - (1 - relevance) * alike.get(id(one), 0.0) for one in left]
         best = left.pop(values.index(max(values)))
         entry = best.index.read(best.known)
         if entry is None:
             continue
         chosen.append(Recollection(entry, best.score, best.reasons))
-        for one in left if diversity else ():
-            shared = len(one.words & best.words) / (len(one.words | best.words) or 1)
-            one.alike = max(one.alike, shared)
+        for one in left if traits else ():
+            likeness = traits[id(one)].compare(traits[id(best)])
+            alike[id(one)] = max(alike[id(one)], likeness)
     return chosen
+
+
+class _Trait(Struct, frozen=True):
+    """What tells how alike two candidates are: their vectors, or their words where one has none."""
+
+    words: frozenset[str]
+    vectors: Any
+
+    @staticmethod
+    def of(one: _Candidate) -> _Trait:
+        entry = one.index.read(one.known)
+        words = frozenset() if entry is None else frozenset(split_words(entry.content))
+        return _Trait(words, one.index.vectors_of(one.known.number))
+
+    def compare(self, other: _Trait) -> float:
+        if self.vectors is not None and other.vectors is not None:
+            return max(float((self.vectors @ other.vectors.T).max()), 0.0)
+        return len(self.words & other.words) / (len(self.words | other.words) or 1)

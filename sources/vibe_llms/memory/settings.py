@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vibe_llms.configuration import Configuration, MemoryMode, Seconds
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.ingestion import IngestionSettings
 from vibe_llms.memory.recall import RecallSettings
 from vibe_llms.memory.retrieval import RetrievalSettings
 
@@ -12,7 +13,8 @@ class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unkn
     """`[memory]`: whose memory it is, how entries are chosen, and how conversations have it.
 
     `enabled` is what `chat` does where neither --memory nor --no-memory is given. A session that
-    closes waits `drain_seconds` for what is still to be taken in.
+    closes waits `drain_seconds` for what is still to be taken in. `recall` is what is brought to a
+    turn, `[memory.recall]`, and `ingestion` how turns become memory, `[memory.ingestion]`.
     """
 
     user: str = "me"
@@ -20,6 +22,7 @@ class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unkn
     mode: MemoryMode = "automatic"
     drain_seconds: Seconds = 60.0
     recall: RecallSettings = RecallSettings()
+    ingestion: IngestionSettings = IngestionSettings()
 
 
 def read_memory_settings(configuration: Configuration) -> MemorySettings:

@@ -10,22 +10,25 @@ import time
 
 
 def produce_identity() -> str:
-    """A new UUIDv7: 48 bits of milliseconds, then 74 random bits.
+    """A new UUIDv7: 48 bits of milliseconds, 12 of the rest of the time, then 62 random bits.
+
+    Those that one process makes sort in the order of their making, within a millisecond too.
 
     >>> identity = produce_identity()
     >>> len(identity), identity[14], identity[19] in "89ab"
     (36, '7', True)
+    >>> identity < produce_identity()
+    True
 
-    Source: RFC 9562, section 5.7.
+    Source: RFC 9562, sections 5.7 and 6.2 (method 3).
     """
-    milliseconds = time.time_ns() // 1_000_000
-    noise = int.from_bytes(os.urandom(10), "big")
+    milliseconds, rest = divmod(time.time_ns(), 1_000_000)
     value = (
         (milliseconds & 0xFFFF_FFFF_FFFF) << 80
         | 0x7 << 76
-        | (noise >> 68 & 0xFFF) << 64
+        | (rest * 4096 // 1_000_000) << 64
         | 0b10 << 62
-        | noise & 0x3FFF_FFFF_FFFF_FFFF
+        | int.from_bytes(os.urandom(8), "big") >> 2
     )
     digits = f"{value:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

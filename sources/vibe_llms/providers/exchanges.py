@@ -136,19 +136,19 @@ async def attempt_reply(
 
 
 def _pass(
-    attempt: Callable[[Watch], Awaitable[None]],
+    attempt: Callable[[Watch], Awaitable[T]],
     passage: Passage,
     settings: StreamSettings,
     notify: Notifier,
-) -> Callable[[Watch], Awaitable[None]]:
+) -> Callable[[Watch], Awaitable[T]]:
     """The attempt, made when the limits of the row allow it; no time limit runs before."""
 
-    async def wait_and_attempt(watch: Watch) -> None:
+    async def wait_and_attempt(watch: Watch) -> T:
         watch.rest()
         await passage.enter(notify, settings.retry_wait_seconds)
         watch.expect("reply-seconds")
         try:
-            await attempt(watch)
+            return await attempt(watch)
         except ProviderError as error:
             passage.fail(error)
             raise
@@ -165,11 +165,12 @@ async def fetch(
     read_error: Callable[[int, Mapping[str, str], bytes], ProviderError],
     notify: Notifier = ignore_notices,
     costly: bool = False,
+    passage: Passage | None = None,
 ) -> bytes:
     """The whole body of a reply that is no conversation: a list of models, a count of tokens.
 
     What is `costly` is sent again only where it was refused: after a broken connection it may have
-    been done, and be paid for twice.
+    been done, and be paid for twice. What counts against the limits of a row has a `passage`.
     """
     refused = True
 
@@ -183,7 +184,8 @@ async def fetch(
             refused = isinstance(error, RateLimited | ProviderOverloaded)
             raise
 
-    return await _repeat(attempt, lambda: refused or not costly, provider, settings, notify)
+    through = attempt if passage is None else _pass(attempt, passage, settings, notify)
+    return await _repeat(through, lambda: refused or not costly, provider, settings, notify)
 
 
 async def _repeat(

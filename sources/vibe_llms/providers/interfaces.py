@@ -18,7 +18,7 @@ from vibe_llms.credentials import Credential
 from vibe_llms.events import EventHandler, Notice
 from vibe_llms.exceptions import ContentNotLoaded
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.messages.canisters import Canister, ReplyCanister
+from vibe_llms.messages.canisters import Canister, ReplyCanister, Usage
 from vibe_llms.messages.contents import Reference
 from vibe_llms.providers.attributes import ModelAttributes
 
@@ -174,6 +174,28 @@ class Client(Protocol):
 
     async def close(self) -> None:
         """Close the connections; safe to call twice."""
+        ...
+
+
+class Embeddings(Struct, frozen=True):
+    """A vector for each text, in their order, and the tokens that were read."""
+
+    vectors: Sequence[Sequence[float]]
+    usage: Usage
+
+
+@runtime_checkable
+class EmbeddingClient(Protocol):
+    """A client whose provider makes vectors of texts; one without it makes none."""
+
+    async def embed(
+        self, model: str, texts: Sequence[str], *, dimensions: int | None = None
+    ) -> Embeddings:
+        """A vector for each text, in one request; `dimensions` asks for so many numbers in each.
+
+        No text is cut: one that is too long for the model is a `ContextOverflow`, as is a request
+        that is too large. `ReplyMalformed` where what came is not a vector for each.
+        """
         ...
 
 

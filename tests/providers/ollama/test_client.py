@@ -52,7 +52,7 @@ from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import AssistantCanister, StopReason, Usage, UserCanister
 from vibe_llms.messages.contents import ImageContent, ReasoningContent, text_of
-from vibe_llms.providers.interfaces import TurnContext
+from vibe_llms.providers.interfaces import EmbeddingClient, TurnContext
 from vibe_llms.providers.ollama import client as clients
 from vibe_llms.providers.ollama.model import OllamaModel
 from vibe_llms.testing import check_events
@@ -453,7 +453,10 @@ async def test_texts_are_embedded(fake_ollama: FakeOllama) -> None:
     found = await client.embed(MODEL, ["one", "two words\ud83d"], dimensions=2)
     assert [list(vector) for vector in found.vectors] == [[0.03, 0.5], [0.1, 0.5]]
     assert found.usage == Usage(uncached_input_tokens=4)
+    assert isinstance(client, EmbeddingClient)
     assert (await client.embed(MODEL, [])).vectors == ()
+    with pytest.raises(ReplyMalformed, match="of 3 numbers, not of the 4"):
+        await client.embed(MODEL, ["one"], dimensions=4)
     with pytest.raises(ContextOverflow):
         await client.embed(MODEL, ["word " * 600])
     with pytest.raises(ModelUnavailable, match="ollama pull nomic-embed-text"):
@@ -465,7 +468,14 @@ async def test_vectors_that_are_missing_are_malformed(
     fake_ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = produce_client(fake_ollama.url)
-    for body in ({"embeddings": [[1.0]]}, {"embeddings": [["x"], [1.0]]}, {}):
+    bodies: list[Any] = [
+        {"embeddings": [[1.0]]},
+        {"embeddings": [["x"], [1.0]]},
+        {"embeddings": [[1.0], [1.0, 2.0]]},
+        {"embeddings": [[], []]},
+        {},
+    ]
+    for body in bodies:
         monkeypatch.setattr(fake_ollama, "respond", lambda request, b=body: answer_json(b))
         with pytest.raises(ReplyMalformed):
             await client.embed(MODEL, ["a", "b"])

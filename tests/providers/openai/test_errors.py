@@ -50,6 +50,7 @@ WITHOUT_STATUS = {
     "ContentFilterFinishReasonError",
     "InternalServerError",
     "LengthFinishReasonError",
+    "MissingDependencyError",
     "MutuallyExclusiveAuthError",
     "OpenAIError",
     "StreamAlreadyConsumed",

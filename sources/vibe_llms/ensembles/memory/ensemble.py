@@ -11,11 +11,13 @@ from vibe_llms.invocation.invokers import InvocationContext, Invoker
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
+from vibe_llms.memory.gate import is_greeting
 from vibe_llms.memory.recall import describe
+from vibe_llms.memory.reports import REASONS, Why
+from vibe_llms.memory.secrets import holds_secret
 from vibe_llms.memory.settings import produce_memory, read_memory_settings
 from vibe_llms.memory.words import split_words
 from vibe_llms.messages.contents import TextualContent
-from vibe_llms.redaction import redact
 
 INSTRUCTIONS = """\
 You have a long-term memory of the person that lasts beyond this conversation: the tools
@@ -108,8 +110,11 @@ class MemoryEnsemble:
             category: What kind of fact it is, in a word, such as personal, preference, work, plan.
             topics: What it is about, in words.
         """
-        if redact(content) != content:
-            return _fail("This holds what looks like a key; secrets are not remembered.")
+        why = (
+            Why.SECRET if holds_secret(content) else Why.GREETING if is_greeting(content) else None
+        )
+        if why is not None:
+            return _fail(f"This is not remembered: {REASONS[why]}.")
         entry = await self._memory.add(
             content,
             scope=self._user,
@@ -132,9 +137,11 @@ class MemoryEnsemble:
             limit: At most so many, from 1 to 50.
         """
         limit = min(max(limit, 1), _MOST)
-        chosen = msgspec.structs.replace(self._settings, limit=limit * 3)
-        found = await self._memory.search(query, scopes=(self._user, GLOBAL), settings=chosen)
-        entries = [one.entry for one in found if one.entry.role in _FOUND][:limit]
+        chosen = msgspec.structs.replace(self._settings, limit=limit)
+        found = await self._memory.search(
+            query, scopes=(self._user, GLOBAL), roles=_FOUND, settings=chosen
+        )
+        entries = [one.entry for one in found]
         if not entries:
             return _say("Nothing that is remembered fits.")
         return _say(_write(entries))

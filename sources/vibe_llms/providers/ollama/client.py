@@ -22,8 +22,10 @@ from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, Usage
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.attributes import ModelAttributes, load_attributes
+from vibe_llms.providers.embeddings import check_vectors
 from vibe_llms.providers.exchanges import fetch
-from vibe_llms.providers.interfaces import Loader, ProviderConfiguration
+from vibe_llms.providers.interfaces import Embeddings, Loader, ProviderConfiguration
+from vibe_llms.providers.limits import access_passage
 from vibe_llms.providers.measures import Measure
 from vibe_llms.providers.ollama.address import BASE_URL, find_address
 from vibe_llms.providers.ollama.catalogue import EMBEDDED, SHOWN, TAGS
@@ -81,13 +83,6 @@ class OllamaProvider:
     def produce_client(self) -> OllamaClient:
         """A new client; whoever asks for it closes it."""
         return OllamaClient(self, self._configuration, self._settings)
-
-
-class Embeddings(Struct, frozen=True):
-    """A vector for each text, in their order, and the tokens that were read."""
-
-    vectors: Sequence[Sequence[float]]
-    usage: Usage
 
 
 class OllamaClient:
@@ -153,7 +148,7 @@ class OllamaClient:
     async def embed(
         self, model: str, texts: Sequence[str], *, dimensions: int | None = None
     ) -> Embeddings:
-        """A vector for each text; a text that is too long is a `ContextOverflow`, never cut."""
+        """A vector for each text; see `vibe_llms.providers.interfaces.EmbeddingClient`."""
         if not texts:
             return Embeddings((), Usage())
         request: dict[str, Any] = {
@@ -173,13 +168,12 @@ class OllamaClient:
             read_error=lambda status, headers, data: self.read_error(
                 status, headers, data, model=model
             ),
+            passage=access_passage(),
         )
         embedded = self._decode(EMBEDDED, body, "the vectors")
-        if len(embedded.embeddings) != len(texts):
-            raise ReplyMalformed(
-                f"the server sent {len(embedded.embeddings)} vectors for {len(texts)} texts",
-                provider=self.provider,
-            )
+        check_vectors(
+            embedded.embeddings, len(texts), provider=self.provider, dimensions=dimensions
+        )
         usage = Usage(uncached_input_tokens=max(embedded.prompt_eval_count or 0, 0))
         return Embeddings(embedded.embeddings, usage)
 

@@ -21,13 +21,16 @@ from vibe_llms.providers.attributes import ModelAttributes, load_attributes, set
 from vibe_llms.providers.exchanges import Assimilator, Exchange, fetch, hold
 from vibe_llms.providers.interfaces import (
     ConversationTokenizer,
+    Embeddings,
     Loader,
     ProviderConfiguration,
     TokenCount,
     TurnContext,
     refuse_loading,
 )
+from vibe_llms.providers.limits import Passage
 from vibe_llms.providers.openai.controls import read_native
+from vibe_llms.providers.openai.embeddings import embed
 from vibe_llms.providers.openai.errors import read_error
 from vibe_llms.providers.openai.framing import History, read_tools
 from vibe_llms.providers.openai.invocations import OpenAIInvocationsProcessor
@@ -132,18 +135,31 @@ class OpenAIClient(ABC):
         ]
         return sorted(models, key=lambda model: model.name)
 
+    async def embed(
+        self, model: str, texts: Sequence[str], *, dimensions: int | None = None
+    ) -> Embeddings:
+        """A vector for each text; see `vibe_llms.providers.interfaces.EmbeddingClient`."""
+        return await embed(self, model, texts, dimensions)
+
     async def close(self) -> None:
         """Close the connections; safe to call twice."""
         await self.transport.close()
 
-    async def fetch(self, outgoing: Outgoing, settings: StreamSettings | None = None) -> bytes:
+    async def fetch(
+        self,
+        outgoing: Outgoing,
+        settings: StreamSettings | None = None,
+        *,
+        passage: Passage | None = None,
+    ) -> bytes:
         """The whole body of an answer that is no reply."""
         return await fetch(
             self.transport,
             outgoing,
             provider=self.provider,
             settings=settings or self.stream,
-            read_error=self.read_error,
+            read_error=partial(self.read_error, size=outgoing.size),
+            passage=passage,
         )
 
     async def encode(

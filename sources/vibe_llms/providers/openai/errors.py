@@ -88,6 +88,7 @@ BY_CODE: dict[str, type[ProviderError]] = {
     "context_length_exceeded": ContextOverflow,
     "exceed_context_size_error": ContextOverflow,
     "request_too_large": RequestTooLarge,
+    "max_tokens_per_request": RequestTooLarge,
     "rate_limit_exceeded": RateLimited,
     "server_error": ProviderOverloaded,
     "vector_store_timeout": ProviderOverloaded,
@@ -122,12 +123,13 @@ BY_CODE: dict[str, type[ProviderError]] = {
 _OVERFLOWS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        r"maximum (?:context|prompt) length is (?P<limit>\d+)(?:\D+(?P<tokens>\d+) tokens)?",
+        r"maximum (?:context|prompt|input) length is (?P<limit>\d+)(?:\D+(?P<tokens>\d+) tokens)?",
         r"contains (?P<tokens>\d+) tokens.*too large for model with (?P<limit>\d+)",
         r"input token count \((?P<tokens>\d+)\) exceeds the maximum .*\((?P<limit>\d+)\)",
         r"exceeds? the (?:available )?context (?:size|window|length)",
         r"context (?:the )?overflows",
         r"(?:prompt|input) is too long",
+        r"input .{0,30}is too large to process",
     )
 )
 

@@ -1,0 +1,126 @@
+"""Several changes to one scope as one: what was read before them is still so when they are made.
+
+Whoever lets a model decide about memory works on a snapshot, since a model takes long. What it
+decided is carried out here, while the scope is held, against what the files say by then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from vibe_llms.memory.entries import Entry, Role, Scope, check_entry
+from vibe_llms.memory.files import DELETED, MemoryFiles
+from vibe_llms.memory.index import Known, ScopeIndex
+
+
+class HeldScope:
+    """A scope while it is held; made by `Memory.change`, and of no use when that has returned.
+
+    All methods wait for the disk; nothing here may call the memory itself.
+    """
+
+    def __init__(self, files: MemoryFiles, index: ScopeIndex) -> None:
+        self._files = files
+        self._index = index
+
+    @property
+    def scope(self) -> Scope:
+        """The scope that is held."""
+        return self._index.scope
+
+    @property
+    def entries(self) -> Sequence[Known]:
+        """What is known of the entries as they are now, the oldest first."""
+        self._index.refresh()
+        return self._index.entries
+
+    def read(self, known: Known) -> Entry | None:
+        """The entry itself; none where it has gone or is damaged."""
+        return self._index.read(known)
+
+    def find(self, identity: str) -> Entry | None:
+        """The entry with this very identity, as its file has it now; none where there is none."""
+        place = self._place_of(identity)
+        return None if place is None else self.read(place)
+
+    def find_repeat(self, entry: Entry) -> Entry | None:
+        """The fact that says the same, word for word; see `ScopeIndex.find_repeat`."""
+        return self._index.find_repeat(entry)
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether the file of an entry is still where it was written."""
+        return self._is_there(entry.scope, self._files.place_of(entry))
+
+    def has_given_up(self, entry: Entry) -> bool:
+        """Whether the file of an entry lies among the deleted ones."""
+        return self._is_there(entry.scope, f"{DELETED}/{self._files.place_of(entry)}")
+
+    def has_forgotten(self, entry: Entry) -> bool:
+        """Whether there is nothing left of an entry that was written, not even a deleted file.
+
+        The entry may be of another scope, which is not held. It counts where it lay when it was
+        written; who moved its file has to look for it by its identity.
+        """
+        return not self.holds(entry) and not self.has_given_up(entry)
+
+    def add(self, entry: Entry) -> Entry:
+        """Write an entry; durable when this returns. Whether it is a repeat is not looked at."""
+        checked = check_entry(entry)
+        place = self._files.write(checked)
+        if checked.role == Role.FACT:
+            # The next search finds the others; repeats of facts are looked for before that.
+            self._index.take_in(checked, place)
+        return checked
+
+    def rewrite(self, entry: Entry) -> bool:
+        """Write the entry with this identity anew, in its file; false where there is none."""
+        known = self._place_of(entry.identity)
+        if known is None:
+            return False
+        self._files.rewrite(check_entry(entry), known.place)
+        return True
+
+    def give_up(self, entry: Entry, *, replaced_by: str = "") -> bool:
+        """Move an entry among the deleted ones; false where it is there no more."""
+        known = self._place_of(entry.identity)
+        if known is None:
+            return False
+        self.put_away(entry, known, replaced_by=replaced_by)
+        return True
+
+    def put_away(self, entry: Entry, known: Known, *, replaced_by: str = "") -> None:
+        """The same where its place is known."""
+        self._files.give_up(entry, known.place, replaced_by=replaced_by)
+
+    def _place_of(self, identity: str) -> Known | None:
+        return next((known for known in self.entries if known.identity == identity), None)
+
+    def _is_there(self, scope: Scope, place: str) -> bool:
+        return os.path.lexists(self._files.path_of(scope, place))
+
+
+def evict(held: HeldScope, most: int) -> Sequence[Entry]:
+    """Give up the oldest facts and turns of a scope until it has no more than `most` of them.
+
+    Summaries neither count nor go. Facts of an importance from `PROTECTED` on go last.
+    """
+    counted = [known for known in held.entries if known.role != Role.SUMMARY]
+    gone: list[Entry] = []
+    for known in sorted(counted, key=_worth):
+        if len(gone) >= len(counted) - most:
+            break
+        entry = held.read(known)
+        if entry is not None:
+            held.put_away(entry, known)
+            gone.append(entry)
+    return gone
+
+
+#: Facts that are so important are given up only where there is nothing else left to give up.
+PROTECTED = 0.8
+
+
+def _worth(known: Known) -> tuple[bool, float, str]:
+    protected = known.role == Role.FACT and known.importance >= PROTECTED
+    return protected, known.created.timestamp(), known.identity

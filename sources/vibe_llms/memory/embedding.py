@@ -1,0 +1,75 @@
+"""An embedder as a memory asks it: what fails is told once, and memory goes on by words."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Sequence
+
+from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.memory.embedders.interfaces import Embedder
+from vibe_llms.memory.entries import Entry
+from vibe_llms.memory.passages import split_passages
+
+#: So long an embedder is left alone that failed; whoever searches does not wait for it again.
+_REST_SECONDS = 60.0
+
+
+def ignore_notes(_: str) -> None:
+    """For those who do not want to be told."""
+
+
+class Embedding:
+    """Vectors of questions and of entries, or `None` where there are none now."""
+
+    def __init__(self, embedder: Embedder, tell: Callable[[str], None] = ignore_notes) -> None:
+        self._embedder = embedder
+        self._tell = tell
+        self._told: set[str] = set()
+        self._rests_until = 0.0
+
+    @property
+    def model(self) -> str:
+        """What its vectors are stored under."""
+        return self._embedder.model
+
+    async def embed_question(self, text: str) -> array[float] | None:
+        """The vector that a question is searched with."""
+        vectors = await self._ask([text], question=True) if text.strip() else None
+        return None if vectors is None else vectors[0]
+
+    async def embed_entries(
+        self, entries: Sequence[tuple[int, Entry]]
+    ) -> dict[int, Sequence[array[float]]] | None:
+        """The vectors of the passages of some entries, by the numbers that they are given with."""
+        passages = [(number, text) for number, entry in entries for text in split_passages(entry)]
+        vectors = await self._ask([text for _, text in passages])
+        if vectors is None:
+            return None
+        found: dict[int, list[array[float]]] = {}
+        for (number, _), vector in zip(passages, vectors, strict=True):
+            found.setdefault(number, []).append(vector)
+        return {**found}
+
+    def tell(self, error: VibeLlmsError) -> None:
+        """Tell once why there are no vectors; the embedder is left alone for a while."""
+        self._rests_until = time.monotonic() + _REST_SECONDS
+        text = f"memory is searched by words alone: {error}"
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(text)
+
+    async def close(self) -> None:
+        """Close the embedder."""
+        await self._embedder.close()
+
+    async def _ask(
+        self, texts: Sequence[str], *, question: bool = False
+    ) -> Sequence[array[float]] | None:
+        if time.monotonic() < self._rests_until:
+            return None
+        try:
+            return await self._embedder.embed(texts, question=question)
+        except VibeLlmsError as error:
+            self.tell(error)
+            return None

@@ -1,0 +1,344 @@
+"""Ingestion: what was said in a turn becomes memory. The parts are the files beside this one.
+
+The turn is stored first, with a mark that its facts are still to be looked for, which is taken off
+when they are stored. So whatever ends this in between, nothing is lost that had been stored, and
+`resume` goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from vibe_llms.events import Notice
+from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.memory.asking import Asker, attempt
+from vibe_llms.memory.changes import HeldScope, evict
+from vibe_llms.memory.core import Memory
+from vibe_llms.memory.entries import Entry, Role, Scope
+from vibe_llms.memory.extraction import Finding, extract
+from vibe_llms.memory.gate import Recalled, sift_turn, sift_words
+from vibe_llms.memory.reconciliation import (
+    SUPERVISOR,
+    Applied,
+    Decisions,
+    Plan,
+    add_all,
+    apply,
+    plan,
+    pose,
+)
+from vibe_llms.memory.reports import IngestionReport, Refusal, Update, Why
+from vibe_llms.memory.retrieval import RetrievalSettings
+from vibe_llms.memory.spoken import identity_of, read_turn, text_in
+from vibe_llms.memory.summaries import (
+    Summary,
+    check_summary,
+    choose_task,
+    keep_summary,
+    produce_summary,
+)
+from vibe_llms.memory.words import digest_of
+from vibe_llms.messages.canisters import AssistantCanister, Canister, Usage, UserCanister
+from vibe_llms.messages.identities import produce_identity
+
+_MARK, _PENDING = "ingestion", "pending"
+#: So many summaries at most are made after one turn; a longer backlog waits for the next.
+_MOST_SUMMARIES = 6
+
+
+class IngestionSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """`[memory.ingestion]`: how turns become memory.
+
+    `model` is asked, or that of the conversation where it is empty. Of one message at most so many
+    `facts` are kept, each compared with so many `neighbours`; 0 looks for none. `max_entries` are
+    kept in each scope, and `timeout_seconds` and `output_tokens` bound each answer of the model.
+    """
+
+    model: str = ""
+    facts: Annotated[int, Meta(ge=0, le=20)] = 3
+    neighbours: Annotated[int, Meta(ge=0, le=50)] = 5
+    summaries: bool = True
+    max_entries: Annotated[int, Meta(ge=1)] = 500
+    timeout_seconds: Annotated[float, Meta(gt=0)] = 60.0
+    output_tokens: Annotated[int, Meta(ge=1)] = 2000
+
+
+class _Draft(Struct):
+    """A report while it grows."""
+
+    conversation: str
+    turns: list[Entry] = []
+    added: list[Entry] = []
+    updated: list[Update] = []
+    removed: list[Update] = []
+    known: list[Entry] = []
+    kept: list[Entry] = []
+    refused: list[Refusal] = []
+    summaries: list[Entry] = []
+    evicted: list[Entry] = []
+    failures: list[str] = []
+
+    def take(self, applied: Applied) -> None:
+        for name in applied.__struct_fields__:
+            getattr(self, name).extend(getattr(applied, name))
+
+
+class Ingestion:
+    """Takes turns into a memory; safe to use for several conversations, one turn at a time.
+
+    Facts go into `scope`, the user's; turns and summaries into that of their conversation, since
+    there an assistant's words stand, which no other conversation shall take for the user's.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        asker: Asker,
+        settings: IngestionSettings = IngestionSettings(),
+        *,
+        scope: Scope,
+        notify: Callable[[Notice], object] = lambda _: None,
+    ) -> None:
+        self._memory = memory
+        self._asker = asker
+        self._settings = settings
+        self._scope = scope
+        self._notify = notify
+
+    async def take_in(self, canisters: Sequence[Canister], *, conversation: str) -> IngestionReport:
+        """Remember what one turn added to a conversation: its prompt and its replies.
+
+        It never fails because of a model or a disk: what could not be done is in the report, and in
+        a notice. The same canister again is not stored again, and not looked through again either
+        unless that had not come to its end.
+        """
+        draft, usage = _Draft(conversation), self._asker.usage
+        place = Scope.of_conversation(conversation)
+        try:
+            spoken = read_turn(canisters)
+            for said in spoken.user:
+                await self._hear(draft, place, said, spoken.recalled)
+            for answered in spoken.assistant:
+                await self._keep(draft, place, answered, spoken.recalled)
+            await self._finish(draft, place)
+        except VibeLlmsError as error:
+            draft.failures.append(f"this turn was not remembered whole: {error}")
+        return self._report(draft, usage)
+
+    async def resume(self, *, conversation: str) -> IngestionReport:
+        """Look for the facts of turns where that was cut off, or where no model answered."""
+        draft, usage = _Draft(conversation), self._asker.usage
+        place = Scope.of_conversation(conversation)
+        try:
+            for turn in await self._memory.survey(place, role=Role.USER):
+                if turn.further.get(_MARK) == _PENDING:
+                    await self._learn(draft, turn, sift_words(turn.content).text, Recalled())
+            if draft.added or draft.updated:
+                await self._finish(draft, place)
+        except VibeLlmsError as error:
+            draft.failures.append(f"what was left was not remembered whole: {error}")
+        return self._report(draft, usage)
+
+    def _report(self, draft: _Draft, before: Usage) -> IngestionReport:
+        members = {name: getattr(draft, name) for name in draft.__struct_fields__}
+        for failure in dict.fromkeys(draft.failures):
+            self._notify(Notice("memory", failure))
+        spent = (
+            getattr(self._asker.usage, name) - getattr(before, name)
+            for name in Usage.__struct_fields__
+        )
+        lists = {name: tuple(one) for name, one in members.items() if isinstance(one, list)}
+        return IngestionReport(conversation=draft.conversation, usage=Usage(*spent), **lists)
+
+    async def _hear(
+        self, draft: _Draft, place: Scope, said: UserCanister, recalled: Recalled
+    ) -> None:
+        """Keep what the user said, and look for facts in it."""
+        own = sift_words(text_in(said), recalled)
+        looked = bool(own.text and self._settings.facts)
+        turn = await self._keep(draft, place, said, recalled, pending=looked)
+        if turn is not None:
+            draft.refused += own.refused
+            if turn.further.get(_MARK) == _PENDING:
+                await self._learn(draft, turn, own.text, recalled)
+
+    async def _keep(
+        self,
+        draft: _Draft,
+        place: Scope,
+        canister: UserCanister | AssistantCanister,
+        recalled: Recalled,
+        *,
+        pending: bool = False,
+    ) -> Entry | None:
+        """Keep a turn as it was said; none where it is refused, or was given up."""
+        sifted = sift_turn(text_in(canister), recalled)
+        draft.refused += sifted.refused
+        if not sifted.text:
+            return None
+        role = Role.USER if isinstance(canister, UserCanister) else Role.ASSISTANT
+        entry = Entry(
+            content=sifted.text,
+            identity=identity_of(canister, draft.conversation, role),
+            role=role,
+            scope=place,
+            created=canister.created,
+            speaker=self._scope.name if role == Role.USER else "assistant",
+            conversation=draft.conversation,
+            turn=canister.identity,
+            further={_MARK: _PENDING} if pending else {},
+        )
+
+        def keep(held: HeldScope) -> tuple[Entry | None, bool]:
+            if held.holds(entry):
+                return held.find(entry.identity), False
+            return (None, False) if held.has_given_up(entry) else (held.add(entry), True)
+
+        turn, new = await self._memory.change(place, keep)
+        if turn is not None and new:
+            draft.turns.append(turn)
+        return turn
+
+    async def _learn(self, draft: _Draft, turn: Entry, said: str, recalled: Recalled) -> None:
+        """Look for facts in what the user said, and take them in; then it is done."""
+        settings = self._settings
+        found = await extract(
+            self._asker,
+            said,
+            most=settings.facts,
+            seconds=settings.timeout_seconds,
+            recalled=recalled,
+            when=turn.created,
+        )
+        draft.refused += found.refused
+        if found.failure:
+            draft.failures.append(f"no facts were looked for: {found.failure}")
+            return
+        facts: dict[str, Entry] = {}
+        for one in found.facts:
+            facts.setdefault(digest_of(one.statement), self._produce_fact(one, turn))
+        if facts:
+            await self._reconcile(draft, turn, list(facts.values()))
+        await self._memory.change(turn.scope, lambda held: _unmark(held, turn))
+
+    def _produce_fact(self, finding: Finding, turn: Entry) -> Entry:
+        return Entry(
+            content=finding.statement,
+            identity=produce_identity(),
+            scope=self._scope,
+            created=turn.created,
+            importance=finding.importance,
+            category=finding.category,
+            topics=finding.topics,
+            speaker=self._scope.name,
+            conversation=turn.conversation,
+            turn=turn.turn,
+        )
+
+    async def _reconcile(self, draft: _Draft, turn: Entry, facts: Sequence[Entry]) -> None:
+        repeats = await self._memory.change(
+            self._scope, lambda held: [held.find_repeat(fact) for fact in facts]
+        )
+        new: list[Entry] = []
+        for fact, repeat in zip(facts, repeats, strict=True):
+            # One of this very turn was stored before something ended this; its effects may lack.
+            if repeat is None or repeat.turn == turn.turn:
+                new.append(fact)
+            else:
+                draft.known.append(repeat)
+        wanted = await self._decide(draft, new)
+
+        def carry_out(held: HeldScope) -> Applied | None:
+            # What was forgotten while a model was asked does not come back as a fact.
+            return None if held.has_forgotten(turn) else apply(held, wanted)
+
+        applied = await self._memory.change(self._scope, carry_out)
+        if applied is None:
+            draft.refused += (Refusal(fact.content, Why.FORGOTTEN) for fact in new)
+        else:
+            draft.take(applied)
+
+    async def _decide(self, draft: _Draft, facts: Sequence[Entry]) -> Plan:
+        """What new facts do to those that are there: a model is asked where any are near."""
+        notes: dict[str, Entry] = {}
+        asked: list[Entry] = []
+        for fact in facts:
+            near = await self._survey_neighbours(fact)
+            notes.update((entry.identity, entry) for entry in near)
+            if near:
+                asked.append(fact)
+        alone = add_all(fact for fact in facts if fact not in asked)
+        if not asked:
+            return alone
+        shown = sorted(notes.values(), key=lambda entry: (entry.created, entry.identity))
+        answer, failure = await attempt(
+            self._asker,
+            SUPERVISOR,
+            pose(shown, asked),
+            Decisions,
+            seconds=self._settings.timeout_seconds,
+        )
+        if answer is None:
+            decided = add_all(asked)
+        else:
+            decided, failure = plan(answer.decisions, shown, asked)
+        if failure:
+            draft.failures.append(f"the new facts are added, and nothing else changes: {failure}")
+        return Plan((*decided.steps, *alone.steps), decided.known)
+
+    async def _survey_neighbours(self, fact: Entry) -> Sequence[Entry]:
+        wanted = self._settings.neighbours
+        if not wanted:
+            return ()
+        # However near: what contradicts a fact may share next to no word with it.
+        settings = RetrievalSettings(limit=2 * wanted, least_relevance=0.0)
+        found = await self._memory.search(fact.content, scopes=[self._scope], settings=settings)
+        digest = digest_of(fact.content)
+        near = (one.entry for one in found if one.entry.role == Role.FACT)
+        return [entry for entry in near if digest_of(entry.content) != digest][:wanted]
+
+    async def _finish(self, draft: _Draft, place: Scope) -> None:
+        if self._settings.summaries:
+            await self._summarise(draft, place)
+        most = self._settings.max_entries
+        for scope, touched in (
+            (self._scope, draft.added or draft.updated),
+            (place, draft.turns),
+        ):
+            if touched:
+                draft.evicted += await self._memory.change(scope, lambda held: evict(held, most))
+
+    async def _summarise(self, draft: _Draft, place: Scope) -> None:
+        for _ in range(_MOST_SUMMARIES):
+            task = choose_task(await self._memory.survey(place))
+            if task is None:
+                return
+            answer, failure = await attempt(
+                self._asker,
+                task.supervisor,
+                task.text,
+                Summary,
+                seconds=self._settings.timeout_seconds,
+            )
+            if answer is None or (failure := check_summary(task, answer.summary)):
+                draft.failures.append(f"no summary was made: {failure}")
+                return
+            entry = produce_summary(task, answer.summary, place, draft.conversation)
+            keep = partial(keep_summary, task=task, entry=entry)
+            if not await self._memory.change(place, keep):
+                return
+            draft.summaries.append(entry)
+
+
+def _unmark(held: HeldScope, turn: Entry) -> None:
+    """Take the mark off a turn whose facts are stored."""
+    entry = held.find(turn.identity)
+    if entry is not None and _MARK in entry.further:
+        further = {name: value for name, value in entry.further.items() if name != _MARK}
+        lines = entry.lines.replace(f"{_MARK}: {_PENDING}\n", "")
+        held.rewrite(msgspec.structs.replace(entry, further=further, lines=lines))

@@ -1,0 +1,36 @@
+"""The passages of an entry, each of which has a vector of its own.
+
+The vector of a long text is that of everything it speaks of and near to none of it, so a text is
+taken sentence by sentence, each with the name of who says it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from vibe_llms.memory.entries import Entry
+
+_END = re.compile(r"(?<=[.!?\]…])\s+|(?<=[。！？])|\n{2,}")  # noqa: RUF001
+#: What is shorter says nothing by itself, and stands with the next.
+_SHORTEST = 4
+#: A longer text has longer passages instead of more.
+MOST = 16
+
+
+def split_passages(entry: Entry) -> list[str]:
+    """The texts whose vectors an entry is found by; at least one, at most 16."""
+    parts: list[str] = []
+    short = ""
+    for found in _END.split(entry.content):
+        part = f"{short}{found.strip()}"
+        short = ""
+        if len(part) < _SHORTEST:
+            short = f"{part} " if part else ""
+        else:
+            parts.append(part)
+    if short:
+        parts.append(short.strip())
+    if len(parts) > MOST:
+        size = -(-len(parts) // MOST)
+        parts = [" ".join(parts[at : at + size]) for at in range(0, len(parts), size)]
+    return [f"{entry.speaker}: {part}" if entry.speaker else part for part in parts]

@@ -1,0 +1,123 @@
+"""What looks like a secret in a text: keys, tokens, passwords, the numbers of cards.
+
+This is about what may be remembered, so a doubtful thing counts as a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+
+from vibe_llms.redaction import REDACTED, redact
+
+#: What keys of well-known services look like, wherever they stand.
+_KEYS = r"""(?x)
+      -----BEGIN [ ] [A-Z ]* PRIVATE [ ] KEY-----  (?: .*? -----END [ ] [A-Z ]* KEY----- | .* )
+    | \b (?: AKIA | ASIA ) [0-9A-Z]{16} \b
+    | \b (?: gh[pousr]_ | github_pat_ ) \w{20,}
+    | \b glpat- [\w-]{16,}
+    | \b hf_ [A-Za-z0-9]{20,}
+    | \b xox [abeprs] - [\w-]{10,}
+    | \b AIza [\w-]{30,}
+    | \b (?: sk | pk | rk ) _ (?: live | test ) _ \w{10,}
+    | \b npm_ \w{30,}
+    | \b eyJ [\w-]{8,} \. [\w-]{8,} \. [\w-]*
+    """
+#: A word for a secret, and what is said to be it.
+_NAMED = r"""(?ix)
+    \b (?: pass (?: word | phrase | code | wort )s? | passwd | pwd | kennwort | contraseña
+         | mot \s de \s passe | wachtwoord | senha | пароль
+         | pins? | puk | cvv | cvc | otp | api [\s_-]* keys? | access [\s_-]* keys?
+         | secret (?: [\s_-]* (?: key | token ) )? s? | (?: private | encryption ) [\s_-]* keys?
+         | tokens? | credentials? | seed [\s_-]* phrase | recovery [\s_-]* (?: code | phrase )s?
+         | security [\s_-]* code | social \s security (?: \s number )? | ssn )
+    (?: \s+ (?: code | number ) )?
+    (?: \s+ (?: for | of | to | at | on | in | with ) \s+ [^.!?\n:=]{1,60}? )?
+    (?: \s* [:=] \s* | \s+ (?: is | are | was | lautet | ist | es | est | to | has \s been ) \s+
+      (?: (?: still | now | set \s to | just | simply | called ) \s+ )* )
+    (?P<value> "[^"\n]+" | '[^'\n]+' | `[^`\n]+` | [^\s,;]+ )
+    """
+#: What stands behind such a word and is no value of it.
+_NO_VALUE = """
+    a an the my his her their our your not no too very so in on at by for from with without stored
+    kept saved lost forgotten expired wrong right invalid valid weak strong short long longer
+    secure safe old new used needed required missing important something nothing unknown what
+    hashed encrypted managed generated changed be being get use reset limited cheap expensive
+    """
+_DIGITS = r"(?<![\w.])\d(?:[ -]?\d){12,18}(?![\w]|\.\d)"
+_SOCIAL = r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"
+#: Long words of letters and digits without sense are keys of services that nobody has listed.
+_RANDOM = r"(?<![\w/.:-])[A-Za-z0-9_+/=-]{24,}(?![\w.])"
+_CHANGES_OF_KIND = 6
+
+
+def mask_secrets(text: str) -> str:
+    """The text with a mark in place of each secret; the text itself where it holds none.
+
+    >>> mask_secrets("My cat is Tom, my password is Xy7-kl.")
+    'My cat is Tom, my password is [secret]'
+    """
+    spans = sorted(_find(text))
+    parts: list[str] = []
+    end = 0
+    for start, stop in spans:
+        if stop > end:
+            parts += [text[end : max(start, end)], REDACTED if start >= end else ""]
+            end = stop
+    return redact("".join(parts) + text[end:])
+
+
+def holds_secret(text: str) -> bool:
+    """Whether anything in a text looks like a secret."""
+    return REDACTED in text or mask_secrets(text) != text
+
+
+def _find(text: str) -> Iterator[tuple[int, int]]:
+    keys, named, digits, social, chance = _shapes()
+    for found in keys.finditer(text):
+        yield found.span()
+    for found in named.finditer(text):
+        value = found["value"].strip("\"'`")
+        if value.lower().strip(".!?") not in _no_values():
+            yield found.span("value")
+    for found in digits.finditer(text):
+        if is_card_number(found[0]):
+            yield found.span()
+    for found in social.finditer(text):
+        yield found.span()
+    for found in chance.finditer(text):
+        if _looks_random(found[0]):
+            yield found.span()
+
+
+def is_card_number(text: str) -> bool:
+    """Whether the digits of a text pass the check of ISO/IEC 7812-1, as those of cards do.
+
+    >>> is_card_number("4111 1111 1111 1111"), is_card_number("4111 1111 1111 1112")
+    (True, False)
+    """
+    digits = [int(character) for character in text if character.isdigit()]
+    if not 13 <= len(digits) <= 19 or len(set(digits)) == 1:
+        return False
+    doubled = [number * 2 for number in digits[-2::-2]]
+    return (sum(digits[-1::-2]) + sum(number // 10 + number % 10 for number in doubled)) % 10 == 0
+
+
+def _looks_random(word: str) -> bool:
+    kinds = [one.isdigit() + 2 * one.isupper() for one in word]
+    changes = sum(before != behind for before, behind in pairwise(kinds))
+    return any(kind == 1 for kind in kinds) and changes >= _CHANGES_OF_KIND
+
+
+@cache
+def _shapes() -> tuple[re.Pattern[str], ...]:
+    # Not compiled on import: most commands remember nothing.
+    shapes = (_KEYS, _NAMED, _DIGITS, _SOCIAL, _RANDOM)
+    return tuple(re.compile(shape, re.DOTALL) for shape in shapes)
+
+
+@cache
+def _no_values() -> frozenset[str]:
+    return frozenset(_NO_VALUE.split())

@@ -1,0 +1,200 @@
+"""The vectors of one scope: which entries have passages that mean about what a question asks.
+
+An entry has a vector for each of its passages, all of one model, and is as near as the nearest of
+them. FAISS searches them: all of them where there are few, the nearest lists of an inverted file
+where there are many (ADR 0037 has the figures). Vectors of entries that are gone stay until the
+index is made anew, and are passed over.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, KeysView, Mapping, Sequence
+from math import sqrt
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.exceptions import ConfigurationError
+
+#: Up to so many vectors all are compared.
+FLAT = 10_000
+#: So many lists per square root of the vectors, and which share of them is searched.
+_LISTS, _SEARCHED, _FEWEST_SEARCHED = 4, 1 / 32, 32
+#: Enough to learn a list from, and how often they are gone through.
+_SAMPLE, _ROUNDS = 40, 8
+#: When there are so many times the vectors that the lists were learnt from, they are learnt anew.
+_GROWN = 4
+#: So many vectors are asked for to find one entry: some are of the same, some of none any more.
+_SPARE = 4
+
+
+class _Stored(Struct, array_like=True):
+    model: str
+    dimension: int
+    learnt: int
+    owners: bytes
+    searcher: bytes
+
+
+class VectorIndex:
+    """Vectors by the numbers of their entries, of one model and one number of dimensions."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self.dimension = 0
+        self._owners = array("I")
+        self._rows: dict[int, range] = {}
+        self._learnt = 0
+        self._searcher: Any = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._rows
+
+    @property
+    def numbers(self) -> KeysView[int]:
+        """The entries that have vectors."""
+        return self._rows.keys()
+
+    def fits(self, vector: Sequence[float]) -> bool:
+        """Whether a vector has as many dimensions as those that are there, if any are."""
+        return self.dimension in (0, len(vector))
+
+    def add(self, vectors: Mapping[int, Sequence[array[float]]]) -> None:
+        """Take in the vectors of some entries; each is 1 long, and `fits`."""
+        faiss, numpy = _packages()
+        owned = [(number, len(some)) for number, some in vectors.items() if some]
+        if not owned:
+            return
+        matrix = numpy.array([one for some in vectors.values() for one in some], numpy.float32)
+        self.dimension = matrix.shape[1]
+        start = len(self._owners)
+        for number, count in owned:
+            self._rows[number] = range(start, start + count)
+            self._owners.extend([number] * count)
+            start += count
+        if self._searcher is None:
+            self._searcher = faiss.IndexFlatIP(self.dimension)
+        self._searcher.add(matrix)
+        if start > max(FLAT, _GROWN * self._learnt):
+            self._learn()
+
+    def remove(self, number: int) -> None:
+        """Give up the vectors of an entry, if it has any."""
+        self._rows.pop(number, None)
+
+    def search(self, question: array[float], count: int) -> dict[int, float]:
+        """About so many of the nearest entries, each with the cosine of its nearest passage."""
+        if not self._rows:
+            return {}
+        _, numpy = _packages()
+        wanted = min(len(self._owners), _SPARE * count)
+        cosines, rows = self._searcher.search(numpy.array([question], numpy.float32), wanted)
+        found: dict[int, float] = {}
+        for cosine, row in zip(cosines[0].tolist(), rows[0].tolist(), strict=True):
+            # An inverted file says -1 where its lists hold no more.
+            if row < 0:
+                break
+            number = self._owners[row]
+            if number not in found and row in self._rows.get(number, ()):
+                found[number] = cosine
+        return found
+
+    def score(self, question: array[float], numbers: Iterable[int]) -> dict[int, float]:
+        """The cosines of some entries; none for those without vectors."""
+        _, numpy = _packages()
+        there = [number for number in numbers if number in self._rows]
+        rows = [row for number in there for row in self._rows[number]]
+        if not rows:
+            return {}
+        matrix = self._searcher.reconstruct_batch(numpy.array(rows, numpy.int64))
+        cosines = iter((matrix @ numpy.array(question, numpy.float32)).tolist())
+        return {number: max(next(cosines) for _ in self._rows[number]) for number in there}
+
+    def read(self, number: int) -> Any:
+        """The vectors of an entry, one a row, as an array of numpy; none if it has none."""
+        rows = self._rows.get(number)
+        return None if rows is None else self._searcher.reconstruct_n(rows.start, len(rows))
+
+    def encode(self) -> bytes:
+        """The index as bytes, for `decode`."""
+        faiss, _ = _packages()
+        searcher = b"" if self._searcher is None else faiss.serialize_index(self._searcher)
+        owners = array("I", self._owners)
+        for row, number in enumerate(owners):
+            if row not in self._rows.get(number, ()):
+                owners[row] = _GONE
+        return msgspec.msgpack.encode(
+            _Stored(self.model, self.dimension, self._learnt, owners.tobytes(), bytes(searcher))
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> VectorIndex:
+        """The index of `encode`; `ValueError` where the bytes are something else."""
+        stored = msgspec.msgpack.decode(data, type=_Stored)
+        index = cls(stored.model)
+        if not stored.searcher:
+            return index
+        faiss, numpy = _packages()
+        try:
+            index._searcher = faiss.deserialize_index(numpy.frombuffer(stored.searcher, "uint8"))
+        except RuntimeError as error:
+            raise ValueError("its vectors cannot be read") from error
+        index._owners.frombytes(stored.owners)
+        index.dimension, index._learnt = stored.dimension, stored.learnt
+        searcher = index._searcher
+        if (searcher.d, searcher.ntotal) != (index.dimension, len(index._owners)):
+            raise ValueError("its vectors are not those of its entries")
+        first = 0
+        for row, number in enumerate(index._owners):
+            if row + 1 == len(index._owners) or index._owners[row + 1] != number:
+                if number != _GONE:
+                    index._rows[number] = range(first, row + 1)
+                first = row + 1
+        index._prepare()
+        return index
+
+    def _learn(self) -> None:
+        """Sort all vectors into lists by what they are near to."""
+        faiss, numpy = _packages()
+        old, count = self._searcher, len(self._owners)
+        lists = int(_LISTS * sqrt(count))
+        learner = faiss.IndexIVFFlat(
+            faiss.IndexFlatIP(self.dimension), self.dimension, lists, faiss.METRIC_INNER_PRODUCT
+        )
+        learner.cp.niter = _ROUNDS
+        learner.cp.min_points_per_centroid = 1
+        every = old.reconstruct_n(0, count)
+        # The same vectors give the same lists.
+        chance = numpy.random.default_rng(0)
+        learner.train(every[chance.permutation(count)[: lists * _SAMPLE]])
+        learner.add(every)
+        self._searcher, self._learnt = learner, count
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """What an inverted file needs beside its lists."""
+        if self._learnt:
+            lists = self._searcher.nlist
+            self._searcher.nprobe = min(lists, max(_FEWEST_SEARCHED, int(lists * _SEARCHED)))
+            self._searcher.make_direct_map()
+
+
+#: In place of the number of an entry that is gone.
+_GONE = 0xFFFFFFFF
+
+
+def _packages() -> tuple[Any, Any]:
+    try:
+        import faiss
+        import numpy as np
+    except ImportError as error:
+        raise ConfigurationError(
+            "to find entries by their meaning faiss-cpu is needed: "
+            "python -m pip install 'vibe-llms[memory]'"
+        ) from error
+    return faiss, np

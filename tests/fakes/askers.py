@@ -1,0 +1,66 @@
+"""What asks no model: answers for memory by a script, or by a function of the question."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from vibe_llms.exceptions import OutputInvalid
+from vibe_llms.memory.extraction import Finding, Findings
+from vibe_llms.memory.reconciliation import Decision, Decisions
+from vibe_llms.memory.summaries import Summary
+from vibe_llms.messages.canisters import Usage
+
+T = TypeVar("T")
+Answer = Any | Exception | Callable[[str], Any | Awaitable[Any]]
+
+
+class ScriptedAsker:
+    """Answers questions for each type in their order; the last answer counts from then on.
+
+    An answer is a value, an error to raise, or a function of the question's text. `asked` are the
+    questions, by the names of their types.
+    """
+
+    def __init__(self, **answers: Sequence[Answer]) -> None:
+        self.usage = Usage()
+        self.asked: list[tuple[str, str, str]] = []
+        self._answers = {name: list(given) for name, given in answers.items()}
+
+    def questions(self, name: str) -> list[str]:
+        """The texts of the questions for a type."""
+        return [text for one, _, text in self.asked if one == name]
+
+    async def ask(self, supervisor: str, text: str, output: type[T]) -> T:
+        """The next answer for this type."""
+        name = output.__name__.lower()
+        self.asked.append((name, supervisor, text))
+        self.usage += Usage(uncached_input_tokens=len(text), output_tokens=7)
+        queue = self._answers.get(name, [])
+        if not queue:
+            raise OutputInvalid(f"nothing is scripted for {name}", provider="script")
+        answer = queue.pop(0) if len(queue) > 1 else queue[0]
+        if isinstance(answer, Exception):
+            raise answer
+        if callable(answer) and not isinstance(answer, type):
+            answer = answer(text)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        assert isinstance(answer, output)
+        return answer
+
+
+def finds(*statements: str | Finding) -> Findings:
+    """The answer that these are facts."""
+    return Findings(tuple(one if isinstance(one, Finding) else Finding(one) for one in statements))
+
+
+def decides(*decisions: tuple[Any, ...]) -> Decisions:
+    """The answer of these decisions: number, event, and what else `Decision` has."""
+    return Decisions(tuple(Decision(*one) for one in decisions))
+
+
+def sums_up(text: str = "They spoke.") -> Summary:
+    """The answer that this is the summary."""
+    return Summary(text)
