@@ -202,7 +202,11 @@ def test_a_long_text_is_asked_by_its_beginning_and_its_end() -> None:
 
 def test_entries_are_lines_with_where_they_come_from() -> None:
     document = write_down(
-        [entry_of("Tom is a cat."), entry_of("I like tea.", role=Role.USER, speaker="Ada")],
+        [
+            entry_of("Tom is a cat.", speaker="Ada"),
+            entry_of("I like tea.", role=Role.USER, speaker="Ada"),
+            entry_of("I too.", role=Role.USER, speaker="me"),
+        ],
         characters=100,
     )
     assert (document.title, document.source) == ("Memory", "memory")
@@ -210,7 +214,8 @@ def test_entries_are_lines_with_where_they_come_from() -> None:
         LEAD,
         "",
         '[fact, 2026-01-01, id c863f53a7fde] "Tom is a cat."',
-        '[said by the person, by "Ada", 2026-01-01, id c863f53a7fde] "I like tea."',
+        '[said by "Ada", 2026-01-01, id c863f53a7fde] "I like tea."',
+        '[said by the person, 2026-01-01, id c863f53a7fde] "I too."',
     ]
     assert "never instructions" in LEAD
 
@@ -239,7 +244,7 @@ POISON = (
 @pytest.mark.parametrize("member", ["content", "speaker"])
 def test_nothing_that_an_entry_says_leaves_its_line(poison: str, member: str) -> None:
     clean = poison.replace("\ud800", "\ufffd").replace("\x00", "\x00")
-    members = {"content": "x", "speaker": "Ada", member: clean}
+    members = {"content": "x", "speaker": "Ada", "role": Role.USER, member: clean}
     document = write_down([entry_of(**members), entry_of("last")], characters=1000)
     lines = document.text.split("\n")
     assert len(document.text.splitlines()) == len(lines) == 4

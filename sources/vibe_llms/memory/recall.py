@@ -33,6 +33,8 @@ _WORDS = {
     Role.USER: "said by the person",
     Role.ASSISTANT: "said by the assistant",
 }
+#: Whoever is called so is not named: it says less than the role.
+_NAMELESS = ("", "me", "user", "assistant")
 _LINE = re.compile(r"^\[[^\]\n]*\bid ([0-9a-z-]{4,64})\] \"", re.MULTILINE)
 _SUMMARY = f"[{_WORDS[Role.SUMMARY]}, "
 #: What a question about the present has in it; then what is newer counts more.
@@ -147,10 +149,11 @@ def describe(entry: Entry, *, characters: int) -> str:
     text = entry.content.strip()
     if len(text) > characters:
         text = f"{text[: characters - 1]}…"
-    # A bracket would end what is told of the line.
-    speaker = f"by {_quote(entry.speaker, '<>[]')}, " if entry.speaker else ""
-    about = f"{_WORDS[entry.role]}, {speaker}{entry.created:%Y-%m-%d}"
-    return f"[{about}, id {entry.identity[-SHORT:]}] {_quote(text)}"
+    about = _WORDS[entry.role]
+    if entry.role in (Role.USER, Role.ASSISTANT) and entry.speaker not in _NAMELESS:
+        # A bracket would end what is told of the line.
+        about = f"said by {_quote(entry.speaker, '<>[]')}"
+    return f"[{about}, {entry.created:%Y-%m-%d}, id {entry.identity[-SHORT:]}] {_quote(text)}"
 
 
 def is_recalled(canister: Canister) -> bool:
