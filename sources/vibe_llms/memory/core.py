@@ -29,8 +29,9 @@ from vibe_llms.memory.embedders.cache import (
     EmbeddingCache,
     digest_text,
 )
+from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.embedders.interfaces import Embedder
-from vibe_llms.memory.embedding import Embedding, ignore_notes
+from vibe_llms.memory.embedding import Embedding
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry
 from vibe_llms.memory.files import MemoryFiles, identity_in
 from vibe_llms.memory.index import Known, ScopeIndex
@@ -92,7 +93,7 @@ class Memory:
         durable: bool = True,
         embedder: Embedder | None = None,
         reranking: Reranking | None = None,
-        tell: Callable[[str], None] = ignore_notes,
+        tell: Callable[[str], None] = ignore,
     ) -> None:
         self.folder = folder
         self._settings = settings
@@ -207,7 +208,7 @@ class Memory:
 
         It runs in a thread, and must not call the memory.
         """
-        return await self._do(lambda: self._change(scope, work))
+        return await self._do(lambda: self._carry_out(scope, work))
 
     async def forget(self, words: str, *, scopes: Iterable[Scope] | None = None) -> Sequence[Entry]:
         """Remove for good whatever holds these words, deleted entries and the index included.
@@ -372,7 +373,7 @@ class Memory:
             index.refresh()
         return entry
 
-    def _change(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
+    def _carry_out(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
         index = self._index(scope)
         with self._files.changing(scope):
             given = work(HeldScope(self._files, index))

@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 from vibe_llms.exceptions import ArchiveLocked, MemoryInvalid, VibeLlmsError
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.embedding import ignore_notes
+from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.files import ENTRIES
 from vibe_llms.memory.index import Known
@@ -99,7 +99,7 @@ class Deduplication:
         self,
         memory: Memory,
         settings: DeduplicationSettings = DeduplicationSettings(),
-        tell: Callable[[str], None] = ignore_notes,
+        tell: Callable[[str], None] = ignore,
     ) -> None:
         self._memory = memory
         self._settings = settings

@@ -13,7 +13,7 @@ from typing import Annotated, Protocol
 from msgspec import Meta, Struct
 
 from vibe_llms.exceptions import VibeLlmsError
-from vibe_llms.memory.embedding import ignore_notes
+from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.entries import Entry
 from vibe_llms.memory.retrieval import Recollection, Share
 
@@ -71,7 +71,7 @@ class Reranking:
         self,
         reranker: Reranker,
         settings: RerankingSettings = RerankingSettings(),
-        tell: Callable[[str], None] = ignore_notes,
+        tell: Callable[[str], None] = ignore,
     ) -> None:
         self.settings = settings
         self._reranker = reranker

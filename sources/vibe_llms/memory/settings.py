@@ -10,7 +10,7 @@ from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import DeduplicationSettings
 from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.embedders.rows import produce_embedder
-from vibe_llms.memory.ingestion import IngestionSettings
+from vibe_llms.memory.reports import IngestionSettings
 from vibe_llms.memory.reranking import Reranking, RerankingSettings
 from vibe_llms.memory.retrieval import RetrievalSettings
 from vibe_llms.providers.rows import Providers

@@ -164,7 +164,8 @@ class SentenceTransformersEmbedder:
         address = package.find_address(self._row)
         name = package.nativize_name(self._name)
         remedy = (
-            f"; it is not on this disk. Fetch it where there is a network, hf download {name}, or "
+            "; it is not on this disk, or not whole. Fetch it where there is a network, "
+            f"hf download {name}, or "
             f'give the path of a folder that holds it: embedder = "{self._row}//path/to/folder"'
         )
         if package.is_offline(self._row):

@@ -102,7 +102,12 @@ def find_folder(row: str, name: str) -> Path | None:
     hub = _import(row, _HUB)
     try:
         found = hub.snapshot_download(
-            nativize_name(name), cache_dir=_find_cache(), local_files_only=True
+            nativize_name(name),
+            cache_dir=_find_cache(),
+            local_files_only=True,
+            # Of what it fetched itself it knows what is missing.
+            allow_patterns=list(WANTED),
+            ignore_patterns=list(UNWANTED),
         )
     except hub.errors.LocalEntryNotFoundError:
         return None
