@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.entries import Entry
 from vibe_llms.memory.passages import split_passages
@@ -15,14 +16,10 @@ from vibe_llms.memory.passages import split_passages
 _REST_SECONDS = 60.0
 
 
-def ignore_notes(_: str) -> None:
-    """For those who do not want to be told."""
-
-
 class Embedding:
     """Vectors of questions and of entries, or `None` where there are none now."""
 
-    def __init__(self, embedder: Embedder, tell: Callable[[str], None] = ignore_notes) -> None:
+    def __init__(self, embedder: Embedder, tell: Callable[[str], None] = ignore) -> None:
         self._embedder = embedder
         self._tell = tell
         self._told: set[str] = set()
