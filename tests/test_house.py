@@ -49,12 +49,16 @@ ORDER = (
     "providers.scripted",
     "memory",
     "ensembles.images",
+    "ensembles.memory",
+    "attendants",
+    "room",
     "ledger",
     "toolbox",
     "turns",
     "running",
     "conversation",
     "memory.models",
+    "memory.attendant",
     "costs",
     "session",
     "testing",
@@ -201,7 +205,7 @@ def test_the_package_of_llama_cpp_is_imported_by_name_in_one_file_only() -> None
     assert found == {"providers.llamacpp.package"}
 
 
-def test_sentence_transformers_is_imported_by_name_in_one_file_only() -> None:
+def test_sentence_transformers_is_imported_by_name_where_models_are_loaded_only() -> None:
     names = ("sentence_transformers", "huggingface_hub", "transformers", "safetensors", "torch")
     found = {
         module
@@ -209,7 +213,7 @@ def test_sentence_transformers_is_imported_by_name_in_one_file_only() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and node.value in names
     }
-    assert found == {"memory.embedders.sentence_transformers.package"}
+    assert found == {"memory.cross_encoders", "memory.embedders.sentence_transformers.package"}
     assert not {
         (module, name)
         for module, tree in modules().items()
@@ -248,6 +252,7 @@ def test_importing_loads_no_package_but_msgspec(code: str) -> None:
     loaded = loaded_by(code)
     assert not loaded & HEAVY
     assert not {name for name in loaded if name.startswith("vibe_llms.providers.anthropic")}
+    assert not {name for name in loaded if name.startswith("vibe_llms.memory")}
 
 
 def test_importing_the_package_alone_loads_next_to_nothing() -> None:
