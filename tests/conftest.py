@@ -28,7 +28,7 @@ _FOREIGN = (
     *("PYTHONUNBUFFERED", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LC_"),
 )
 #: Markers of tests that need something besides this project: they run where `-m` names them.
-APART = ("attacks", "llamacpp", "mcp", "server")
+APART = ("attacks", "llamacpp", "mcp", "minilm", "server")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

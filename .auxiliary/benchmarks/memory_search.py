@@ -1,73 +1,106 @@
-"""How long memory takes to find something, beside SQLite's FTS5 over the same entries.
+"""How long a search of memory takes, from the question to the entries, beside SQLite's FTS5.
 
-    python .auxiliary/benchmarks/memory_search.py
+    python .auxiliary/benchmarks/memory_search.py [--sizes 10000 100000] [--adding]
 
 Entries are made of invented words, as often as words are (Zipf); a question is four words of an
-entry and a name. The index alone is measured, as it is once a process has read it, and the
-processor's time.
+entry and a name. They lie in files, as always, and the index has been made. It is measured with
+words alone, and with vectors too; those are invented as well, and the question's own is not
+measured. `--adding` compares adding facts with making their vectors alone, by all-MiniLM-L6-v2.
 """
 
 from __future__ import annotations
 
-import heapq
+import argparse
+import asyncio
+import hashlib
 import random
 import sqlite3
 import statistics
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from array import array
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-from vibe_llms.memory.lexical import LexicalIndex, rarity_of
-from vibe_llms.memory.words import label, split_query, split_words
+from vibe_llms.memory.core import Memory
+from vibe_llms.memory.embedders.interfaces import Embedder
+from vibe_llms.memory.entries import GLOBAL, Entry, Role
+from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.messages.identities import produce_identity
 
 SIZES = (10_000, 100_000)
 QUESTIONS = 200
 FOUND = 60
 VOCABULARY = 30_000
+DIMENSIONS = 384
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class InventedEmbedder:
+    """Vectors that mean nothing, quickly made: as many of each text, and as long, as real ones."""
+
+    model = "invented"
+
+    async def embed(
+        self, texts: Sequence[str], *, question: bool = False
+    ) -> Sequence[array[float]]:
+        """A vector for each text, the same for the same one."""
+        import numpy as np
+
+        found = []
+        for text in texts:
+            seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+            vector = np.random.default_rng(seed).normal(size=DIMENSIONS).astype("float32")
+            found.append(array("f", (vector / np.linalg.norm(vector)).tobytes()))
+        return found
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
 
 def produce_texts(count: int, chance: random.Random) -> Sequence[str]:
-    """Entries of 8 to 30 words."""
+    """Entries of 8 to 30 words, two sentences each."""
     words = [
         "".join(chance.choices("abcdefghiklmnoprstuv", k=chance.randrange(4, 9)))
         for _ in range(VOCABULARY)
     ]
     weights = [1 / (rank + 10) for rank in range(VOCABULARY)]
-    lengths = [chance.randrange(8, 30) for _ in range(count)]
+    lengths = [chance.randrange(4, 15) for _ in range(2 * count)]
     drawn = iter(chance.choices(words, weights, k=sum(lengths)))
-    return [" ".join(next(drawn) for _ in range(length)) for length in lengths]
+    sentences = [" ".join(next(drawn) for _ in range(length)) for length in lengths]
+    return [f"{one}. {other}." for one, other in zip(sentences[::2], sentences[1::2], strict=True)]
 
 
-def measure(search: Callable[[str], object], questions: Sequence[str]) -> tuple[float, float]:
+def fill(folder: Path, texts: Sequence[str]) -> None:
+    """Write the entries as turns of one conversation."""
+    files = MemoryFiles(folder, durable=False)
+    for number, text in enumerate(texts):
+        files.write(
+            Entry(
+                content=text,
+                identity=produce_identity(),
+                role=Role.USER,
+                created=BEGIN + timedelta(minutes=number),
+                speaker=("Ada", "Ben")[number % 2],
+                conversation="benchmark",
+            )
+        )
+
+
+async def measure(
+    search: Callable[[str], Awaitable[object]], questions: Sequence[str]
+) -> tuple[float, float]:
     """The median and the tenth worst of a hundred, in milliseconds."""
     times = []
     for question in questions:
-        start = time.process_time()
-        search(question)
-        times.append(1000 * (time.process_time() - start))
+        start = time.perf_counter()
+        await search(question)
+        times.append(1000 * (time.perf_counter() - start))
     return statistics.median(times), statistics.quantiles(times, n=10)[-1]
 
 
-def produce_ours(texts: Sequence[str]) -> Callable[[str], object]:
-    """Our index over some entries, each the next turn after the one before."""
-    index = LexicalIndex()
-    for number, text in enumerate(texts):
-        created = datetime(2026, 1 + number % 12, 1 + number % 28, tzinfo=UTC)
-        index.add(split_words(text), label(("Ada", "Ben")[number % 2], created))
-        if number:
-            index.link(number - 1, number)
-
-    def search(question: str) -> object:
-        rarities = {
-            word: rarity_of(index.frequency(word), index.count) for word in split_query(question)
-        }
-        scores = index.score(rarities)
-        return heapq.nlargest(FOUND, scores, key=scores.__getitem__)
-
-    return search
-
-
-def produce_plain(texts: Sequence[str]) -> Callable[[str], object]:
+def produce_plain(texts: Sequence[str]) -> Callable[[str], Awaitable[object]]:
     """FTS5 over the same: the text, that of the two before it, and who said it."""
     database = sqlite3.connect(":memory:")
     database.execute(
@@ -79,7 +112,7 @@ def produce_plain(texts: Sequence[str]) -> Callable[[str], object]:
         row = (number + 1, text, before, ("Ada", "Ben")[number % 2])
         database.execute("insert into words (rowid, text, before, speaker) values (?,?,?,?)", row)
 
-    def search(question: str) -> object:
+    async def search(question: str) -> object:
         wanted = " OR ".join(f'"{word}"' for word in question.split())
         return database.execute(
             "select rowid from words where words match ? order by bm25(words, 1, 0.5, 2) limit ?",
@@ -89,23 +122,77 @@ def produce_plain(texts: Sequence[str]) -> Callable[[str], object]:
     return search
 
 
+async def compare(size: int, chance: random.Random) -> None:
+    """Measure a size, and print a line for each way."""
+    texts = produce_texts(size, chance)
+    questions = [
+        " ".join(
+            (
+                *chance.sample(chance.choice(texts).replace(".", "").split(), 4),
+                chance.choice(("Ada", "Ben")),
+            )
+        )
+        for _ in range(QUESTIONS)
+    ]
+    plain, _ = await measure(produce_plain(texts), questions)
+    with tempfile.TemporaryDirectory() as name:
+        fill(Path(name), texts)
+        for way, embedder in (("words", None), ("words and vectors", InventedEmbedder())):
+            memory = Memory(Path(name), durable=False, embedder=embedder)
+
+            async def search(question: str, memory: Memory = memory) -> object:
+                return await memory.search(question, scopes=[GLOBAL])
+
+            start = time.perf_counter()
+            await search("anything")
+            made = time.perf_counter() - start
+            p50, p90 = await measure(search, questions)
+            print(
+                f"{size:>7} entries, {way}: p50 {p50:.1f} ms, p90 {p90:.1f} ms; "
+                f"FTS5 p50 {plain:.1f} ms, {p50 / plain:.2f} of it; index made in {made:.1f} s",
+                flush=True,
+            )
+            await memory.close()
+
+
+async def compare_adding(embedder: Embedder, count: int, chance: random.Random) -> None:
+    """Measure what adding facts costs beside making their vectors alone."""
+    texts = produce_texts(2 * count, chance)
+    await embedder.embed(texts[:8])
+    start = time.perf_counter()
+    for at in range(0, count, 64):
+        batch = texts[at : at + 64]
+        await embedder.embed([part for text in batch for part in text.split(". ")])
+    alone = time.perf_counter() - start
+    with tempfile.TemporaryDirectory() as name:
+        memory = Memory(Path(name), embedder=embedder)
+        start = time.perf_counter()
+        for text in texts[count:]:
+            await memory.add(text)
+        await memory.embed()
+        ours = time.perf_counter() - start
+        await memory.close()
+    print(
+        f"adding {count} facts: {ours:.2f} s, their vectors alone {alone:.2f} s, {ours / alone:.2f}"
+    )
+
+
 def main() -> None:
     """Measure, and print a line for each size."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--adding", action="store_true", help="measure adding instead")
+    options = parser.parse_args()
     chance = random.Random(1)
-    for size in SIZES:
-        texts = produce_texts(size, chance)
-        questions = [
-            " ".join(
-                (*chance.sample(chance.choice(texts).split(), 4), chance.choice(("Ada", "Ben")))
-            )
-            for _ in range(QUESTIONS)
-        ]
-        ours, ours_late = measure(produce_ours(texts), questions)
-        plain, _ = measure(produce_plain(texts), questions)
-        print(
-            f"{size:>7} entries: p50 {ours:.1f} ms, p90 {ours_late:.1f} ms; "
-            f"FTS5 p50 {plain:.1f} ms, {ours / plain:.2f} of it"
-        )
+    if options.adding:
+        from memory_retrieval import produce_minilm
+
+        asyncio.run(compare_adding(produce_minilm(), 500, chance))
+        return
+    for size in options.sizes:
+        asyncio.run(compare(size, chance))
 
 
 if __name__ == "__main__":

@@ -37,13 +37,14 @@ class WordsEmbedder:
         self.batches.append(tuple(texts))
         if self.failure is not None:
             raise self.failure
-        return [self._embed(text) for text in texts]
+        return [self.embed_one(text) for text in texts]
 
     async def close(self) -> None:
         """Nothing is open."""
         self.closed = True
 
-    def _embed(self, text: str) -> array[float]:
+    def embed_one(self, text: str) -> array[float]:
+        """The vector of a text."""
         total = [0.0] * self.dimensions
         # A text of marks alone is a word of its own: no vector is zero.
         for word in split_words(text) or [text]:

@@ -117,6 +117,7 @@ async def test_the_same_words_in_another_turn_are_a_turn_but_no_second_fact(memo
     for _ in range(3):
         report = await take(memory, asker, "I live in Lisbon.")
         assert report.known == first.added
+        assert list(report.describe()) == ["known already: The user lives in Lisbon"]
         assert not report.changed
     assert await facts(memory) == ["The user lives in Lisbon"]
     assert len(await memory.survey(PLACE, role=Role.USER)) == 4
@@ -290,6 +291,56 @@ async def test_a_model_that_does_not_answer_costs_no_turn_and_is_asked_again_on_
     assert len(asker.asked) == 2
 
 
+async def test_both_turns_are_there_when_the_search_for_facts_is_cancelled(memory: Memory) -> None:
+    asked = asyncio.Event()
+
+    async def stall(_: str) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    canisters = turn("I have a cat.")
+    task = asyncio.create_task(take(memory, ScriptedAsker(findings=[stall]), canisters))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [entry.role for entry in await memory.survey(PLACE)] == [Role.USER, Role.ASSISTANT]
+    report = await take(memory, ScriptedAsker(findings=[finds("The user has a cat")]), canisters)
+    assert ([entry.content for entry in report.added], report.turns) == (["The user has a cat"], ())
+
+
+async def test_what_no_model_answered_is_made_good_with_later_turns(memory: Memory) -> None:
+    gone = ProviderUnreachable("no network", provider="x")
+    asker = ScriptedAsker(findings=[gone])
+    for number in range(4):
+        await take(memory, asker, f"I own the house number {number}")
+
+    def find(text: str) -> object:
+        return finds(f"The user owns the house number {text.rpartition(' ')[2]}")
+
+    asker = ScriptedAsker(findings=[gone, find])
+    alone = msgspec.structs.replace(QUIET, neighbours=0)
+    # Not as long as nobody answers.
+    await take(memory, asker, "I own the house number 4", alone)
+    assert len(asker.questions("findings")) == 1
+    report = await take(memory, asker, "I own the house number 5", alone)
+    assert [one.content[-1] for one in report.added] == ["5", "0", "1", "2"]
+    report = await take(memory, asker, "I own the house number 6", alone)
+    assert [one.content[-1] for one in report.added] == ["6", "3", "4"]
+    assert {one.content[-1] for one in await memory.survey(ADA)} == set("0123456")
+
+
+async def test_a_model_that_answered_badly_is_not_asked_again(memory: Memory) -> None:
+    asker = ScriptedAsker(findings=[OutputInvalid("three times", provider="x"), finds()])
+    report = await take(memory, asker, "I have a cat.")
+    assert report.failures == ("no facts were looked for: x: three times",)
+    assert await ingestion(memory, asker).resume(conversation=TALK) == IngestionReport(
+        conversation=TALK
+    )
+    await take(memory, asker, "I have a dog.")
+    assert len(asker.asked) == 2
+
+
 async def test_a_model_that_takes_too_long_is_not_waited_for(memory: Memory) -> None:
     async def stall(_: str) -> None:
         await asyncio.Event().wait()
@@ -325,6 +376,10 @@ async def test_a_fact_that_changed_while_the_model_thought_stays_as_it_is(memory
 
     asker = ScriptedAsker(findings=[finds("The user moved to Porto")], decisions=[meddle])
     report = await take(memory, asker, "I moved to Porto.")
+    lines = list(report.describe())
+    kept = "left as it is, since it was changed meanwhile: The user lives in Lisbon"
+    assert kept in lines
+    assert "given up: The user likes tea (because of: The user moved to Porto)" in lines
     assert set(await facts(memory)) == {
         "The user lives in Lisbon on weekdays",
         "The user plays chess",
@@ -356,6 +411,17 @@ async def test_summaries_can_be_turned_off_and_are_told(memory: Memory) -> None:
     assert "the summary of the conversation is new" in list(report.describe())
 
 
+async def test_a_summary_of_what_is_forgotten_meanwhile_is_not_told_as_made(memory: Memory) -> None:
+    async def forget(_: str) -> object:
+        await memory.forget("garden")
+        return sums_up("They spoke.")
+
+    asker = ScriptedAsker(findings=[finds()], summary=[forget])
+    report = await take(memory, asker, "I have a garden. " * 30, IngestionSettings())
+    assert (report.summaries, report.failures) == ((), ())
+    assert await memory.survey(role=Role.SUMMARY) == []
+
+
 async def test_a_summary_that_fails_is_told_and_hurts_nothing_else(memory: Memory) -> None:
     long = "I have told you of my garden. " * 30
     asker = ScriptedAsker(findings=[finds("The user has a garden")], summary=[sums_up(long * 2)])
@@ -365,6 +431,10 @@ async def test_a_summary_that_fails_is_told_and_hurts_nothing_else(memory: Memor
     asker = ScriptedAsker(findings=[finds()])
     report = await take(memory, asker, long, IngestionSettings())
     assert report.failures == ("no summary was made: script: nothing is scripted for summary",)
+    # Where no model answered just now, none is asked for a summary.
+    asker = ScriptedAsker(findings=[ProviderUnreachable("gone", provider="x")], summary=[sums_up()])
+    assert (await take(memory, asker, long, IngestionSettings())).summaries == ()
+    assert asker.questions("summary") == []
 
 
 async def test_a_disk_that_fails_is_told_and_not_raised(

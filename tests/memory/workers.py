@@ -5,14 +5,27 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from tests.fakes.askers import ScriptedAsker, decides, finds
 from tests.faults import processes
+from vibe_llms.exceptions import MemoryNotFound
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.deduplication import Deduplication
+from vibe_llms.memory.entries import GLOBAL, Entry, Scope
+from vibe_llms.memory.extraction import Findings
 from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.ingestion import Ingestion, IngestionSettings
+from vibe_llms.memory.reconciliation import Decisions
 from vibe_llms.memory.repository import Repository
+from vibe_llms.messages.canisters import AssistantCanister, Canister, UserCanister
+from vibe_llms.messages.contents import TextualContent
 
 Tell = Callable[[str], None]
 
@@ -110,6 +123,100 @@ async def change_facts_in_place(folder: Path, tell: Tell, seed: int) -> None:
     await change_facts(folder, tell, seed)
 
 
+ADA = Scope.of_user("ada")
+TALK = "abcdefgh2345"
+QUIET = IngestionSettings(summaries=False, max_entries=10_000)
+
+
+async def add_facts_of_ada(folder: Path, tell: Tell, seed: int, count: int) -> None:
+    """Add facts where a consolidation is going on; tells their identities."""
+    memory = Memory(folder, durable=False)
+    for number in range(count):
+        entry = await memory.add(f"the user owns thing {number} of worker {seed}", scope=ADA)
+        tell(entry.identity)
+
+
+def turn_of(number: int) -> list[Canister]:
+    """A turn in which the user tells something; always the same for a number."""
+    created = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=number)
+    contents = (TextualContent(f"I own the house number {number} by the river."),)
+    answer = (TextualContent(f"So you own house {number}."),)
+    return [
+        UserCanister(contents=contents, identity=f"said-{number}", created=created),
+        AssistantCanister(contents=answer, identity=f"answer-{number}", created=created),
+    ]
+
+
+def fact_of(number: int) -> str:
+    """What is to be remembered of it."""
+    return f"The user owns the house number {number}"
+
+
+def producing_asker(tell: Tell = lambda _: None) -> ScriptedAsker:
+    """Finds the fact of each turn; every second new one takes the place of the oldest shown."""
+
+    def find(text: str) -> Findings:
+        number = int(text.rpartition("number ")[2].split()[0])
+        tell(f"asked {number}")
+        return finds(fact_of(number))
+
+    def decide(text: str) -> Decisions:
+        notes, _, facts = text.partition("New facts:")
+        count = notes.count("\n") - 2
+        number = int(facts.split()[-1])
+        first = ("DELETE", "", count + 1) if number % 2 else ("NONE",)
+        rest = ((note, "NONE") for note in range(2, count + 1))
+        return decides((1, *first), *rest, (count + 1, "ADD"))
+
+    return ScriptedAsker(findings=[find], decisions=[decide])
+
+
+async def take_in_turns(folder: Path, tell: Tell, seed: int) -> None:
+    """Take turns in without end; tells of each when it begins, and when it has been taken in."""
+    memory = Memory(folder, durable=False)
+    ingestion = Ingestion(memory, producing_asker(tell), QUIET, scope=ADA)
+    number = seed * 1000
+    while True:
+        number += 1
+        tell(f"begin {number}")
+        report = await ingestion.take_in(turn_of(number), conversation=TALK)
+        assert not report.failures, report.failures
+        tell(f"done {number}")
+
+
+async def take_in_turns_marked_early(folder: Path, tell: Tell, seed: int) -> None:
+    """The same, with turns marked as done before their facts are stored."""
+
+    async def keep(self: Ingestion, *arguments: Any, pending: bool = False) -> Entry | None:
+        return await kept(self, *arguments, pending=False)
+
+    async def hear(self: Ingestion, draft: Any, *arguments: Any) -> tuple[Entry | None, str]:
+        turn, own = await heard(self, draft, *arguments)
+        new = turn is not None and turn in draft.turns
+        if turn is not None and new:
+            # As if it still had its mark, for this time only.
+            turn = msgspec.structs.replace(turn, further={"ingestion": "pending"})
+        return turn, own
+
+    heard = Ingestion._hear
+    kept = Ingestion._keep
+    Ingestion._keep = keep  # type: ignore[method-assign, assignment]
+    Ingestion._hear = hear  # type: ignore[method-assign, assignment]
+    await take_in_turns(folder, tell, seed)
+
+
+async def take_in_turns_told_early(folder: Path, tell: Tell, seed: int) -> None:
+    """The same, with each fact told as stored before it is."""
+
+    async def learn(self: Ingestion, draft: Any, turn: Entry, said: str, recalled: Any) -> None:
+        tell(f"done {turn.turn.rpartition('-')[2]}")
+        await learned(self, draft, turn, said, recalled)
+
+    learned = Ingestion._learn
+    Ingestion._learn = learn  # type: ignore[method-assign]
+    await take_in_turns(folder, tell, seed)
+
+
 async def commit_facts(folder: Path, tell: Tell, seed: int, count: int = 0) -> None:
     """Add facts, and commit after each; tells of each before it is committed."""
     memory = Memory(folder, durable=False)
@@ -122,3 +229,46 @@ async def commit_facts(folder: Path, tell: Tell, seed: int, count: int = 0) -> N
             await memory.remove(entry.identity)
         tell(entry.identity)
         repository.commit()
+
+
+async def add_repeats(folder: Path, tell: Tell, seed: int, count: int) -> None:
+    """Add facts in two wordings each, edit some and remove others; tells what shall be known."""
+    memory = Memory(folder, durable=False)
+    for number in range(count):
+        name = f"box{seed}x{number}"
+        short = await memory.add(f"{name} stands in the cellar.")
+        tell(f"say {short.identity} {short.content}")
+        longer = await memory.add(f"{name} stands in the cellar behind the stairs.")
+        tell(f"say {longer.identity} {longer.content}")
+        if number % 3 == 0:
+            with suppress(MemoryNotFound):
+                # While it is changed it may say either.
+                tell(f"unsay {short.identity}")
+                changed = await memory.revise(short.identity, content=f"{name} went to the attic.")
+                tell(f"say {short.identity} {changed.content}")
+                continue
+            tell(f"say {short.identity} {short.content}")
+        elif number % 3 == 1:
+            gone = await memory.add(f"{name} was painted by Ilse.")
+            tell(f"say {gone.identity} {gone.content}")
+            tell(f"unsay {gone.identity}")
+            await memory.remove(gone.identity)
+
+
+async def deduplicate(folder: Path, tell: Tell, seed: int) -> None:
+    """Merge what says the same; tells each step on the disk before it is made."""
+
+    def rewrite(self: MemoryFiles, entry: Any, place: str) -> None:
+        tell("rewrite")
+        rewritten(self, entry, place)
+        tell("rewritten")
+
+    def give_up(self: MemoryFiles, entry: Any, place: str, *, replaced_by: str = "") -> None:
+        tell("give up")
+        given_up(self, entry, place, replaced_by=replaced_by)
+        tell("given up")
+
+    rewritten, given_up = MemoryFiles.rewrite, MemoryFiles.give_up
+    MemoryFiles.rewrite = rewrite  # type: ignore[method-assign]
+    MemoryFiles.give_up = give_up  # type: ignore[method-assign]
+    await Deduplication(Memory(folder, durable=False)).run(GLOBAL)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol, TypeVar
 
-from vibe_llms.exceptions import VibeLlmsError
+from msgspec import Struct
+
+from vibe_llms.exceptions import OutputCut, OutputInvalid, RequestRefused, VibeLlmsError
 from vibe_llms.messages.canisters import Usage
 
 T = TypeVar("T")
@@ -24,14 +26,23 @@ class Asker(Protocol):
         ...
 
 
+class Unanswered(Struct, frozen=True):
+    """No answer, and why; `final` where the model did answer, and asking again is of no use."""
+
+    why: str
+    final: bool = False
+
+
 async def attempt(
     asker: Asker, supervisor: str, text: str, output: type[T], *, seconds: float
-) -> tuple[T | None, str]:
-    """The answer and no words, or none and why."""
+) -> T | Unanswered:
+    """The answer, or why there is none within so many seconds."""
     try:
         async with asyncio.timeout(seconds):
-            return await asker.ask(supervisor, text, output), ""
+            return await asker.ask(supervisor, text, output)
     except TimeoutError:
-        return None, f"no answer within {seconds:g} s (timeout-seconds)"
+        return Unanswered(f"no answer within {seconds:g} s (timeout-seconds)")
+    except (OutputCut, OutputInvalid, RequestRefused) as error:
+        return Unanswered(str(error), final=True)
     except VibeLlmsError as error:
-        return None, str(error)
+        return Unanswered(str(error))

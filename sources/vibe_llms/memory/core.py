@@ -20,11 +20,20 @@ from vibe_llms.exceptions import (
     MemoryNotFound,
 )
 from vibe_llms.memory.changes import HeldScope
+from vibe_llms.memory.embedders.cache import (
+    EMBEDDINGS,
+    CachedEmbedder,
+    EmbeddingCache,
+    digest_text,
+)
+from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.embedders.interfaces import Embedder
-from vibe_llms.memory.embedding import Embedding, ignore_notes
+from vibe_llms.memory.embedding import Embedding
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import Known, ScopeIndex
+from vibe_llms.memory.passages import split_passages
+from vibe_llms.memory.reranking import Reranking
 from vibe_llms.memory.retrieval import (
     FOUND_ROLES,
     Question,
@@ -63,8 +72,9 @@ class Memory:
 
     Nothing is read before something is asked. What has been added is durable when `add` returns.
     With an `embedder`, which it closes, entries are also found by their meaning; `tell` is told
-    once what keeps them from it, and then they are found by their words alone. `versions`, which it
-    closes as well, are told of each change.
+    once what keeps them from it, and then they are found by their words alone. With `reranking`,
+    which it closes too, a model judges what was found. `versions`, closed as well, are told of each
+    change.
     """
 
     def __init__(
@@ -75,16 +85,26 @@ class Memory:
         lock_seconds: float = 10.0,
         durable: bool = True,
         embedder: Embedder | None = None,
-        tell: Callable[[str], None] = ignore_notes,
+        reranking: Reranking | None = None,
+        tell: Callable[[str], None] = ignore,
         versions: Versions | None = None,
     ) -> None:
         self.folder = folder
         self.versions = versions
         self._settings = settings
-        self._embedding = None if embedder is None else Embedding(embedder, tell)
+        self._cache = EmbeddingCache(folder / EMBEDDINGS, lock_seconds=lock_seconds)
+        self._embedding = None
+        if embedder is not None:
+            self._embedding = Embedding(CachedEmbedder(embedder, self._cache), tell)
+        self._reranking = reranking
         self._files = MemoryFiles(folder, lock_seconds=lock_seconds, durable=durable)
         self._indexes: dict[Scope, ScopeIndex] = {}
         self._lock = threading.Lock()
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """What makes vectors of its entries, if anything does."""
+        return None if self._embedding is None else self._embedding.embedder
 
     async def add(
         self,
@@ -134,6 +154,8 @@ class Memory:
             await self.embed(wanted)
             vector = await self._embedding.embed_question(question)
             asked = msgspec.structs.replace(asked, vector=vector)
+        if self._reranking is not None:
+            asked = await self._rerank(self._reranking, asked, wanted, chosen)
         return await self._do(lambda: self._search(asked, wanted, chosen))
 
     async def embed(
@@ -189,7 +211,7 @@ class Memory:
 
         It runs in a thread, and must not call the memory.
         """
-        return await self._alter(lambda: self._change(scope, work))
+        return await self._alter(lambda: self._carry_out(scope, work))
 
     async def forget(self, words: str, *, scopes: Iterable[Scope] | None = None) -> Sequence[Entry]:
         """Remove for good whatever holds these words, deleted entries and the index included.
@@ -222,6 +244,27 @@ class Memory:
             await self.versions.close()
         if self._embedding is not None:
             await self._embedding.close()
+        if self._reranking is not None:
+            await self._reranking.close()
+
+    async def _rerank(
+        self,
+        reranking: Reranking,
+        asked: Question,
+        scopes: Sequence[Scope],
+        settings: RetrievalSettings,
+    ) -> Question:
+        """The question, answered by what a model thinks of the entries that fit it best."""
+        count = max(reranking.settings.candidates, settings.limit)
+        plain = RetrievalSettings(
+            limit=count,
+            least_relevance=settings.least_relevance,
+            least_likeness=settings.least_likeness,
+            dense_weight=settings.dense_weight,
+        )
+        found = await self._do(lambda: self._search(asked, scopes, plain))
+        relevances = await reranking.weigh(asked.text, found)
+        return msgspec.structs.replace(asked, relevances=relevances, pool=count)
 
     async def _alter(self, work: Callable[[], T]) -> T:
         """The same as `_do`, for what changes files."""
@@ -348,7 +391,7 @@ class Memory:
             index.refresh()
         return entry
 
-    def _change(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
+    def _carry_out(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
         index = self._index(scope)
         with self._files.changing(scope):
             given = work(HeldScope(self._files, index))
@@ -365,11 +408,18 @@ class Memory:
                 # The index first: after a crash the files still tell that there is work left.
                 index = self._index(scope)
                 index.discard()
+                self._cache.forget(_digest_all(entry for _, entry in holding))
                 self._files.erase(scope, [place for place, _ in holding])
                 self._files.clear(scope)
                 index.refresh()
             gone += [entry for _, entry in holding]
+        self._clear_cache()
         return gone
+
+    def _clear_cache(self) -> None:
+        """Keep vectors of what is remembered now, and of no text that was there before."""
+        if self._cache.exists():
+            self._cache.retain(_digest_all(self._survey(None, None)))
 
     def _reindex(self) -> int:
         count = 0
@@ -379,6 +429,7 @@ class Memory:
             index.refresh()
             index.store(always=True)
             count += len(index)
+        self._clear_cache()
         return count
 
     def _status(self) -> Sequence[ScopeStatus]:
@@ -396,3 +447,8 @@ class Memory:
     def _store(self) -> None:
         for index in self._indexes.values():
             index.store(always=True)
+
+
+def _digest_all(entries: Iterable[Entry]) -> set[bytes]:
+    """What the vectors of some entries are kept under."""
+    return {digest_text(text) for entry in entries for text in split_passages(entry)}

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.entries import Entry
 from vibe_llms.memory.passages import split_passages
@@ -15,15 +16,11 @@ from vibe_llms.memory.passages import split_passages
 _REST_SECONDS = 60.0
 
 
-def ignore_notes(_: str) -> None:
-    """For those who do not want to be told."""
-
-
 class Embedding:
     """Vectors of questions and of entries, or `None` where there are none now."""
 
-    def __init__(self, embedder: Embedder, tell: Callable[[str], None] = ignore_notes) -> None:
-        self._embedder = embedder
+    def __init__(self, embedder: Embedder, tell: Callable[[str], None] = ignore) -> None:
+        self.embedder = embedder
         self._tell = tell
         self._told: set[str] = set()
         self._rests_until = 0.0
@@ -31,7 +28,7 @@ class Embedding:
     @property
     def model(self) -> str:
         """What its vectors are stored under."""
-        return self._embedder.model
+        return self.embedder.model
 
     async def embed_question(self, text: str) -> array[float] | None:
         """The vector that a question is searched with."""
@@ -61,7 +58,7 @@ class Embedding:
 
     async def close(self) -> None:
         """Close the embedder."""
-        await self._embedder.close()
+        await self.embedder.close()
 
     async def _ask(
         self, texts: Sequence[str], *, question: bool = False
@@ -69,7 +66,7 @@ class Embedding:
         if time.monotonic() < self._rests_until:
             return None
         try:
-            return await self._embedder.embed(texts, question=question)
+            return await self.embedder.embed(texts, question=question)
         except VibeLlmsError as error:
             self.tell(error)
             return None

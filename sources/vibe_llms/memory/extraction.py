@@ -7,7 +7,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from vibe_llms.memory.asking import Asker, attempt
+from vibe_llms.memory.asking import Asker, Unanswered, attempt
 from vibe_llms.memory.gate import Recalled, check_fact
 from vibe_llms.memory.reports import Refusal, Why
 from vibe_llms.memory.secrets import mask_secrets
@@ -56,7 +56,7 @@ class Extraction(Struct, frozen=True):
 
     facts: tuple[Finding, ...] = ()
     refused: tuple[Refusal, ...] = ()
-    failure: str = ""
+    failure: Unanswered | None = None
 
 
 async def extract(
@@ -72,9 +72,9 @@ async def extract(
     date = f" on {when:%Y-%m-%d}" if when else ""
     supervisor = _SUPERVISOR.format(count=most, topics=_MOST_TOPICS)
     text = f"The user said{date}:\n\n{said}"
-    answer, failure = await attempt(asker, supervisor, text, Findings, seconds=seconds)
-    if answer is None:
-        return Extraction(failure=failure)
+    answer = await attempt(asker, supervisor, text, Findings, seconds=seconds)
+    if isinstance(answer, Unanswered):
+        return Extraction(failure=answer)
     return judge(answer.facts, said, most=most, recalled=recalled)
 
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 
+import msgspec
 from msgspec import Struct
 
 from vibe_llms.memory.reports import Refusal, Why
 from vibe_llms.memory.secrets import holds_secret, mask_secrets
 from vibe_llms.memory.words import STOP, split_words
+from vibe_llms.redaction import REDACTED
 
 #: What is longer is a document, and no turn to be remembered.
 LONGEST_TURN = 32_000
@@ -63,22 +66,30 @@ _REQUEST = r"""(?ix)
       | add | remove | refactor | implement | debug | test | open | read | send | try ) \b
     """
 _INSTRUCTION = r"""(?ix)
-      \b (?: ignore | disregard | forget | override | bypass ) \b [^.!?\n]{0,40}
-         \b (?: instructions? | prompts? | rules? | guidelines? | messages? | directions? | context
-              | above | previous | prior | everything )
-    | \b (?: system | developer ) \s (?: prompt | message | mode | instructions? )
-    | \b (?: new | updated | real | actual | following ) \s (?: system \s )? instructions? \b \s* :?
-    | \b you \s (?: are \s now | must \s now | will \s now ) \b
-    | \b from \s now \s on ,? \s (?: you | the \s (?: assistant | model | ai ) ) \b
-    | \b (?: act | behave | respond ) \s as \s (?: if \s you | though \s you | an? \s un ) \w*
-    | \b pretend \s (?: to \s be | that \s you | you )
-    | \b (?: do \s not | don't | never ) \s (?: tell | inform | warn | ask ) \s
-         (?: the \s )? (?: user | person | human ) \b
-    | \b jailbr (?: eak | oken ) | \b DAN \s mode
+      \b (?: ignore | disregard | forget | override | bypass ) \s+
+         (?: (?: all | any | of | the | these | those | your | my | every | previous | prior | above
+               | earlier | preceding | other | safety | system ) \s+ )*
+         (?: instructions? | prompts? | rules? | guidelines? | directions? | messages? | context
+           | everything \s+ (?: you | above | before | prior | that | i \s+ (?: said | told ) )
+           | above | previous ) \b
+    | \b system \s+ (?: prompt | message | instructions? ) \b
+    | \b developer \s+ (?: prompt | message | instructions? ) \b | \b enter \s+ developer \s+ mode
+    | \b (?: new | updated | real | actual | following ) \s+ instructions? \s* :
+    | \b you \s+ (?: are \s+ now | must \s+ now | will \s+ now ) \b
+    | \b from \s+ now \s+ on ,? \s+ (?: you | the \s+ (?: assistant | model | ai ) ) \b
+    | \b (?: act | behave | respond ) \s+ as \s+ (?: if \s+ you | though \s+ you | dan \b
+         | an? \s+ (?: unrestricted | unfiltered | uncensored | evil ) )
+    | \b pretend \s+ (?: to \s+ be | that \s+ you | you )
+    | \b (?: do \s+ not | don't | never ) \s+ (?: tell | inform | warn | ask ) \s+
+         (?: the \s+ )? (?: user | person | human ) \b
+    | \b jailbr (?: eak | oken ) | \b DAN \s+ mode
     | < /? (?: system | assistant | instructions? | \|im_ ) | <\| | \[ /? INST \] | <</? SYS
-    | \b (?: the \s )? (?: assistant | model | chatbot | ai ) \s
-         (?: must | should | shall | has \s to | is \s to | needs? \s to | will \s always
-           | is \s (?: allowed | required | instructed | authori[sz]ed ) )
+    """
+#: What no fact says, though a person may say it of something else.
+_DIRECTIVE = r"""(?ix)
+    \b (?: assistant | model | chatbot | ai ) \s+
+        (?: must | should | shall | has \s+ to | is \s+ to | needs? \s+ to | will \s+ always
+          | is \s+ (?: allowed | required | instructed | authori[sz]ed ) )
     """
 #: What a fact cannot begin with, as it then tells somebody to do something.
 _COMMAND = r"""(?ix)
@@ -87,9 +98,12 @@ _COMMAND = r"""(?ix)
           | answer \b | reply | ignore | disregard | remember \s to | make \s sure | be \s sure )
     """
 _FENCE = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
-_QUOTED_LINES = re.compile(r"(?m)^[ \t]*>.*(?:\n|\Z)")
+_QUOTED_LINES = re.compile(r"(?m)(?:^[ \t]*>.*(?:\n|\Z))+")
 #: What stands in quotation marks and is a sentence or more; names and titles stay.
-_QUOTATION = re.compile(r"\"[^\"\n]{40,}\"|\u201c[^\u201d]{40,}\u201d|\u00ab[^\u00bb]{40,}\u00bb")
+_QUOTATION = re.compile(
+    r"\"[^\"\n]{40,2000}\"|\u201c[^\u201d]{40,2000}\u201d|\u00ab[^\u00bb]{40,2000}\u00bb"
+)
+_JSON_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _SENTENCE_END = re.compile(r"(?<=[.!?\u2026\u3002\uff01\uff1f])[\"'\u201d)]*\s+|\n+")
 _PARAGRAPHS = re.compile(r"\n[ \t]*\n+")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
@@ -107,7 +121,8 @@ class Recalled:
     """What was recalled in a turn, to be known again in what is said there."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
-        self._said = [f" {' '.join(_plain_words(text))} " for text in texts]
+        whole = [one for text in texts for one in (text, *_read_quoted(text))]
+        self._said = [f" {' '.join(_plain_words(text))} " for text in whole]
 
     def holds(self, text: str) -> bool:
         """Whether a text stands there word for word."""
@@ -133,7 +148,7 @@ def sift_turn(text: str, recalled: Recalled = Recalled()) -> Sifted:
     if why is not None:
         return Sifted("", (Refusal(masked[:LONGEST_FACT], why, "turn"),))
     if masked != text:
-        return Sifted(masked.strip(), (Refusal(masked, Why.SECRET, "part"),))
+        return Sifted(masked.strip(), (Refusal(REDACTED, Why.SECRET, "part"),))
     return Sifted(text.strip())
 
 
@@ -170,7 +185,7 @@ def check_fact(text: str, said: str, recalled: Recalled = Recalled()) -> Why | N
         (Why.GREETING, is_greeting(text)),
         (Why.SHORT, len(text.strip()) < _SHORTEST_FACT or len(_plain_words(text)) < 2),
         (Why.SECRET, holds_secret(text)),
-        (Why.INSTRUCTION, _matches(_INSTRUCTION, text) or _begins(_COMMAND, text)),
+        (Why.INSTRUCTION, _instructs(text)),
         (Why.QUESTION, text.rstrip().endswith(("?", "\uff1f"))),
         (Why.QUOTED, "```" in text or "\n" in text.strip()),
         (Why.RECALLED, recalled.holds(text)),
@@ -243,6 +258,11 @@ def _names(text: str) -> Iterator[str]:
             yield word
 
 
+def _instructs(text: str) -> bool:
+    """Whether a fact tells a model what to do, in place of saying something of the user."""
+    return _matches(_INSTRUCTION, text) or _matches(_DIRECTIVE, text) or _begins(_COMMAND, text)
+
+
 def _refuse_paragraph(text: str) -> Why | None:
     if _matches(_INSTRUCTION, text):
         return Why.INSTRUCTION
@@ -262,6 +282,13 @@ def _refuse_sentence(text: str, recalled: Recalled) -> Why | None:
     if (asks or _begins(_REQUEST, text)) and not _matches(_OF_ONESELF, text):
         return Why.QUESTION
     return Why.SHORT if len(_plain_words(text)) < 2 and text.isascii() else None
+
+
+def _read_quoted(text: str) -> Iterator[str]:
+    """What stands in a text as strings of JSON: entries are recalled as such."""
+    for found in _JSON_STRING.finditer(text):
+        with suppress(msgspec.DecodeError):
+            yield msgspec.json.decode(found[0], type=str)
 
 
 def _plain_words(text: str) -> list[str]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from vibe_llms.events import Notice
 from vibe_llms.exceptions import VibeLlmsError
-from vibe_llms.memory.asking import Asker, attempt
+from vibe_llms.memory.asking import Asker, Unanswered, attempt
 from vibe_llms.memory.changes import HeldScope, evict
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
@@ -32,11 +31,18 @@ from vibe_llms.memory.reconciliation import (
     plan,
     pose,
 )
-from vibe_llms.memory.reports import IngestionReport, Refusal, Update, Why
+from vibe_llms.memory.reports import (
+    IngestionReport,
+    IngestionSettings,
+    Refusal,
+    Update,
+    Why,
+)
 from vibe_llms.memory.retrieval import RetrievalSettings
 from vibe_llms.memory.spoken import identity_of, read_turn, text_in
 from vibe_llms.memory.summaries import (
     Summary,
+    Task,
     check_summary,
     choose_task,
     keep_summary,
@@ -46,26 +52,13 @@ from vibe_llms.memory.words import digest_of
 from vibe_llms.messages.canisters import AssistantCanister, Canister, Usage, UserCanister
 from vibe_llms.messages.identities import produce_identity
 
+__all__ = ["Ingestion", "IngestionSettings"]
+
 _MARK, _PENDING = "ingestion", "pending"
+#: So many turns that were left are looked through after one turn.
+_MOST_LEFT = 3
 #: So many summaries at most are made after one turn; a longer backlog waits for the next.
 _MOST_SUMMARIES = 6
-
-
-class IngestionSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[memory.ingestion]`: how turns become memory.
-
-    `model` is asked, or that of the conversation where it is empty. Of one message at most so many
-    `facts` are kept, each compared with so many `neighbours`; 0 looks for none. `max_entries` are
-    kept in each scope, and `timeout_seconds` and `output_tokens` bound each answer of the model.
-    """
-
-    model: str = ""
-    facts: Annotated[int, Meta(ge=0, le=20)] = 3
-    neighbours: Annotated[int, Meta(ge=0, le=50)] = 5
-    summaries: bool = True
-    max_entries: Annotated[int, Meta(ge=1)] = 500
-    timeout_seconds: Annotated[float, Meta(gt=0)] = 60.0
-    output_tokens: Annotated[int, Meta(ge=1)] = 2000
 
 
 class _Draft(Struct):
@@ -82,6 +75,7 @@ class _Draft(Struct):
     summaries: list[Entry] = []
     evicted: list[Entry] = []
     failures: list[str] = []
+    asked: bool = False
 
     def take(self, applied: Applied) -> None:
         for name in applied.__struct_fields__:
@@ -121,28 +115,39 @@ class Ingestion:
         place = Scope.of_conversation(conversation)
         try:
             spoken = read_turn(canisters)
-            for said in spoken.user:
-                await self._hear(draft, place, said, spoken.recalled)
+            heard = [await self._hear(draft, place, said, spoken.recalled) for said in spoken.user]
             for answered in spoken.assistant:
                 await self._keep(draft, place, answered, spoken.recalled)
+            for turn, own in heard:
+                if turn is not None and turn.further.get(_MARK) == _PENDING:
+                    await self._learn(draft, turn, own, spoken.recalled)
+            if draft.asked and not draft.failures:
+                await self._catch_up(draft, place, most=_MOST_LEFT)
             await self._finish(draft, place)
         except VibeLlmsError as error:
             draft.failures.append(f"this turn was not remembered whole: {error}")
         return self._report(draft, usage)
 
     async def resume(self, *, conversation: str) -> IngestionReport:
-        """Look for the facts of turns where that was cut off, or where no model answered."""
+        """Look for the facts of turns where that was cut off, or where no model answered.
+
+        Each turn that is taken in does so for some, once a model has answered.
+        """
         draft, usage = _Draft(conversation), self._asker.usage
         place = Scope.of_conversation(conversation)
         try:
-            for turn in await self._memory.survey(place, role=Role.USER):
-                if turn.further.get(_MARK) == _PENDING:
-                    await self._learn(draft, turn, sift_words(turn.content).text, Recalled())
+            await self._catch_up(draft, place)
             if draft.added or draft.updated:
                 await self._finish(draft, place)
         except VibeLlmsError as error:
             draft.failures.append(f"what was left was not remembered whole: {error}")
         return self._report(draft, usage)
+
+    async def _catch_up(self, draft: _Draft, place: Scope, most: int | None = None) -> None:
+        turns = await self._memory.survey(place, role=Role.USER)
+        left = [turn for turn in turns if turn.further.get(_MARK) == _PENDING]
+        for turn in left[:most]:
+            await self._learn(draft, turn, sift_words(turn.content).text, Recalled())
 
     def _report(self, draft: _Draft, before: Usage) -> IngestionReport:
         members = {name: getattr(draft, name) for name in draft.__struct_fields__}
@@ -157,15 +162,14 @@ class Ingestion:
 
     async def _hear(
         self, draft: _Draft, place: Scope, said: UserCanister, recalled: Recalled
-    ) -> None:
-        """Keep what the user said, and look for facts in it."""
+    ) -> tuple[Entry | None, str]:
+        """Keep what the user said; the turn, and the words in which facts are to be looked for."""
         own = sift_words(text_in(said), recalled)
         looked = bool(own.text and self._settings.facts)
         turn = await self._keep(draft, place, said, recalled, pending=looked)
         if turn is not None:
             draft.refused += own.refused
-            if turn.further.get(_MARK) == _PENDING:
-                await self._learn(draft, turn, own.text, recalled)
+        return turn, own.text
 
     async def _keep(
         self,
@@ -207,6 +211,7 @@ class Ingestion:
     async def _learn(self, draft: _Draft, turn: Entry, said: str, recalled: Recalled) -> None:
         """Look for facts in what the user said, and take them in; then it is done."""
         settings = self._settings
+        draft.asked = True
         found = await extract(
             self._asker,
             said,
@@ -216,9 +221,10 @@ class Ingestion:
             when=turn.created,
         )
         draft.refused += found.refused
-        if found.failure:
-            draft.failures.append(f"no facts were looked for: {found.failure}")
-            return
+        if found.failure is not None:
+            draft.failures.append(f"no facts were looked for: {found.failure.why}")
+            if not found.failure.final:
+                return
         facts: dict[str, Entry] = {}
         for one in found.facts:
             facts.setdefault(digest_of(one.statement), self._produce_fact(one, turn))
@@ -276,15 +282,15 @@ class Ingestion:
         if not asked:
             return alone
         shown = sorted(notes.values(), key=lambda entry: (entry.created, entry.identity))
-        answer, failure = await attempt(
+        answer = await attempt(
             self._asker,
             SUPERVISOR,
             pose(shown, asked),
             Decisions,
             seconds=self._settings.timeout_seconds,
         )
-        if answer is None:
-            decided = add_all(asked)
+        if isinstance(answer, Unanswered):
+            decided, failure = add_all(asked), answer.why
         else:
             decided, failure = plan(answer.decisions, shown, asked)
         if failure:
@@ -296,14 +302,17 @@ class Ingestion:
         if not wanted:
             return ()
         # However near: what contradicts a fact may share next to no word with it.
-        settings = RetrievalSettings(limit=2 * wanted, least_relevance=0.0)
-        found = await self._memory.search(fact.content, scopes=[self._scope], settings=settings)
+        settings = RetrievalSettings(limit=wanted + 1, least_relevance=0.0, least_likeness=0.0)
+        found = await self._memory.search(
+            fact.content, scopes=[self._scope], roles=[Role.FACT], settings=settings
+        )
         digest = digest_of(fact.content)
-        near = (one.entry for one in found if one.entry.role == Role.FACT)
+        near = (one.entry for one in found)
         return [entry for entry in near if digest_of(entry.content) != digest][:wanted]
 
     async def _finish(self, draft: _Draft, place: Scope) -> None:
-        if self._settings.summaries:
+        # A model that did not answer just now is not waited for once more.
+        if self._settings.summaries and not draft.failures:
             await self._summarise(draft, place)
         most = self._settings.max_entries
         for scope, touched in (
@@ -318,21 +327,28 @@ class Ingestion:
             task = choose_task(await self._memory.survey(place))
             if task is None:
                 return
-            answer, failure = await attempt(
-                self._asker,
-                task.supervisor,
-                task.text,
-                Summary,
-                seconds=self._settings.timeout_seconds,
-            )
-            if answer is None or (failure := check_summary(task, answer.summary)):
-                draft.failures.append(f"no summary was made: {failure}")
+            text, why = await self._sum_up(task)
+            if why:
+                draft.failures.append(f"no summary was made: {why}")
                 return
-            entry = produce_summary(task, answer.summary, place, draft.conversation)
+            entry = produce_summary(task, text, place, draft.conversation)
             keep = partial(keep_summary, task=task, entry=entry)
             if not await self._memory.change(place, keep):
                 return
             draft.summaries.append(entry)
+
+    async def _sum_up(self, task: Task) -> tuple[str, str]:
+        """The text of a summary; and why it is none, if it is none."""
+        answer = await attempt(
+            self._asker,
+            task.supervisor,
+            task.text,
+            Summary,
+            seconds=self._settings.timeout_seconds,
+        )
+        if isinstance(answer, Unanswered):
+            return "", answer.why
+        return answer.summary, check_summary(task, answer.summary)
 
 
 def _unmark(held: HeldScope, turn: Entry) -> None:

@@ -58,17 +58,16 @@ class Postings:
         self.counts = array("B")
         self.counts.frombytes(counts)
 
-    def look_up(self, questions: int) -> Callable[[int], int]:
-        """How often the word stands in an entry, for about so many questions."""
+    def look_up(self, questions: int) -> Callable[[int], int | None]:
+        """How often the word stands in an entry, or `None`, for about so many questions."""
         numbers, counts = self.numbers, self.counts
         if len(numbers) < _FEW * questions:
-            found = dict(zip(numbers, counts, strict=True))
-            return lambda number: found.get(number, 0)
+            return dict(zip(numbers, counts, strict=True)).get
 
-        def count_of(number: int) -> int:
+        def count_of(number: int) -> int | None:
             # They were added in order.
             place = bisect_left(numbers, number)
-            return counts[place] if place < len(numbers) and numbers[place] == number else 0
+            return counts[place] if place < len(numbers) and numbers[place] == number else None
 
         return count_of
 
@@ -237,17 +236,18 @@ class LexicalIndex:
     def _weigh(self, word: str, numbers: Collection[int]) -> dict[int, float]:
         """The same for some entries only."""
         postings, labelled = self._postings(word), self._labels.get(word, _NO_LABELS)
-        count_of = _count_none if postings is None else postings.look_up(len(numbers))
+        count_of = (Postings() if postings is None else postings).look_up(len(numbers))
         weights: dict[int, float] = {}
         for number in numbers:
-            weight = float(count_of(number))
+            weight = float(count_of(number) or 0)
             for shares, neighbours in ((BEFORE, self._before), (BEHIND, self._behind)):
                 neighbour = number
                 for share in shares:
                     neighbour = neighbours[neighbour]
                     if neighbour == NONE:
                         break
-                    weight += share * count_of(neighbour)
+                    if count := count_of(neighbour):
+                        weight += share * count
             if labelled and _holds(labelled, number):
                 weight += LABEL
             if weight:
@@ -322,10 +322,6 @@ def _bury(numbers: bytes, counts: bytes, dead: set[int]) -> tuple[bytes, bytes]:
         array("I", (number for number, _ in kept)).tobytes(),
         bytes(count for _, count in kept),
     )
-
-
-def _count_none(_: int) -> int:
-    return 0
 
 
 def _holds(numbers: array[int], number: int) -> bool:

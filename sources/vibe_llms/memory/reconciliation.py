@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.entries import Entry
-from vibe_llms.memory.gate import LONGEST_FACT, content_words, covers, is_supported
+from vibe_llms.memory.gate import LONGEST_FACT, covers, is_supported
 from vibe_llms.memory.reports import Update
 from vibe_llms.memory.secrets import holds_secret
 from vibe_llms.messages.identities import produce_identity
@@ -122,35 +122,34 @@ def _read(decisions: Sequence[Decision], notes: Sequence[Entry], facts: Sequence
         for number, fact in enumerate(facts, count + 1)
         if _check_event(by_number[number], ("ADD", "NONE")).event == "ADD"
     }
-    standing: list[str] = []
-    updates: list[tuple[int, Step]] = []
+    merged: dict[int, list[Step]] = {}
     doomed: dict[int, list[Entry]] = {}
+    standing: list[str] = []
     for number, note in enumerate(notes, 1):
         decision = _check_event(by_number[number], ("UPDATE", "DELETE", "NONE"))
-        reason = 0 if decision.event == "NONE" else _find_reason(decision, count, facts)
+        if decision.event == "NONE":
+            standing.append(note.content)
+            continue
+        reason = _find_reason(decision, count, facts)
         fact = facts[reason - count - 1]
-        if decision.event == "DELETE" and reason not in added:
-            raise _Invalid(f"{number} is to go because of {reason}, which would not be stored")
         step = _merge(note, fact, decision.text) if decision.event == "UPDATE" else None
-        # What was said earlier does not undo what was said later.
-        if decision.event == "NONE" or note.created > fact.created:
+        if step is None and reason not in added:
+            raise _Invalid(f"{number} is to go because of {reason}, which would not be stored")
+        if note.created > fact.created:
+            # What was said earlier does not undo what was said later.
             standing.append(note.content)
         elif step is not None:
+            merged.setdefault(reason, []).append(step)
             standing.append(step.entry.content)
-            updates.append((reason, step))
         else:
             doomed.setdefault(reason, []).append(note)
-    steps = [step for _, step in updates]
+    steps = [step for one in merged.values() for step in one]
     known: list[Entry] = []
     for number, fact in enumerate(facts, count + 1):
-        merged = any(
-            reason == number and covers(step.entry.content, fact.content)
-            for reason, step in updates
-        )
         said = any(covers(text, fact.content) for text in standing)
-        if number in doomed or not said or (number in added and not merged):
+        if number in doomed or not said or (number in added and number not in merged):
             steps.append(Step(fact, tuple(doomed.get(number, ()))))
-        elif not merged:
+        elif number not in merged:
             known.append(fact)
     return Plan(tuple(steps), tuple(known))
 
@@ -191,8 +190,8 @@ def _merge(note: Entry, fact: Entry, text: str) -> Step:
         raise _Invalid("an UPDATE has a text that may not be remembered")
     if not is_supported(merged, f"{note.content} {fact.content}"):
         raise _Invalid("an UPDATE says what neither the note nor the fact says")
-    if not content_words(merged) & content_words(fact.content):
-        raise _Invalid("an UPDATE says nothing of the fact that is its reason")
+    if not covers(merged, fact.content):
+        raise _Invalid("an UPDATE leaves out what the fact says that is its reason")
     entry = msgspec.structs.replace(
         fact,
         identity=produce_identity(),

@@ -1,14 +1,32 @@
-"""What was taken into memory after a turn, what was refused and why, as values."""
+"""The values of ingestion: its settings, what it took into memory, what it refused and why."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from vibe_llms.memory.entries import Entry
 from vibe_llms.messages.canisters import Usage
+
+
+class IngestionSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """`[memory.ingestion]`: how turns become memory.
+
+    `model` is asked, or that of the conversation where it is empty. Of one message at most so many
+    `facts` are kept, each compared with so many `neighbours`; 0 looks for none. `max_entries` are
+    kept in each scope, and `timeout_seconds` and `output_tokens` bound each answer of the model.
+    """
+
+    model: str = ""
+    facts: Annotated[int, Meta(ge=0, le=20)] = 3
+    neighbours: Annotated[int, Meta(ge=0, le=50)] = 5
+    summaries: bool = True
+    max_entries: Annotated[int, Meta(ge=1)] = 500
+    timeout_seconds: Annotated[float, Meta(gt=0)] = 60.0
+    output_tokens: Annotated[int, Meta(ge=1)] = 2000
 
 
 class Why(StrEnum):
@@ -33,7 +51,7 @@ REASONS = {
     Why.EMPTY: "there is no text in it",
     Why.GREETING: "it is a greeting, thanks or a yes or no",
     Why.QUESTION: "it asks for something, and tells nothing",
-    Why.SECRET: "it holds what looks like a password, a key or the number of a card",
+    Why.SECRET: "it is, or holds, what looks like a password, a key or the number of a card",
     Why.INSTRUCTION: "it tells the model what to do in place of its instructions",
     Why.QUOTED: "it is quoted, code or a document, and so perhaps of somebody else",
     Why.RECALLED: "it was recalled in this turn, and so is remembered already",

@@ -23,7 +23,7 @@ _KEYS = r"""(?x)
     | \b AIza [\w-]{30,}
     | \b (?: sk | pk | rk ) _ (?: live | test ) _ \w{10,}
     | \b npm_ \w{30,}
-    | \b eyJ [\w-]{8,} \. [\w-]{8,} \. [\w-]*
+    | \b eyJ [\w-]{5,} \. [\w-]{5,} \. [\w-]*
     """
 #: A word for a secret, and what is said to be it.
 _NAMED = r"""(?ix)
@@ -35,7 +35,8 @@ _NAMED = r"""(?ix)
          | security [\s_-]* code | social \s security (?: \s number )? | ssn )
     (?: \s+ (?: code | number ) )?
     (?: \s+ (?: for | of | to | at | on | in | with ) \s+ [^.!?\n:=]{1,60}? )?
-    (?: \s* [:=] \s* | \s+ (?: is | are | was | lautet | ist | es | est | to | has \s been ) \s+
+    (?: \s* (?P<sign> [:=] ) \s*
+      | \s+ (?: is | are | was | lautet | ist | es | est | to | has \s been ) \s+
       (?: (?: still | now | set \s to | just | simply | called ) \s+ )* )
     (?P<value> "[^"\n]+" | '[^'\n]+' | `[^`\n]+` | [^\s,;]+ )
     """
@@ -80,7 +81,7 @@ def _find(text: str) -> Iterator[tuple[int, int]]:
         yield found.span()
     for found in named.finditer(text):
         value = found["value"].strip("\"'`")
-        if value.lower().strip(".!?") not in _no_values():
+        if value.lower().strip(".!?") not in _no_values() or found["sign"]:
             yield found.span("value")
     for found in digits.finditer(text):
         if is_card_number(found[0]):

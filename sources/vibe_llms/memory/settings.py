@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 
-from vibe_llms.configuration import Configuration
+from vibe_llms.configuration import Configuration, MemoryMode, Seconds
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.embedding import ignore_notes
-from vibe_llms.memory.ingestion import IngestionSettings
+from vibe_llms.memory.deduplication import DeduplicationSettings
+from vibe_llms.memory.embedders.core import ignore
+from vibe_llms.memory.embedders.rows import produce_embedder
+from vibe_llms.memory.recall import RecallSettings
+from vibe_llms.memory.reports import IngestionSettings
+from vibe_llms.memory.reranking import Reranking, RerankingSettings
 from vibe_llms.memory.retrieval import RetrievalSettings
 from vibe_llms.memory.versions import Versions
+from vibe_llms.providers.rows import Providers
 
 
 class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[memory]`: whose memory it is, how entries are chosen, and whether git keeps versions.
+    """`[memory]`: whose memory it is, how entries are chosen, and how conversations have it.
 
-    `ingestion` is how turns become memory, the table `[memory.ingestion]`.
+    `embedder` is a row of `[embedders]`, with a model or without, or `PROVIDER/MODEL`; without one
+    entries are found by their words alone. `enabled` is what `chat` does where neither --memory nor
+    --no-memory is given. A session that closes waits `drain_seconds` for what is still to be taken
+    in. The rest are tables of their own: `[memory.recall]`, what is brought to a turn, and so on.
     """
 
     user: str = "me"
+    embedder: str = ""
     versioning: bool = False
+    enabled: bool = False
+    mode: MemoryMode = "automatic"
+    drain_seconds: Seconds = 60.0
+    recall: RecallSettings = RecallSettings()
     ingestion: IngestionSettings = IngestionSettings()
+    deduplication: DeduplicationSettings = DeduplicationSettings()
+    reranking: RerankingSettings = RerankingSettings()
 
 
 def read_memory_settings(configuration: Configuration) -> MemorySettings:
@@ -28,22 +44,43 @@ def read_memory_settings(configuration: Configuration) -> MemorySettings:
     return configuration.read(MemorySettings, configuration.memory, "memory")
 
 
+def produce_reranking(
+    settings: RerankingSettings, tell: Callable[[str], None] = ignore
+) -> Reranking | None:
+    """The reranking that `[memory.reranking]` asks for, if it does; nothing is loaded yet."""
+    if not settings.model:
+        return None
+    # What it stands on is slow to import, and most people have no use for it.
+    module = import_module("vibe_llms.memory.cross_encoders")
+    return Reranking(module.CrossEncoderReranker(settings.model), settings, tell)
+
+
 def produce_memory(
     configuration: Configuration,
     settings: MemorySettings,
     *,
-    tell: Callable[[str], None] = ignore_notes,
+    providers: Providers | None = None,
+    tell: Callable[[str], None] = ignore,
 ) -> Memory:
     """The memory in the user's folder; nothing is read before it is asked. Close it.
 
-    `tell` is told, by any thread, what a person should know and no call fails for.
+    `providers` are those of a session, if there is one. `tell` is told, by any thread, what a
+    person should know and no call fails for: what keeps entries from being found by their meaning,
+    say.
     """
     folder = configuration.places.data / "memory"
+    embedder = None
+    if settings.embedder:
+        embedder = produce_embedder(
+            configuration, settings.embedder, providers=providers, tell=tell
+        )
     return Memory(
         folder,
         settings,
         lock_seconds=configuration.storage.lock_seconds,
         durable=configuration.storage.durability == "safe",
+        embedder=embedder,
         tell=tell,
         versions=Versions(folder, tell=tell) if settings.versioning else None,
+        reranking=produce_reranking(settings.reranking, tell),
     )

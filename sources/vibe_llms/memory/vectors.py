@@ -9,7 +9,8 @@ index is made anew, and are passed over.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, KeysView, Mapping, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
+from contextlib import contextmanager
 from math import sqrt
 from typing import Any
 
@@ -88,16 +89,18 @@ class VectorIndex:
         self._rows.pop(number, None)
 
     def search(self, question: array[float], count: int) -> dict[int, float]:
-        """About so many of the nearest entries, each with the cosine of its nearest passage."""
+        """So many of the nearest entries, or fewer, with the cosine of the nearest passage."""
         if not self._rows:
             return {}
-        _, numpy = _packages()
+        faiss, numpy = _packages()
         wanted = min(len(self._owners), _SPARE * count)
-        cosines, rows = self._searcher.search(numpy.array([question], numpy.float32), wanted)
+        asked = numpy.frombuffer(question, numpy.float32)[None]
+        with _alone(faiss):
+            cosines, rows = self._searcher.search(asked, wanted)
         found: dict[int, float] = {}
         for cosine, row in zip(cosines[0].tolist(), rows[0].tolist(), strict=True):
             # An inverted file says -1 where its lists hold no more.
-            if row < 0:
+            if row < 0 or len(found) == count:
                 break
             number = self._owners[row]
             if number not in found and row in self._rows.get(number, ()):
@@ -112,7 +115,7 @@ class VectorIndex:
         if not rows:
             return {}
         matrix = self._searcher.reconstruct_batch(numpy.array(rows, numpy.int64))
-        cosines = iter((matrix @ numpy.array(question, numpy.float32)).tolist())
+        cosines = iter((matrix @ numpy.frombuffer(question, numpy.float32)).tolist())
         return {number: max(next(cosines) for _ in self._rows[number]) for number in there}
 
     def read(self, number: int) -> Any:
@@ -186,6 +189,18 @@ class VectorIndex:
 
 #: In place of the number of an entry that is gone.
 _GONE = 0xFFFFFFFF
+
+
+@contextmanager
+def _alone(faiss: Any) -> Iterator[None]:
+    """One question is no work for several threads, which wait for each other on a busy machine."""
+    # It holds for the thread that calls.
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(threads)
 
 
 def _packages() -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.exceptions import StorageError, VersioningFailed
-from vibe_llms.memory.embedding import ignore_notes
+from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.git import LIMIT_SECONDS
 from vibe_llms.memory.repository import Repository
 from vibe_llms.storage.files import replace_file, storage_errors
@@ -61,7 +61,7 @@ class Versions:
         self,
         folder: Path,
         *,
-        tell: Callable[[str], None] = ignore_notes,
+        tell: Callable[[str], None] = ignore,
         seconds: float = LIMIT_SECONDS,
         quiet_seconds: float = QUIET_SECONDS,
         close_seconds: float = CLOSE_SECONDS,

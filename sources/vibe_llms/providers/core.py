@@ -41,7 +41,7 @@ def access_provider(
 
 
 @contextmanager
-def guard_row(row: Row) -> Iterator[None]:
+def guard_row(row: Row, table: str = _REGISTRY.table) -> Iterator[None]:
     """What the code behind a row raises as an error of this library, one that names the row.
 
     So a broken module is told, and spoils no other.
@@ -56,7 +56,7 @@ def guard_row(row: Row) -> Iterator[None]:
         raise RegistrationError(
             f"the module {row.module!r} does not work: {type(error).__name__}: {error}",
             file=row.file,
-            table=f"{_REGISTRY.table}.{row.name}",
+            table=f"{table}.{row.name}",
             key="module",
         ) from error
 

@@ -91,9 +91,17 @@ class Providers:
     async def access_model(self, name: str) -> Model:
         """The model of an address or an alias, as `locate` finds it."""
         row, model = self.locate(name)
-        client = self._access_client(row)
+        client = self.access_client(row)
         with guard_row(row):
             return await client.access_model(model)
+
+    def access_client(self, row: Row) -> Client:
+        """The client of a row, which is kept and closed here."""
+        if row.name not in self._clients:
+            provider = self._access_provider(row)
+            with guard_row(row), self._import_guard(self._read_row(row).import_seconds):
+                self._clients[row.name] = provider.produce_client()
+        return self._clients[row.name]
 
     def locate(self, name: str) -> tuple[Row, str]:
         """The row of an address `provider/model`, and the model's own name; an alias serves too.
@@ -177,7 +185,10 @@ class Providers:
 
     def access_limiter(self, model: Model) -> Limiter | None:
         """The limiter that all conversations with models of this row share, if it has limits."""
-        name = model.provider
+        return self.access_row_limiter(model.provider)
+
+    def access_row_limiter(self, name: str) -> Limiter | None:
+        """The limiter of a row by its name, if it has limits."""
         if name not in self._limiters:
             if name not in self._rows:
                 return None
@@ -199,15 +210,8 @@ class Providers:
             for client in clients.values():
                 stack.push_async_callback(client.close)
 
-    def _access_client(self, row: Row) -> Client:
-        if row.name not in self._clients:
-            provider = self._access_provider(row)
-            with guard_row(row), self._import_guard(self._read_row(row).import_seconds):
-                self._clients[row.name] = provider.produce_client()
-        return self._clients[row.name]
-
     async def _survey_models(self, row: Row) -> Sequence[Model]:
-        client = self._access_client(row)
+        client = self.access_client(row)
         with guard_row(row):
             return list(await client.survey_models())
 

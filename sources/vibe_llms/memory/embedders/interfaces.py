@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Embedder(Protocol):
@@ -36,4 +36,13 @@ class Embedder(Protocol):
 
     async def close(self) -> None:
         """Give up connections and models; safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class InquiringEmbedder(Protocol):
+    """An embedder that can tell, without loading a model, whether it could."""
+
+    async def inquire(self) -> None:
+        """Raise for what stands in its way: a package, a key or weights that are missing."""
         ...

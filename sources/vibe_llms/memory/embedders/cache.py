@@ -1,0 +1,300 @@
+"""Vectors that were made are kept, by their model and a digest of the text, and made only once.
+
+What is kept is derived: it may be removed at any time, and what is damaged or of another version is
+given up and made anew. It holds no text. `forget` and `retain` leave nothing behind of what they
+remove, in no free page of the file either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import sys
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from vibe_llms.exceptions import StorageError
+from vibe_llms.memory.embedders.interfaces import Embedder
+from vibe_llms.messages.contents import repair_text
+from vibe_llms.storage.files import make_folder, refuse_link, storage_errors
+from vibe_llms.storage.locks import locked
+
+if TYPE_CHECKING:
+    import sqlite3
+
+T = TypeVar("T")
+
+#: The folder, beside those of entries and of the index.
+EMBEDDINGS = "embeddings"
+FILE = "vectors.sqlite"
+#: So many bytes of vectors are kept, and then the oldest go.
+LIMIT_BYTES = 512 * 1024 * 1024
+#: Raised when the tables change; the order of bytes is part of it.
+_VERSION = 2 + (sys.byteorder == "big")
+_PRIVATE = 0o600
+_CHECK_BYTES = 4
+#: Between so many texts others get their turn, and what has been made by then is kept.
+_HEAP = 256
+#: So many digests are asked for at once; SQLite allows some more.
+_ASKED = 500
+
+_TABLES = """
+create table models (key integer primary key, name text unique not null);
+create table vectors (
+    key integer primary key autoincrement, model integer not null, digest blob not null,
+    vector blob not null, unique (model, digest));
+create index vectors_digest on vectors (digest)
+"""
+_SELECT = """
+select digest, vector from vectors
+where model = (select key from models where name = ?) and digest in (MARKS)
+"""
+
+
+def digest_text(text: str) -> bytes:
+    """What a text is kept under."""
+    return hashlib.sha256(repair_text(text).encode()).digest()[:16]
+
+
+class CachedEmbedder:
+    """An embedder that is asked for a text once, whatever process asked.
+
+    Only what is searched for is kept, not what is searched with. Where nothing can be kept, as on
+    a full disk, it works without.
+    """
+
+    def __init__(self, embedder: Embedder, cache: EmbeddingCache) -> None:
+        self._embedder = embedder
+        self._cache = cache
+        self._turn = asyncio.Lock()
+
+    @property
+    def model(self) -> str:
+        """What its vectors are stored under."""
+        return self._embedder.model
+
+    async def embed(
+        self, texts: Sequence[str], *, question: bool = False
+    ) -> Sequence[array[float]]:
+        """A vector for each text; see `vibe_llms.memory.embedders.interfaces.Embedder`.
+
+        Where it fails half-way, what was made by then is kept, and not made again.
+        """
+        if question:
+            return await self._embedder.embed(texts, question=True)
+        wanted = {digest_text(text): text for text in texts}
+        digests = list(wanted)
+        found: dict[bytes, array[float]] = {}
+        for start in range(0, len(digests), _HEAP):
+            heap = {digest: wanted[digest] for digest in digests[start : start + _HEAP]}
+            async with self._turn:
+                found.update(await self._embed(heap))
+            if len({len(vector) for vector in found.values()}) > 1:
+                # The model is another one under the same name: what is kept is of no use.
+                with suppress(StorageError):
+                    await asyncio.to_thread(self._cache.give_up, self.model)
+                return await self._embedder.embed(texts)
+        return [found[digest_text(text)] for text in texts]
+
+    async def close(self) -> None:
+        """Close the embedder; safe to call twice."""
+        await self._embedder.close()
+
+    async def _embed(self, texts: Mapping[bytes, str]) -> Mapping[bytes, array[float]]:
+        known = await asyncio.to_thread(self._cache.read, self.model, list(texts))
+        missing = [digest for digest in texts if digest not in known]
+        if not missing:
+            return known
+        vectors = await self._embedder.embed([texts[digest] for digest in missing])
+        made = dict(zip(missing, vectors, strict=True))
+        await asyncio.to_thread(self._cache.write, self.model, made)
+        return {**known, **made}
+
+
+class EmbeddingCache:
+    """The file of vectors in a folder; safe to use from several threads and processes."""
+
+    def __init__(
+        self, folder: Path, *, limit_bytes: int = LIMIT_BYTES, lock_seconds: float = 10.0
+    ) -> None:
+        self._folder = folder
+        self._path = folder / FILE
+        self._limit_bytes = limit_bytes
+        self._lock_seconds = lock_seconds
+
+    def exists(self) -> bool:
+        """Whether anything is kept, or was."""
+        return os.path.lexists(self._path)
+
+    def read(self, model: str, digests: Sequence[bytes]) -> dict[bytes, array[float]]:
+        """The vectors of those digests that have one; none where the file cannot be read."""
+        if not self.exists():
+            return {}
+        with suppress(StorageError):
+            return self._attempt(lambda database: _read(database, model, digests))
+        return {}
+
+    def write(self, model: str, vectors: Mapping[bytes, array[float]]) -> None:
+        """Keep vectors, the oldest going where there are too many; or not, if it cannot be."""
+        with suppress(StorageError):
+            self._change(lambda database: _write(database, model, vectors, self._limit_bytes))
+
+    def give_up(self, model: str) -> None:
+        """Remove what is kept of a model."""
+        statement = "delete from vectors where model = (select key from models where name = ?)"
+        self._remove(lambda database: database.execute(statement, [model]))
+
+    def forget(self, digests: Iterable[bytes]) -> None:
+        """Remove the vectors of digests; `StorageError` where they stay."""
+        values = [(digest,) for digest in digests]
+        self._remove(
+            lambda database: database.executemany("delete from vectors where digest = ?", values)
+        )
+
+    def retain(self, digests: Iterable[bytes]) -> None:
+        """Remove all vectors but those of these digests; `StorageError` where they stay."""
+        values = [(digest,) for digest in digests]
+
+        def work(database: sqlite3.Connection) -> None:
+            database.execute("create temp table kept (digest blob primary key) without rowid")
+            database.executemany("insert or ignore into kept values (?)", values)
+            database.execute("delete from vectors where digest not in (select digest from kept)")
+
+        self._remove(work)
+
+    def _remove(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        if self.exists():
+            self._change(work)
+
+    def _change(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        def change(database: sqlite3.Connection) -> None:
+            database.execute("begin immediate")
+            work(database)
+            database.execute("commit")
+
+        with storage_errors(self._folder):
+            make_folder(self._folder)
+            with locked(self._folder, seconds=self._lock_seconds):
+                self._attempt(change)
+
+    def _attempt(self, work: Callable[[sqlite3.Connection], T], *, again: bool = True) -> T:
+        """What work gives; where the file is damaged, with a new one.
+
+        `StorageError` where the disk does not let us.
+        """
+        import sqlite3
+
+        damages = (
+            *(sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR),
+            *(sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_CONSTRAINT),
+        )
+        with storage_errors(self._path):
+            try:
+                with closing(self._open()) as database:
+                    return work(database)
+            except sqlite3.Error as error:
+                code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+                if not again or code not in damages:
+                    raise StorageError(
+                        f"it cannot be used: {error}", path=str(self._path)
+                    ) from error
+            self._discard()
+            return self._attempt(work, again=False)
+
+    def _open(self) -> sqlite3.Connection:
+        import sqlite3
+
+        refuse_link(self._path)
+        if not self._path.exists():
+            flags = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+            os.close(os.open(self._path, flags, _PRIVATE))
+        database = sqlite3.connect(
+            self._path, timeout=self._lock_seconds, isolation_level=None, check_same_thread=False
+        )
+        try:
+            # Losing it costs time only, so it need not survive a power cut.
+            database.execute("pragma synchronous = off")
+            database.execute("pragma secure_delete = on")
+            if not _version_of(database):
+                database.execute("pragma auto_vacuum = full")
+                database.execute("begin immediate")
+                if not _version_of(database):
+                    for statement in _TABLES.split(";"):
+                        database.execute(statement)
+                    database.execute(f"pragma user_version = {_VERSION}")
+                database.execute("commit")
+            if _version_of(database) != _VERSION:
+                raise sqlite3.DatabaseError("another version made it")
+        except sqlite3.Error:
+            database.close()
+            raise
+        return database
+
+    def _discard(self) -> None:
+        for suffix in ("", "-journal"):
+            with suppress(FileNotFoundError):
+                os.unlink(f"{self._path}{suffix}")
+
+
+def _version_of(database: sqlite3.Connection) -> int:
+    return int(database.execute("pragma user_version").fetchone()[0])
+
+
+def _read(
+    database: sqlite3.Connection, model: str, digests: Sequence[bytes]
+) -> dict[bytes, array[float]]:
+    found: dict[bytes, array[float]] = {}
+    for start in range(0, len(digests), _ASKED):
+        asked = digests[start : start + _ASKED]
+        marks = ", ".join("?" * len(asked))
+        statement = _SELECT.replace("MARKS", marks)
+        rows = database.execute(statement, [model, *asked])
+        for digest, data in rows:
+            vector = _unpack(digest, data)
+            if vector is not None:
+                found[digest] = vector
+    return found
+
+
+def _write(
+    database: sqlite3.Connection,
+    model: str,
+    vectors: Mapping[bytes, array[float]],
+    limit_bytes: int,
+) -> None:
+    database.execute("insert or ignore into models (name) values (?)", [model])
+    (key,) = database.execute("select key from models where name = ?", [model]).fetchone()
+    rows = [(key, digest, _pack(digest, vector)) for digest, vector in vectors.items()]
+    database.executemany(
+        "insert or replace into vectors (model, digest, vector) values (?, ?, ?)", rows
+    )
+    if rows:
+        most = max(limit_bytes // len(rows[0][2]), 1)
+        # Keys only grow, so those that are far below the last one are the oldest.
+        database.execute(
+            "delete from vectors where key <= (select max(key) from vectors) - ?", [most]
+        )
+
+
+def _pack(digest: bytes, vector: array[float]) -> bytes:
+    data = vector.tobytes()
+    return data + zlib.crc32(digest + data).to_bytes(_CHECK_BYTES, "big")
+
+
+def _unpack(digest: object, data: object) -> array[float] | None:
+    """The vector of a row; none where it is damaged, or another one's."""
+    if not isinstance(digest, bytes) or not isinstance(data, bytes):
+        return None
+    numbers, check = data[:-_CHECK_BYTES], data[-_CHECK_BYTES:]
+    if not numbers or zlib.crc32(digest + numbers).to_bytes(_CHECK_BYTES, "big") != check:
+        return None
+    vector = array("f")
+    if len(numbers) % vector.itemsize:
+        return None
+    vector.frombytes(numbers)
+    return vector

@@ -1,0 +1,150 @@
+"""`EndpointEmbedder`: vectors from a server, over the client of a row of `[providers]`."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from vibe_llms.configuration import Positive
+from vibe_llms.controls import Controls
+from vibe_llms.exceptions import ConfigurationError, ContextOverflow
+from vibe_llms.memory.embedders.core import EMBEDDERS, EmbedderConfiguration, register
+from vibe_llms.messages.canisters import Usage
+from vibe_llms.providers.interfaces import EmbeddingClient
+from vibe_llms.providers.limits import access_passage, limited
+from vibe_llms.providers.rows import PROVIDERS
+
+#: Of one request: far below the 300,000 tokens of OpenAI's, whatever the language.
+_BATCH_CHARACTERS = 100_000
+#: A text that is too long is halved down to this.
+_SHORTEST = 128
+
+
+class EndpointSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """The keys of a row of this module, besides those of every row.
+
+    `provider` is the row of `[providers]` whose address, key and limits it has. `dimensions` asks
+    for so many numbers in a vector, where the model has several sizes. A request has at most
+    `batch-texts` texts.
+    """
+
+    provider: str
+    dimensions: Positive | None = None
+    batch_texts: Positive = 64
+
+
+class EndpointEmbedder:
+    """A model of a server that makes vectors."""
+
+    def __init__(self, name: str, configuration: EmbedderConfiguration) -> None:
+        whole = configuration.configuration
+        self._settings = whole.read(EndpointSettings, configuration.settings, EMBEDDERS, name)
+        rows = {row.name: row for row in whole.rows(PROVIDERS)}
+        if self._settings.provider not in rows:
+            raise whole.error(
+                f"there is no provider {self._settings.provider!r}; there are {', '.join(rows)}",
+                *(EMBEDDERS, name, "provider"),
+            )
+        if not configuration.model:
+            raise whole.error(
+                f"it names no model; write {name}/MODEL, or give it a default-model",
+                *(EMBEDDERS, name, "default-model"),
+            )
+        self._row = rows[self._settings.provider]
+        self._model = configuration.model
+        self._providers = configuration.providers
+        self._tell = configuration.tell
+        self._told = False
+
+    @property
+    def model(self) -> str:
+        """The row, the model, and how many numbers were asked for."""
+        size = self._settings.dimensions
+        return f"{self._row.name}/{self._model}" + (f" dimensions={size}" if size else "")
+
+    async def inquire(self) -> None:
+        """Raise where the provider makes no vectors, or its key is missing; nothing is sent."""
+        self._access_client()
+        model = await self._providers.access_client(self._row).access_model(self._model)
+        model.check((), Controls())
+
+    async def embed(
+        self, texts: Sequence[str], *, question: bool = False
+    ) -> Sequence[array[float]]:
+        """A vector for each text, by as many requests as it takes.
+
+        Of a text that is too long for the model its beginning counts, which is told once.
+        """
+        client = self._access_client()
+        vectors: list[array[float]] = []
+        for batch in _split(texts, self._settings.batch_texts):
+            vectors += await self._embed(client, batch)
+        return vectors
+
+    async def close(self) -> None:
+        """The connections are the providers' own."""
+
+    def _access_client(self) -> EmbeddingClient:
+        client = self._providers.access_client(self._row)
+        if isinstance(client, EmbeddingClient):
+            return client
+        raise ConfigurationError(
+            f"{self._row.name!r} makes no vectors of texts; name another row, openai or ollama say",
+            file=self._row.file,
+            table=f"{PROVIDERS}.{self._row.name}",
+            key="module",
+        )
+
+    async def _embed(self, client: EmbeddingClient, texts: Sequence[str]) -> Sequence[array[float]]:
+        try:
+            found = await self._ask(client, texts)
+        except ContextOverflow:
+            half = len(texts) // 2
+            if half:
+                first = await self._embed(client, texts[:half])
+                return [*first, *await self._embed(client, texts[half:])]
+            (text,) = texts
+            if len(text) <= _SHORTEST:
+                raise
+            self._tell_once()
+            return await self._embed(client, [text[: len(text) // 2]])
+        return [array("f", vector) for vector in found]
+
+    async def _ask(
+        self, client: EmbeddingClient, texts: Sequence[str]
+    ) -> Sequence[Sequence[float]]:
+        """One request, within the limits of the row."""
+        limiter = self._providers.access_row_limiter(self._row.name)
+        with limited(limiter, sum(map(len, texts)) // 3):
+            passage, usage = access_passage(), Usage()
+            try:
+                found = await client.embed(self._model, texts, dimensions=self._settings.dimensions)
+                usage = found.usage
+            finally:
+                if passage is not None:
+                    passage.settle(usage)
+        return found.vectors
+
+    def _tell_once(self) -> None:
+        if not self._told:
+            self._told = True
+            self._tell(f"{self.model}: a text is longer than the model takes; its beginning counts")
+
+
+def _split(texts: Sequence[str], most: int) -> Iterator[Sequence[str]]:
+    """The texts in batches, none of which has too many or is too long; a text stays whole."""
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        if batch and (len(batch) >= most or size + len(text) > _BATCH_CHARACTERS):
+            yield batch
+            batch, size = [], 0
+        batch.append(text)
+        size += len(text)
+    if batch:
+        yield batch
+
+
+register("endpoints", EndpointEmbedder)

@@ -1,0 +1,126 @@
+"""The folder of a model on this disk: what tells it apart, and whether it may be loaded.
+
+A folder names the classes that it is loaded by, and its weights may be pickles, which run code when
+they are read. So only classes of the package itself are taken, and only weights in safetensors.
+Before version 6 the package ran whatever code a local folder brought, asked or not.
+
+Source: `base/model.py` and `util/misc.py` of sentence-transformers 6.2.0, `SentenceTransformer.py`
+of 5.0.0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.exceptions import ModelUnavailable
+
+#: What is fetched of a model: no pickles, and no weights for other programs.
+WANTED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
+UNWANTED = ("onnx/*", "openvino/*", "coreml/*", "*training_args*")
+_MODULES = "modules.json"
+_CONFIG = "config.json"
+_OWN = "sentence_transformers."
+_WEIGHTS = ".safetensors"
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+_PART_BYTES = 64 * 1024
+
+
+class _Module(Struct, frozen=True):
+    type: str
+    path: str = ""
+
+
+def check_folder(row: str, folder: Path) -> None:
+    """`ModelUnavailable` where a folder holds no model, or one that could run code when loaded."""
+    weighty = False
+    for part in _list_parts(row, folder):
+        suffixes = {suffix.lower() for suffix in _suffixes(part)}
+        weighty = weighty or _WEIGHTS in suffixes
+        if _WEIGHTS not in suffixes and suffixes.intersection(_PICKLES):
+            raise _refuse(
+                row,
+                f"{part} has its weights as pickles, which can run code when they are read; take "
+                "a model with safetensors",
+            )
+    if not weighty:
+        raise _refuse(row, f"{folder} holds no weights as safetensors; is it whole?")
+
+
+def tell_apart(folder: Path) -> str:
+    """A few characters that are others where the folder's weights or settings are; empty if none.
+
+    Of large files the beginning, the end and the size are read: other weights differ everywhere.
+    """
+    found = hashlib.sha256()
+    weighty = False
+    for path in sorted(_survey(folder)):
+        if path.suffix not in (_WEIGHTS, ".json"):
+            continue
+        weighty = weighty or path.suffix == _WEIGHTS
+        try:
+            with open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                beginning = file.read(_PART_BYTES)
+                file.seek(max(size - _PART_BYTES, 0))
+                end = file.read(_PART_BYTES)
+        except OSError:
+            return ""
+        name = path.relative_to(folder).as_posix()
+        found.update(msgspec.json.encode([name, size]) + beginning + end)
+    return found.hexdigest()[:12] if weighty else ""
+
+
+def _list_parts(row: str, folder: Path) -> list[Path]:
+    """The folders of a model's modules, each of which may have weights."""
+    try:
+        text = (folder / _MODULES).read_bytes()
+    except FileNotFoundError:
+        if not (folder / _CONFIG).is_file():
+            raise _refuse(row, f"{folder} holds no model of sentence-transformers") from None
+        return [folder]
+    except OSError as error:
+        raise _refuse(row, f"{folder} cannot be read: {error.strerror}") from error
+    try:
+        modules = msgspec.json.decode(text, type=list[_Module])
+    except (ValueError, RecursionError) as error:
+        raise _refuse(row, f"{folder / _MODULES} is not as it should be: {error}") from error
+    parts: list[Path] = []
+    for module in modules:
+        if not module.type.startswith(_OWN):
+            raise _refuse(
+                row,
+                f"{folder} is loaded by code of its own, {module.type!r}, which is never run; "
+                "take a model that needs none",
+            )
+        path = PurePosixPath(module.path)
+        if path.is_absolute() or ".." in path.parts:
+            raise _refuse(row, f"{folder / _MODULES} leads out of its folder: {module.path!r}")
+        parts.append(folder / path)
+    return parts
+
+
+def _suffixes(folder: Path) -> Iterator[str]:
+    try:
+        with os.scandir(folder) as items:
+            for item in items:
+                yield Path(item.name).suffix
+    except (FileNotFoundError, NotADirectoryError):
+        return
+
+
+def _survey(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder):
+        # What other programs load is no part of it.
+        folders[:] = sorted(name for name in folders if f"{name}/*" not in UNWANTED)
+        for name in names:
+            yield Path(place, name)
+
+
+def _refuse(row: str, message: str) -> ModelUnavailable:
+    return ModelUnavailable(message, provider=row, code="folder")

@@ -1,0 +1,250 @@
+"""The package sentence-transformers: its models found on the disk, fetched, loaded and asked.
+
+This is the only module that imports it, and the packages that it stands on. By itself it asks its
+hub again and again, for more than a minute where there is no network, and shows bars of progress;
+here a model is found on the disk first, and fetched only from a hub that answers.
+
+Source: sentence-transformers 6.2.0, huggingface_hub 2.4.0, transformers 5.23.0.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from vibe_llms.exceptions import ConfigurationError, ModelUnavailable, PackageMissing
+from vibe_llms.memory.embedders.sentence_transformers.folders import (
+    UNWANTED,
+    WANTED,
+    check_folder,
+)
+
+_NAME = "sentence_transformers"
+_HUB = "huggingface_hub"
+ORGANIZATION = "sentence-transformers/"
+
+
+#: Pairs of texts to raw logits.
+Scorer: TypeAlias = Callable[[Sequence[tuple[str, str]]], list[float]]
+
+
+class LoadedModel:
+    """A model in memory; to be used on one thread at a time."""
+
+    def __init__(self, model: Any, batch_texts: int, dimensions: int | None) -> None:
+        self._model = model
+        self._batch_texts = batch_texts
+        self._dimensions = dimensions
+
+    @property
+    def longest_tokens(self) -> int | None:
+        """So many tokens of a text count, if the model says it."""
+        longest = self._model.max_seq_length
+        return longest if isinstance(longest, int) else None
+
+    def encode(self, texts: Sequence[str], *, question: bool) -> Sequence[array[float]]:
+        """A vector of length 1 for each text, by the prompts that the model has for either."""
+        encode = self._model.encode_query if question else self._model.encode_document
+        rows = encode(
+            list(texts),
+            batch_size=self._batch_texts,
+            show_progress_bar=False,
+            convert_to_numpy=True,
+            normalize_embeddings=True,
+            truncate_dim=self._dimensions,
+        )
+        vectors = []
+        for row in rows:
+            vector = array("f")
+            vector.frombytes(row.astype("float32").tobytes())
+            vectors.append(vector)
+        return vectors
+
+    def cuts(self, texts: Sequence[str]) -> bool:
+        """Whether any of the texts has more tokens than count."""
+        longest, split = self.longest_tokens, self._model.tokenizer
+        if longest is None or not callable(split):
+            return False
+        # A token has at least a character, so short texts need not be split.
+        long = [text for text in texts if len(text) > longest]
+        found: Any = split(long, truncation=False, verbose=False) if long else {"input_ids": []}
+        return any(len(tokens) > longest for tokens in found["input_ids"])
+
+
+def check_package(row: str) -> None:
+    """`PackageMissing` where it is not installed; nothing is imported."""
+    if importlib.util.find_spec(_NAME) is None:
+        raise _missing(row)
+
+
+def find_address(row: str) -> str:
+    """Where models come from."""
+    return str(_import(row, _HUB).constants.ENDPOINT)
+
+
+def is_offline(row: str) -> bool:
+    """Whether the environment keeps the package from its hub, with `HF_HUB_OFFLINE`."""
+    return bool(_import(row, _HUB).constants.HF_HUB_OFFLINE)
+
+
+def find_folder(row: str, name: str) -> Path | None:
+    """The folder of a model that is on this disk, whole; nobody is asked.
+
+    `ModelUnavailable` where there is one that may not be loaded.
+    """
+    hub = _import(row, _HUB)
+    try:
+        found = hub.snapshot_download(
+            nativize_name(name),
+            cache_dir=_find_cache(),
+            local_files_only=True,
+            # Of what it fetched itself it knows what is missing.
+            allow_patterns=list(WANTED),
+            ignore_patterns=list(UNWANTED),
+        )
+    except hub.errors.LocalEntryNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise _refuse(row, f"{name!r} cannot be found: {_words(error)}") from error
+    return Path(found)
+
+
+def fetch_folder(row: str, name: str) -> Path:
+    """The folder of a model, fetched from the hub; blocks until it is whole."""
+    hub = _import(row, _HUB)
+    network = [module.HTTPError for one in ("httpx", "httpx2") if (module := sys.modules.get(one))]
+    bars = hub.utils
+    shown = not bars.are_progress_bars_disabled()
+    with _switched_off(bars.disable_progress_bars, bars.enable_progress_bars, shown):
+        try:
+            found = hub.snapshot_download(
+                nativize_name(name),
+                cache_dir=_find_cache(),
+                allow_patterns=list(WANTED),
+                ignore_patterns=list(UNWANTED),
+            )
+        except (OSError, ValueError, RuntimeError, *network) as error:
+            raise _refuse(
+                row,
+                f"{nativize_name(name)} could not be fetched from {hub.constants.ENDPOINT}: "
+                f"{_words(error)}",
+            ) from error
+    return Path(found)
+
+
+def load_model(
+    row: str, folder: Path, *, device: str, batch_texts: int, dimensions: int | None
+) -> LoadedModel:
+    """The model of a folder, which is checked first. Takes seconds."""
+    check_folder(row, folder)
+    package = _import(row, _NAME)
+    logging = _import(row, "transformers").utils.logging
+    broken = _import(row, "safetensors").SafetensorError
+    shown = logging.is_progress_bar_enabled()
+    with _switched_off(logging.disable_progress_bar, logging.enable_progress_bar, shown):
+        try:
+            model = package.SentenceTransformer(
+                str(folder),
+                device=device or None,
+                trust_remote_code=False,
+                local_files_only=True,
+                model_kwargs={"use_safetensors": True},
+            )
+        except (OSError, ValueError, RuntimeError, LookupError, TypeError, broken) as error:
+            raise _refuse(
+                row,
+                f"{folder} cannot be loaded: {_words(error)} (fetch it again if it is damaged; "
+                "take a smaller model or another device if memory is short)",
+            ) from error
+    return LoadedModel(model, batch_texts, dimensions)
+
+
+def load_cross_encoder(row: str, folder: Path) -> Scorer:
+    """What gives the raw logits of pairs of texts by the model of a folder, which is checked first.
+
+    Takes seconds; what it gives is to be called on one thread at a time.
+    """
+    check_folder(row, folder)
+    package = _import(row, _NAME)
+    torch = _import(row, "torch")
+    logging = _import(row, "transformers").utils.logging
+    broken = _import(row, "safetensors").SafetensorError
+    shown = logging.is_progress_bar_enabled()
+    with _switched_off(logging.disable_progress_bar, logging.enable_progress_bar, shown):
+        try:
+            model = package.CrossEncoder(
+                str(folder),
+                num_labels=1,
+                trust_remote_code=False,
+                local_files_only=True,
+                model_kwargs={"use_safetensors": True},
+            )
+        except (OSError, ValueError, RuntimeError, LookupError, TypeError, broken) as error:
+            raise _refuse(
+                row, f"{folder} cannot be loaded as a cross-encoder: {_words(error)}"
+            ) from error
+
+    def score(pairs: Sequence[tuple[str, str]]) -> list[float]:
+        # Without this the package may or may not make shares of the logits, as the folder says.
+        identity = torch.nn.Identity()
+        found = model.predict(list(pairs), show_progress_bar=False, activation_fn=identity)
+        return [float(one) for one in found]
+
+    return score
+
+
+def nativize_name(name: str) -> str:
+    """The name on the hub: models of the package's own stand under its organization."""
+    return name if "/" in name else f"{ORGANIZATION}{name}"
+
+
+@contextmanager
+def _switched_off(
+    disable: Callable[[], None], enable: Callable[[], None], shown: bool
+) -> Iterator[None]:
+    """No bars of progress within: what this process prints is not for a library to decide."""
+    disable()
+    try:
+        yield
+    finally:
+        if shown:
+            enable()
+
+
+def _find_cache() -> str | None:
+    return os.environ.get("SENTENCE_TRANSFORMERS_HOME") or None
+
+
+def _import(row: str, name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise _missing(row) from error
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        raise ConfigurationError(
+            f"the package {name} is installed and cannot be used: {_words(error)}",
+            table=f"embedders.{row}",
+        ) from error
+
+
+def _missing(row: str) -> PackageMissing:
+    return PackageMissing(
+        f"embedding texts in this process, as [embedders.{row}] does,",
+        package="sentence-transformers",
+        command="python -m pip install 'vibe-llms[embeddings]'",
+    )
+
+
+def _refuse(row: str, message: str) -> ModelUnavailable:
+    return ModelUnavailable(message, provider=row, code="load")
+
+
+def _words(error: BaseException) -> str:
+    return " ".join(str(error).split())[:500] or type(error).__name__

@@ -1,0 +1,48 @@
+"""An answer, or why there is none; anything that is no failure of a model passes through."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.fakes.askers import ScriptedAsker, sums_up
+from vibe_llms.exceptions import OutputInvalid, ProviderUnreachable
+from vibe_llms.memory.asking import Unanswered, attempt
+from vibe_llms.memory.summaries import Summary
+
+
+async def test_an_answer_is_given_without_words() -> None:
+    asker = ScriptedAsker(summary=[sums_up("All is well.")])
+    assert await attempt(asker, "a", "b", Summary, seconds=9) == Summary("All is well.")
+    assert asker.asked == [("summary", "a", "b")]
+
+
+async def test_a_failure_is_told_in_words() -> None:
+    asker = ScriptedAsker(summary=[ProviderUnreachable("no network", provider="x")])
+    assert await attempt(asker, "", "", Summary, seconds=9) == Unanswered("x: no network")
+
+
+async def test_an_answer_that_is_no_good_is_final() -> None:
+    asker = ScriptedAsker(summary=[OutputInvalid("three times", provider="x")])
+    assert await attempt(asker, "", "", Summary, seconds=9) == Unanswered("x: three times", True)
+
+
+async def test_what_is_no_failure_of_a_model_is_not_hidden() -> None:
+    asker = ScriptedAsker(summary=[ZeroDivisionError()])
+    with pytest.raises(ZeroDivisionError):
+        await attempt(asker, "", "", Summary, seconds=9)
+
+
+async def test_a_cancel_is_a_cancel() -> None:
+    begun = asyncio.Event()
+
+    async def stall(_: str) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(attempt(ScriptedAsker(summary=[stall]), "", "", Summary, seconds=99))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

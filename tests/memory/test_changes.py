@@ -1,0 +1,142 @@
+"""Several changes as one: against the files as they are, and nobody comes between."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from vibe_llms.exceptions import ArchiveLocked, MemoryInvalid
+from vibe_llms.memory.changes import HeldScope, evict
+from vibe_llms.memory.core import Memory
+from vibe_llms.memory.entries import Entry, Role, Scope
+from vibe_llms.messages.identities import produce_identity
+
+ADA, PLACE = Scope.of_user("ada"), Scope.of_conversation("c1")
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Memory:
+    return Memory(tmp_path, durable=False)
+
+
+def entry(content: str = "tea", *, scope: Scope = ADA, role: Role = Role.FACT) -> Entry:
+    return Entry(
+        content=content, identity=produce_identity(), scope=scope, created=BEGIN, role=role
+    )
+
+
+async def test_what_is_added_is_held_found_and_a_repeat_from_then_on(memory: Memory) -> None:
+    fact, turn = entry(" tea "), entry("tea", role=Role.USER)
+
+    def work(held: HeldScope) -> None:
+        assert held.scope == ADA
+        assert not held.holds(fact)
+        assert held.has_forgotten(fact)
+        added = held.add(fact)
+        assert added.content == "tea"
+        held.add(turn)
+        assert held.holds(fact)
+        assert not held.has_forgotten(fact)
+        assert held.find(fact.identity) == added
+        assert held.find_repeat(entry("TEA!")) == added
+        assert [known.identity for known in held.entries] == sorted([fact.identity, turn.identity])
+
+    await memory.change(ADA, work)
+    assert {one.entry.identity for one in await memory.search("tea", scopes=[ADA])} == {
+        fact.identity,
+        turn.identity,
+    }
+
+
+async def test_what_may_not_be_remembered_is_refused_here_too(memory: Memory) -> None:
+    with pytest.raises(MemoryInvalid):
+        await memory.change(ADA, lambda held: held.add(entry(" ")))
+    assert await memory.survey(ADA) == []
+
+
+async def test_what_is_given_up_has_not_been_forgotten(memory: Memory) -> None:
+    fact = await memory.add("tea", scope=ADA)
+
+    def work(held: HeldScope) -> None:
+        assert held.give_up(fact, replaced_by="other")
+        assert not held.give_up(fact)
+        assert not held.rewrite(fact)
+        assert held.find(fact.identity) is None
+        assert held.has_given_up(fact)
+        assert not held.holds(fact)
+        assert not held.has_forgotten(fact)
+
+    await memory.change(ADA, work)
+    await memory.forget("tea")
+    assert await memory.change(ADA, lambda held: held.has_forgotten(fact))
+    assert await memory.change(PLACE, lambda held: held.has_forgotten(fact))
+
+
+async def test_a_change_by_hand_is_seen(memory: Memory) -> None:
+    fact = await memory.add("tea", scope=ADA)
+    (path,) = memory.folder.rglob("*.md")
+    path.write_text(path.read_text().replace("tea", "cocoa"))
+    found = await memory.change(ADA, lambda held: held.find(fact.identity))
+    assert found is not None
+    assert found.content == "cocoa"
+
+
+async def test_others_wait_until_a_change_is_whole(memory: Memory) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(held: HeldScope) -> int:
+        begun.set()
+        assert go_on.wait(60)
+        held.add(entry("coffee"))
+        return len(held.entries)
+
+    changing = asyncio.create_task(memory.change(ADA, work))
+    await asyncio.to_thread(begun.wait, 60)
+    other = Memory(memory.folder, durable=False, lock_seconds=0)
+    with pytest.raises(ArchiveLocked):
+        await other.add("tea", scope=ADA)
+    waiting = asyncio.create_task(Memory(memory.folder, durable=False).add("tea", scope=ADA))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    go_on.set()
+    assert await changing == 1
+    await waiting
+    assert len(await memory.survey(ADA)) == 2
+
+
+async def test_the_oldest_go_first_summaries_never_and_what_is_important_last(
+    memory: Memory,
+) -> None:
+    kinds = [(Role.FACT, 0.9), (Role.SUMMARY, 0.5), (Role.USER, 0.5), (Role.FACT, 0.5)]
+    for day, (role, importance) in enumerate(kinds * 2):
+        created = BEGIN + timedelta(days=day)
+        await memory.add(f"n{day}", scope=ADA, role=role, importance=importance, created=created)
+
+    async def left(most: int) -> list[str]:
+        await memory.change(ADA, lambda held: evict(held, most))
+        return [one.content for one in await memory.survey(ADA)]
+
+    assert len(await left(6)) == 8
+    assert await left(4) == ["n0", "n1", "n4", "n5", "n6", "n7"]
+    assert await left(2) == ["n0", "n1", "n4", "n5"]
+    assert await left(1) == ["n1", "n4", "n5"]
+    assert len(list(memory.folder.rglob("deleted/**/*.md"))) == 5
+
+
+async def test_a_file_that_goes_while_entries_are_evicted_is_passed_over(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for day in range(3):
+        await memory.add(f"n{day}", scope=ADA, created=BEGIN + timedelta(days=day))
+    monkeypatch.setattr(
+        HeldScope,
+        "read",
+        lambda self, known: None if known.created == BEGIN else self._index.read(known),
+    )
+    gone = await memory.change(ADA, lambda held: evict(held, 2))
+    assert [one.content for one in gone] == ["n1"]

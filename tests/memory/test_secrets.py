@@ -1,0 +1,98 @@
+"""Secrets are known by their shape or their name, and what only speaks of them is none."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vibe_llms.memory.secrets import holds_secret, is_card_number, mask_secrets
+
+JOINED = "".join
+SECRETS = {
+    "AKIA" + "IOSFODNN7EXAMPLE": "AWS",
+    "ghp_" + "a1B2" * 9: "GitHub",
+    "github_pat_" + "11ABCDEFG0" * 3: "GitHub",
+    "glpat-" + "x1Y2" * 5: "GitLab",
+    "hf_" + "abCD12" * 5: "Hugging Face",
+    "xoxb-" + "123456789-abcdef": "Slack",
+    "AIza" + "Sy0a_-" * 6: "Google",
+    "sk_live_" + "4eC39HqLyjWD": "Stripe",
+    "sk-ant-" + "api03-abcdefgh": "Anthropic",
+    "npm_" + "a1B2c3" * 6: "npm",
+    "eyJhbGciOi" + ".eyJzdWIiOiIx.c2lnbmF0dXJl": "a token of the web",
+    "4111 1111 1111 1111": "a card",
+    "5500-0000-0000-0004": "a card",
+    "078-05-1120": "a number of social security",
+    "Zk9xQ2mP7rT4vB8nL1sD6wF3": "no shape, but no word either",
+    "-----BEGIN PRIVATE KEY-----\nMIIEvQ\nabc\n-----END PRIVATE KEY-----": "a key in a file",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEvQ": "the beginning of one",
+}
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_what_looks_like_a_key_is_masked_wherever_it_stands(secret: str) -> None:
+    for text in (secret, f"use {secret}", f"it is\n{secret}\n, you see"):
+        masked = mask_secrets(text)
+        assert "[secret]" in masked
+        assert secret not in masked
+        assert not any(word in masked for word in secret.split() if len(word) > 6)
+        assert holds_secret(text)
+        assert holds_secret(masked)
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("My password is hunter2", "My password is [secret]"),
+        ("my wifi password for the house is hunter", "my wifi password for the house is [secret]"),
+        ("Password: 'correct horse battery'", "Password: [secret]"),
+        ("The PIN code is 4711.", "The PIN code is [secret]"),
+        ("pin: 4711, and I am Ada", "pin: [secret], and I am Ada"),
+        ("API key = abc", "API key = [secret]"),
+        ("Mein Passwort lautet Geheim1", "Mein Passwort lautet [secret]"),
+        ("our access key is now qqq", "our access key is now [secret]"),
+        ("The password was set to frog", "The password was set to [secret]"),
+        (
+            "log in at https://ada:frog12@example.org/",
+            "log in at https://ada:[secret]@example.org/",
+        ),
+        ("secret: a and password: b", "secret: [secret] and password: [secret]"),
+    ],
+)
+def test_what_is_said_to_be_a_secret_is_masked(text: str, masked: str) -> None:
+    assert mask_secrets(text) == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I forgot my password.",
+        "My password manager is Bitwarden",
+        "the password is too short",
+        "the token is expired",
+        "I collect pins and tokens of old games",
+        "Call 555-123-4567 on 2026-01-02 at 12:30",
+        "I was born on 1990-01-02 and weigh 70.5 kg",
+        "It costs 1234567890123 dollars, or 1111111111111111",
+        "see sources/vibe_llms/memory/secrets.py or https://example.org/a/very/long/path/to/it",
+        "pneumonoultramicroscopicsilicovolcanoconiosis is the longest word",
+        "",
+    ],
+)
+def test_what_only_speaks_of_secrets_stays(text: str) -> None:
+    assert mask_secrets(text) == text
+    assert not holds_secret(text)
+
+
+def test_numbers_of_cards_are_told_by_their_check_digit() -> None:
+    assert is_card_number("4111111111111111")
+    assert not is_card_number("4111111111111112")
+    assert not is_card_number("411111111111")
+    assert not is_card_number("0" * 16)
+
+
+@given(st.text(max_size=200))
+def test_masking_twice_is_masking_once(text: str) -> None:
+    masked = mask_secrets(text)
+    assert mask_secrets(masked) == masked
