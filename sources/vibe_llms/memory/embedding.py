@@ -20,7 +20,7 @@ class Embedding:
     """Vectors of questions and of entries, or `None` where there are none now."""
 
     def __init__(self, embedder: Embedder, tell: Callable[[str], None] = ignore) -> None:
-        self._embedder = embedder
+        self.embedder = embedder
         self._tell = tell
         self._told: set[str] = set()
         self._rests_until = 0.0
@@ -28,7 +28,7 @@ class Embedding:
     @property
     def model(self) -> str:
         """What its vectors are stored under."""
-        return self._embedder.model
+        return self.embedder.model
 
     async def embed_question(self, text: str) -> array[float] | None:
         """The vector that a question is searched with."""
@@ -58,7 +58,7 @@ class Embedding:
 
     async def close(self) -> None:
         """Close the embedder."""
-        await self._embedder.close()
+        await self.embedder.close()
 
     async def _ask(
         self, texts: Sequence[str], *, question: bool = False
@@ -66,7 +66,7 @@ class Embedding:
         if time.monotonic() < self._rests_until:
             return None
         try:
-            return await self._embedder.embed(texts, question=question)
+            return await self.embedder.embed(texts, question=question)
         except VibeLlmsError as error:
             self.tell(error)
             return None

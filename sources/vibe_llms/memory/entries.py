@@ -88,7 +88,8 @@ class Entry(Struct, frozen=True, kw_only=True):
 
     `importance` goes from 0 to 1. `speaker` is who said it, by name, where that is known;
     `conversation` and `turn` are the identities of the conversation and the canister that it came
-    from. `replaced_by` is on what was given up for a newer entry. `further` are members of the
+    from. `replaced_by` is on what was given up for a newer entry, and `merged_from` names those
+    that were given up for this one since it says what they said. `further` are members of the
     front matter that others wrote; they survive, as `lines` that stand as they stood.
     """
 
@@ -104,6 +105,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     conversation: str = ""
     turn: str = ""
     replaced_by: str = ""
+    merged_from: tuple[str, ...] = ()
     further: Mapping[str, Any] = {}
     lines: str = ""
 
@@ -119,6 +121,7 @@ _NAMES = {
     "conversation_id": "conversation",
     "turn": "turn",
     "replaced_by": "replaced_by",
+    "merged_from": "merged_from",
 }
 _DEFAULTS = Entry(content="", identity="", created=datetime.min.replace(tzinfo=UTC))
 

@@ -52,12 +52,22 @@ class RetrievalSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fiel
 
 
 class Question(Struct, frozen=True):
-    """What is asked: the words, the vector of their meaning if there is one, and when it is."""
+    """What is asked: the words, the vector of their meaning if there is one, and when it is.
+
+    `relevances` says by identity how well entries fit, where something else has judged that; no
+    others are found then. The pool is made for so many results at least as `pool` says.
+    """
 
     text: str
     now: datetime
     vector: array[float] | None = None
+    relevances: Mapping[str, float] | None = None
+    pool: int = 0
     roles: Collection[Role] = FOUND_ROLES
+
+    def admits(self, known: Known) -> bool:
+        """Whether an entry may be found at all."""
+        return self.relevances is None or known.identity in self.relevances
 
 
 class Recollection(Struct, frozen=True):
@@ -100,7 +110,7 @@ def _gather(
     settings: RetrievalSettings,
 ) -> Iterable[_Candidate]:
     """The candidates of one scope: the best by their words, and the best by their meaning."""
-    size = settings.limit * _POOL
+    size = max(settings.limit, question.pool) * _POOL
     ideal = sum(rarities.values())
     scores = index.score(rarities) if ideal else {}
     wanted = _keep_roles(index, scores, question.roles)
@@ -116,9 +126,11 @@ def _gather(
     for number in found:
         relevance = min(scores[number] / ideal, 1.0) if number in scores else 0.0
         likeness = max(cosines.get(number, 0.0), 0.0)
+        if not question.admits(index.access(number)):
+            continue
         reasons = {"words": relevance, **({"meaning": likeness} if cosines else {})}
         if _fits(reasons, settings, _BESIDE):
-            yield _weigh(index, index.access(number), reasons, settings, question.now)
+            yield _weigh(index, index.access(number), reasons, settings, question)
 
 
 def _fits(reasons: Mapping[str, float], settings: RetrievalSettings, share: float = 1.0) -> bool:
@@ -142,15 +154,17 @@ def _weigh(
     known: Known,
     reasons: dict[str, float],
     settings: RetrievalSettings,
-    now: datetime,
+    question: Question,
 ) -> _Candidate:
     score = reasons["words"]
     if "meaning" in reasons:
         score += settings.dense_weight * (reasons["meaning"] - score)
     if known.asks:
         score *= _ASKING
+    if question.relevances is not None:
+        score = reasons["reranking"] = question.relevances[known.identity]
     if settings.recency_weight:
-        age = max((now - known.created).total_seconds(), 0.0) / _DAY_SECONDS
+        age = max((question.now - known.created).total_seconds(), 0.0) / _DAY_SECONDS
         reasons["recency"] = exp(-age / RECENCY_DAYS)
         score += settings.recency_weight * (reasons["recency"] - score)
     if settings.importance_weight:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 
 from vibe_llms.configuration import Configuration, MemoryMode, Seconds
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.deduplication import DeduplicationSettings
 from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.recall import RecallSettings
 from vibe_llms.memory.reports import IngestionSettings
+from vibe_llms.memory.reranking import Reranking, RerankingSettings
 from vibe_llms.memory.retrieval import RetrievalSettings
 from vibe_llms.memory.versions import Versions
 from vibe_llms.providers.rows import Providers
@@ -21,8 +24,7 @@ class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unkn
     `embedder` is a row of `[embedders]`, with a model or without, or `PROVIDER/MODEL`; without one
     entries are found by their words alone. `enabled` is what `chat` does where neither --memory nor
     --no-memory is given. A session that closes waits `drain_seconds` for what is still to be taken
-    in. `recall` is what is brought to a turn, `[memory.recall]`, and `ingestion` how turns become
-    memory, `[memory.ingestion]`.
+    in. The rest are tables of their own: `[memory.recall]`, what is brought to a turn, and so on.
     """
 
     user: str = "me"
@@ -33,11 +35,24 @@ class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unkn
     drain_seconds: Seconds = 60.0
     recall: RecallSettings = RecallSettings()
     ingestion: IngestionSettings = IngestionSettings()
+    deduplication: DeduplicationSettings = DeduplicationSettings()
+    reranking: RerankingSettings = RerankingSettings()
 
 
 def read_memory_settings(configuration: Configuration) -> MemorySettings:
     """What `[memory]` says; a `ConfigurationError` names the key of what does not fit."""
     return configuration.read(MemorySettings, configuration.memory, "memory")
+
+
+def produce_reranking(
+    settings: RerankingSettings, tell: Callable[[str], None] = ignore
+) -> Reranking | None:
+    """The reranking that `[memory.reranking]` asks for, if it does; nothing is loaded yet."""
+    if not settings.model:
+        return None
+    # What it stands on is slow to import, and most people have no use for it.
+    module = import_module("vibe_llms.memory.cross_encoders")
+    return Reranking(module.CrossEncoderReranker(settings.model), settings, tell)
 
 
 def produce_memory(
@@ -67,4 +82,5 @@ def produce_memory(
         embedder=embedder,
         tell=tell,
         versions=Versions(folder, tell=tell) if settings.versioning else None,
+        reranking=produce_reranking(settings.reranking, tell),
     )

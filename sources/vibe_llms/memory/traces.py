@@ -17,7 +17,7 @@ from vibe_llms.messages.contents import repair_text
 #: What every file of ours has in its front matter, and what therefore says nothing.
 _PLAIN = re.compile(
     r"^(?:(?:id|role|created_at|importance|conversation_id|turn|replaced_by):[^#\n]*"
-    r"|(?:category|topics|speaker):)",
+    r"|(?:category|topics|speaker|merged_from):)",
     re.MULTILINE,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from vibe_llms.cli.memory import copies, facts, history, upkeep
+from vibe_llms.cli.memory import copies, deduplication, facts, history, upkeep
 
 
 @click.group("memory", context_settings={"help_option_names": ["-h", "--help"]})
@@ -26,6 +26,7 @@ for _command in (
     history.log,
     copies.export,
     copies.take,
+    deduplication.deduplicate,
     upkeep.reindex,
     upkeep.status,
     upkeep.watch_files,

@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from vibe_llms.exceptions import ConfigurationError, ModelUnavailable, PackageMissing
 from vibe_llms.memory.embedders.sentence_transformers.folders import (
@@ -29,6 +29,10 @@ from vibe_llms.memory.embedders.sentence_transformers.folders import (
 _NAME = "sentence_transformers"
 _HUB = "huggingface_hub"
 ORGANIZATION = "sentence-transformers/"
+
+
+#: Pairs of texts to raw logits.
+Scorer: TypeAlias = Callable[[Sequence[tuple[str, str]]], list[float]]
 
 
 class LoadedModel:
@@ -160,6 +164,40 @@ def load_model(
                 "take a smaller model or another device if memory is short)",
             ) from error
     return LoadedModel(model, batch_texts, dimensions)
+
+
+def load_cross_encoder(row: str, folder: Path) -> Scorer:
+    """What gives the raw logits of pairs of texts by the model of a folder, which is checked first.
+
+    Takes seconds; what it gives is to be called on one thread at a time.
+    """
+    check_folder(row, folder)
+    package = _import(row, _NAME)
+    torch = _import(row, "torch")
+    logging = _import(row, "transformers").utils.logging
+    broken = _import(row, "safetensors").SafetensorError
+    shown = logging.is_progress_bar_enabled()
+    with _switched_off(logging.disable_progress_bar, logging.enable_progress_bar, shown):
+        try:
+            model = package.CrossEncoder(
+                str(folder),
+                num_labels=1,
+                trust_remote_code=False,
+                local_files_only=True,
+                model_kwargs={"use_safetensors": True},
+            )
+        except (OSError, ValueError, RuntimeError, LookupError, TypeError, broken) as error:
+            raise _refuse(
+                row, f"{folder} cannot be loaded as a cross-encoder: {_words(error)}"
+            ) from error
+
+    def score(pairs: Sequence[tuple[str, str]]) -> list[float]:
+        # Without this the package may or may not make shares of the logits, as the folder says.
+        identity = torch.nn.Identity()
+        found = model.predict(list(pairs), show_progress_bar=False, activation_fn=identity)
+        return [float(one) for one in found]
+
+    return score
 
 
 def nativize_name(name: str) -> str:

@@ -1,0 +1,88 @@
+"""`memory dedup`: facts that say the same are shown, and made one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from vibe_llms.cli.memory.opening import (
+    encode_entry,
+    json_option,
+    open_memory,
+    print_entry,
+    print_json,
+    scope_of,
+    scope_option,
+)
+from vibe_llms.cli.running import run
+from vibe_llms.cli.terminal import note, one_line, shown, write
+from vibe_llms.memory.deduplication import Deduplication, Group
+
+
+@click.command("dedup")
+@scope_option
+@click.option("-n", "--dry-run", is_flag=True, help="Only show what would be merged.")
+@json_option
+def deduplicate(scope: str | None, dry_run: bool, as_json: bool) -> int:
+    """Make one of facts that say the same; prints each that stays, and what is merged into it.
+
+    What is merged is given up: its file lies among the deleted ones.
+    """
+
+    async def work() -> int:
+        async with open_memory() as (store, settings):
+            deduplication = Deduplication(store, settings.deduplication, tell=_tell)
+            where = scope_of(scope, settings)
+            report = await (deduplication.survey(where) if dry_run else deduplication.run(where))
+        if as_json:
+            print_json(
+                {
+                    "groups": _encode(report.groups),
+                    "skipped": _encode(report.skipped),
+                    "dry_run": dry_run,
+                }
+            )
+            return 0
+        for group in report.groups:
+            _print(group)
+        gone = sum(len(group.given_up) for group in report.groups)
+        if not report.groups:
+            note("no two facts say the same")
+        else:
+            facts = f"{gone} {'fact' if gone == 1 else 'facts'}"
+            note(f"would merge {facts}; nothing was changed" if dry_run else f"merged {facts}")
+        if report.skipped:
+            groups = (
+                "1 group as it is"
+                if len(report.skipped) == 1
+                else (f"{len(report.skipped)} groups as they are")
+            )
+            note(f"left {groups}: something changed meanwhile; run it again")
+        return 0
+
+    return run(work())
+
+
+def _print(group: Group) -> None:
+    print_entry(group.merged)
+    for entry in group.given_up:
+        write(sys.stdout, "  ")
+        print_entry(entry)
+
+
+def _encode(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    return [
+        {
+            "kept": encode_entry(group.merged),
+            "before": group.kept.content,
+            "given_up": [encode_entry(entry) for entry in group.given_up],
+        }
+        for group in groups
+    ]
+
+
+def _tell(words: str) -> None:
+    note(f"vibe-llms: {shown(one_line(words))}")

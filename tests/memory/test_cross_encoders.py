@@ -1,0 +1,121 @@
+"""A cross-encoder of the real package; random weights are enough to see what it is given."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vibe_llms.exceptions import ModelUnavailable, PackageMissing, SessionClosed
+from vibe_llms.memory import cross_encoders
+from vibe_llms.memory.cross_encoders import CrossEncoderReranker
+
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "where", "is", "the", "lantern", "red")
+
+
+def write_model(folder: Path, *, safe: bool = True) -> Path:
+    """A BERT of two layers that has learnt nothing."""
+    transformers: Any = pytest.importorskip("transformers")
+    torch: Any = pytest.importorskip("torch")
+    torch.manual_seed(5)
+    folder.mkdir(parents=True)
+    (folder / "vocab.txt").write_text("\n".join(WORDS))
+    transformers.BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    settings = transformers.BertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        num_labels=1,
+        initializer_range=2.0,
+    )
+    model = transformers.BertForSequenceClassification(settings)
+    model.save_pretrained(folder)
+    if not safe:
+        (folder / "model.safetensors").unlink()
+        torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    return folder
+
+
+async def test_without_the_package_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cross_encoders, "find_spec", lambda name: None)
+    reranker = CrossEncoderReranker("cross-encoder/ms-marco-MiniLM-L6-v2")
+    with pytest.raises(PackageMissing, match=r"pip install 'vibe-llms\[embeddings\]'"):
+        await reranker.score("tea", ["tea"])
+    await reranker.close()
+    await reranker.close()
+    with pytest.raises(SessionClosed):
+        await reranker.score("tea", ["tea"])
+
+
+async def test_closing_what_was_never_used_is_fine() -> None:
+    await CrossEncoderReranker("/nowhere").close()
+
+
+@pytest.mark.parametrize("model", ["/no/such/folder", "~/none", "cross-encoder/none-such"])
+async def test_a_model_that_is_not_there_is_an_error_at_once(
+    model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cross_encoders, "find_spec", lambda name: object())
+    monkeypatch.setattr(cross_encoders, "find_folder", lambda row, name: None)
+    async with asyncio.timeout(60):
+        with pytest.raises(ModelUnavailable, match=r"hf download cross-encoder|holds no model"):
+            await CrossEncoderReranker(model).score("tea", ["tea"])
+
+
+async def test_scores_come_in_order_from_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[tuple[str, Path]] = []
+
+    def load(row: str, folder: Path) -> object:
+        loaded.append((row, folder))
+        return lambda pairs: [float(len(text)) for _, text in pairs]
+
+    monkeypatch.setattr(cross_encoders, "find_spec", lambda name: object())
+    monkeypatch.setattr(cross_encoders, "find_folder", lambda row, name: Path("/cache") / name)
+    monkeypatch.setattr(cross_encoders, "load_cross_encoder", load)
+    reranker = CrossEncoderReranker("org/name")
+    scores = await asyncio.gather(*(reranker.score("q", ["aa", "b"]) for _ in range(4)))
+    assert scores == [[2.0, 1.0]] * 4
+    assert loaded == [("memory.reranking", Path("/cache/org/name"))]
+    await reranker.close()
+
+
+@pytest.mark.minilm
+async def test_a_real_model_gives_raw_logits(tmp_path: Path) -> None:
+    reranker = CrossEncoderReranker(str(write_model(tmp_path / "model")))
+    texts = ["tea", "the lantern is red", "the lantern is green"]
+    scores = await reranker.score("where is the lantern", texts)
+    assert len(scores) == 3
+    assert len(set(scores)) == 3
+    assert any(not 0 <= score <= 1 for score in scores)
+    again = CrossEncoderReranker(str(tmp_path / "model"))
+    assert await again.score("where is the lantern", texts) == pytest.approx(scores, abs=1e-4)
+    assert await reranker.score("where is the lantern", []) == []
+    for one in (reranker, again):
+        await one.close()
+
+
+@pytest.mark.minilm
+async def test_pickled_weights_and_broken_folders_are_refused(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model", safe=False)
+    with pytest.raises(ModelUnavailable, match="pickles"):
+        await CrossEncoderReranker(str(folder)).score("tea", ["tea"])
+    broken = write_model(tmp_path / "broken")
+    (broken / "model.safetensors").write_bytes(b"\x00" * 64)
+    with pytest.raises(ModelUnavailable, match="cannot be loaded as a cross-encoder"):
+        await CrossEncoderReranker(str(broken)).score("tea", ["tea"])
+    assert "sentence_transformers" in sys.modules
+
+
+@pytest.mark.minilm
+async def test_a_name_that_is_not_in_the_cache_is_an_error_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path))
+    async with asyncio.timeout(60):
+        with pytest.raises(ModelUnavailable, match=r"hf download cross-encoder/none-such"):
+            await CrossEncoderReranker("cross-encoder/none-such").score("tea", ["tea"])
