@@ -49,12 +49,16 @@ ORDER = (
     "providers.scripted",
     "memory",
     "ensembles.images",
+    "ensembles.memory",
+    "attendants",
+    "room",
     "ledger",
     "toolbox",
     "turns",
     "running",
     "conversation",
     "memory.models",
+    "memory.attendant",
     "costs",
     "session",
     "testing",
@@ -230,6 +234,7 @@ def test_importing_loads_no_package_but_msgspec(code: str) -> None:
     loaded = loaded_by(code)
     assert not loaded & HEAVY
     assert not {name for name in loaded if name.startswith("vibe_llms.providers.anthropic")}
+    assert not {name for name in loaded if name.startswith("vibe_llms.memory")}
 
 
 def test_importing_the_package_alone_loads_next_to_nothing() -> None:

@@ -94,7 +94,7 @@ def test_every_public_method_has_its_twin() -> None:
             synchronous.Session,
             sessions.Session,
             {
-                *("close", "choose_model", "locate_model", "open_ensemble"),
+                *("close", "give_up", "choose_model", "locate_model", "open_ensemble"),
                 *("survey_addresses", "survey_providers"),
             },
         ),

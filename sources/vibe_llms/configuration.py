@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import Meta, Struct, ValidationError
@@ -78,6 +78,10 @@ class StreamSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=
 ToolMode: TypeAlias = Literal["auto", "native", "contract", "off"]
 
 
+#: How a conversation has the memory: recalled and taken in by itself, or by tools of the model's.
+MemoryMode: TypeAlias = Literal["automatic", "tools"]
+
+
 class ToolSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """`[tools]`: how tools are offered, and the bounds of a turn's tool calls."""
 
@@ -112,6 +116,22 @@ class Configuration(Struct, frozen=True):
     controls: Mapping[str, Any]
     memory: Mapping[str, Any] = {}
     offline: bool = False
+
+    @property
+    def memory_enabled(self) -> bool:
+        """Whether conversations at the terminal have the memory, where nothing else is said."""
+        enabled = self.memory.get("enabled", False)
+        if not isinstance(enabled, bool):
+            raise self.error("it must be true or false", "memory", "enabled")
+        return enabled
+
+    @property
+    def memory_mode(self) -> MemoryMode:
+        """How a conversation with memory has it; read here, so that nothing of memory is loaded."""
+        mode = self.memory.get("mode", "automatic")
+        if mode not in get_args(MemoryMode):
+            raise self.error("it must be 'automatic' or 'tools'", "memory", "mode")
+        return cast("MemoryMode", mode)
 
     def rows(self, table: str) -> Iterator[Row]:
         """The enabled rows of a registry's table, in the order of the files."""

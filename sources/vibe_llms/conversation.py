@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.attendants import Attendance, Attendant, Occasion
 from vibe_llms.configuration import ToolMode, ToolSettings
 from vibe_llms.controls import Controls
-from vibe_llms.ensembles.interfaces import Ensemble
+from vibe_llms.ensembles.interfaces import Ensemble, InstructingEnsemble
 from vibe_llms.events import (
     EventHandler,
     Notice,
@@ -25,22 +26,21 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.invocation.invokers import Invoker, gather_invokers
-from vibe_llms.ledger import Ledger, finish, locate
+from vibe_llms.ledger import Ledger, finish, locate, start_of_turn
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
-    DocumentCanister,
     InvocationCanister,
     ResultCanister,
     SupervisorCanister,
     Turn,
-    UserCanister,
 )
 from vibe_llms.outputs import OutputForm, OutputType, produce_form
 from vibe_llms.prompts import Prompt, read_prompt
 from vibe_llms.providers.contract.model import ContractModel, settle_tools
 from vibe_llms.providers.interfaces import (
     InquiringModel,
+    Loader,
     Model,
     TokenCount,
     TurnContext,
@@ -68,6 +68,7 @@ class ConversationDefaults(Struct, frozen=True, kw_only=True):
     gatekeeper: Gatekeeper = Gatekeeper()
     open_ensembles: Callable[[Iterable[str]], Awaitable[Sequence[Ensemble]]] = _open_none
     survey_invokers: Survey = lambda ensemble: ensemble.invokers
+    attendance: Attendance = msgspec.field(default_factory=Attendance)
 
 
 class Conversation:
@@ -87,6 +88,7 @@ class Conversation:
         controls: Controls | None = None,
         event_handler: EventHandler | None = None,
         tool_mode: ToolMode | None = None,
+        attendants: Iterable[Attendant] = (),
     ) -> None:
         self._ledger = ledger
         self._model = model
@@ -95,6 +97,8 @@ class Conversation:
         self._controls = controls or Controls()
         self._event_handler = event_handler
         self._tool_mode: ToolMode | None = tool_mode
+        self._attendants = tuple(dict.fromkeys(attendants))
+        self._instructions: tuple[SupervisorCanister, ...] = ()
         self._running: RunningTurn | None = None
         self._closed = False
         self._caches: dict[tuple[str, str, bool], object] = {}
@@ -154,6 +158,24 @@ class Conversation:
         """From the next turn on, do not offer a tool, or any tool of an ensemble."""
         self._toolbox.withhold(name)
 
+    @property
+    def attendants(self) -> Sequence[Attendant]:
+        """Who attends its turns; see `vibe_llms.attendants`."""
+        return self._attendants
+
+    def invite(self, attendant: Attendant) -> None:
+        """Let somebody attend from the next turn on."""
+        self._attendants = tuple(dict.fromkeys((*self._attendants, attendant)))
+
+    def dismiss(self, name: str) -> None:
+        """From the next turn on, let the attendant of this name attend no more.
+
+        Work that earlier turns have left is done all the same.
+        """
+        if name not in (known := [one.name for one in self._attendants]):
+            raise RequestError(f"nobody called {name!r} attends; there are {known}")
+        self._attendants = tuple(one for one in self._attendants if one.name != name)
+
     async def converse(
         self,
         prompt: Prompt | None = None,
@@ -209,12 +231,7 @@ class Conversation:
     async def add(self, said: Prompt) -> None:
         """Keep what was said without asking the model: instructions, documents, an example."""
         self._require_free()
-        handler = self._event_handler or self._defaults.event_handler
-
-        def notify(notice: Notice) -> None:
-            handler(NoticeEvent(notice=notice, conversation=self.identity))
-
-        await self._ledger.append(read_prompt(said), notify)
+        await self._ledger.append(read_prompt(said), self._notify)
 
     async def cancel(self) -> None:
         """End the running turn, if there is one, and wait until it has ended.
@@ -258,27 +275,36 @@ class Conversation:
 
     async def count_tokens(self) -> TokenCount:
         """How many tokens the model would read for this history."""
-        archive = self._ledger.archive
         model, tools = self._settle_tools(self.invokers)
-        return await model.count_tokens(
-            self._ledger.canisters,
-            tools,
-            refuse_loading if archive is None else archive.load_all,
-        )
+        history = [*self._instruct(tools), *self._ledger.canisters]
+        return await model.count_tokens(history, tools, self._load)
 
     async def preview(
         self, prompt: Prompt | None = None, *, controls: Controls | None = None
     ) -> str:
-        """The request that `converse` would send, as its provider writes it; nothing is sent."""
-        said = read_prompt(prompt)
-        archive = self._ledger.archive
-        context = TurnContext(
-            default_controls=self._default_controls(),
-            load=refuse_loading if archive is None else archive.load_all,
-        )
+        """The request that `converse` would send, as its provider writes it; nothing is sent.
+
+        Attendants are asked what they bring; nothing of it is kept.
+        """
+        said: Sequence[Canister] = read_prompt(prompt)
+        place = start_of_turn(said)
+        if self._attendants and place is not None:
+            occasion = Occasion(
+                conversation=self.identity,
+                model=self._model,
+                history=self.canisters,
+                said=said,
+                kept=self._ledger.archive is not None,
+                load=self._load,
+                notify=self._notify,
+            )
+            briefings = await self._defaults.attendance.brief(self._attendants, occasion)
+            brought = [canister for one in briefings for canister in one.canisters]
+            said = [*said[:place], *brought, *said[place:]]
+        context = TurnContext(default_controls=self._default_controls(), load=self._load)
         model, tools = self._settle_tools(self.invokers)
         body = await model.preview(
-            [*self._ledger.canisters, *said],
+            [*self._instruct(tools), *self._ledger.canisters, *said],
             tools,
             controls or Controls(),
             context,
@@ -335,10 +361,32 @@ class Conversation:
                 limiter=self._defaults.access_limiter(model),
                 gatekeeper=self._defaults.gatekeeper,
                 tool_mode=self._tool_mode,
+                instructions=self._instruct(tools.values()),
+                attendants=self._attendants,
+                attendance=self._defaults.attendance,
             ),
         )
         self._running = RunningTurn(run, said, name=f"turn of {self.identity}")
         return self._running
+
+    def _instruct(self, tools: Iterable[Invoker]) -> tuple[SupervisorCanister, ...]:
+        """What the ensembles of some tools tell the model; the same canisters as long as it is."""
+        offered = {tool.ensemble for tool in tools}
+        texts = [
+            one.instructions
+            for one in self._toolbox.ensembles
+            if one.name in offered and isinstance(one, InstructingEnsemble) and one.instructions
+        ]
+        if texts != [canister.text for canister in self._instructions]:
+            self._instructions = tuple(SupervisorCanister.from_text(text) for text in texts)
+            # What was encoded begins otherwise.
+            self._caches.clear()
+        return self._instructions
+
+    @property
+    def _load(self) -> Loader:
+        archive = self._ledger.archive
+        return refuse_loading if archive is None else archive.load_all
 
     def _settle_tools(self, tools: Mapping[str, Invoker]) -> tuple[Model, Sequence[Invoker]]:
         """The model and the tools that it is offered, as far as is known of it now."""
@@ -356,6 +404,10 @@ class Conversation:
     def _default_controls(self) -> Controls:
         return self._controls.over(self._defaults.access_controls(self._model))
 
+    def _notify(self, notice: Notice) -> None:
+        handler = self._event_handler or self._defaults.event_handler
+        handler(NoticeEvent(notice=notice, conversation=self.identity))
+
     def _require_free(self) -> None:
         if self._closed:
             raise SessionClosed("the session of this conversation is closed; open another one")
@@ -371,7 +423,7 @@ class Conversation:
         canisters = self._ledger.canisters
         end = len(canisters)
         for _ in range(turns):
-            start = _start_of_turn(canisters[:end])
+            start = start_of_turn(canisters[:end])
             if start is None:
                 raise ForkPointInvalid(f"there are not {turns} turns to take back", nearest=())
             end = start
@@ -392,6 +444,7 @@ class Conversation:
             controls=self._controls,
             event_handler=self._event_handler,
             tool_mode=self._tool_mode,
+            attendants=self._attendants,
         )
         twin._toolbox = self._toolbox.copy()
         return twin
@@ -416,18 +469,6 @@ def _check_choice(controls: Controls, tools: Mapping[str, Invoker], model: Model
 
 def _is_reply(canister: Canister) -> bool:
     return isinstance(canister, AssistantCanister | InvocationCanister | ResultCanister)
-
-
-def _start_of_turn(canisters: Sequence[Canister]) -> int | None:
-    """The index at which the last turn begins: its prompt and what was said with it."""
-    index = len(canisters) - 1
-    while index >= 0 and not isinstance(canisters[index], UserCanister):
-        index -= 1
-    if index < 0:
-        return None
-    while index > 0 and isinstance(canisters[index - 1], UserCanister | DocumentCanister):
-        index -= 1
-    return index
 
 
 def _stamp(canisters: Sequence[Canister]) -> str:

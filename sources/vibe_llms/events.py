@@ -52,8 +52,8 @@ class Notice(Struct, frozen=True, gc=False):
     """Something a person should know that is no failure.
 
     `subject` is a word for programs: `conversion` (history that this model is not sent as it is),
-    `model`, `retry`, `wait`, `repair`, `fork`, `output`, `contract`, `limit`. `canister` is the
-    identity of the message concerned, if it is about one.
+    `model`, `retry`, `wait`, `repair`, `fork`, `output`, `contract`, `limit`, `ensemble`,
+    `attendant`, `memory`. `canister` is the identity of the message concerned, if it is about one.
     """
 
     subject: str

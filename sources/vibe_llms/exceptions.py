@@ -52,7 +52,8 @@ The families are cut by what the caller does next::
         ├── ContentMissing
         ├── ConversationMoved
         ├── FormatNewer
-        └── MemoryDamaged
+        ├── MemoryDamaged
+        └── VersioningFailed
 
 A message says what failed, why, and what to do. What a program needs to decide is in fields, never
 only in the words.
@@ -362,3 +363,14 @@ class EmbeddingsMixed(RequestError):
 
 class MemoryDamaged(StorageError):
     """A file of a memory cannot be read; it is left as it is, and the others are used."""
+
+
+class VersioningFailed(StorageError):
+    """Git could not do its part; what is remembered is saved all the same.
+
+    `slow` tells that its time ran out.
+    """
+
+    def __init__(self, message: str, *, path: str = "", slow: bool = False) -> None:
+        super().__init__(message, path=path)
+        self.slow = slow

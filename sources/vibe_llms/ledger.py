@@ -25,8 +25,10 @@ from vibe_llms.exceptions import (
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DocumentCanister,
     InvocationCanister,
     ResultCanister,
+    UserCanister,
 )
 from vibe_llms.storage.conversations import produce_conversation_identity
 from vibe_llms.storage.details import fork_details
@@ -222,6 +224,18 @@ def _may_end(canisters: Sequence[Canister], index: int) -> bool:
         following, AssistantCanister | InvocationCanister
     )
     return not (both and this.reply and this.reply == following.reply)  # type: ignore[union-attr]
+
+
+def start_of_turn(canisters: Sequence[Canister]) -> int | None:
+    """The index at which the last turn begins: its prompt and what was said with it."""
+    index = len(canisters) - 1
+    while index >= 0 and not isinstance(canisters[index], UserCanister):
+        index -= 1
+    if index < 0:
+        return None
+    while index > 0 and isinstance(canisters[index - 1], UserCanister | DocumentCanister):
+        index -= 1
+    return index
 
 
 async def finish(work: Awaitable[T]) -> T:

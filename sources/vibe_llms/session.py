@@ -9,6 +9,13 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from vibe_llms.attendants import (
+    MEMORY,
+    Attendance,
+    Attendant,
+    AttendantHost,
+    access_attendant,
+)
 from vibe_llms.configuration import Configuration, Places, ToolMode, load_configuration
 from vibe_llms.controls import Controls
 from vibe_llms.conversation import Conversation, ConversationDefaults
@@ -65,6 +72,8 @@ class Session:
             vault=KeyVault(configuration.places.keys_file),
         )
         self._ensembles = Ensembles(configuration, host)
+        self._attendance = Attendance(self._tell)
+        self._attendants: dict[str, Attendant] = {}
         self._conversations: WeakSet[Conversation] = WeakSet()
         self._closed = False
 
@@ -81,6 +90,8 @@ class Session:
         controls: Controls | None = None,
         event_handler: EventHandler | None = None,
         tool_mode: ToolMode | None = None,
+        memory: bool = False,
+        attendants: Iterable[Attendant] = (),
         save: bool = True,
     ) -> Conversation:
         """A new conversation; without a model, with the one that `choose_model` chooses.
@@ -88,12 +99,14 @@ class Session:
         `supervisor` is the system text, `history` what shall count as said already. `ensembles` are
         rows of `[ensembles]` by their names, or ensembles. `tool_mode` says how tools are offered:
         `native` by calls of the model's own, `contract` by an agreement in its instructions, `auto`
-        as the model can, `off` not at all; without it, as `[tools]` says. It is stored with its
-        first turn, or never if `save` is off.
+        as the model can, `off` not at all; without it, as `[tools]` says. With `memory` the user's
+        long-term memory attends it, in the mode of `[memory]`; `attendants` are others who do. It
+        is stored with its first turn, or never if `save` is off; memory takes in nothing then.
         """
         self._require_open()
         chosen = await self._choose(model, event_handler)
-        opened = await self._open_ensembles(ensembles, event_handler)
+        named, attending = self._gather(ensembles, attendants, memory=memory)
+        opened = await self._open_ensembles(named, event_handler)
         instructions = SupervisorCanister.from_text(supervisor) if supervisor else None
         canisters = [*read_prompt(instructions), *read_prompt(history)]
         ledger = Ledger.begin(
@@ -104,7 +117,7 @@ class Session:
             canisters=canisters,
         )
         return self._produce_conversation(
-            ledger, chosen, invokers, opened, controls, event_handler, tool_mode
+            ledger, chosen, invokers, opened, controls, event_handler, tool_mode, attending
         )
 
     async def resume(
@@ -117,6 +130,8 @@ class Session:
         controls: Controls | None = None,
         event_handler: EventHandler | None = None,
         tool_mode: ToolMode | None = None,
+        memory: bool = False,
+        attendants: Iterable[Attendant] = (),
     ) -> Conversation:
         """A stored conversation, by its identity, a prefix of at least 4 characters, or its name.
 
@@ -132,9 +147,10 @@ class Session:
         address = f"{chosen.provider}/{chosen.name}"
         if model is not None and address != ledger.details.model:
             await ledger.revise(model=address)
-        opened = await self._open_ensembles(ensembles, event_handler, identity)
+        named, attending = self._gather(ensembles, attendants, memory=memory)
+        opened = await self._open_ensembles(named, event_handler, identity)
         return self._produce_conversation(
-            ledger, chosen, invokers, opened, controls, event_handler, tool_mode
+            ledger, chosen, invokers, opened, controls, event_handler, tool_mode, attending
         )
 
     async def access_model(self, name: str) -> Model:
@@ -194,13 +210,18 @@ class Session:
         await self.archive.remove(await self.archive.resolve(conversation))
 
     async def close(self) -> None:
-        """Cancel running turns and close all connections; safe to call twice."""
+        """Cancel running turns and close all connections; safe to call twice.
+
+        What the turns left to attendants is waited for, as long as these say.
+        """
         self._closed = True
         async with AsyncExitStack() as stack:
             # Whatever fails or is cancelled on the way, the rest is closed too.
             stack.push_async_callback(self.archive.close)
             stack.push_async_callback(self._ensembles.close)
             stack.push_async_callback(self._providers.close)
+            # While these work, models and archive are still there.
+            stack.push_async_callback(self._attendance.close, list(self._attendants.values()))
             async with asyncio.TaskGroup() as group:
                 for conversation in list(self._conversations):
                     group.create_task(conversation.close())
@@ -214,6 +235,7 @@ class Session:
         controls: Controls | None,
         event_handler: EventHandler | None,
         tool_mode: ToolMode | None,
+        attendants: Sequence[Attendant],
     ) -> Conversation:
         defaults = ConversationDefaults(
             event_handler=self.event_handler,
@@ -225,6 +247,7 @@ class Session:
             gatekeeper=self.gatekeeper,
             open_ensembles=lambda named: self._open_ensembles(named, event_handler),
             survey_invokers=self._ensembles.survey_invokers,
+            attendance=self._attendance,
         )
         return Conversation(
             ledger,
@@ -235,7 +258,40 @@ class Session:
             controls=controls,
             event_handler=event_handler,
             tool_mode=tool_mode,
+            attendants=attendants,
         )
+
+    @property
+    def unfinished(self) -> int:
+        """How many turns have left work to attendants, memory say, that is not done yet."""
+        return self._attendance.unfinished
+
+    async def drain(self) -> None:
+        """Wait for that work, each attendant's as long as it says; what is left is told."""
+        await self._attendance.drain()
+
+    def give_up(self) -> None:
+        """End that work at once; what is not done is told."""
+        self._attendance.give_up()
+
+    def access_memory(self) -> Attendant:
+        """The attendant that recalls and takes in what a user's conversations say.
+
+        A conversation has it from `begin(memory=True)`, or by `invite`.
+        """
+        self._require_open()
+        if MEMORY.name not in self._attendants:
+            host = AttendantHost(
+                access_model=self._providers.access_model,
+                access_controls=self._providers.access_controls,
+                access_limiter=self._providers.access_limiter,
+                restore=self._restore,
+                load=self.archive.load_all,
+                tell=self._tell,
+            )
+            attendant = access_attendant(MEMORY, self.configuration, host)
+            self._attendants[MEMORY.name] = attendant
+        return self._attendants[MEMORY.name]
 
     async def open_ensemble(self, name: str) -> Ensemble:
         """The ensemble of a row of `[ensembles]`, opened, to be used without a conversation.
@@ -258,6 +314,26 @@ class Session:
             save=False,
         )
         return await conversation.converse(canisters[-1])
+
+    def _gather(
+        self,
+        ensembles: Iterable[str | Ensemble],
+        attendants: Iterable[Attendant],
+        *,
+        memory: bool,
+    ) -> tuple[Sequence[str | Ensemble], Sequence[Attendant]]:
+        """Ensembles and attendants, with what stands for memory among them if it is wanted."""
+        if not memory:
+            return tuple(ensembles), tuple(attendants)
+        if self.configuration.memory_mode == "tools":
+            return (*ensembles, MEMORY.name), tuple(attendants)
+        return tuple(ensembles), (self.access_memory(), *attendants)
+
+    async def _restore(self, conversation: str) -> Sequence[Canister]:
+        return (await self.archive.restore(conversation)).canisters
+
+    def _tell(self, notice: Notice) -> None:
+        self.event_handler(NoticeEvent(notice=notice))
 
     async def _open_ensembles(
         self,

@@ -24,6 +24,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from vibe_llms import conversation as asynchronous
 from vibe_llms import session as sessions
+from vibe_llms.attendants import Attendant
 from vibe_llms.costs import Cost
 from vibe_llms.ensembles.interfaces import Ensemble
 from vibe_llms.events import Event
@@ -239,6 +240,22 @@ class Conversation(_Face[asynchronous.Conversation]):
         """From the next turn on, do not offer a tool, or any tool of an ensemble."""
         self._inner.withhold(name)
 
+    @property
+    def attendants(self) -> Sequence[Attendant]:
+        """Who attends its turns; see `vibe_llms.attendants`."""
+        return self._inner.attendants
+
+    def invite(self, attendant: Attendant) -> None:
+        """Let somebody attend from the next turn on."""
+        self._inner.invite(attendant)
+
+    def dismiss(self, name: str) -> None:
+        """From the next turn on, let the attendant of this name attend no more.
+
+        Work that earlier turns have left is done all the same.
+        """
+        self._inner.dismiss(name)
+
     offer = _through(asynchronous.Conversation.offer)
     converse = _through(asynchronous.Conversation.converse)
     stream = _streams(asynchronous.Conversation.stream)
@@ -264,6 +281,19 @@ class Session(_Face[sessions.Session]):
     search = _through(sessions.Session.search)
     load = _through(sessions.Session.load)
     remove = _through(sessions.Session.remove)
+    drain = _through(sessions.Session.drain)
+
+    @property
+    def unfinished(self) -> int:
+        """How many turns have left work to attendants, memory say, that is not done yet."""
+        return self._inner.unfinished
+
+    def access_memory(self) -> Attendant:
+        """The attendant that recalls and takes in what a user's conversations say.
+
+        A conversation has it from `begin(memory=True)`, or by `invite`.
+        """
+        return self._inner.access_memory()
 
     def estimate_cost(self, canisters: Iterable[Canister]) -> Cost:
         """What the replies among some canisters cost, by the price list that each row names."""

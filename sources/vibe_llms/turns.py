@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import chain
 
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.attendants import Attendance, Attendant, Occasion
 from vibe_llms.configuration import ToolMode, ToolSettings
 from vibe_llms.controls import Controls
 from vibe_llms.events import (
@@ -26,13 +26,12 @@ from vibe_llms.exceptions import (
     ContextOverflow,
     OutputCut,
     OutputInvalid,
-    ProviderError,
     ReplyMalformed,
 )
 from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.invocation.execution import Execution, execute
 from vibe_llms.invocation.invokers import Invoker, find_invoker
-from vibe_llms.ledger import Ledger
+from vibe_llms.ledger import Ledger, start_of_turn
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -41,22 +40,26 @@ from vibe_llms.messages.canisters import (
     ReplyCanister,
     ResultCanister,
     StopReason,
+    SupervisorCanister,
     Turn,
     UserCanister,
     usage_of,
 )
-from vibe_llms.messages.contents import Reference, TextualContent, text_of
+from vibe_llms.messages.contents import TextualContent, text_of
 from vibe_llms.outputs import OutputForm, OutputMismatch
 from vibe_llms.providers.contract.model import settle_tools
-from vibe_llms.providers.interfaces import InquiringModel, Model, TurnContext, refuse_loading
+from vibe_llms.providers.interfaces import (
+    InquiringModel,
+    Loader,
+    Model,
+    TurnContext,
+    refuse_loading,
+)
 from vibe_llms.providers.limits import Limiter, limited
+from vibe_llms.room import check_room, estimate_tokens
 
-#: From this share of the context window on, the tokens are counted before they are sent.
-_COUNTED_SHARE = 0.8
-_CHARACTERS_PER_TOKEN = 3
 #: How often a typed output is asked for.
 OUTPUT_ATTEMPTS = 3
-_PICTURE_TOKENS = 1600
 
 
 class Dispatcher:
@@ -82,7 +85,10 @@ class Dispatcher:
 
 
 class TurnSettings(Struct, frozen=True, kw_only=True):
-    """What a turn is held with; `tool_mode` is of the caller, in place of the configured one."""
+    """What a turn is held with; `tool_mode` is of the caller, in place of the configured one.
+
+    `instructions` stand before the history while they hold, and are not kept in it.
+    """
 
     model: Model
     invokers: Mapping[str, Invoker]
@@ -98,6 +104,9 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     limiter: Limiter | None = None
     gatekeeper: Gatekeeper = Gatekeeper()
     tool_mode: ToolMode | None = None
+    instructions: Sequence[SupervisorCanister] = ()
+    attendants: Sequence[Attendant] = ()
+    attendance: Attendance | None = None
 
 
 class TurnRun:
@@ -116,17 +125,21 @@ class TurnRun:
         self._previous: tuple[str, str] = ("", "")
         self._repeats = 0
         self._output: object = None
+        self._vouched: set[str] = set()
 
     async def run(self, prompt: Sequence[Canister]) -> Turn:
         """Hold the turn. Whatever ends it, what was received is kept, and the end is told last."""
         reason: str = StopReason.FAILED
         start = len(self._ledger.canisters)
+        withdrawn = False
         self._said = len(prompt)
         try:
             await self._settle(prompt)
-            await self._check_context(prompt)
+            await self._check_room(prompt)
             self._tell_blocked()
-            await self._keep(prompt)
+            said = await self._brief(prompt)
+            self._said = len(said)
+            await self._keep(said)
             reason = await self._hold(frozenset(canister.identity for canister in prompt))
             if self._settings.form is not None:
                 reason = await self._require(self._settings.form, reason)
@@ -134,17 +147,22 @@ class TurnRun:
             reason = StopReason.INTERRUPTED
             raise
         except ContextOverflow:
+            withdrawn = True
             if len(self._ledger.canisters) > start:
                 await self._ledger.withdraw(
                     start, self._notify, "the history has become too long for the model"
                 )
             raise
         finally:
-            self._dispatcher(
-                TurnEndedEvent(
-                    turn=self.result(reason), reason=reason, conversation=self._ledger.identity
+            try:
+                if self._added and not withdrawn:
+                    self._conclude(prompt, start, reason)
+            finally:
+                self._dispatcher(
+                    TurnEndedEvent(
+                        turn=self.result(reason), reason=reason, conversation=self._ledger.identity
+                    )
                 )
-            )
         return self.result(reason)
 
     def result(self, reason: str) -> Turn:
@@ -173,6 +191,52 @@ class TurnRun:
         )
         if inquired:
             self._model.check(prompt, settings.controls)
+
+    async def _brief(self, prompt: Sequence[Canister]) -> Sequence[Canister]:
+        """What is said, with what attendants bring right before the person's words."""
+        settings = self._settings
+        place = start_of_turn(prompt)
+        if not settings.attendants or settings.attendance is None or place is None:
+            return prompt
+        occasion = self._describe(prompt, len(self._ledger.canisters))
+        try:
+            briefings = await settings.attendance.brief(settings.attendants, occasion)
+            brought = [canister for one in briefings for canister in one.canisters]
+            said = [*prompt[:place], *brought, *prompt[place:]]
+            if brought:
+                await self._check_room(said)
+        except asyncio.CancelledError:
+            # What the person said is not lost with what was looked up for it.
+            await self._keep(prompt)
+            raise
+        except ContextOverflow:
+            self._notify(Notice("attendant", "there is no room for what was to be recalled"))
+            return prompt
+        self._vouched = {c.identity for one in briefings if not one.outside for c in one.canisters}
+        return said
+
+    def _conclude(self, prompt: Sequence[Canister], start: int, reason: str) -> None:
+        """Tell the attendants that the turn has ended."""
+        settings = self._settings
+        if settings.attendants and settings.attendance is not None:
+            occasion = self._describe(prompt, start)
+            settings.attendance.conclude(settings.attendants, occasion, self.result(reason))
+
+    def _describe(self, prompt: Sequence[Canister], start: int) -> Occasion:
+        return Occasion(
+            conversation=self._ledger.identity,
+            model=self._settings.model,
+            history=tuple(self._ledger.canisters[:start]),
+            said=prompt,
+            kept=self._ledger.archive is not None,
+            load=self._load,
+            notify=self._notify,
+        )
+
+    @property
+    def _load(self) -> Loader:
+        archive = self._ledger.archive
+        return refuse_loading if archive is None else archive.load_all
 
     async def _hold(self, fresh: frozenset[str]) -> str:
         while True:
@@ -222,12 +286,11 @@ class TurnRun:
 
     async def _ask(self, fresh: frozenset[str]) -> Sequence[ReplyCanister]:
         settings = self._settings
-        archive = self._ledger.archive
         context = TurnContext(
             conversation=self._ledger.identity,
             event_handler=self._dispatcher,
             notify=self._notify,
-            load=refuse_loading if archive is None else archive.load_all,
+            load=self._load,
             streaming=settings.streaming,
             fresh=fresh,
             default_controls=settings.default_controls,
@@ -239,7 +302,7 @@ class TurnRun:
         try:
             with self._limited():
                 reply = await self._model.converse(
-                    self._ledger.canisters,
+                    self._history,
                     self._offered,
                     settings.controls,
                     context,
@@ -259,7 +322,7 @@ class TurnRun:
         limiter = self._settings.limiter
         if limiter is None:
             return limited(None)
-        return limited(limiter, _estimate_tokens(reversed(self._ledger.canisters)))
+        return limited(limiter, estimate_tokens(reversed(self._ledger.canisters)))
 
     async def _invoke(self, calls: Sequence[InvocationCanister]) -> None:
         await execute(
@@ -295,7 +358,7 @@ class TurnRun:
             and tool.outside
         }
         return any(
-            isinstance(canister, DocumentCanister)
+            (isinstance(canister, DocumentCanister) and canister.identity not in self._vouched)
             or (isinstance(canister, ResultCanister) and canister.invocation in outside)
             for canister in self._added
         )
@@ -347,37 +410,16 @@ class TurnRun:
             self._settings.told.add(told)
         self._dispatcher(NoticeEvent(notice=notice, conversation=self._ledger.identity))
 
-    async def _check_context(self, prompt: Sequence[Canister]) -> None:
+    async def _check_room(self, said: Sequence[Canister]) -> None:
         """Refuse what is surely too long before anything is kept or sent."""
-        model = self._model
-        limit = model.attributes.context_tokens
-        history = self._ledger.canisters
-        backwards = chain(reversed(prompt), reversed(history))
-        if limit is None or _estimate_tokens(backwards) < limit * _COUNTED_SHARE:
-            return
-        every = [*history, *prompt]
-        archive = self._ledger.archive
-        try:
-            count = await model.count_tokens(
-                every,
-                self._offered,
-                refuse_loading if archive is None else archive.load_all,
-            )
-        except ContextOverflow:
-            raise
-        except ProviderError:
-            # Not every server counts; the request itself will tell.
-            return
-        tokens = count.at_least if count.estimated else count.tokens
-        if tokens > limit:
-            about = "at least " if count.estimated else ""
-            overflow = ContextOverflow(
-                f"the history and the new message have {about}{tokens} tokens, {model.name} takes "
-                f"{limit}; go on in a fork of an earlier point, or with another model",
-                provider=model.provider,
-            )
-            overflow.tokens, overflow.limit = tokens, limit
-            raise overflow
+        await check_room(self._model, self._history, said, self._offered, self._load)
+
+    @property
+    def _history(self) -> Sequence[Canister]:
+        """What the model reads: instructions on tools for those who are offered some."""
+        if not self._offered or not self._settings.instructions:
+            return self._ledger.canisters
+        return [*self._settings.instructions, *self._ledger.canisters]
 
 
 def _is_worth_keeping(canister: ReplyCanister) -> bool:
@@ -387,24 +429,3 @@ def _is_worth_keeping(canister: ReplyCanister) -> bool:
     ending = canister.ending
     begun = canister.provenance is not None and bool(canister.provenance.response)
     return begun or (ending is not None and (not ending.interrupted or bool(ending.severed)))
-
-
-def _estimate_tokens(backwards: Iterable[Canister]) -> int:
-    """A careful guess: what the last reply counted, and the characters that came after it."""
-    tokens = 0
-    for canister in backwards:
-        if isinstance(canister, AssistantCanister | InvocationCanister):
-            usage = canister.ending.usage if canister.ending else None
-            if usage is not None and usage.input_tokens:
-                return tokens + usage.total_tokens
-            tokens += len(getattr(canister, "arguments", "")) // _CHARACTERS_PER_TOKEN
-        for content in canister.contents:
-            data = getattr(content, "data", "")
-            match content, data:
-                case TextualContent(), Reference(size=size):
-                    tokens += size // _CHARACTERS_PER_TOKEN
-                case TextualContent(), str():
-                    tokens += len(data) // _CHARACTERS_PER_TOKEN
-                case _:
-                    tokens += _PICTURE_TOKENS
-    return tokens

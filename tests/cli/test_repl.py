@@ -451,7 +451,7 @@ def test_tools_are_told_offered_and_withheld(home: Path, tmp_path: Path) -> None
     assert lines[1:4] == [
         "one/look                 allow    Look.",
         "one/push                 ask      Push.",
-        "(not opened: python, images, two; /tools on NAME opens one)",
+        "(not opened: python, images, memory, two; /tools on NAME opens one)",
     ]
     assert "(from now on two is offered)" in lines
     assert lines[7:11] == [
@@ -466,10 +466,10 @@ def test_tools_are_told_offered_and_withheld(home: Path, tmp_path: Path) -> None
 
 
 def test_without_any_tools_the_way_to_some_is_told(home: Path) -> None:
-    assert "(not opened: python, images; /tools on NAME opens one)" in hold("/tools")[2]
+    assert "(not opened: python, images, memory; /tools on NAME opens one)" in hold("/tools")[2]
     home.mkdir(parents=True, exist_ok=True)
     (home / "config.toml").write_text(
-        "[ensembles.python]\nenabled = false\n[ensembles.images]\nenabled = false\n"
+        "".join(f"[ensembles.{name}]\nenabled = false\n" for name in ("python", "images", "memory"))
     )
     assert "(there are none; vibe-llms mcp add" in hold("/tools")[2]
 

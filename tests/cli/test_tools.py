@@ -79,7 +79,7 @@ def test_without_any_ensemble_the_way_to_one_is_told() -> None:
     outcome = invoke("tools", "list")
     assert (outcome.status, outcome.output) == (0, "")
     assert "vibe-llms mcp add" in outcome.errors
-    assert "(not opened: python, images;" in outcome.errors
+    assert "(not opened: python, images, memory;" in outcome.errors
     assert invoke("tools", "list", "--json") == (0, "[]\n", "")
 
 

@@ -15,6 +15,8 @@ KEY = "sk-ant-your-key"
 _TEXTS = {
     "Why is the sky blue?": "Air scatters blue light more than red light.",
     "Explain it to a child.": "The air throws the blue light around, so you see it everywhere.",
+    "My cat is called Tom.": "That is a fine name for a cat.",
+    "What is my cat called?": "You did not tell me yet.",
     "What is in this picture?": "A clear blue sky.",
     "Who wrote the first program?": '{"name": "Ada Lovelace", "born": 1815}',
     "And in these? Nothing of them is downloaded here.": "A cloud, and a report about it.",
@@ -78,6 +80,13 @@ def choose(body: Mapping[str, Any]) -> list[dict[str, Any]]:
             {"type": "citations_delta", "citation": _CITATION},
         )
         return reply(cited)
+    if asked.startswith("The user said") and "My cat is called Tom." in asked:
+        fact = {"statement": "The user's cat is called Tom", "importance": 0.8}
+        return reply(text_block(0, json.dumps({"facts": [fact]})))
+    if asked.startswith("The user said"):
+        return reply(text_block(0, '{"facts": []}'))
+    if asked == "What is my cat called?" and "cat is called Tom" in json.dumps(body):
+        return reply(text_block(0, "Your cat is called Tom."))
     if asked == "And who built the machine?":
         pieces = ("{", '"name": "Charles', ' Babbage", "born": 17', "91}")
         return reply(text_block(0, *pieces))

@@ -123,8 +123,8 @@ def test_what_is_no_plain_file_is_told_and_never_opened(store: MemoryFiles, tmp_
         with pytest.raises(MemoryDamaged):
             store.read(GLOBAL, place)
         if "huge" not in place:
-            assert store.read_text(GLOBAL, place) == ""
-    assert store.read_text(GLOBAL, "facts/none.md") == ""
+            assert store.read_data(GLOBAL, place) == b""
+    assert store.read_data(GLOBAL, "facts/none.md") == b""
     with pytest.raises(FileNotFoundError):
         store.read(GLOBAL, "facts/none.md")
 
@@ -139,7 +139,7 @@ def test_a_file_without_rights_is_told(store: MemoryFiles, monkeypatch: pytest.M
     with pytest.raises(MemoryDamaged, match="cannot be read: Permission denied"):
         store.read(GLOBAL, place)
     with pytest.raises(StorageError, match="permission denied"):
-        store.read_text(GLOBAL, place)
+        store.read_data(GLOBAL, place)
 
 
 def test_what_crashes_left_is_cleared_and_nothing_else(store: MemoryFiles) -> None:

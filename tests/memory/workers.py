@@ -23,6 +23,7 @@ from vibe_llms.memory.extraction import Findings
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.ingestion import Ingestion, IngestionSettings
 from vibe_llms.memory.reconciliation import Decisions
+from vibe_llms.memory.repository import Repository
 from vibe_llms.messages.canisters import AssistantCanister, Canister, UserCanister
 from vibe_llms.messages.contents import TextualContent
 
@@ -122,49 +123,6 @@ async def change_facts_in_place(folder: Path, tell: Tell, seed: int) -> None:
     await change_facts(folder, tell, seed)
 
 
-async def add_repeats(folder: Path, tell: Tell, seed: int, count: int) -> None:
-    """Add facts in two wordings each, edit some and remove others; tells what shall be known."""
-    memory = Memory(folder, durable=False)
-    for number in range(count):
-        name = f"box{seed}x{number}"
-        short = await memory.add(f"{name} stands in the cellar.")
-        tell(f"say {short.identity} {short.content}")
-        longer = await memory.add(f"{name} stands in the cellar behind the stairs.")
-        tell(f"say {longer.identity} {longer.content}")
-        if number % 3 == 0:
-            with suppress(MemoryNotFound):
-                # While it is changed it may say either.
-                tell(f"unsay {short.identity}")
-                changed = await memory.revise(short.identity, content=f"{name} went to the attic.")
-                tell(f"say {short.identity} {changed.content}")
-                continue
-            tell(f"say {short.identity} {short.content}")
-        elif number % 3 == 1:
-            gone = await memory.add(f"{name} was painted by Ilse.")
-            tell(f"say {gone.identity} {gone.content}")
-            tell(f"unsay {gone.identity}")
-            await memory.remove(gone.identity)
-
-
-async def deduplicate(folder: Path, tell: Tell, seed: int) -> None:
-    """Merge what says the same; tells each step on the disk before it is made."""
-
-    def rewrite(self: MemoryFiles, entry: Any, place: str) -> None:
-        tell("rewrite")
-        rewritten(self, entry, place)
-        tell("rewritten")
-
-    def give_up(self: MemoryFiles, entry: Any, place: str, *, replaced_by: str = "") -> None:
-        tell("give up")
-        given_up(self, entry, place, replaced_by=replaced_by)
-        tell("given up")
-
-    rewritten, given_up = MemoryFiles.rewrite, MemoryFiles.give_up
-    MemoryFiles.rewrite = rewrite  # type: ignore[method-assign]
-    MemoryFiles.give_up = give_up  # type: ignore[method-assign]
-    await Deduplication(Memory(folder, durable=False)).run(GLOBAL)
-
-
 ADA = Scope.of_user("ada")
 TALK = "abcdefgh2345"
 QUIET = IngestionSettings(summaries=False, max_entries=10_000)
@@ -257,3 +215,60 @@ async def take_in_turns_told_early(folder: Path, tell: Tell, seed: int) -> None:
     learned = Ingestion._learn
     Ingestion._learn = learn  # type: ignore[method-assign]
     await take_in_turns(folder, tell, seed)
+
+
+async def commit_facts(folder: Path, tell: Tell, seed: int, count: int = 0) -> None:
+    """Add facts, and commit after each; tells of each before it is committed."""
+    memory = Memory(folder, durable=False)
+    repository = Repository(folder)
+    number = 0
+    while not count or number < count:
+        number += 1
+        entry = await memory.add(f"worker {seed} has version {number}")
+        if number % 3 == 0:
+            await memory.remove(entry.identity)
+        tell(entry.identity)
+        repository.commit()
+
+
+async def add_repeats(folder: Path, tell: Tell, seed: int, count: int) -> None:
+    """Add facts in two wordings each, edit some and remove others; tells what shall be known."""
+    memory = Memory(folder, durable=False)
+    for number in range(count):
+        name = f"box{seed}x{number}"
+        short = await memory.add(f"{name} stands in the cellar.")
+        tell(f"say {short.identity} {short.content}")
+        longer = await memory.add(f"{name} stands in the cellar behind the stairs.")
+        tell(f"say {longer.identity} {longer.content}")
+        if number % 3 == 0:
+            with suppress(MemoryNotFound):
+                # While it is changed it may say either.
+                tell(f"unsay {short.identity}")
+                changed = await memory.revise(short.identity, content=f"{name} went to the attic.")
+                tell(f"say {short.identity} {changed.content}")
+                continue
+            tell(f"say {short.identity} {short.content}")
+        elif number % 3 == 1:
+            gone = await memory.add(f"{name} was painted by Ilse.")
+            tell(f"say {gone.identity} {gone.content}")
+            tell(f"unsay {gone.identity}")
+            await memory.remove(gone.identity)
+
+
+async def deduplicate(folder: Path, tell: Tell, seed: int) -> None:
+    """Merge what says the same; tells each step on the disk before it is made."""
+
+    def rewrite(self: MemoryFiles, entry: Any, place: str) -> None:
+        tell("rewrite")
+        rewritten(self, entry, place)
+        tell("rewritten")
+
+    def give_up(self: MemoryFiles, entry: Any, place: str, *, replaced_by: str = "") -> None:
+        tell("give up")
+        given_up(self, entry, place, replaced_by=replaced_by)
+        tell("given up")
+
+    rewritten, given_up = MemoryFiles.rewrite, MemoryFiles.give_up
+    MemoryFiles.rewrite = rewrite  # type: ignore[method-assign]
+    MemoryFiles.give_up = give_up  # type: ignore[method-assign]
+    await Deduplication(Memory(folder, durable=False)).run(GLOBAL)

@@ -11,6 +11,7 @@ import click
 from vibe_llms.cli.answering import produce_elicitor
 from vibe_llms.cli.approving import produce_approver
 from vibe_llms.cli.completion import complete_conversations, complete_models, complete_paths
+from vibe_llms.cli.draining import hold_work
 from vibe_llms.cli.failures import INTERRUPTED
 from vibe_llms.cli.options import (
     Options,
@@ -137,6 +138,13 @@ from vibe_llms.session import open_session
     is_flag=True,
     help="Show the arguments and the results of tools whole.",
 )
+@click.option(
+    "--memory/--no-memory",
+    "memory",
+    default=None,
+    help="Recall what is remembered of you, and remember what you say; as [memory] enabled, if not "
+    "given.",
+)
 @click.option("--stream/--no-stream", default=True, help="Show the answer as it comes, or whole.")
 @click.option("--render/--raw", default=None, help="Draw Markdown, or show it as it is written.")
 @click.option("--json", is_flag=True, help="Print one JSON object.")
@@ -209,6 +217,7 @@ async def _ask_once(options: Options, said: Said) -> int:
                 note(conversation.identity)
         report_turn(session, conversation, turn, options)
         await report_pictures(session, turn, folder=options.save, quiet=options.quiet)
+        await hold_work(session, leave=left, quiet=options.quiet)
         if left or turn.stop_reason == StopReason.INTERRUPTED:
             if not options.quiet:
                 note(_interrupted(conversation, options))

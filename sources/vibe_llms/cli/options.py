@@ -72,6 +72,7 @@ class Options(Struct, frozen=True, kw_only=True):
     tool_mode: ToolMode | None = None
     tools_debug: bool = False
     rounds: int | None = None
+    memory: bool | None = None
     stream: bool = True
     render: bool | None = None
     json: bool = False
@@ -211,7 +212,15 @@ async def open_conversation(session: Session, options: Options) -> Conversation:
     return await _open(session, options)
 
 
+def wants_memory(session: Session, options: Options) -> bool:
+    """Whether the conversation has the memory: as the options say, else the configuration."""
+    if options.memory is not None:
+        return options.memory
+    return session.configuration.memory_enabled
+
+
 async def _open(session: Session, options: Options) -> Conversation:
+    memory = wants_memory(session, options)
     wanted = options.conversation
     if options.continue_last:
         newest = await session.archive.survey(limit=1)
@@ -225,11 +234,16 @@ async def _open(session: Session, options: Options) -> Conversation:
             name=options.name,
             ensembles=options.tools,
             tool_mode=options.tool_mode,
+            memory=memory,
             save=not options.no_log,
         )
     if not options.fork and not options.no_log:
         return await session.resume(
-            wanted, model=options.model, ensembles=options.tools, tool_mode=options.tool_mode
+            wanted,
+            model=options.model,
+            ensembles=options.tools,
+            tool_mode=options.tool_mode,
+            memory=memory,
         )
     if options.model is not None:
         # A model that there is not shall leave no fork behind.
@@ -249,11 +263,16 @@ async def _open(session: Session, options: Options) -> Conversation:
             history=history,
             ensembles=options.tools,
             tool_mode=options.tool_mode,
+            memory=memory,
             save=False,
         )
     twin = await ledger.fork(len(ledger.canisters), name=options.name)
     return await session.resume(
-        twin.identity, model=options.model, ensembles=options.tools, tool_mode=options.tool_mode
+        twin.identity,
+        model=options.model,
+        ensembles=options.tools,
+        tool_mode=options.tool_mode,
+        memory=memory,
     )
 
 

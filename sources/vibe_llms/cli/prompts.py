@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _PROMPT, _FURTHER_PROMPT = "> ", "… "
 _QUOTES = '"""'
+_MEMORY_WORDS = ("on", "off", "search ", "add ", "rm ")
 # What keys of other services begin with; those of models are known to `redact`.
 _KEY = re.compile(r"\b(ghp|gho|ghs|github_pat|glpat|gsk|xai|hf|AKIA|AIza|xox[abp])[-\w]{16,}")
 
@@ -111,7 +112,7 @@ def is_worth_keeping(line: str) -> bool:
 def produce_completer(
     commands: Iterable[str], survey_addresses: Callable[[], Iterable[str]]
 ) -> Completer:
-    """Completes commands, the models of `/model` and the paths of `/file`."""
+    """Completes commands, the models of `/model`, the paths of `/file`, the words of `/memory`."""
     from prompt_toolkit.completion import Completer, Completion, PathCompleter
     from prompt_toolkit.document import Document
 
@@ -125,6 +126,8 @@ def produce_completer(
                 )
             elif name == "/model" and space:
                 yield from _offer(survey_addresses(), rest)
+            elif name == "/memory" and space:
+                yield from _offer(_MEMORY_WORDS, rest)
             elif text.startswith("/") and not space:
                 yield from _offer(commands, text)
 

@@ -9,12 +9,14 @@ import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from importlib import import_module
 
 from vibe_llms.attachments import read_attachment
 from vibe_llms.cli.answering import produce_elicitor
 from vibe_llms.cli.approving import produce_approver, tell_approvals, tell_tools
 from vibe_llms.cli.conversations import draw_canister
 from vibe_llms.cli.display import Display, describe_usage, tell_notice
+from vibe_llms.cli.draining import hold_work
 from vibe_llms.cli.failures import INTERRUPTED, explain, status_of
 from vibe_llms.cli.options import (
     Options,
@@ -56,12 +58,13 @@ COMMANDS = {
     "/regenerate": ("", "answer the last message anew"),
     "/rename": ("[NAME]", "give the conversation a name, or tell the present one"),
     "/show": ("", "show the whole conversation"),
+    "/memory": ("[on|off|search|add|rm …]", "tell what is recalled, or use what is remembered"),
     "/usage": ("", "tell the tokens of the conversation, and their cost"),
     "/help": ("", "this"),
     "/exit": ("", "leave, as Ctrl-D does"),
 }
 HELP = "\n".join(
-    f"{f'{name} {arguments}':<30} {text}" for name, (arguments, text) in COMMANDS.items()
+    f"{f'{name} {arguments}':<34} {text}" for name, (arguments, text) in COMMANDS.items()
 )
 HELP += """
 
@@ -104,6 +107,7 @@ class Repl:
             "/regenerate": self._regenerate,
             "/rename": self._rename,
             "/show": self._show,
+            "/memory": self._memory,
             "/usage": self._usage,
         }
 
@@ -269,6 +273,11 @@ class Repl:
             drawn = await draw_canister(canister, self._session.archive, number)
             write(sys.stdout, f"{drawn}\n")
 
+    async def _memory(self, words: str) -> None:
+        # Nothing of memory is loaded where it is not used.
+        memory = import_module("vibe_llms.cli.memory.talking")
+        await memory.obey(words, self._session, self.conversation, quiet=self._options.quiet)
+
     async def _usage(self, _: str) -> None:
         said = self.conversation.canisters
         note(describe_usage(usage_of(said), access_cost(self._session, said)))
@@ -312,6 +321,7 @@ async def hold_repl(options: Options, said: Said = Said()) -> int:
         prompts = TerminalPrompts(history, COMMANDS, session.survey_addresses)
         repl = Repl(session, conversation, options, prompts, said)
         status = await repl.hold()
+        await hold_work(session, leave=status == INTERRUPTED, quiet=options.quiet)
         conversation = repl.conversation
         said_anything = any(isinstance(c, UserCanister) for c in conversation.canisters)
         if said_anything and not options.no_log and not options.quiet:

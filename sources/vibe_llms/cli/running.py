@@ -7,7 +7,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -19,7 +19,8 @@ T = TypeVar("T")
 #: Two presses of Ctrl-C within this time mean that the person wants to leave.
 SECOND_PRESS_SECONDS = 1.0
 _AGAIN_SECONDS = 0.5
-_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+#: What the system asks us to end with.
+ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -53,7 +54,7 @@ async def hold_turn(conversation: Conversation, turn: Awaitable[Turn]) -> tuple[
         leave = True
         stop()
 
-    with _signals({signal.SIGINT: press, **dict.fromkeys(_ENDINGS, end)}):
+    with signals({signal.SIGINT: press, **dict.fromkeys(ENDINGS, end)}):
         result = await task
         await asyncio.gather(*stopping)
     return result, leave
@@ -97,7 +98,8 @@ def bound_import(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def _signals(handlers: dict[signal.Signals, Any]) -> Iterator[None]:
+def signals(handlers: Mapping[signal.Signals, Callable[[], object]]) -> Iterator[None]:
+    """Signals that are handled in the event loop for a while, each in its own way."""
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in handlers}
     for number, handler in handlers.items():
@@ -105,6 +107,6 @@ def _signals(handlers: dict[signal.Signals, Any]) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, old in before.items():
             loop.remove_signal_handler(number)
-            signal.signal(number, handler)
+            signal.signal(number, old)

@@ -100,6 +100,20 @@ class OutsideEnsemble(Ensemble, Protocol):
         ...
 
 
+@runtime_checkable
+class InstructingEnsemble(Ensemble, Protocol):
+    """An ensemble that tells models how its tools are meant, beyond what each says of itself.
+
+    The words stand above the history, as the supervisor's, while any of its tools is offered. So
+    they are never somebody else's: what a server says of itself has no such place.
+    """
+
+    @property
+    def instructions(self) -> str:
+        """The words; empty if there are none."""
+        ...
+
+
 EnsembleFactory: TypeAlias = Callable[[str, EnsembleConfiguration], Ensemble]
 
 

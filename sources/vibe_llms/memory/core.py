@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import re
 import threading
-import unicodedata
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,7 +30,7 @@ from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.embedding import Embedding
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry
-from vibe_llms.memory.files import MemoryFiles, identity_in
+from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import Known, ScopeIndex
 from vibe_llms.memory.passages import split_passages
 from vibe_llms.memory.reranking import Reranking
@@ -44,7 +41,8 @@ from vibe_llms.memory.retrieval import (
     RetrievalSettings,
     retrieve,
 )
-from vibe_llms.messages.contents import repair_text
+from vibe_llms.memory.traces import find_holding, fold
+from vibe_llms.memory.versions import Versions
 from vibe_llms.messages.identities import produce_identity
 
 T = TypeVar("T")
@@ -53,12 +51,6 @@ T = TypeVar("T")
 _BATCH = 64
 
 _SHORTEST_PREFIX = 4
-#: What every file of ours has in its front matter, and what therefore says nothing.
-_PLAIN = re.compile(
-    r"^(?:(?:id|role|created_at|importance|conversation_id|turn|replaced_by):[^#\n]*"
-    r"|(?:category|topics|speaker|merged_from):)",
-    re.MULTILINE,
-)
 _CHANGEABLE = frozenset({"content", "importance", "category", "topics"})
 
 
@@ -81,7 +73,8 @@ class Memory:
     Nothing is read before something is asked. What has been added is durable when `add` returns.
     With an `embedder`, which it closes, entries are also found by their meaning; `tell` is told
     once what keeps them from it, and then they are found by their words alone. With `reranking`,
-    which it closes too, a model judges what was found.
+    which it closes too, a model judges what was found. `versions`, closed as well, are told of each
+    change.
     """
 
     def __init__(
@@ -94,8 +87,10 @@ class Memory:
         embedder: Embedder | None = None,
         reranking: Reranking | None = None,
         tell: Callable[[str], None] = ignore,
+        versions: Versions | None = None,
     ) -> None:
         self.folder = folder
+        self.versions = versions
         self._settings = settings
         self._cache = EmbeddingCache(folder / EMBEDDINGS, lock_seconds=lock_seconds)
         self._embedding = None
@@ -132,8 +127,12 @@ class Memory:
             created=created or datetime.now(UTC),
             **members,
         )
+        return await self.restore(entry)
+
+    async def restore(self, entry: Entry) -> Entry:
+        """Remember an entry with the identity and the time that it has; repeats as with `add`."""
         checked = check_entry(entry)
-        return await self._do(lambda: self._add(checked))
+        return await self._alter(lambda: self._add(checked))
 
     async def search(
         self,
@@ -183,6 +182,10 @@ class Memory:
                 return count
         return count
 
+    async def refresh(self, scope: Scope) -> int:
+        """Take in now what was changed by hand, as every search does; how many entries it has."""
+        return await self._alter(lambda: len(self._fresh(scope)))
+
     async def survey(
         self, scope: Scope | None = None, *, role: Role | None = None
     ) -> Sequence[Entry]:
@@ -197,30 +200,30 @@ class Memory:
         """The entry with another content, importance, category or topics, in its file as before."""
         if unknown := set(changes) - _CHANGEABLE:
             raise MemoryInvalid(f"{', '.join(sorted(unknown))} cannot be changed")
-        return await self._do(lambda: self._revise(identity, changes))
+        return await self._alter(lambda: self._revise(identity, changes))
 
     async def remove(self, identity: str, *, replaced_by: str = "") -> Entry:
         """Give an entry up: it is found no more, and lies among the deleted ones."""
-        return await self._do(lambda: self._remove(identity, replaced_by))
+        return await self._alter(lambda: self._remove(identity, replaced_by))
 
     async def change(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
         """Carry out several changes to a scope as one, while others wait; gives what `work` gives.
 
         It runs in a thread, and must not call the memory.
         """
-        return await self._do(lambda: self._carry_out(scope, work))
+        return await self._alter(lambda: self._carry_out(scope, work))
 
     async def forget(self, words: str, *, scopes: Iterable[Scope] | None = None) -> Sequence[Entry]:
         """Remove for good whatever holds these words, deleted entries and the index included.
 
-        The entries that were removed are returned. What other programs keep, git for one, is not
-        touched.
+        The entries that were removed are returned. What git keeps of them is found and purged by
+        `vibe_llms.memory.purging`; what other programs keep is not touched.
         """
-        wanted = _fold(words)
+        wanted = fold(words)
         if not wanted:
             raise MemoryInvalid("say what is to be forgotten")
         chosen = None if scopes is None else tuple(scopes)
-        return await self._do(lambda: self._forget(wanted, chosen))
+        return await self._alter(lambda: self._forget(wanted, chosen))
 
     async def reindex(self, *, progress: Callable[[int], None] = ignore_progress) -> int:
         """Make the index anew from the files, vectors too; how many entries it has."""
@@ -234,9 +237,11 @@ class Memory:
         return await self._do(self._status)
 
     async def close(self) -> None:
-        """Keep the index for the next process; safe to call twice."""
+        """Keep the index for the next process, and the last version; safe to call twice."""
         if self._indexes:
             await self._do(self._store)
+        if self.versions is not None:
+            await self.versions.close()
         if self._embedding is not None:
             await self._embedding.close()
         if self._reranking is not None:
@@ -260,6 +265,19 @@ class Memory:
         found = await self._do(lambda: self._search(asked, scopes, plain))
         relevances = await reranking.weigh(asked.text, found)
         return msgspec.structs.replace(asked, relevances=relevances, pool=count)
+
+    async def _alter(self, work: Callable[[], T]) -> T:
+        """The same as `_do`, for what changes files."""
+
+        def change() -> T:
+            try:
+                return work()
+            finally:
+                # Also where it failed half-way: what has changed shall be kept.
+                if self.versions is not None:
+                    self.versions.notice()
+
+        return await self._do(change)
 
     async def _embed_some(self, embedding: Embedding, scope: Scope) -> int:
         """Give vectors to a batch of entries; to how many, 0 where nothing is left to do now."""
@@ -386,12 +404,7 @@ class Memory:
             if not self._files.path_of(scope).is_dir():
                 continue
             with self._files.changing(scope):
-                holding = [
-                    (place, entry)
-                    for place in self._files.survey_files(scope)
-                    for entry, texts in (self._read_anything(scope, place),)
-                    if any(wanted in _fold(text) for text in texts)
-                ]
+                holding = find_holding(self._files, scope, wanted)
                 # The index first: after a crash the files still tell that there is work left.
                 index = self._index(scope)
                 index.discard()
@@ -407,19 +420,6 @@ class Memory:
         """Keep vectors of what is remembered now, and of no text that was there before."""
         if self._cache.exists():
             self._cache.retain(_digest_all(self._survey(None, None)))
-
-    def _read_anything(self, scope: Scope, place: str) -> tuple[Entry, Sequence[str]]:
-        """The entry at a place, or its whole text where it is none; and all that it says."""
-        text = self._files.read_text(scope, place)
-        own = identity_in(place)
-        name = "" if own else os.path.basename(place)
-        try:
-            entry = self._files.read(scope, place)
-        except (MemoryDamaged, FileNotFoundError):
-            created = datetime.fromtimestamp(0, UTC)
-            return Entry(content=text, identity=own, scope=scope, created=created), (text, name)
-        said = (entry.content, entry.category, *entry.topics, entry.speaker)
-        return entry, (*said, *_find_texts(entry.further), _PLAIN.sub("", text), name)
 
     def _reindex(self) -> int:
         count = 0
@@ -449,26 +449,6 @@ class Memory:
             index.store(always=True)
 
 
-def _fold(text: str) -> str:
-    """The text as it is compared: whatever its case, its spaces and how its accents are kept."""
-    return " ".join(unicodedata.normalize("NFKC", repair_text(text)).casefold().split())
-
-
 def _digest_all(entries: Iterable[Entry]) -> set[bytes]:
     """What the vectors of some entries are kept under."""
     return {digest_text(text) for entry in entries for text in split_passages(entry)}
-
-
-def _find_texts(value: Any) -> list[str]:
-    """All texts in a value of YAML."""
-    texts: list[str] = []
-    left = [value]
-    while left:
-        one = left.pop()
-        if isinstance(one, Mapping):
-            left += [*one.keys(), *one.values()]
-        elif isinstance(one, list | tuple | set):
-            left += one
-        else:
-            texts.append(str(one))
-    return texts

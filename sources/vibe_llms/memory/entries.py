@@ -154,6 +154,8 @@ def check_entry(entry: Entry) -> Entry:
         checked = msgspec.convert({**members, "content": content}, Entry)
     except msgspec.ValidationError as error:
         raise MemoryInvalid(f"this cannot be remembered: {error}") from error
+    if taken := sorted(_NAMES.keys() & map(str, checked.further)):
+        raise MemoryInvalid(f"{', '.join(taken)} cannot stand among what else is known of it")
     checked = _settle(checked)
     if len(encode_entry(checked)) > LARGEST_BYTES:
         raise MemoryInvalid(f"this is longer than {LARGEST_BYTES >> 20} MiB; remember less of it")

@@ -70,8 +70,7 @@ class MemoryFiles:
 
     def place_of(self, entry: Entry) -> str:
         """Where an entry lies within its scope's folder; `MemoryInvalid` if it cannot."""
-        if not _IDENTITY.fullmatch(entry.identity):
-            raise MemoryInvalid(f"{entry.identity!r} cannot be the identity of an entry")
+        check_place(entry)
         if entry.role == Role.SUMMARY:
             level = entry.category if entry.category in _LEVELS else _LEVELS[-1]
             folder = f"summaries/{level}"
@@ -109,13 +108,13 @@ class MemoryFiles:
         with storage_errors(path):
             replace_file(path, encode_entry(entry), durable=self._durable)
 
-    def read_text(self, scope: Scope, place: str) -> str:
-        """The text of a file, whatever it is; empty where it has gone or is no file."""
+    def read_data(self, scope: Scope, place: str) -> bytes:
+        """The bytes of a file, whatever it is; none where it has gone or is no file."""
         path = self.path_of(scope, place)
         with storage_errors(path), suppress(FileNotFoundError):
             if stat.S_ISREG(os.lstat(path).st_mode):
-                return read_within(path.parent, path.name).decode("utf-8", "replace")
-        return ""
+                return read_within(path.parent, path.name)
+        return b""
 
     def read(self, scope: Scope, place: str) -> Entry:
         """The entry at a place; `MemoryDamaged` if it is none, `FileNotFoundError` if it went."""
@@ -256,6 +255,12 @@ def _is_entry(name: str) -> bool:
 def _look_of(status: os.stat_result) -> Look:
     # The time of the last change stands also where a program sets back that of the bytes.
     return Look(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+def check_place(entry: Entry) -> None:
+    """`MemoryInvalid` where the identity of an entry cannot stand in the name of a file."""
+    if not _IDENTITY.fullmatch(entry.identity):
+        raise MemoryInvalid(f"{entry.identity!r} cannot be the identity of an entry")
 
 
 def identity_in(place: str) -> str:

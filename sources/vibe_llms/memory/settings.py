@@ -5,27 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
-from vibe_llms.configuration import Configuration
+from vibe_llms.configuration import Configuration, MemoryMode, Seconds
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import DeduplicationSettings
 from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.embedders.rows import produce_embedder
+from vibe_llms.memory.recall import RecallSettings
 from vibe_llms.memory.reports import IngestionSettings
 from vibe_llms.memory.reranking import Reranking, RerankingSettings
 from vibe_llms.memory.retrieval import RetrievalSettings
+from vibe_llms.memory.versions import Versions
 from vibe_llms.providers.rows import Providers
 
 
 class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[memory]`: whose memory it is, what makes vectors for it, and how entries are chosen.
+    """`[memory]`: whose memory it is, how entries are chosen, and how conversations have it.
 
     `embedder` is a row of `[embedders]`, with a model or without, or `PROVIDER/MODEL`; without one
-    entries are found by their words alone. `ingestion`, `deduplication` and `reranking` are
-    tables of their own, `[memory.ingestion]` and so on.
+    entries are found by their words alone. `enabled` is what `chat` does where neither --memory nor
+    --no-memory is given. A session that closes waits `drain_seconds` for what is still to be taken
+    in. The rest are tables of their own: `[memory.recall]`, what is brought to a turn, and so on.
     """
 
     user: str = "me"
     embedder: str = ""
+    versioning: bool = False
+    enabled: bool = False
+    mode: MemoryMode = "automatic"
+    drain_seconds: Seconds = 60.0
+    recall: RecallSettings = RecallSettings()
     ingestion: IngestionSettings = IngestionSettings()
     deduplication: DeduplicationSettings = DeduplicationSettings()
     reranking: RerankingSettings = RerankingSettings()
@@ -56,20 +64,23 @@ def produce_memory(
 ) -> Memory:
     """The memory in the user's folder; nothing is read before it is asked. Close it.
 
-    `providers` are those of a session, if there is one. `tell` is told what a person should know:
-    what keeps entries from being found by their meaning, say.
+    `providers` are those of a session, if there is one. `tell` is told, by any thread, what a
+    person should know and no call fails for: what keeps entries from being found by their meaning,
+    say.
     """
+    folder = configuration.places.data / "memory"
     embedder = None
     if settings.embedder:
         embedder = produce_embedder(
             configuration, settings.embedder, providers=providers, tell=tell
         )
     return Memory(
-        configuration.places.data / "memory",
+        folder,
         settings,
         lock_seconds=configuration.storage.lock_seconds,
         durable=configuration.storage.durability == "safe",
         embedder=embedder,
         tell=tell,
+        versions=Versions(folder, tell=tell) if settings.versioning else None,
         reranking=produce_reranking(settings.reranking, tell),
     )

@@ -15,7 +15,7 @@ import pytest
 
 from tests.fakes.anthropic import FakeAnthropic, failure, tools_reply
 from tests.fakes.server import Answer, Request
-from vibe_llms import turns
+from vibe_llms import room
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.conversation import Conversation
 from vibe_llms.events import Event, NoticeEvent
@@ -219,7 +219,7 @@ def keep_what_overflowed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def count_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "_estimate_tokens", lambda backwards: 0)
+    monkeypatch.setattr(room, "estimate_tokens", lambda backwards: 0)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from vibe_llms.cli.memory import deduplication, facts, upkeep
+from vibe_llms.cli.memory import copies, deduplication, facts, history, upkeep
 
 
 @click.group("memory", context_settings={"help_option_names": ["-h", "--help"]})
@@ -22,10 +22,14 @@ for _command in (
     facts.show,
     facts.edit,
     facts.remove,
+    history.forget,
+    history.log,
+    copies.export,
+    copies.take,
     deduplication.deduplicate,
-    upkeep.forget,
     upkeep.reindex,
     upkeep.status,
+    upkeep.watch_files,
 ):
     memory.add_command(_command)
 

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import click
@@ -33,7 +34,9 @@ async def open_memory() -> AsyncIterator[tuple[Memory, MemorySettings]]:
     """The user's memory, and what `[memory]` says."""
     configuration = load_configuration()
     settings = read_memory_settings(configuration)
-    store = produce_memory(configuration, settings, tell=note)
+    store = produce_memory(
+        configuration, settings, tell=lambda text: note(f"note: {one_line(text)}")
+    )
     try:
         yield store, settings
     finally:
@@ -50,9 +53,14 @@ def short_identity(entry: Entry) -> str:
     return entry.identity[-_SHORT:]
 
 
+def local_time(time: datetime) -> str:
+    """A time as people here read it."""
+    return time.astimezone().strftime("%Y-%m-%d %H:%M")
+
+
 def print_entry(entry: Entry) -> None:
     """One line of an entry."""
-    time = entry.created.astimezone().strftime("%Y-%m-%d %H:%M")
+    time = local_time(entry.created)
     speaker = f"{entry.speaker}: " if entry.speaker else ""
     words = shown(f"{speaker}{one_line(entry.content)}")
     write(sys.stdout, f"{short_identity(entry)}  {time}  {words}\n")
@@ -67,3 +75,7 @@ def encode_entry(entry: Entry) -> dict[str, Any]:
     """An entry for programs."""
     encoded: dict[str, Any] = msgspec.to_builtins(entry)
     return {**encoded, "scope": str(entry.scope)}
+
+
+def _tell(text: str) -> None:
+    note(f"note: {one_line(text)}")

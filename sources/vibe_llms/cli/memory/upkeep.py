@@ -1,4 +1,4 @@
-"""`memory forget|reindex|status`: the whole of it looked at, made anew, and forgotten."""
+"""`memory reindex|status|watch`: the whole of it looked at, and its index made anew."""
 
 from __future__ import annotations
 
@@ -7,35 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+import msgspec
 
-from vibe_llms.cli.memory.opening import json_option, open_memory, print_json, scope_option
+from vibe_llms.cli.memory.opening import (
+    json_option,
+    local_time,
+    open_memory,
+    print_json,
+)
 from vibe_llms.cli.running import run
-from vibe_llms.cli.terminal import is_terminal, note, one_line, write
-from vibe_llms.exceptions import RequestError
+from vibe_llms.cli.terminal import note, one_line, write
 from vibe_llms.memory.core import ScopeStatus
-from vibe_llms.memory.entries import Scope
-
-
-@click.command("forget")
-@click.argument("words", nargs=-1, required=True)
-@scope_option
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def forget(words: tuple[str, ...], scope: str | None, yes: bool) -> int:
-    """Remove for good whatever holds these words, what was given up too.
-
-    Without --scope in all scopes.
-    """
-
-    async def work() -> int:
-        async with open_memory() as (store, _):
-            scopes = None if scope is None else [Scope.parse(scope)]
-            if not yes:
-                _confirm(" ".join(words))
-            gone = await store.forget(" ".join(words), scopes=scopes)
-        note(f"forgot {len(gone)} {'entry' if len(gone) == 1 else 'entries'}")
-        return 0
-
-    return run(work())
+from vibe_llms.memory.watching import watch
 
 
 @click.command("reindex")
@@ -51,6 +34,26 @@ def reindex() -> int:
     return run(work())
 
 
+@click.command("watch")
+def watch_files() -> int:
+    """Tell what is changed in the files, by whomever, until Ctrl-C.
+
+    The index and the versions follow at once. Nobody needs this to find what was edited.
+    """
+
+    async def work() -> int:
+        async with open_memory() as (store, _), watch(store) as changes:
+            note(f"watching {store.folder}; Ctrl-C ends it", dim=True)
+            async for one in changes:
+                counts = {"added": one.added, "changed": one.changed, "gone": one.gone}
+                words = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
+                write(sys.stdout, f"{one.scope}: {words}; {one.entries} remembered\n")
+                sys.stdout.flush()
+        return 0
+
+    return run(work())
+
+
 @click.command("status")
 @json_option
 def status(as_json: bool) -> int:
@@ -60,23 +63,30 @@ def status(as_json: bool) -> int:
         async with open_memory() as (store, _):
             scopes = await store.status()
             folder = store.folder
+            versions = None if store.versions is None else await store.versions.status()
         if as_json:
-            print_json({"folder": str(folder), "scopes": [_encode_status(one) for one in scopes]})
+            print_json(
+                {
+                    "folder": str(folder),
+                    "scopes": [_encode_status(one) for one in scopes],
+                    "versions": msgspec.to_builtins(versions),
+                }
+            )
             return 0
         write(sys.stdout, f"{folder}\n")
         for one in scopes:
             write(sys.stdout, f"{one.scope}: {one.entries} remembered, {one.deleted} given up\n")
             for damaged in one.damaged:
                 note(f"vibe-llms: {one_line(str(damaged))}")
+        if versions is not None:
+            last = "none yet" if versions.last is None else f"the last {local_time(versions.last)}"
+            write(sys.stdout, f"versions: {last}\n")
+            if versions.failure:
+                since = "" if versions.since is None else f" since {local_time(versions.since)}"
+                note(f"vibe-llms: no versions{since}: {one_line(versions.failure)}")
         return 0
 
     return run(work())
-
-
-def _confirm(words: str) -> None:
-    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
-        raise RequestError("there is nobody to be asked; to forget for good: --yes")
-    click.confirm(f"Remove for good what holds {words!r}?", abort=True, err=True)
 
 
 def _encode_status(one: ScopeStatus) -> dict[str, Any]:

@@ -1,0 +1,290 @@
+"""Attendants: they bring something to a turn before it is held, and work on it once it has ended.
+
+Memory is one; a program may pass others to `session.begin(..., attendants=[...])`. Whatever an
+attendant does, it cannot break a turn, nor hold it up for longer than it says itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from vibe_llms.configuration import Configuration
+from vibe_llms.controls import Controls
+from vibe_llms.events import Notice
+from vibe_llms.messages.canisters import Canister, DocumentCanister, Turn
+from vibe_llms.providers.interfaces import Loader, Model, Notifier, ignore_notices, refuse_loading
+from vibe_llms.providers.limits import Limiter
+from vibe_llms.registries import Registry, Row
+
+Work: TypeAlias = Coroutine[Any, Any, None]
+
+
+class Occasion(Struct, frozen=True, kw_only=True):
+    """The turn that an attendant is asked about.
+
+    `history` is what stood in the conversation before it, `said` what is said now, `model` who
+    answers. `kept` tells whether the conversation is kept in an archive, `load` gives the bytes of
+    references, and `notify` tells the person something.
+    """
+
+    conversation: str
+    model: Model
+    history: Sequence[Canister] = ()
+    said: Sequence[Canister] = ()
+    kept: bool = True
+    load: Loader = refuse_loading
+    notify: Notifier = ignore_notices
+
+
+class Briefing(Struct, frozen=True):
+    """What an attendant brings to a turn: documents, kept right before what the person said.
+
+    They are data without authority. `outside` tells that they hold what somebody else wrote, so
+    that tools which send something out are asked for again in this turn.
+    """
+
+    canisters: Sequence[DocumentCanister] = ()
+    outside: bool = True
+
+
+class Attendant(Protocol):
+    """Whoever attends the turns of conversations; one may attend several at the same time."""
+
+    @property
+    def name(self) -> str:
+        """What people know it by."""
+        ...
+
+    @property
+    def brief_seconds(self) -> float:
+        """How long a turn waits for its briefing."""
+        ...
+
+    @property
+    def close_seconds(self) -> float:
+        """How long a session that closes waits for its work."""
+        ...
+
+    @property
+    def resumes(self) -> bool:
+        """Whether work that was given up is taken up by a later session."""
+        ...
+
+    async def brief(self, occasion: Occasion) -> Briefing:
+        """What it brings, before anything is kept or sent; not called where nothing is said."""
+        ...
+
+    def conclude(self, occasion: Occasion, turn: Turn) -> Work | None:
+        """The work that a turn leaves behind, if any; it must not wait by itself.
+
+        It is told every turn of which something was kept, however it ended, as the stop reason
+        says. Work is done in the background, one after another, while the conversation goes on.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give everything up; safe to call twice."""
+        ...
+
+
+class AttendantHost(Struct, frozen=True, kw_only=True):
+    """What an attendant may ask of its session.
+
+    `access_model` gives a model by its address, `access_controls` and `access_limiter` the
+    configured controls and limits of one, `restore` what a stored conversation says, `load` the
+    bytes of references; `tell` tells the person something outside of any turn.
+    """
+
+    access_model: Callable[[str], Awaitable[Model]]
+    access_controls: Callable[[Model], Controls]
+    access_limiter: Callable[[Model], Limiter | None]
+    restore: Callable[[str], Awaitable[Sequence[Canister]]]
+    load: Loader
+    tell: Callable[[Notice], object]
+
+
+AttendantFactory: TypeAlias = Callable[[Configuration, AttendantHost], Attendant]
+
+#: The row of the memory: its module is loaded where it is used, and by nobody else.
+MEMORY = Row("memory", "vibe_llms.memory.attendant")
+_REGISTRY: Registry[AttendantFactory] = Registry("attendants")
+
+
+def register(name: str, factory: AttendantFactory) -> None:
+    """Offer an attendant's factory to the rows that name the calling module."""
+    _REGISTRY.register(name, factory)
+
+
+def access_attendant(row: Row, configuration: Configuration, host: AttendantHost) -> Attendant:
+    """The attendant that a row describes; imports its module."""
+    return _REGISTRY.access(row)(configuration, host)
+
+
+class Attendance:
+    """The attendants of a session: asks them before turns, and has their work done after them."""
+
+    def __init__(self, tell: Callable[[Notice], None] = ignore_notices) -> None:
+        self._tell = tell
+        self._benches: dict[Attendant, _Bench] = {}
+        self._slow: set[asyncio.Task[Any]] = set()
+
+    @property
+    def unfinished(self) -> int:
+        """How many turns have left work that is not done."""
+        return sum(bench.unfinished for bench in self._benches.values())
+
+    async def brief(
+        self, attendants: Sequence[Attendant], occasion: Occasion
+    ) -> Sequence[Briefing]:
+        """What attendants bring to a turn, all asked at the same time.
+
+        One that fails, or takes longer than it may, is told and left out.
+        """
+        briefings = await asyncio.gather(*(self._ask(one, occasion) for one in attendants))
+        return [one for one in briefings if one is not None and one.canisters]
+
+    def conclude(self, attendants: Sequence[Attendant], occasion: Occasion, turn: Turn) -> None:
+        """Tell attendants of a turn that has ended; what work it leaves is begun."""
+        for one in attendants:
+            try:
+                work = one.conclude(occasion, turn)
+            except Exception as error:  # noqa: BLE001 (whatever it is, the turn has ended well)
+                occasion.notify(_fail(one, "cannot work on this turn", error))
+                continue
+            if work is not None:
+                self._access_bench(one).put(work)
+
+    async def drain(self) -> None:
+        """Wait until all work is done, for each attendant as long as it says; then give it up."""
+        await asyncio.gather(*(self._drain(one) for one in list(self._benches)))
+
+    def give_up(self) -> None:
+        """End all work at once, and tell how much is not done."""
+        for attendant in list(self._benches):
+            self._give_up(attendant, "was given up")
+
+    async def close(self, attendants: Sequence[Attendant]) -> None:
+        """Wait for all work, and close the attendants."""
+        try:
+            await self.drain()
+        finally:
+            self.give_up()
+            for task in self._slow:
+                task.cancel()
+            for one in attendants:
+                await self._close(one)
+
+    async def _ask(self, attendant: Attendant, occasion: Occasion) -> Briefing | None:
+        task = asyncio.ensure_future(attendant.brief(occasion))
+        try:
+            await asyncio.wait([task], timeout=attendant.brief_seconds)
+        finally:
+            if not task.done():
+                # Whoever does not heed this holds nobody up.
+                task.cancel()
+                self._slow.add(task)
+                task.add_done_callback(self._forget)
+        if not task.done():
+            seconds = f"{attendant.brief_seconds:g} s"
+            text = f"{attendant.name} took longer than {seconds}; this turn goes on without it"
+            occasion.notify(Notice("attendant", text))
+            return None
+        try:
+            briefing = task.result()
+            foreign = [c for c in briefing.canisters if not isinstance(c, DocumentCanister)]
+            if foreign:
+                raise TypeError(f"a {type(foreign[0]).__name__} is no document")  # noqa: TRY301
+        except asyncio.CancelledError as error:
+            occasion.notify(_fail(attendant, "brings nothing to this turn", error))
+        except Exception as error:  # noqa: BLE001 (whatever it is, the turn goes on)
+            occasion.notify(_fail(attendant, "brings nothing to this turn", error))
+        else:
+            return briefing
+        return None
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._slow.discard(task)
+        if not task.cancelled():
+            # Nobody waits for it any more, so nobody is told.
+            task.exception()
+
+    def _access_bench(self, attendant: Attendant) -> _Bench:
+        if attendant not in self._benches:
+
+            def tell(error: Exception) -> None:
+                self._tell(_fail(attendant, "could not finish its work", error))
+
+            self._benches[attendant] = _Bench(attendant.name, tell)
+        return self._benches[attendant]
+
+    async def _drain(self, attendant: Attendant) -> None:
+        seconds = attendant.close_seconds
+        if not await self._benches[attendant].drain(seconds):
+            self._give_up(attendant, f"was not done within {seconds:g} s")
+
+    def _give_up(self, attendant: Attendant, why: str) -> None:
+        left = self._benches[attendant].give_up()
+        if left:
+            turns = f"{left} {'turn' if left == 1 else 'turns'}"
+            after = "it is done the next time" if attendant.resumes else "it is lost"
+            text = f"the work of {attendant.name} on {turns} {why}; {after}"
+            self._tell(Notice("attendant", text))
+
+    async def _close(self, attendant: Attendant) -> None:
+        try:
+            async with asyncio.timeout(attendant.close_seconds):
+                await attendant.close()
+        except Exception as error:  # noqa: BLE001 (the rest is closed too)
+            self._tell(_fail(attendant, "cannot be closed", error))
+
+
+class _Bench:
+    """The work of one attendant: done in order, one at a time."""
+
+    def __init__(self, name: str, tell: Callable[[Exception], None]) -> None:
+        self._name = name
+        self._tell = tell
+        self._waiting: deque[Work] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def unfinished(self) -> int:
+        running = self._task is not None and not self._task.done()
+        return len(self._waiting) + running
+
+    def put(self, work: Work) -> None:
+        self._waiting.append(work)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._do(), name=f"work of {self._name}")
+
+    async def drain(self, seconds: float) -> bool:
+        """Wait for the work; whether it is all done."""
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=seconds)
+        return not self.unfinished
+
+    def give_up(self) -> int:
+        """End the work; how many turns it leaves undone."""
+        left = self.unfinished
+        while self._waiting:
+            self._waiting.popleft().close()
+        if self._task is not None:
+            self._task.cancel()
+        return left
+
+    async def _do(self) -> None:
+        while self._waiting:
+            try:
+                await self._waiting.popleft()
+            except Exception as error:  # noqa: BLE001 (the work on the next turn is not hurt)
+                self._tell(error)
+
+
+def _fail(attendant: Attendant, what: str, error: BaseException) -> Notice:
+    words = " ".join(str(error).split()) or type(error).__name__
+    return Notice("attendant", f"{attendant.name} {what}: {words}")

@@ -1,0 +1,137 @@
+"""`memory export|import`: what is remembered as one file, and what such a file holds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from vibe_llms.cli.memory.opening import (
+    json_option,
+    open_memory,
+    print_json,
+    scope_of,
+    scope_option,
+)
+from vibe_llms.cli.running import run
+from vibe_llms.cli.terminal import is_terminal, note, one_line
+from vibe_llms.exceptions import AttachmentUnreadable, MemoryInvalid
+from vibe_llms.memory.core import ignore_progress
+from vibe_llms.memory.transfer import LARGEST_BYTES, Parcel, produce_export, read_export, take_in
+from vibe_llms.storage.files import replace_file, storage_errors
+
+_STANDARD = "-"
+_SHOWN_FAULTS = 10
+_STEP = 500
+
+
+@click.command("export")
+@click.argument("file", default=_STANDARD)
+@scope_option
+@click.option("--all", "everything", is_flag=True, help="Everything, of all scopes.")
+def export(file: str, scope: str | None, everything: bool) -> int:
+    """Write what is remembered into one JSON FILE, or to standard output.
+
+    `memory import` takes it in again, here or elsewhere.
+    """
+    if everything and scope is not None:
+        raise click.UsageError("--all and --scope exclude each other.")
+
+    async def work() -> int:
+        async with open_memory() as (store, settings):
+            entries = await store.survey(None if everything else scope_of(scope, settings))
+        data = produce_export(entries)
+        if file == _STANDARD:
+            sys.stdout.buffer.write(data)
+            sys.stdout.flush()
+            return 0
+        _write(Path(file), data)
+        note(f"exported {_count(len(entries))} to {file}")
+        return 0
+
+    return run(work())
+
+
+@click.command("import")
+@click.argument("file")
+@scope_option
+@click.option("--dry-run", is_flag=True, help="Only tell what would be imported.")
+@click.option("--skip-bad", is_flag=True, help="Leave out what cannot be remembered.")
+@json_option
+def take(file: str, scope: str | None, dry_run: bool, skip_bad: bool, as_json: bool) -> int:
+    """Remember what a FILE of `memory export` holds, or the like of another program.
+
+    Each entry comes into the scope that the file tells, else into yours; with --scope all of them
+    come into that one. What is there already stays as it is. Nothing is imported from a file with
+    an item that cannot be remembered, unless --skip-bad leaves it out.
+    """
+
+    async def work() -> int:
+        async with open_memory() as (store, settings):
+            home = scope_of(scope, settings)
+            parcel = read_export(_read(file), home, everything=scope is not None)
+            stopped = bool(parcel.faults) and not skip_bad and not dry_run
+            if stopped and not as_json:
+                _tell_faults(parcel)
+            if stopped:
+                raise MemoryInvalid(
+                    f"nothing was imported: {len(parcel.faults)} of "
+                    f"{len(parcel.faults) + len(parcel.entries)} items cannot be remembered, "
+                    f"the first one memories[{parcel.faults[0].index}]: "
+                    f"{parcel.faults[0].reason}; leave such out: --skip-bad"
+                )
+            progress = _progress(len(parcel.entries))
+            taken = await take_in(store, parcel.entries, dry_run=dry_run, progress=progress)
+        if as_json:
+            faults = [{"index": one.index, "reason": one.reason} for one in parcel.faults]
+            print_json({"new": taken.new, "known": taken.known, "bad": faults, "dry_run": dry_run})
+            return 0
+        _tell_faults(parcel)
+        verb = "would import" if dry_run else "imported"
+        for name, number in taken.new.items():
+            note(f"{verb} {_count(number)} into {name}")
+        if taken.known or not taken.new:
+            note(f"{_count(taken.known)} there already")
+        return 0
+
+    return run(work())
+
+
+def _write(path: Path, data: bytes) -> None:
+    if path.exists() and not path.is_file():
+        raise MemoryInvalid(f"{path} is no file; to standard output: -")
+    with storage_errors(path):
+        replace_file(path, data)
+
+
+def _read(file: str) -> bytes:
+    if file == _STANDARD:
+        return sys.stdin.buffer.read(LARGEST_BYTES + 1)
+    try:
+        with Path(file).open("rb") as opened:
+            return opened.read(LARGEST_BYTES + 1)
+    except OSError as error:
+        raise AttachmentUnreadable(f"{file}: {error.strerror}") from error
+
+
+def _tell_faults(parcel: Parcel) -> None:
+    for fault in parcel.faults[:_SHOWN_FAULTS]:
+        note(f"memories[{fault.index}]: {one_line(fault.reason)}")
+    if len(parcel.faults) > _SHOWN_FAULTS:
+        note(f"and {len(parcel.faults) - _SHOWN_FAULTS} more; all of them: --dry-run --json")
+
+
+def _progress(total: int) -> Callable[[int], None]:
+    """Tells on a terminal how far it is."""
+
+    def tell(done: int) -> None:
+        if done % _STEP == 0 and done < total:
+            note(f"{done} of {total}", dim=True)
+
+    return tell if is_terminal(sys.stderr) else ignore_progress
+
+
+def _count(number: int) -> str:
+    return "1 entry" if number == 1 else f"{number} entries"

@@ -1,0 +1,111 @@
+"""`/memory` in the REPL: what was recalled and remembered, and the memory at hand meanwhile."""
+
+from __future__ import annotations
+
+import sys
+
+from vibe_llms.attendants import MEMORY, Attendant
+from vibe_llms.cli.memory.opening import print_entry, short_identity
+from vibe_llms.cli.terminal import note, one_line, shown, write
+from vibe_llms.conversation import Conversation
+from vibe_llms.exceptions import RequestError
+from vibe_llms.ledger import start_of_turn
+from vibe_llms.memory.attendant import MemoryAttendant
+from vibe_llms.memory.entries import GLOBAL
+from vibe_llms.memory.recall import is_recalled
+from vibe_llms.messages.canisters import Canister
+from vibe_llms.session import Session
+
+USAGE = "/memory tells; /memory on, off, search TEXT, add TEXT and rm ID"
+
+
+async def obey(words: str, session: Session, conversation: Conversation, *, quiet: bool) -> None:
+    """Carry out what stands behind `/memory`."""
+    name, _, rest = words.partition(" ")
+    rest = rest.strip()
+    match name:
+        case "":
+            await _tell(session, conversation)
+        case "on" | "off" if not rest:
+            await _switch(session, conversation, on=name == "on")
+            if not quiet:
+                note(f"(from the next message on memory is {name})", dim=True)
+        case "search" if rest:
+            await _search(_access(session), rest)
+        case "add" if rest:
+            memory = _access(session)
+            entry = await memory.memory.add(rest, scope=memory.user)
+            note(f"remembered as {short_identity(entry)}")
+        case "rm" if rest:
+            for identity in rest.split():
+                entry = await _access(session).memory.remove(identity)
+                note(f"gave up {short_identity(entry)}: {shown(one_line(entry.content))}")
+        case _:
+            raise RequestError(USAGE)
+
+
+def _access(session: Session) -> MemoryAttendant:
+    attendant: Attendant = session.access_memory()
+    assert isinstance(attendant, MemoryAttendant)
+    return attendant
+
+
+async def _tell(session: Session, conversation: Conversation) -> None:
+    attends = any(one.name == MEMORY.name for one in conversation.attendants)
+    offered = any(one.ensemble == MEMORY.name for one in conversation.invokers.values())
+    if not attends and not offered:
+        note("memory is off; /memory on")
+        return
+    note("memory is on" + ("" if attends else ": the model searches and stores by its tools"))
+    canisters = conversation.canisters
+    recalled = [one for one in canisters[start_of_turn(canisters) or 0 :] if is_recalled(one)]
+    for canister in recalled:
+        note("recalled for the last message:")
+        for line in (await _read(session, canister)).splitlines():
+            if line.startswith("["):
+                write(sys.stdout, f"  {shown(line)}\n")
+    if attends and not recalled:
+        note("nothing was recalled for the last message")
+    if attends:
+        _tell_intakes(session)
+
+
+def _tell_intakes(session: Session) -> None:
+    memory = _access(session)
+    lines = [line for report in memory.reports for line in report.describe()]
+    if lines:
+        note("since this began:")
+    for line in lines:
+        write(sys.stdout, f"  {shown(one_line(line))}\n")
+    if left := session.unfinished:
+        note(f"({'a turn is' if left == 1 else f'{left} turns are'} still to be remembered)")
+
+
+async def _read(session: Session, canister: Canister) -> str:
+    parts: list[str] = []
+    for content in canister.contents:
+        data = getattr(content, "data", "")
+        parts.append(data if isinstance(data, str) else (await session.load(data)).decode())
+    return "\n".join(parts)
+
+
+async def _switch(session: Session, conversation: Conversation, *, on: bool) -> None:
+    attends = any(one.name == MEMORY.name for one in conversation.attendants)
+    offers = any(one.name == MEMORY.name for one in conversation.ensembles)
+    if on and session.configuration.memory_mode == "tools":
+        await conversation.offer(MEMORY.name)
+    elif on:
+        conversation.invite(_access(session))
+    else:
+        if attends:
+            conversation.dismiss(MEMORY.name)
+        if offers:
+            conversation.withhold(MEMORY.name)
+
+
+async def _search(memory: MemoryAttendant, question: str) -> None:
+    found = await memory.memory.search(question, scopes=(memory.user, GLOBAL))
+    for one in found:
+        print_entry(one.entry)
+    if not found:
+        note("nothing that is remembered fits")

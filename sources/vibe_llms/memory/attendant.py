@@ -1,0 +1,255 @@
+"""Memory as an attendant: it recalls before a turn, and takes in what was said after it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from vibe_llms.attendants import AttendantHost, Briefing, Occasion, Work, register
+from vibe_llms.configuration import Configuration
+from vibe_llms.events import Notice
+from vibe_llms.exceptions import ConversationNotFound
+from vibe_llms.memory.core import Memory
+from vibe_llms.memory.entries import Entry, Role, Scope
+from vibe_llms.memory.ingestion import Ingestion
+from vibe_llms.memory.journal import Journal, Ticket
+from vibe_llms.memory.models import ModelAsker
+from vibe_llms.memory.recall import Asked, recall, write_down
+from vibe_llms.memory.settings import MemorySettings, produce_memory, read_memory_settings
+from vibe_llms.messages.canisters import AssistantCanister, Canister, StopReason, Turn, UserCanister
+from vibe_llms.messages.contents import Reference, TextualContent
+from vibe_llms.providers.interfaces import Loader, Model
+
+
+class Taker(Protocol):
+    """Takes what was said into a memory: an `Ingestion`, or in a test what keeps it."""
+
+    async def take_in(self, canisters: Sequence[Canister], *, conversation: str) -> Report:
+        """Take in what one turn added; gives a report of it."""
+        ...
+
+
+#: Makes what takes turns in, with the model that answered.
+TakerFactory: TypeAlias = Callable[[Model], Awaitable[Taker]]
+#: So often a turn is taken up that could not be taken in whole.
+_MOST_ATTEMPTS = 3
+
+
+class Report(Protocol):
+    """What a taker did; `failures` are what it could not do and may be done another time."""
+
+    @property
+    def failures(self) -> Sequence[str]:
+        """In words, each."""
+        ...
+
+    def describe(self) -> Iterable[str]:
+        """Lines for a person: what is remembered now, and what is not."""
+        ...
+
+
+class MemoryAttendant:
+    """One user's memory in the conversations of a session."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        settings: MemorySettings,
+        *,
+        journal: Path,
+        produce_taker: TakerFactory,
+        host: AttendantHost,
+    ) -> None:
+        self.memory = memory
+        self.settings = settings
+        self.user = Scope.of_user(settings.user)
+        self.reports: list[Report] = []
+        self._journal = Journal(journal)
+        self._produce_taker = produce_taker
+        self._host = host
+        self._inherited = False
+        self._deferred: list[tuple[Path, Ticket, Sequence[Canister]]] = []
+
+    @property
+    def name(self) -> str:
+        """What people know it by."""
+        return "memory"
+
+    @property
+    def brief_seconds(self) -> float:
+        """How long a turn waits for what is recalled."""
+        return self.settings.recall.seconds
+
+    @property
+    def close_seconds(self) -> float:
+        """How long a session that closes waits for what is to be taken in."""
+        return self.settings.drain_seconds
+
+    @property
+    def resumes(self) -> bool:
+        """The journal has what was given up."""
+        return True
+
+    async def brief(self, occasion: Occasion) -> Briefing:
+        """What is recalled, as one document; nothing where nothing fits.
+
+        What the person said, and the facts of it, are no text from outside. What a model said may
+        be: it read what its tools returned.
+        """
+        entries = await self.find(occasion)
+        if not entries:
+            return Briefing()
+        canister = write_down(entries, characters=self.settings.recall.characters)
+        return Briefing((canister,), outside=any(one.role == Role.ASSISTANT for one in entries))
+
+    async def find(self, occasion: Occasion) -> Sequence[Entry]:
+        """The entries that fit to what is said."""
+        return await recall(
+            self.memory,
+            Asked(occasion.said, occasion.conversation, occasion.history, occasion.load),
+            user=self.user,
+            retrieval=self.settings,
+            settings=self.settings.recall,
+        )
+
+    def conclude(self, occasion: Occasion, turn: Turn) -> Work | None:
+        """Take the turn in, however it ended; not that of a conversation which is not kept.
+
+        Where the model failed it would fail now too, so that this is left to the next turn, or to
+        another session.
+        """
+        said = choose(turn)
+        if not occasion.kept or not said:
+            return None
+        identities = tuple(canister.identity for canister in said)
+        ticket = Ticket(self.settings.user, occasion.conversation, identities)
+        path = self._journal.enter(ticket)
+        if turn.stop_reason == StopReason.FAILED:
+            self._deferred.append((path, ticket, said))
+            return None
+        return self._work(occasion.model, said, ticket, path)
+
+    async def close(self) -> None:
+        """Keep the index; what is still to be taken in waits for another session."""
+        self._journal.close()
+        await self.memory.close()
+
+    async def _work(
+        self, model: Model, said: Sequence[Canister], ticket: Ticket, path: Path
+    ) -> None:
+        taker = await self._produce_taker(model)
+        if not self._inherited:
+            self._inherited = True
+            await self._take_up(taker)
+        while self._deferred:
+            before, other, words = self._deferred.pop(0)
+            await self._take_in(taker, words, other, before)
+        await self._take_in(taker, said, ticket, path)
+
+    async def _take_up(self, taker: Taker) -> None:
+        """Take in what other processes of this user have left undone."""
+        count = 0
+        for path, ticket in self._journal.take_over(self.settings.user):
+            said: Sequence[Canister] = ()
+            # Where the conversation is gone there is nothing to take in.
+            with suppress(ConversationNotFound):
+                stored = await self._host.restore(ticket.conversation)
+                said = [one for one in stored if one.identity in ticket.canisters]
+            whole = await self._take_in(taker, said, ticket, path)
+            count += bool(said) and whole
+        if count:
+            turns = "a turn" if count == 1 else f"{count} turns"
+            text = f"memory took in what an earlier session had left: {turns}"
+            self._host.tell(Notice("memory", text))
+
+    async def _take_in(
+        self, taker: Taker, said: Sequence[Canister], ticket: Ticket, path: Path
+    ) -> bool:
+        """Take a turn in; whether that came to its end, or is tried another time."""
+        if said:
+            whole = [await load_texts(canister, self._host.load) for canister in said]
+            report = await taker.take_in(whole, conversation=ticket.conversation)
+            self.reports.append(report)
+            attempts = ticket.attempts + 1
+            if report.failures and attempts < _MOST_ATTEMPTS:
+                # What was stored of it is known to it then.
+                again = msgspec.structs.replace(ticket, attempts=attempts)
+                self._journal.enter(again, path)
+                return False
+        self._journal.settle(path)
+        return True
+
+
+def choose(turn: Turn) -> Sequence[Canister]:
+    """What of a turn is to be taken in: nothing where nobody said anything.
+
+    Of a reply that was interrupted or failed nothing is taken: it says what nobody has read to its
+    end.
+    """
+    chosen = [
+        canister
+        for canister in turn.canisters
+        if not (
+            isinstance(canister, AssistantCanister)
+            and canister.ending is not None
+            and canister.ending.interrupted
+        )
+    ]
+    speaks = any(isinstance(one, UserCanister | AssistantCanister) for one in chosen)
+    return chosen if speaks else ()
+
+
+async def load_texts(canister: Canister, load: Loader) -> Canister:
+    """The canister with its texts in it, also those that lie in the archive."""
+    references = [
+        content.data
+        for content in canister.contents
+        if isinstance(content, TextualContent) and isinstance(content.data, Reference)
+    ]
+    if not references:
+        return canister
+    loaded = await load(references)
+    contents = [
+        msgspec.structs.replace(content, data=loaded[content.data.hash].decode("utf-8", "replace"))
+        if isinstance(content, TextualContent) and isinstance(content.data, Reference)
+        else content
+        for content in canister.contents
+    ]
+    return msgspec.structs.replace(canister, contents=tuple(contents))
+
+
+def produce_attendant(configuration: Configuration, host: AttendantHost) -> MemoryAttendant:
+    """The memory of `[memory]`; nothing is read before it is asked."""
+    settings = read_memory_settings(configuration)
+    memory = produce_memory(configuration, settings)
+
+    async def produce_taker(model: Model) -> Ingestion:
+        chosen = settings.ingestion.model
+        asker = ModelAsker(
+            await host.access_model(chosen) if chosen else model,
+            output_tokens=settings.ingestion.output_tokens,
+            access_controls=host.access_controls,
+            access_limiter=host.access_limiter,
+        )
+        return Ingestion(
+            memory,
+            asker,
+            settings.ingestion,
+            scope=Scope.of_user(settings.user),
+            notify=host.tell,
+        )
+
+    return MemoryAttendant(
+        memory,
+        settings,
+        journal=configuration.places.state / "ingestion",
+        produce_taker=produce_taker,
+        host=host,
+    )
+
+
+register("memory", produce_attendant)

@@ -1,0 +1,195 @@
+"""What became of entries, and when: from git where it keeps versions, else from the files.
+
+Files tell when an entry was made, changed last, and given up; git tells of each version of it, and
+of files that were removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from msgspec import Struct
+
+from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, MemoryNotFound, StorageError
+from vibe_llms.memory.core import Memory
+from vibe_llms.memory.entries import Entry, Scope, decode_entry
+from vibe_llms.memory.files import DELETED, ENTRIES, MemoryFiles, identity_in
+from vibe_llms.memory.objects import Commit, FileChange, read_batch, read_log
+from vibe_llms.memory.repository import Repository
+
+_SHORTEST_PREFIX = 4
+#: A file that was changed so shortly after its entry was made is as it was made.
+_AT_ONCE = timedelta(seconds=5)
+_ZERO = b"0"
+
+
+class Kind(StrEnum):
+    """What became of an entry."""
+
+    ADDED = "added"
+    CHANGED = "changed"
+    GIVEN_UP = "given up"
+    BROUGHT_BACK = "brought back"
+    REMOVED = "removed"
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """One thing that became of an entry, which is given as it was then."""
+
+    time: datetime
+    kind: Kind
+    entry: Entry
+    commit: str = ""
+
+
+async def survey_changes(
+    memory: Memory, *, scopes: Iterable[Scope] | None = None, identity: str = ""
+) -> Sequence[Change]:
+    """What became of the entries of some scopes, or of all, the newest last.
+
+    With an `identity`, or at least 4 characters of its beginning or end, of that entry alone;
+    `MemoryNotFound` where there was none. Where git fails, the files are asked.
+    """
+    chosen = None if scopes is None else frozenset(scopes)
+    found: Sequence[Change] | None = None
+    if memory.versions is not None:
+        # What was changed by hand shall be told as well.
+        with suppress(StorageError):
+            await memory.versions.commit()
+        repository = memory.versions.repository
+        if repository.exists:
+            with suppress(StorageError):
+                found = await asyncio.to_thread(_read_repository, repository, chosen, identity)
+    if found is None:
+        found = await asyncio.to_thread(_read_files, MemoryFiles(memory.folder), chosen)
+    if identity:
+        found = _choose(found, identity)
+    # Commits of one second stay in their order.
+    return sorted(found, key=lambda one: one.time)
+
+
+def _choose(changes: Sequence[Change], identity: str) -> Sequence[Change]:
+    if len(identity) < _SHORTEST_PREFIX:
+        raise MemoryNotFound(f"{identity!r} is too short; give at least 4 characters")
+    fitting = [
+        one
+        for one in changes
+        if one.entry.identity.startswith(identity) or one.entry.identity.endswith(identity)
+    ]
+    names = {one.entry.identity for one in fitting}
+    if identity in names:
+        return [one for one in fitting if one.entry.identity == identity]
+    if len(names) > 1:
+        raise MemoryNotFound(f"{identity!r} fits several entries; give more of it")
+    if not names:
+        raise MemoryNotFound(f"nothing is known of {identity!r}; see: vibe-llms memory log")
+    return fitting
+
+
+def _read_files(files: MemoryFiles, scopes: frozenset[Scope] | None) -> Sequence[Change]:
+    found: list[Change] = []
+    for scope in files.survey_scopes():
+        if scopes is not None and scope not in scopes:
+            continue
+        for deleted in (False, True):
+            for place, look in files.look(scope, deleted=deleted).items():
+                with suppress(MemoryDamaged, FileNotFoundError):
+                    entry = files.read(scope, f"{DELETED}/{place}" if deleted else place)
+                    written = _time_of(entry)
+                    found.append(Change(time=written, kind=Kind.ADDED, entry=entry))
+                    modified = datetime.fromtimestamp(look.modified / 1e9, UTC)
+                    gone = datetime.fromtimestamp(look.changed / 1e9, UTC)
+                    if modified - written > _AT_ONCE and not (deleted and entry.replaced_by):
+                        found.append(Change(time=modified, kind=Kind.CHANGED, entry=entry))
+                    if deleted:
+                        found.append(Change(time=gone, kind=Kind.GIVEN_UP, entry=entry))
+    return found
+
+
+def _time_of(entry: Entry) -> datetime:
+    """When an entry was written: an identity of ours begins with it."""
+    with suppress(ValueError):
+        identity = uuid.UUID(entry.identity)
+        if identity.version == 7:
+            return datetime.fromtimestamp((identity.int >> 80) / 1000, UTC)
+    return entry.created
+
+
+def _read_repository(
+    repository: Repository, scopes: frozenset[Scope] | None, identity: str
+) -> Sequence[Change]:
+    with repository.working() as run:
+        commits = [*read_log(run)][::-1]
+        wanted = [
+            (commit, change, scope, place)
+            for commit in commits
+            for change in commit.changes
+            for scope, place in _locate(change.path)
+            if scopes is None or scope in scopes
+            if not identity or not identity_in(place) or _fits(identity_in(place), identity)
+        ]
+        blobs = {_blob_of(change) for _, change, _, _ in wanted}
+        printed = run("cat-file", "--batch", "--buffer", data=b"\n".join(blobs) + b"\n")
+    texts = {name: data for _, name, data in read_batch(printed)}
+    grouped: dict[tuple[bytes, Scope, str], _Group] = {}
+    for commit, change, scope, place in wanted:
+        with suppress(MemoryDamaged):
+            blob = _blob_of(change)
+            entry = decode_entry(texts.get(blob, b""), scope, place)
+            key = (commit.name, scope, entry.identity)
+            group = grouped.setdefault(key, _Group(commit, [], []))
+            where = group.deleted if place.startswith(f"{DELETED}/") else group.living
+            where.append((change.status, entry))
+    return [one for group in grouped.values() for one in group.tell()]
+
+
+class _Group(Struct):
+    """What one commit did to the files of one entry, among the living and the deleted ones."""
+
+    commit: Commit
+    living: list[tuple[str, Entry]]
+    deleted: list[tuple[str, Entry]]
+
+    def tell(self) -> Iterator[Change]:
+        """What became of it; nothing where only its tombstone was written again."""
+        letters = {letter for letter, _ in self.living}
+        buried = {letter for letter, _ in self.deleted}
+        entry = next(
+            (entry for letter, entry in (*self.deleted, *self.living) if letter != "D"), None
+        )
+        if entry is None:
+            entry = (*self.living, *self.deleted)[0][1]
+        if "A" in buried:
+            kind = Kind.GIVEN_UP
+        elif "A" in letters:
+            kind = Kind.BROUGHT_BACK if "D" in buried else Kind.ADDED
+            kind = Kind.CHANGED if "D" in letters else kind
+        elif "M" in letters:
+            kind = Kind.CHANGED
+        elif "D" in letters | buried:
+            kind = Kind.REMOVED
+        else:
+            return
+        name = self.commit.name.decode()
+        yield Change(time=self.commit.time, kind=kind, entry=entry, commit=name)
+
+
+def _locate(path: bytes) -> Iterator[tuple[Scope, str]]:
+    """The scope and the place of a file of an entry; nothing for other files."""
+    parts = path.decode("utf-8", "replace").split("/", 2)
+    if len(parts) == 3 and parts[0] == ENTRIES:
+        with suppress(MemoryInvalid):
+            yield Scope.parse(parts[1]), parts[2]
+
+
+def _blob_of(change: FileChange) -> bytes:
+    return change.before if not change.after.strip(_ZERO) else change.after
+
+
+def _fits(name: str, identity: str) -> bool:
+    return name.startswith(identity) or name.endswith(identity)

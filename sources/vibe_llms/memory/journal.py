@@ -1,0 +1,124 @@
+"""Turns that memory has yet to take in, as files of a process: what it leaves, another takes up.
+
+    ingestion/PROCESS/TURN.json      the conversation, and the identities of what was said
+
+Each process holds the lock of its own folder as long as it lives, so that a folder which is not
+held belongs to nobody any more. Only identities are kept: the words lie in the archive.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.exceptions import StorageError
+from vibe_llms.messages.identities import produce_identity
+from vibe_llms.storage.files import FOLDER, replace_file, storage_errors
+from vibe_llms.storage.locks import acquire
+
+_SUFFIX = ".json"
+_PATIENCE_SECONDS = 1.0
+
+
+class Ticket(Struct, frozen=True):
+    """A turn that is to be taken in: whose memory, which conversation, which canisters.
+
+    `attempts` is how often that was tried and did not come to its end.
+    """
+
+    user: str
+    conversation: str
+    canisters: tuple[str, ...]
+    attempts: int = 0
+
+
+class Journal:
+    """The tickets of this process; nothing is on the disk before the first one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._own: Path | None = None
+        self._lock = -1
+
+    def enter(self, ticket: Ticket, path: Path | None = None) -> Path:
+        """Keep a ticket until it is settled, perhaps in place of another.
+
+        It survives the end of this process.
+        """
+        path = path or self._access_own() / f"{produce_identity()}{_SUFFIX}"
+        with storage_errors(path):
+            replace_file(path, msgspec.json.encode(ticket), durable=False)
+        return path
+
+    def settle(self, path: Path) -> None:
+        """The turn was taken in."""
+        with storage_errors(path), suppress(FileNotFoundError):
+            path.unlink()
+
+    def take_over(self, user: str) -> Sequence[tuple[Path, Ticket]]:
+        """A user's turns that processes have left which are no more; they are ours from now on."""
+        own = self._access_own()
+        taken: list[tuple[Path, Ticket]] = []
+        with storage_errors(self._folder):
+            for name in sorted(os.listdir(self._folder)):
+                if name != own.name:
+                    taken += self._take_from(self._folder / name, own, user)
+        return taken
+
+    def close(self) -> None:
+        """Give the folder back; what is in it waits for another process. Safe to call twice."""
+        if self._own is None:
+            return
+        with suppress(OSError):
+            os.rmdir(self._own)
+        os.close(self._lock)
+        self._own, self._lock = None, -1
+
+    def _access_own(self) -> Path:
+        while self._own is None:
+            path = self._folder / produce_identity()
+            with storage_errors(path):
+                path.mkdir(mode=0o700, parents=True)
+                lock = os.open(path, FOLDER)
+                try:
+                    acquire(lock, path, _PATIENCE_SECONDS)
+                    # Before it was held, it looked like one that was left.
+                    if path.is_dir():
+                        self._own, self._lock = path, lock
+                        break
+                except StorageError:
+                    pass
+                os.close(lock)
+        return self._own
+
+    def _take_from(self, folder: Path, own: Path, user: str) -> Sequence[tuple[Path, Ticket]]:
+        try:
+            lock = os.open(folder, FOLDER)
+        except OSError:
+            # It went meanwhile, or is no folder of ours.
+            return ()
+        taken: list[tuple[Path, Ticket]] = []
+        try:
+            acquire(lock, folder, 0)
+            for name in sorted(os.listdir(folder)):
+                try:
+                    ticket = msgspec.json.decode((folder / name).read_bytes(), type=Ticket)
+                except msgspec.DecodeError:
+                    # Cut by a crash, before anybody was told that it is kept.
+                    (folder / name).unlink()
+                    continue
+                if ticket.user == user:
+                    os.rename(folder / name, own / name)
+                    taken.append((own / name, ticket))
+            os.rmdir(folder)
+        except (StorageError, OSError):
+            # Whoever holds it lives, and does its work itself.
+            pass
+        finally:
+            os.close(lock)
+        return taken

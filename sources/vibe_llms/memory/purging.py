@@ -1,0 +1,202 @@
+"""What git still holds of words that were forgotten, and how it lets go of them.
+
+The words are looked for in whatever the repository has, reachable or not, as `Memory.forget` looks
+for them in files. Purging writes the history anew without the files that hold them, and lets git
+remove what nothing names any more. Copies elsewhere, such as a remote, are out of reach.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from msgspec import Struct
+
+from vibe_llms.exceptions import MemoryInvalid, VersioningFailed
+from vibe_llms.memory.entries import GLOBAL, Scope
+from vibe_llms.memory.files import ENTRIES, identity_in
+from vibe_llms.memory.objects import Run, quote, read_log, read_names, read_objects, unquote
+from vibe_llms.memory.repository import Repository, collect
+from vibe_llms.memory.traces import examine, fold, holds
+
+#: Writing the history of a large memory anew takes its time, and somebody waits for it.
+PURGE_SECONDS = 600.0
+#: The place of a file whose name says nothing.
+_NAMELESS = "facts/a__b.md"
+_FORGOTTEN = b"(forgotten)\n"
+#: Where git has names of, and words about, what it held before.
+_LEFT_BEHIND = (
+    *("ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD"),
+    *("COMMIT_EDITMSG", "MERGE_MSG", "SQUASH_MSG"),
+)
+
+
+class Held(Struct, frozen=True):
+    """A commit in which forgotten words stand; `commit` is empty where no commit names them."""
+
+    commit: str
+    time: datetime | None = None
+
+
+async def find_held(
+    repository: Repository, words: str, *, scopes: Iterable[Scope] | None = None
+) -> Sequence[Held]:
+    """The commits that hold these words still, the newest first; nothing where there is no git."""
+    chosen = None if scopes is None else {str(scope) for scope in scopes}
+    return await asyncio.to_thread(lambda: _Search(repository, words, chosen).find())
+
+
+async def purge(
+    repository: Repository, words: str, *, scopes: Iterable[Scope] | None = None
+) -> Sequence[Held]:
+    """Remove these words from the history, whatever becomes of the names of commits.
+
+    Gives what `find_held` would have given. `VersioningFailed` where something of them is left.
+    """
+    chosen = None if scopes is None else {str(scope) for scope in scopes}
+    return await asyncio.to_thread(lambda: _Search(repository, words, chosen).purge())
+
+
+def find_surrounding(folder: Path) -> Path | None:
+    """The folder above whose git repository the memory lies in, which may hold copies of it."""
+    return next((one for one in folder.resolve().parents if (one / ".git").exists()), None)
+
+
+class _Search:
+    def __init__(self, repository: Repository, words: str, scopes: set[str] | None) -> None:
+        self._repository = repository
+        self._words = fold(words)
+        self._scopes = scopes
+        if not self._words:
+            raise MemoryInvalid("say what is to be forgotten")
+
+    def find(self) -> Sequence[Held]:
+        if not self._repository.exists:
+            return []
+        with self._repository.working(PURGE_SECONDS) as run:
+            return self._find(run)[0]
+
+    def purge(self) -> Sequence[Held]:
+        if not self._repository.exists:
+            return []
+        with self._repository.working(PURGE_SECONDS) as run:
+            # What was forgotten a moment ago is gone from the newest version as well.
+            self._repository.commit_within(run)
+            held, blobs = self._find(run)
+            if held:
+                self._rewrite(run, blobs)
+                self._collect(run)
+                if left := self._find(run)[0]:
+                    raise VersioningFailed(
+                        f"git still holds it in {describe_held(left)}; to give all history up, "
+                        f"remove {self._repository.git.directory}",
+                        path=str(self._repository.folder),
+                    )
+        return held
+
+    def _find(self, run: Run) -> tuple[Sequence[Held], set[bytes]]:
+        """The commits with the words, and the blobs, among all that the repository has."""
+        blobs, trees, messages = self._scan(run)
+        if not blobs and not trees and not messages:
+            return [], blobs
+        held: dict[bytes, Held] = {}
+        seen: set[bytes] = set()
+        for one in read_log(run):
+            seen |= {one.name, *(change.after for change in one.changes)}
+            if one.name in messages or any(
+                change.after in blobs or self._is_named(os.path.basename(change.path))
+                for change in one.changes
+                if self._is_meant(change.path)
+            ):
+                held.setdefault(one.name, Held(one.name.decode(), one.time))
+        # What no commit has may be of any scope.
+        if (blobs | messages) - seen or (trees and self._scopes is None and not held):
+            held[b""] = Held("")
+        return [*held.values()], blobs
+
+    def _scan(self, run: Run) -> tuple[set[bytes], set[bytes], set[bytes]]:
+        """The blobs with the words, the trees that name a file so, and commits and tags."""
+        blobs: set[bytes] = set()
+        trees: set[bytes] = set()
+        messages: set[bytes] = set()
+        for kind, name, data in read_objects(run):
+            match kind:
+                case b"tree":
+                    if any(map(self._is_named, read_names(data))):
+                        trees.add(name)
+                case b"blob":
+                    if holds(self._words, examine(data, GLOBAL, _NAMELESS)[1]):
+                        blobs.add(name)
+                case _:
+                    text = data.partition(b"\n\n")[2].decode("utf-8", "replace")
+                    if holds(self._words, [text]):
+                        messages.add(name)
+        return blobs, trees, messages
+
+    def _is_named(self, name: bytes) -> bool:
+        text = name.decode("utf-8", "replace")
+        return not identity_in(text) and holds(self._words, [text])
+
+    def _is_meant(self, path: bytes) -> bool:
+        """Whether a file is one of the entries, and in a scope that is meant."""
+        folder, _, rest = path.decode("utf-8", "replace").partition("/")
+        scope = rest.partition("/")[0]
+        return folder == ENTRIES and (self._scopes is None or scope in self._scopes)
+
+    def _rewrite(self, run: Run, blobs: set[bytes]) -> None:
+        exported = run(
+            *("fast-export", "--all", "--no-data", "--reencode=no", "--signed-tags=strip"),
+            *("--tag-of-filtered-object=drop",),
+        )
+        stream = b"".join(self._filter(exported, blobs))
+        if stream:
+            run("fast-import", "--quiet", "--force", "--done", data=stream)
+
+    def _filter(self, exported: bytes, blobs: set[bytes]) -> Iterator[bytes]:
+        """The stream of a history without what holds the words."""
+        position = 0
+        yield b"feature done\n"
+        while position < len(exported):
+            end = exported.index(b"\n", position) + 1
+            line = exported[position:end]
+            position = end
+            if line.startswith(b"data "):
+                message = exported[end : end + int(line[5:])]
+                position = end + len(message)
+                if holds(self._words, [message.decode("utf-8", "replace")]):
+                    message = _FORGOTTEN
+                yield b"data %d\n%s" % (len(message), message)
+            elif line.startswith(b"M "):
+                _, _, blob, path = line.rstrip(b"\n").split(b" ", 3)
+                path = unquote(path)
+                bad = blob in blobs or self._is_named(os.path.basename(path))
+                if not bad or not self._is_meant(path):
+                    yield line
+            elif line.startswith(b"D "):
+                # What was never there need not go; one that others have may.
+                path = unquote(line[2:].rstrip(b"\n"))
+                if not self._is_named(os.path.basename(path)):
+                    yield b"D %s\n" % quote(path)
+            else:
+                yield line
+        yield b"done\n"
+
+    def _collect(self, run: Run) -> None:
+        for name in _LEFT_BEHIND:
+            (self._repository.git.directory / name).unlink(missing_ok=True)
+        run("read-tree", "--reset", "HEAD")
+        run("reflog", "expire", "--expire=now", "--expire-unreachable=now", "--all")
+        collect(run, "--prune=now")
+
+
+def describe_held(held: Sequence[Held]) -> str:
+    """Where words stand, in words for a person."""
+    named = [one for one in held if one.commit]
+    if not named:
+        return "what is left of earlier commits"
+    count = "1 commit" if len(named) == 1 else f"{len(named)} commits"
+    shown = ", ".join(one.commit[:12] for one in named[:3])
+    return f"{count} ({shown}{', …' if len(named) > 3 else ''})"

@@ -1,0 +1,71 @@
+"""What counts as a trace of words: in an entry, in a file that is none, and in its name."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from vibe_llms.exceptions import MemoryDamaged
+from vibe_llms.memory.entries import Entry, Scope, decode_entry
+from vibe_llms.memory.files import MemoryFiles, identity_in
+from vibe_llms.messages.contents import repair_text
+
+#: What every file of ours has in its front matter, and what therefore says nothing.
+_PLAIN = re.compile(
+    r"^(?:(?:id|role|created_at|importance|conversation_id|turn|replaced_by):[^#\n]*"
+    r"|(?:category|topics|speaker|merged_from):)",
+    re.MULTILINE,
+)
+
+
+def fold(text: str) -> str:
+    """The text as it is compared: whatever its case, its spaces and how its accents are kept."""
+    return " ".join(unicodedata.normalize("NFKC", repair_text(text)).casefold().split())
+
+
+def holds(wanted: str, texts: Sequence[str]) -> bool:
+    """Whether a text of these has the words, which are folded already."""
+    return any(wanted in fold(text) for text in texts)
+
+
+def find_holding(files: MemoryFiles, scope: Scope, wanted: str) -> list[tuple[str, Entry]]:
+    """The places within a scope that have folded words, and what lies there."""
+    found: list[tuple[str, Entry]] = []
+    for place in files.survey_files(scope):
+        entry, texts = examine(files.read_data(scope, place), scope, place)
+        if holds(wanted, texts):
+            found.append((place, entry))
+    return found
+
+
+def examine(data: bytes, scope: Scope, place: str) -> tuple[Entry, Sequence[str]]:
+    """The entry in a file's bytes, or its whole text where it is none; and all that it says."""
+    text = data.decode("utf-8", "replace")
+    own = identity_in(place)
+    name = "" if own else os.path.basename(place)
+    try:
+        entry = decode_entry(data, scope, place)
+    except MemoryDamaged:
+        created = datetime.fromtimestamp(0, UTC)
+        return Entry(content=text, identity=own, scope=scope, created=created), (text, name)
+    said = (entry.content, entry.category, *entry.topics, entry.speaker)
+    return entry, (*said, *_find_texts(entry.further), _PLAIN.sub("", text), name)
+
+
+def _find_texts(value: Any) -> list[str]:
+    """All texts in a value of YAML."""
+    texts: list[str] = []
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, Mapping):
+            left += [*one.keys(), *one.values()]
+        elif isinstance(one, list | tuple | set):
+            left += one
+        else:
+            texts.append(str(one))
+    return texts

@@ -1,0 +1,281 @@
+"""A memory as one JSON file, there and back: the form that others use, with what ours has besides.
+
+    {"memories": [{"data": {"id": 1735689600, "content": "…", "importance": 0.9,
+                            "category": "…", "topics": ["…"]},
+                   "embedding": null,
+                   "entry": {"id": "…", "role": "memory", "scope": "user-me", …}}],
+     "updated_at": "2025-12-31T12:00:00Z", "last_deduplicated_at": null}
+
+`entry` is ours and may be missing. Vectors are never taken in: nobody says which model made them.
+A file is checked whole before anything of it is remembered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.exceptions import MemoryInvalid
+from vibe_llms.memory.core import Memory, ignore_progress
+from vibe_llms.memory.entries import Entry, Role, Scope, check_entry
+from vibe_llms.memory.files import check_place
+from vibe_llms.messages.identities import produce_identity
+
+#: A hundred thousand entries with their vectors are about this long.
+LARGEST_BYTES = 1 << 30
+#: The member of the front matter that keeps the identity which others gave.
+IMPORTED = "imported_id"
+#: No memory of a program is older.
+_EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
+_DAY = timedelta(days=1)
+_HALF_CHARACTER = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+
+
+class Fault(Struct, frozen=True):
+    """Why an item of a file cannot be remembered; `index` counts from 0."""
+
+    index: int
+    reason: str
+
+
+class Parcel(Struct, frozen=True):
+    """What a file holds: entries, and the items that are none."""
+
+    entries: Sequence[Entry]
+    faults: Sequence[Fault] = ()
+
+
+class Taken(Struct, frozen=True):
+    """What became of the entries of a file: new ones by their scopes, and those there were."""
+
+    new: Mapping[str, int]
+    known: int
+
+
+class _Data(Struct):
+    content: str
+    id: int | float | str | None = None
+    importance: float | None = None
+    category: str | None = None
+    topics: list[str] | None = None
+
+
+class _Own(Struct):
+    id: str
+    created_at: datetime
+    role: Role = Role.FACT
+    scope: str = ""
+    speaker: str = ""
+    conversation_id: str = ""
+    turn: str = ""
+    further: dict[str, Any] = {}
+
+
+class _Item(Struct):
+    data: _Data
+    entry: _Own | None = None
+    embedding: msgspec.Raw = msgspec.Raw()
+
+
+class _File(Struct):
+    memories: list[msgspec.Raw]
+    updated_at: Any = None
+
+
+def produce_export(
+    entries: Sequence[Entry],
+    *,
+    vectors: Callable[[Entry], Sequence[float] | None] = lambda _: None,
+) -> bytes:
+    """The file of some entries; `vectors` gives that of an entry where there is one."""
+    items: list[dict[str, Any]] = []
+    taken: set[int] = set()
+    for entry in entries:
+        # Two of one second get different numbers all the same.
+        number = int(entry.created.timestamp())
+        while number in taken:
+            number += 1
+        taken.add(number)
+        vector = vectors(entry)
+        items.append(
+            {
+                "data": {
+                    "id": number,
+                    "content": entry.content,
+                    "importance": entry.importance,
+                    "category": entry.category,
+                    "topics": entry.topics,
+                },
+                "embedding": None if vector is None else list(vector),
+                "entry": _Own(
+                    id=entry.identity,
+                    created_at=entry.created,
+                    role=entry.role,
+                    scope=str(entry.scope),
+                    speaker=entry.speaker,
+                    conversation_id=entry.conversation,
+                    turn=entry.turn,
+                    further=_plain(entry.further),
+                ),
+            }
+        )
+    whole = {"memories": items, "updated_at": datetime.now(UTC), "last_deduplicated_at": None}
+    return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"
+
+
+def read_export(data: bytes, home: Scope, *, everything: bool = False) -> Parcel:
+    """What a file holds; `MemoryInvalid` where it is no such file at all.
+
+    Items that name no scope get `home`; all of them do with `everything`.
+    """
+    if len(data) > LARGEST_BYTES:
+        raise MemoryInvalid(f"the file is longer than {LARGEST_BYTES >> 20} MiB; take parts of it")
+    try:
+        file = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"), type=_File)
+    except RecursionError as error:
+        raise MemoryInvalid("the file cannot be read: its values lie too deep") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MemoryInvalid(f"the file cannot be read: {_explain(data, error)}") from error
+    now = datetime.now(UTC)
+    updated = _read_time(file.updated_at, now) or now
+    entries: list[Entry] = []
+    faults: list[Fault] = []
+    seen: set[str] = set()
+    for index, raw in enumerate(file.memories):
+        try:
+            entry = _produce_entry(raw, home, updated, now, everything=everything)
+        except (msgspec.DecodeError, UnicodeDecodeError, MemoryInvalid) as error:
+            faults.append(Fault(index, str(error)))
+        except RecursionError:
+            faults.append(Fault(index, "its values lie too deep in each other"))
+        else:
+            if entry.identity in seen:
+                faults.append(Fault(index, f"an item before it has the id {entry.identity!r}"))
+            else:
+                seen.add(entry.identity)
+                entries.append(entry)
+    return Parcel(entries, faults)
+
+
+async def take_in(
+    memory: Memory,
+    entries: Sequence[Entry],
+    *,
+    dry_run: bool = False,
+    progress: Callable[[int], None] = ignore_progress,
+) -> Taken:
+    """Remember entries of a file, each with its identity; what is there already stays as it is.
+
+    A fact is there if its words are, anything else if all of it is. `dry_run` only tells.
+    """
+    there = await memory.survey()
+    scopes = {entry.identity: entry.scope for entry in there}
+    known = {_key(entry) for entry in there}
+    new: dict[str, int] = {}
+    repeats = 0
+    for count, given in enumerate(entries, 1):
+        entry = given
+        if _key(entry) in known or scopes.get(entry.identity) == entry.scope:
+            repeats += 1
+        else:
+            known.add(_key(entry))
+            if entry.identity in scopes:
+                # In another scope it is another entry.
+                entry = msgspec.structs.replace(entry, identity=produce_identity())
+            written = entry if dry_run else await memory.restore(entry)
+            if written.identity == entry.identity:
+                new[str(entry.scope)] = new.get(str(entry.scope), 0) + 1
+            else:
+                repeats += 1
+        progress(count)
+    return Taken(new, repeats)
+
+
+def _produce_entry(
+    raw: msgspec.Raw, home: Scope, updated: datetime, now: datetime, *, everything: bool
+) -> Entry:
+    item = msgspec.json.decode(raw, type=_Item)
+    own = item.entry
+    further: dict[str, Any] = {}
+    created = updated
+    if own is not None:
+        further, created = own.further, own.created_at
+    elif item.data.id is not None:
+        further = {IMPORTED: item.data.id}
+        created = _read_time(item.data.id, now) or updated
+    entry = check_entry(
+        Entry(
+            content=item.data.content,
+            identity=produce_identity() if own is None else own.id,
+            role=Role.FACT if own is None else own.role,
+            scope=home if everything or own is None or not own.scope else Scope.parse(own.scope),
+            created=created,
+            importance=0.5 if item.data.importance is None else item.data.importance,
+            category=item.data.category or "",
+            topics=tuple(item.data.topics or ()),
+            speaker="" if own is None else own.speaker,
+            conversation="" if own is None else own.conversation_id,
+            turn="" if own is None else own.turn,
+            further=further,
+        )
+    )
+    check_place(entry)
+    return entry
+
+
+def _read_time(value: Any, now: datetime) -> datetime | None:
+    """The time that others say or number, in seconds or milliseconds; none where it is no time."""
+    times: list[datetime] = []
+    try:
+        if isinstance(value, str):
+            found = msgspec.convert(value, datetime, strict=False)
+            times = [found if found.tzinfo is not None else found.replace(tzinfo=UTC)]
+        elif isinstance(value, int | float):
+            times = [datetime.fromtimestamp(value, UTC)] if value < 1e11 else []
+            times += [datetime.fromtimestamp(value / 1000, UTC)]
+    except (msgspec.ValidationError, ValueError, OverflowError, OSError):
+        return None
+    return next((time for time in times if _EARLIEST <= time <= now + _DAY), None)
+
+
+def _key(entry: Entry) -> tuple[Any, ...]:
+    """What two entries have in common that are the same one."""
+    if entry.role == Role.FACT:
+        return entry.scope, entry.role, entry.content
+    where = (entry.created, entry.conversation, entry.turn)
+    return entry.scope, entry.role, entry.content, *where
+
+
+def _explain(data: bytes, error: Exception) -> str:
+    """Why a file is no such file, in words that help."""
+    if found := _HALF_CHARACTER.search(data):
+        half = found[0].decode()
+        return f"at byte {found.start()} stands half a character, {half}; write it whole"
+    if isinstance(error, msgspec.ValidationError):
+        return f'it is no {{"memories": […]}}: {error}'
+    return str(error)
+
+
+def _plain(value: Any) -> Any:
+    """A value of YAML as JSON has it: what JSON has no form for becomes text."""
+    match value:
+        case Mapping():
+            return {str(name): _plain(one) for name, one in value.items()}
+        case list() | tuple() | set():
+            return [_plain(one) for one in value]
+        case datetime() | date():
+            return value.isoformat()
+        case str() | int() | None:
+            return value
+        case float() if value == value and abs(value) != float("inf"):
+            return value
+        case _:
+            return str(value)

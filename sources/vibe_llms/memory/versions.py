@@ -1,0 +1,181 @@
+"""`Versions`: each change of a memory kept as a commit, in the background, never in the way.
+
+Whoever changes something says so and goes on. What has changed is committed a moment later, all of
+it at once, by a thread that ends when there is nothing to do. What fails is told once and shown by
+the status; what is remembered is saved whatever becomes of its commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.exceptions import StorageError, VersioningFailed
+from vibe_llms.memory.embedders.core import ignore
+from vibe_llms.memory.git import LIMIT_SECONDS
+from vibe_llms.memory.repository import Repository
+from vibe_llms.storage.files import replace_file, storage_errors
+
+#: So long after a change others may come, to be committed with it.
+QUIET_SECONDS = 1.0
+#: The longest that closing waits for the last commit; the next process takes up what is left.
+CLOSE_SECONDS = 10.0
+#: Where git was too slow so shortly ago, closing waits for it no more.
+_PATIENCE_SECONDS = 600.0
+_STATE = "versions.json"
+
+
+class VersionsStatus(Struct, frozen=True):
+    """When there was a commit last, and since when and why none; empty where all is well."""
+
+    last: datetime | None = None
+    failure: str = ""
+    since: datetime | None = None
+
+
+class _State(Struct, frozen=True):
+    """What a process leaves to the next ones: the last commit, and what has failed since."""
+
+    committed: datetime | None = None
+    failure: str = ""
+    since: datetime | None = None
+    tried: datetime | None = None
+    slow: bool = False
+
+
+class Versions:
+    """Commits for the memory in a folder; safe to use from several threads and processes.
+
+    `tell` is told, in words for a person, what failed, once for each reason; it is called by a
+    thread. No git runs longer than so many `seconds` for one commit.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        tell: Callable[[str], None] = ignore,
+        seconds: float = LIMIT_SECONDS,
+        quiet_seconds: float = QUIET_SECONDS,
+        close_seconds: float = CLOSE_SECONDS,
+    ) -> None:
+        self.folder = folder
+        self.repository = Repository(folder, seconds=seconds)
+        self._tell = tell
+        self._quiet_seconds = quiet_seconds
+        self._close_seconds = close_seconds
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._pending = False
+        self._told = ""
+
+    def notice(self) -> None:
+        """Say that something has changed; returns at once, whatever git does."""
+        with self._lock:
+            self._pending = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="versions", daemon=True)
+                self._thread.start()
+
+    async def commit(self) -> int:
+        """Commit now what has changed, if something has; how many files.
+
+        `VersioningFailed`, or another `StorageError`, says why that cannot be.
+        """
+        return await asyncio.to_thread(self._commit)
+
+    async def status(self) -> VersionsStatus:
+        """How it is now, whichever process committed last."""
+        return await asyncio.to_thread(self._status)
+
+    async def close(self) -> None:
+        """Commit what is left, for some seconds at most; safe to call twice, and to go on after."""
+        await asyncio.to_thread(self._close)
+
+    def _work(self) -> None:
+        more = True
+        try:
+            while more:
+                self._closing.wait(self._quiet_seconds)
+                with self._lock:
+                    self._pending = False
+                # What failed is told and kept; there is nobody here to raise it to.
+                with suppress(StorageError):
+                    self._commit()
+                with self._lock:
+                    more = self._pending
+                    if not more:
+                        self._thread = None
+        finally:
+            with self._lock:
+                if self._thread is threading.current_thread():
+                    self._thread = None
+
+    def _commit(self) -> int:
+        try:
+            count = self.repository.commit()
+        except StorageError as error:
+            self._fail(error)
+            raise
+        self._told = ""
+        if count or self._load_state().failure:
+            self._store_state(_State(datetime.now(UTC)))
+        return count
+
+    def _close(self) -> None:
+        with self._lock:
+            thread = self._thread
+        if thread is None:
+            return
+        state = self._load_state()
+        patient = timedelta(seconds=_PATIENCE_SECONDS)
+        hopeless = state.slow and state.tried and datetime.now(UTC) - state.tried < patient
+        self._closing.set()
+        thread.join(0 if hopeless else self._close_seconds)
+        if thread.is_alive():
+            self.repository.git.abort()
+            thread.join(self._close_seconds)
+        self._closing.clear()
+        self.repository.git.allow()
+
+    def _fail(self, error: StorageError) -> None:
+        reason = str(error)
+        before = self._load_state()
+        known = before.failure == reason
+        now = datetime.now(UTC)
+        slow = isinstance(error, VersioningFailed) and error.slow
+        since = before.since if before.failure else now
+        self._store_state(_State(before.committed, reason, since, now, slow))
+        if known or reason == self._told:
+            return
+        self._told = reason
+        self._tell(
+            f"what is remembered is saved, but no version of it was kept: {reason}; "
+            "see: vibe-llms memory status"
+        )
+
+    def _load_state(self) -> _State:
+        try:
+            return msgspec.json.decode((self.folder / _STATE).read_bytes(), type=_State)
+        except (OSError, msgspec.DecodeError):
+            return _State()
+
+    def _store_state(self, state: _State) -> None:
+        with suppress(StorageError), storage_errors(self.folder):
+            replace_file(self.folder / _STATE, msgspec.json.encode(state), durable=False)
+
+    def _status(self) -> VersionsStatus:
+        state = self._load_state()
+        try:
+            self.repository.check()
+        except StorageError as error:
+            return VersionsStatus(state.committed, str(error), state.since)
+        return VersionsStatus(state.committed, state.failure, state.since)

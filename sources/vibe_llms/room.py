@@ -1,0 +1,69 @@
+"""Whether what is said has room in a model's window, found out before anything is kept or sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from vibe_llms.exceptions import ContextOverflow, ProviderError
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import AssistantCanister, Canister, InvocationCanister
+from vibe_llms.messages.contents import Reference, TextualContent
+from vibe_llms.providers.interfaces import Loader, Model
+
+#: From this share of the context window on, the tokens are counted before they are sent.
+_COUNTED_SHARE = 0.8
+_CHARACTERS_PER_TOKEN = 3
+_PICTURE_TOKENS = 1600
+
+
+async def check_room(
+    model: Model,
+    history: Sequence[Canister],
+    said: Sequence[Canister],
+    invokers: Sequence[Invoker],
+    load: Loader,
+) -> None:
+    """Raise `ContextOverflow` where history and what is said are surely too long for a model."""
+    limit = model.attributes.context_tokens
+    backwards = chain(reversed(said), reversed(history))
+    if limit is None or estimate_tokens(backwards) < limit * _COUNTED_SHARE:
+        return
+    try:
+        count = await model.count_tokens([*history, *said], invokers, load)
+    except ContextOverflow:
+        raise
+    except ProviderError:
+        # Not every server counts; the request itself will tell.
+        return
+    tokens = count.at_least if count.estimated else count.tokens
+    if tokens > limit:
+        about = "at least " if count.estimated else ""
+        overflow = ContextOverflow(
+            f"the history and the new message have {about}{tokens} tokens, {model.name} takes "
+            f"{limit}; go on in a fork of an earlier point, or with another model",
+            provider=model.provider,
+        )
+        overflow.tokens, overflow.limit = tokens, limit
+        raise overflow
+
+
+def estimate_tokens(backwards: Iterable[Canister]) -> int:
+    """A careful guess: what the last reply counted, and the characters that came after it."""
+    tokens = 0
+    for canister in backwards:
+        if isinstance(canister, AssistantCanister | InvocationCanister):
+            usage = canister.ending.usage if canister.ending else None
+            if usage is not None and usage.input_tokens:
+                return tokens + usage.total_tokens
+            tokens += len(getattr(canister, "arguments", "")) // _CHARACTERS_PER_TOKEN
+        for content in canister.contents:
+            data = getattr(content, "data", "")
+            match content, data:
+                case TextualContent(), Reference(size=size):
+                    tokens += size // _CHARACTERS_PER_TOKEN
+                case TextualContent(), str():
+                    tokens += len(data) // _CHARACTERS_PER_TOKEN
+                case _:
+                    tokens += _PICTURE_TOKENS
+    return tokens

@@ -1,0 +1,131 @@
+"""`memory log|forget`, and what `memory status` says of versions."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import invoke
+from tests.memory.repositories import ask_git
+
+
+@pytest.fixture
+def versioned(home: Path) -> Path:
+    """A home where versions are kept."""
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "config.toml").write_text("[memory]\nversioning = true\n")
+    return home
+
+
+def remember(text: str, *options: str) -> str:
+    identity: str = invoke("memory", "add", "--json", *options, text).json["identity"]
+    return identity
+
+
+def test_each_change_is_committed_and_told(versioned: Path) -> None:
+    identity = remember("Ada lives in Lisbon.")
+    invoke("memory", "edit", identity, "Ada lives in Porto.")
+    invoke("memory", "rm", identity)
+    short = identity[-12:]
+    lines = [line[18:] for line in invoke("memory", "log", short).output.splitlines()]
+    assert lines == [
+        f"added         {short}  Ada lives in Lisbon.",
+        f"changed       {short}  Ada lives in Porto.",
+        f"given up      {short}  Ada lives in Porto.",
+    ]
+    told = invoke("memory", "log", "--json").json
+    assert [one["change"] for one in told] == ["added", "changed", "given up"]
+    assert told[0]["entry"]["content"] == "Ada lives in Lisbon."
+    assert told[0]["commit"] in ask_git(versioned / "memory", "log", "--format=%H")
+    assert invoke("memory", "log", "--scope", "global").output == ""
+    assert "versions: the last 20" in invoke("memory", "status").output
+    status = invoke("memory", "status", "--json").json["versions"]
+    assert status["last"]
+    assert status["failure"] == ""
+    assert invoke("memory", "log", "nonesuch").status == 66
+
+
+def test_without_versions_the_files_tell(home: Path) -> None:
+    assert "nothing is remembered yet" in invoke("memory", "log").errors
+    identity = remember("Ada keeps bees.")
+    invoke("memory", "rm", identity)
+    (added, gone) = invoke("memory", "log").output.splitlines()
+    assert added[18:].startswith("added ")
+    assert gone[18:].startswith("given up ")
+    assert invoke("memory", "status", "--json").json["versions"] is None
+    assert not (home / "memory" / ".git").exists()
+
+
+def test_what_replaced_an_entry_is_named(home: Path) -> None:
+    identity = remember("Ada lives in Lisbon.")
+    invoke("memory", "rm", identity)
+    path = next((home / "memory").rglob("deleted/facts/*.md"))
+    path.write_text(path.read_text().replace("\n---\n", "\nreplaced_by: abcd-new\n---\n", 1))
+    assert invoke("memory", "log").output.endswith("Ada lives in Lisbon. (for abcd-new)\n")
+
+
+@pytest.mark.parametrize("text", ["Lisbon", 'the sea\'s $HOME; "Lisbon" --yes'])
+def test_forget_names_what_git_holds_with_a_command_that_purges_it(
+    versioned: Path, text: str
+) -> None:
+    remember(f"About {text}.")
+    remember("Ada keeps bees.")
+    folder = versioned / "memory"
+    told = invoke("memory", "forget", "--yes", "--", text).errors.splitlines()
+    assert told[0] == "forgot 1 entry"
+    commit = ask_git(folder, "log", "--format=%h", "--abbrev=12", "--reverse").split()[0]
+    assert told[1] == f"git holds it still in 1 commit ({commit}); to remove it there, too:"
+    # As somebody would paste it.
+    done = subprocess.run(told[2], shell=True, capture_output=True, text=True, check=True)
+    assert f"git held it in 1 commit ({commit}), and holds it no more" in done.stderr
+    assert "About" not in ask_git(folder, "log", "--all", "-p")
+    assert "bees" in ask_git(folder, "log", "--all", "-p")
+    assert invoke("memory", "forget", "--yes", "--", text).errors == "forgot 0 entries\n"
+
+
+def test_the_command_that_purges_keeps_to_its_scope(versioned: Path) -> None:
+    remember("Ada was in Lisbon.", "--scope", "user-ada")
+    remember("Ben was in Lisbon.", "--scope", "user-ben")
+    told = invoke("memory", "forget", "--yes", "--scope", "user-ben", "Lisbon").errors.splitlines()
+    assert shlex.split(told[2])[-4:] == ["--scope", "user-ben", "--", "Lisbon"]
+    subprocess.run(told[2], shell=True, capture_output=True, check=True)
+    left = ask_git(versioned / "memory", "log", "--all", "-p")
+    assert "Ada was in Lisbon." in left
+    assert "Ben was in Lisbon." not in left
+
+
+def test_what_git_kept_before_it_was_turned_off_is_named_as_well(versioned: Path) -> None:
+    remember("Ada lives in Lisbon.")
+    (versioned / "config.toml").unlink()
+    told = invoke("memory", "forget", "--yes", "Lisbon").errors
+    assert "git holds it still in 1 commit" in told
+    assert "holds it no more" in invoke("memory", "forget", "--yes", "--history", "Lisbon").errors
+
+
+def test_a_repository_around_is_named(home: Path, tmp_path: Path) -> None:
+    remember("Ada lives in Lisbon.")
+    ask_git(tmp_path, "init", "-q")
+    told = invoke("memory", "forget", "--yes", "Lisbon").errors
+    assert f"note: the git repository in {tmp_path} may hold copies; it is not touched" in told
+
+
+def test_where_git_is_missing_the_memory_goes_on(
+    versioned: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    remember("Ben keeps goats.")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    first = invoke("memory", "add", "Ada lives in Lisbon.")
+    assert first.status == 0
+    assert "note: what is remembered is saved, but no version of it was kept" in first.errors
+    assert "note" not in invoke("memory", "add", "Ada keeps bees.").errors
+    status = invoke("memory", "status")
+    assert "vibe-llms: no versions since 20" in status.errors
+    assert "git is not installed" in status.errors
+    forgot = invoke("memory", "forget", "--yes", "Lisbon")
+    assert forgot.status == 0
+    assert "note: whether git holds it still cannot be told: git is not installed" in forgot.errors
+    failed = invoke("memory", "forget", "--yes", "--history", "Lisbon")
+    assert (failed.status, "git is not installed" in failed.errors) == (1, True)

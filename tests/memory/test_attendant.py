@@ -1,0 +1,406 @@
+"""Memory in conversations: recalled before a turn, taken in after it, lost never."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from tests.fakes.models import LONG, model_of, says
+from vibe_llms import synchronous
+from vibe_llms.attendants import AttendantHost
+from vibe_llms.configuration import load_configuration
+from vibe_llms.controls import Controls
+from vibe_llms.events import Event, NoticeEvent
+from vibe_llms.exceptions import ConfigurationError, ProviderError
+from vibe_llms.invocation.approval import Decision
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.memory.attendant import MemoryAttendant, produce_attendant
+from vibe_llms.memory.core import Memory
+from vibe_llms.memory.entries import Role, Scope
+from vibe_llms.memory.settings import MemorySettings
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DocumentCanister,
+    SupervisorCanister,
+    UserCanister,
+)
+from vibe_llms.session import Session, open_session
+from vibe_llms.testing import Part, ScriptedModel, ScriptedReply, scripted_model
+
+ME = Scope.of_user("me")
+FAST: dict[str, Any] = {"storage": {"durability": "fast"}}
+
+
+def improvise(canisters: Sequence[Canister], tools: Sequence[Invoker]) -> ScriptedReply:
+    """Answers people, and whoever looks for facts: each sentence that begins with My is one."""
+    words = canisters[-1].text  # type: ignore[union-attr]
+    head, said = words.partition(":\n\n")[::2]
+    if head.startswith("The user said"):
+        facts = [
+            {"statement": f"The user's {line.removeprefix('My ')}"}
+            for line in said.splitlines()
+            if line.startswith("My ")
+        ]
+        return says(json.dumps({"facts": facts}))
+    if words.startswith("fail"):
+        return ScriptedReply(parts=(Part(error="overloaded"),))
+    if words.startswith("wait"):
+        return ScriptedReply(parts=(Part(text=("It ", "is ")), LONG))
+    return says("That is good to know about it.")
+
+
+def model() -> ScriptedModel:
+    return scripted_model(improvise)
+
+
+async def stored(home: Path, role: Role = Role.FACT, scope: Scope | None = None) -> list[str]:
+    memory = Memory(home / "memory")
+    return [entry.content for entry in await memory.survey(scope, role=role)]
+
+
+def notices(events: Sequence[Event]) -> list[str]:
+    return [event.notice.text for event in events if isinstance(event, NoticeEvent)]
+
+
+# What a user sees.
+
+
+async def test_what_was_said_once_is_recalled_in_another_conversation(home: Path) -> None:
+    async with open_session(home=home, configuration=FAST) as session:
+        first = await session.begin(model(), memory=True)
+        await first.converse("My cat is called Tom.")
+        assert [type(one) for one in first.canisters] == [UserCanister, AssistantCanister]
+    assert await stored(home) == ["The user's cat is called Tom."]
+    async with open_session(home=home, configuration=FAST) as session:
+        speaker = model()
+        second = await session.begin(speaker, memory=True)
+        turn = await second.converse("What is my cat called?")
+        document = turn.canisters[0]
+        assert isinstance(document, DocumentCanister)
+        assert "The user's cat is called Tom." in document.text
+        assert "cat is called Tom" in str(speaker.requests[0]["messages"][0])
+        # It stands in the history from now on.
+        await second.converse("And is the cat called Tom or not?")
+        assert sum(isinstance(one, DocumentCanister) for one in second.canisters) == 1
+    assert await stored(home) == ["The user's cat is called Tom."]
+
+
+async def test_turns_lie_in_the_scope_of_their_conversation(home: Path) -> None:
+    async with open_session(home=home, configuration=FAST) as session:
+        conversation = await session.begin(model(), memory=True)
+        await conversation.converse("My cat is called Tom.")
+    here = Scope.of_conversation(conversation.identity)
+    assert await stored(home, Role.USER, here) == ["My cat is called Tom."]
+    assert await stored(home, Role.ASSISTANT, here) == ["That is good to know about it."]
+
+
+async def test_without_memory_nothing_of_it_is_there(home: Path) -> None:
+    async with open_session(home=home, configuration=FAST) as session:
+        conversation = await session.begin(model())
+        await conversation.converse("My cat is called Tom.")
+        assert conversation.attendants == ()
+    assert not (home / "memory").exists()
+    assert not (home / "ingestion").exists()
+
+
+async def test_a_conversation_that_is_not_kept_recalls_and_leaves_nothing(home: Path) -> None:
+    memory = Memory(home / "memory")
+    await memory.add("The cat is called Tom", scope=ME)
+    async with open_session(home=home, configuration=FAST) as session:
+        conversation = await session.begin(model(), memory=True, save=False)
+        turn = await conversation.converse("My cat is called?")
+        assert isinstance(turn.canisters[0], DocumentCanister)
+        assert session.unfinished == 0
+    assert await stored(home, Role.USER) == []
+    assert not (home / "ingestion").exists()
+
+
+async def test_a_conversation_that_goes_on_may_have_it(home: Path) -> None:
+    memory = Memory(home / "memory")
+    await memory.add("The cat is called Tom", scope=ME)
+    async with open_session(home=home, configuration=FAST) as session:
+        conversation = await session.begin("scripted/demo")
+        await conversation.converse("Hello!")
+        again = await session.resume(conversation.identity, memory=True)
+        turn = await again.converse("What is the cat called?")
+        assert isinstance(turn.canisters[0], DocumentCanister)
+        assert again.attendants[0] is session.access_memory()
+
+
+def test_without_await_it_is_the_same(home: Path) -> None:
+    with synchronous.open_session(home=home, configuration=FAST) as session:
+        conversation = session.begin(model(), memory=True)
+        conversation.converse("My cat is called Tom.")
+        session.drain()
+        assert session.unfinished == 0
+        other = session.begin(model(), memory=True)
+        turn = other.converse("What is my cat called?")
+        assert isinstance(turn.canisters[0], DocumentCanister)
+        other.dismiss("memory")
+        assert not other.attendants
+        other.invite(session.access_memory())
+        assert [one.name for one in other.attendants] == ["memory"]
+
+
+async def test_in_the_mode_of_tools_the_model_has_tools_instead(home: Path) -> None:
+    settings = {**FAST, "memory": {"mode": "tools"}}
+    async with open_session(home=home, configuration=settings) as session:
+        conversation = await session.begin(model(), memory=True)
+        assert conversation.attendants == ()
+        assert sorted(conversation.invokers) == [
+            "memory/delete_memories", "memory/search_memories", "memory/store_memory"
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [{"mode": "both"}, {"recall": {"limit": 0}}, {"recall": {"x": 1}}, {"drain-seconds": 0}],
+)
+async def test_a_setting_that_is_wrong_is_named(home: Path, memory: Any) -> None:
+    async with open_session(home=home, configuration={"memory": memory}) as session:
+        with pytest.raises(ConfigurationError, match="memory"):
+            await session.begin(model(), memory=True)
+
+
+@pytest.mark.parametrize("enabled", ["yes", 1])
+def test_whether_it_is_enabled_is_true_or_false(enabled: object) -> None:
+    with pytest.raises(ConfigurationError, match="true or false"):
+        _ = load_configuration(overrides={"memory": {"enabled": enabled}}).memory_enabled
+
+
+# Where it comes from.
+
+
+async def ask_to_send(home: Path, entry: Role) -> int:
+    """How often a tool that sends is asked for, where such an entry is recalled."""
+    asked: list[str] = []
+
+    def approve(request: Any) -> Decision:
+        asked.append(request.reason)
+        return Decision.ALLOW
+
+    def send() -> str:
+        """Send."""
+        return "sent"
+
+    tool = Invoker.from_function(send, sends=True)
+    speaker = model_of(ScriptedReply(parts=(Part(invocation="send"),)), says("Done."))
+    async with open_session(home=home, configuration=FAST, approver=approve) as session:
+        conversation = await session.begin(speaker, memory=True, invokers=[tool], save=False)
+        attendant = session.access_memory()
+        assert isinstance(attendant, MemoryAttendant)
+        await attendant.memory.add("The cat is called Tom", scope=ME, role=entry)
+        turn = await conversation.converse("Send the cat")
+        assert isinstance(turn.canisters[0], DocumentCanister)
+    return len(asked)
+
+
+async def test_what_the_person_said_does_not_make_tools_ask(home: Path) -> None:
+    assert await ask_to_send(home, Role.FACT) == 0
+    assert await ask_to_send(home, Role.USER) == 0
+
+
+async def test_what_a_model_said_makes_tools_ask_that_send(home: Path) -> None:
+    assert await ask_to_send(home, Role.ASSISTANT) == 1
+
+
+# Ends of turns.
+
+
+async def test_a_turn_that_was_interrupted_leaves_what_the_person_said(home: Path) -> None:
+    seen = asyncio.Event()
+
+    def see(event: Event) -> None:
+        seen.set()
+
+    async with open_session(home=home, configuration=FAST) as session:
+        conversation = await session.begin(model(), memory=True, event_handler=see)
+        task = asyncio.ensure_future(conversation.converse("wait\nMy cat is called Tom."))
+        await seen.wait()
+        await conversation.cancel()
+        await task
+    assert await stored(home) == ["The user's cat is called Tom."]
+    assert await stored(home, Role.ASSISTANT) == []
+
+
+async def test_a_turn_that_failed_is_taken_in_with_the_next(home: Path) -> None:
+    async with open_session(home=home, configuration=FAST) as session:
+        conversation = await session.begin(model(), memory=True)
+        with pytest.raises(ProviderError):
+            await conversation.converse("fail\nMy cat is called Tom.")
+        assert session.unfinished == 0
+        await session.drain()
+        assert await stored(home) == []
+        await conversation.converse("My dog is called Leo.")
+        await session.drain()
+        assert sorted(await stored(home)) == [
+            "The user's cat is called Tom.", "The user's dog is called Leo."
+        ]  # fmt: skip
+
+
+async def test_a_turn_that_is_answered_anew_is_taken_in_once(home: Path) -> None:
+    async with open_session(home=home, configuration=FAST) as session:
+        conversation = await session.begin(model(), memory=True)
+        await conversation.converse("My cat is called Tom.")
+        again = await conversation.regenerate()
+        await again.converse()
+    assert await stored(home) == ["The user's cat is called Tom."]
+
+
+async def test_a_typed_output_is_what_it_is_without_memory(home: Path) -> None:
+    async with open_session(home=home, configuration=FAST) as session:
+        speaker = scripted_model(
+            lambda said, tools: (
+                improvise(said, tools) if "notes" in said[0].text else says('{"a": 1}')  # type: ignore[union-attr]
+            )
+        )
+        conversation = await session.begin(speaker, memory=True)
+        turn = await conversation.converse("My cat is called Tom.", output=dict[str, int])
+        assert turn.output == {"a": 1}
+    assert await stored(home) == ["The user's cat is called Tom."]
+
+
+# What is left undone.
+
+
+class Report(Struct):
+    failures: tuple[str, ...] = ()
+
+    def describe(self) -> Iterable[str]:
+        return ("done",)
+
+
+class Taker:
+    """Takes in what it is given, once it may; `failing` turns come to no end."""
+
+    def __init__(self, *, failing: int = 0) -> None:
+        self.taken: list[list[str]] = []
+        self.gate = asyncio.Event()
+        self.failing = failing
+
+    async def take_in(self, canisters: Sequence[Canister], *, conversation: str) -> Report:
+        await self.gate.wait()
+        self.taken.append([one.text for one in canisters if isinstance(one, UserCanister)])
+        self.failing -= 1
+        return Report(("it did not answer",) if self.failing >= 0 else ())
+
+
+def attendant(session: Session, home: Path, taker: Taker, **settings: Any) -> MemoryAttendant:
+    async def produce(_: object) -> Taker:
+        return taker
+
+    async def restore(identity: str) -> Sequence[Canister]:
+        return (await session.archive.restore(identity)).canisters
+
+    async def access(_: str) -> Any:
+        raise AssertionError("no other model is asked for")
+
+    return MemoryAttendant(
+        Memory(home / "memory", durable=False),
+        MemorySettings(**settings),
+        journal=home / "ingestion",
+        produce_taker=produce,
+        host=AttendantHost(
+            access_model=access,
+            access_controls=lambda _: Controls(),
+            access_limiter=lambda _: None,
+            restore=restore,
+            load=session.archive.load_all,
+            tell=lambda notice: session.event_handler(NoticeEvent(notice=notice)),
+        ),
+    )
+
+
+async def test_what_is_given_up_is_done_by_the_next_session(home: Path) -> None:
+    events: list[Event] = []
+    async with open_session(home=home, configuration=FAST, event_handler=events.append) as session:
+        stuck = Taker()
+        one = attendant(session, home, stuck)
+        conversation = await session.begin(model(), attendants=[one])
+        await conversation.converse("x" * 5000)
+        await conversation.converse("Two")
+        session.give_up()
+        await session.drain()
+        await one.close()
+    assert stuck.taken == []
+    assert notices(events) == [
+        "the work of memory on 2 turns was given up; it is done the next time"
+    ]
+    async with open_session(home=home, configuration=FAST, event_handler=events.append) as session:
+        taker = Taker()
+        taker.gate.set()
+        two = attendant(session, home, taker)
+        conversation = await session.begin(model(), attendants=[two])
+        await conversation.converse("Three")
+        await session.drain()
+        await two.close()
+    assert taker.taken == [["x" * 5000], ["Two"], ["Three"]]
+    assert notices(events)[1:] == ["memory took in what an earlier session had left: 2 turns"]
+    assert not list((home / "ingestion").iterdir())
+
+
+async def test_what_does_not_come_to_its_end_is_tried_some_times_and_no_more(home: Path) -> None:
+    for count in (1, 2, 3, 3):
+        async with open_session(home=home, configuration=FAST) as session:
+            taker = Taker(failing=99)
+            taker.gate.set()
+            one = attendant(session, home, taker)
+            conversation = await session.begin(model(), attendants=[one])
+            await conversation.converse(f"Turn of session {count}")
+            await session.drain()
+            await one.close()
+        assert len(taker.taken) == count
+
+
+async def test_turns_of_a_conversation_that_is_gone_are_left_out(home: Path) -> None:
+    async with open_session(home=home, configuration=FAST) as session:
+        one = attendant(session, home, Taker())
+        conversation = await session.begin(model(), attendants=[one])
+        await conversation.converse("One")
+        session.give_up()
+        await session.drain()
+        await one.close()
+        await session.remove(conversation.identity)
+        taker = Taker()
+        taker.gate.set()
+        two = attendant(session, home, taker)
+        await (await session.begin(model(), attendants=[two])).converse("Two")
+        await session.drain()
+        await two.close()
+    assert taker.taken == [["Two"]]
+    assert not list((home / "ingestion").iterdir())
+
+
+async def test_what_the_supervisor_or_nobody_says_is_not_taken_in(home: Path) -> None:
+    async with open_session(home=home, configuration=FAST) as session:
+        taker = Taker()
+        taker.gate.set()
+        one = attendant(session, home, taker)
+        conversation = await session.begin(
+            scripted_model(improvise), attendants=[one], supervisor="Be brief."
+        )
+        with pytest.raises(ProviderError):
+            await conversation.converse(
+                [SupervisorCanister.from_text("x"), UserCanister.from_text("fail")]
+            )
+        with pytest.raises(ProviderError):
+            await conversation.converse()
+        assert session.unfinished == 0
+        await one.close()
+
+
+async def test_what_is_made_of_the_configuration_reads_nothing_yet(home: Path) -> None:
+    async with open_session(home=home) as session:
+        made = session.access_memory()
+        assert isinstance(made, MemoryAttendant)
+        assert session.access_memory() is made
+        assert (made.name, made.brief_seconds, made.close_seconds) == ("memory", 5.0, 60.0)
+    assert not home.exists() or not list(home.iterdir())
+    assert callable(produce_attendant)

@@ -1,0 +1,160 @@
+"""Forgotten means gone: of two hundred phrases in every kind of place nothing is left."""
+
+from __future__ import annotations
+
+import random
+import string
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.memory.repositories import ask_git
+from vibe_llms.memory.core import Memory
+from vibe_llms.memory.entries import Role, Scope
+from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.index import ScopeIndex
+from vibe_llms.memory.purging import find_held, purge
+from vibe_llms.memory.versions import Versions
+from vibe_llms.storage.files import TEMPORARY
+
+ADA = Scope.of_user("ada")
+
+
+def make_phrase(chance: random.Random) -> str:
+    return " ".join(
+        "".join(chance.choices(string.ascii_lowercase, k=12)) for _ in range(chance.randint(1, 2))
+    )
+
+
+async def plant(memory: Memory, phrase: str, number: int) -> None:
+    """A phrase in one of the places where one may come to stand."""
+    spoken = phrase.upper() if number % 2 else phrase.replace(" ", "  \n ")
+    members: dict[str, Any] = {}
+    match number % 12:
+        case 0:
+            members = {"content": f"Ada said {spoken} again"}
+        case 1:
+            members = {"content": f"turn {number}", "topics": ("home", spoken)}
+        case 2:
+            members = {"content": f"about {spoken}", "role": Role.USER, "conversation": "c1"}
+        case 3:
+            members = {"content": f"{spoken}, to be sure", "role": Role.ASSISTANT}
+        case 4:
+            members = {"content": f"all of {spoken}", "role": Role.SUMMARY, "category": "L1"}
+        case 5:
+            members = {"content": f"the rest {number}", "speaker": spoken}
+        case 6:
+            members = {"content": f"kept {number}", "further": {"mood": {"deep": [spoken]}}}
+        case 7:
+            members = {"content": f"kind {number}", "category": spoken}
+        case _:
+            members = {"content": f"something else {number}"}
+    entry = await memory.add(scope=ADA, **members)
+    facts = memory.folder / "entries" / "user-ada" / "facts"
+    match number % 12:
+        case 0 | 2:
+            await memory.remove(entry.identity, replaced_by="other")
+        case 8:
+            path = next(memory.folder.rglob(f"*{entry.identity}.md"))
+            path.write_text(path.read_text().replace("\n---\n", f"\n# {phrase}\n---\n", 1))
+        case 9:
+            (facts / f"broken-{number}.md").write_text(f"---\nno entry: [\n{phrase}")
+        case 11:
+            (facts / f"{phrase.replace(' ', '_')}.txt").write_text(phrase)
+            await memory.revise(entry.identity, content=f"now it is {phrase}")
+            await memory.revise(entry.identity, content="now it is gone")
+
+
+def find_traces(folder: Path, phrase: str) -> list[str]:
+    """Where a phrase or a word of it stands, in names and bytes, but for what git has packed."""
+    words = [word.encode() for word in phrase.lower().split()]
+    return [
+        str(path)
+        for path in folder.rglob("*")
+        if any(
+            word in path.name.lower().encode()
+            or (path.is_file() and word in path.read_bytes().lower())
+            for word in words
+        )
+    ]
+
+
+def find_in_git(folder: Path) -> str:
+    """All that the repository can still give, in one text."""
+    listed = ask_git(folder, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
+    names = listed.split()
+    return "\n".join(ask_git(folder, "cat-file", "-p", name) for name in names).lower()
+
+
+@pytest.mark.storm
+async def test_of_what_was_forgotten_nothing_is_left(
+    tmp_path: Path, rounds: Callable[[int, int], int]
+) -> None:
+    chance = random.Random(6)
+    versions = Versions(tmp_path, quiet_seconds=1000)
+    memory = Memory(tmp_path, durable=False, versions=versions)
+    phrases = [make_phrase(chance) for _ in range(rounds(24, 200))]
+    for number, phrase in enumerate(phrases):
+        await plant(memory, phrase, number)
+        if number % 5 == 0:
+            await versions.commit()
+    await memory.close()
+    # The index of another process has read it all and is stored.
+    other = Memory(tmp_path, durable=False)
+    await other.reindex()
+    await other.close()
+    facts = tmp_path / "entries" / "user-ada" / "facts"
+    for number in range(10, len(phrases), 12):
+        # As a crash leaves it.
+        (facts / f"{TEMPORARY}half-{number}").write_text(phrases[number])
+    planted = [phrase for phrase in phrases if find_traces(tmp_path, phrase)]
+    assert len(planted) == len(phrases)
+    for phrase in phrases:
+        await memory.forget(phrase)
+    left = [trace for phrase in phrases for trace in find_traces(tmp_path, phrase)]
+    assert [trace for trace in left if not trace.startswith(str(tmp_path / ".git"))] == []
+    # Git is named for each that it has, and lets go of each.
+    await memory.close()
+    kept = find_in_git(tmp_path)
+    for phrase in phrases:
+        in_git = all(word in kept for word in phrase.split())
+        assert bool(await find_held(versions.repository, phrase)) == in_git, phrase
+        await purge(versions.repository, phrase)
+    kept = find_in_git(tmp_path)
+    assert [phrase for phrase in phrases if any(word in kept for word in phrase.split())] == []
+    assert [phrase for phrase in phrases if find_traces(tmp_path, phrase)] == []
+    ask_git(tmp_path, "fsck", "--strict")
+    # What was beside them is there still.
+    assert await memory.survey(ADA)
+
+
+def list_entries(files: MemoryFiles, scope: Scope) -> list[str]:
+    """Only what has the name of an entry."""
+    return [*files.look(scope), *(f"deleted/{place}" for place in files.look(scope, deleted=True))]
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        lambda patch: patch.setattr(ScopeIndex, "discard", lambda _: None),
+        lambda patch: patch.setattr(MemoryFiles, "survey_files", list_entries),
+        lambda patch: patch.setattr(
+            "vibe_llms.memory.traces.examine", lambda data, scope, place: (None, ())
+        ),
+    ],
+)
+async def test_a_trace_that_is_left_is_found_out(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: Callable[[pytest.MonkeyPatch], None],
+) -> None:
+    memory = Memory(tmp_path, durable=False)
+    await memory.add("Ada said xyzzyplugh once", scope=ADA)
+    facts = tmp_path / "entries" / "user-ada" / "facts"
+    await memory.reindex()
+    (facts / f"{TEMPORARY}half").write_text("xyzzyplugh")
+    seed(monkeypatch)
+    await memory.forget("xyzzyplugh")
+    assert find_traces(tmp_path, "xyzzyplugh")

@@ -1,0 +1,130 @@
+"""What became of entries: from git each version, from the files what they tell."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.memory.repositories import ask_git
+from vibe_llms.exceptions import MemoryNotFound
+from vibe_llms.memory.core import Memory
+from vibe_llms.memory.entries import GLOBAL, Role, Scope
+from vibe_llms.memory.history import Change, survey_changes
+from vibe_llms.memory.versions import Versions
+
+ADA = Scope.of_user("ada")
+
+
+def told(changes: list[Change]) -> list[tuple[str, str]]:
+    return [(str(one.kind), one.entry.content) for one in changes]
+
+
+async def survey(memory: Memory, identity: str = "", scope: Scope | None = None) -> list[Change]:
+    scopes = None if scope is None else [scope]
+    return [*await survey_changes(memory, scopes=scopes, identity=identity)]
+
+
+async def test_git_tells_of_each_version(tmp_path: Path) -> None:
+    memory = Memory(tmp_path, durable=False, versions=Versions(tmp_path, quiet_seconds=1000))
+    assert memory.versions is not None
+    assert await survey(memory) == []
+    entry = await memory.add("Ada lives in Lisbon.", scope=ADA)
+    await memory.versions.commit()
+    await memory.revise(entry.identity, content="Ada lives in Porto.")
+    await memory.versions.commit()
+    other = await memory.add("Ada keeps bees.", scope=ADA)
+    await memory.remove(entry.identity, replaced_by=other.identity)
+    await memory.versions.commit()
+    place = next((tmp_path / "entries" / "user-ada" / "deleted").rglob("*.md"))
+    place.rename(tmp_path / "entries" / "user-ada" / "facts" / place.name)
+    await memory.versions.commit()
+    next(tmp_path.rglob(f"*{other.identity}.md")).unlink()
+    await memory.add("Ben keeps goats.")
+    foreign = tmp_path / "entries" / "user-ada" / "facts" / "mine.md"
+    foreign.write_text("---\nid: mine-1\ncreated_at: 2026-01-01\n---\n\nby hand\n")
+    (tmp_path / "entries" / "user-ada" / "facts" / "broken.md").write_text("no entry")
+    # What has changed meanwhile is told as well.
+    changes = await survey(memory, scope=ADA)
+    lisbon, porto, bees = "Ada lives in Lisbon.", "Ada lives in Porto.", "Ada keeps bees."
+    assert told(changes)[:2] == [("added", lisbon), ("changed", porto)]
+    assert sorted(told(changes)[2:4]) == [("added", bees), ("given up", porto)]
+    assert told(changes)[4] == ("brought back", porto)
+    assert sorted(told(changes)[5:]) == [("added", "by hand"), ("removed", bees)]
+    names = ask_git(tmp_path, "log", "--reverse", "--format=%H").split()
+    assert [one.commit for one in changes if one.entry.identity == entry.identity] == names[:4]
+    assert len(await survey(memory)) == 8
+    one = await survey(memory, identity=entry.identity[-12:])
+    assert [str(change.kind) for change in one] == ["added", "changed", "given up", "brought back"]
+    assert one[2].entry.replaced_by == other.identity
+    assert told(await survey(memory, identity="mine-1")) == [("added", "by hand")]
+    # A copy at another place, in one go, is still the same entry.
+    path = next((tmp_path / "entries" / "user-ada" / "facts").glob(f"*{entry.identity}.md"))
+    path.rename(path.with_name(f"other__{entry.identity}.md"))
+    assert told(await survey(memory, identity=entry.identity))[-1] == ("changed", porto)
+    await memory.forget("Porto")
+    assert told(await survey(memory, identity=entry.identity))[-1] == ("removed", porto)
+
+
+async def test_files_tell_what_was_made_changed_and_given_up(tmp_path: Path) -> None:
+    memory = Memory(tmp_path, durable=False)
+    long_ago = datetime(2020, 5, 1, tzinfo=UTC)
+    said = await memory.add("I like tea", role=Role.USER, created=long_ago, scope=ADA)
+    entry = await memory.add("Ada keeps bees.", scope=ADA)
+    kept = await memory.add("Ada keeps wild bees.")
+    await memory.remove(entry.identity, replaced_by=kept.identity)
+    path = next(tmp_path.rglob(f"*{kept.identity}.md"))
+    later = datetime.now(UTC) + timedelta(minutes=5)
+    os.utime(path, (later.timestamp(), later.timestamp()))
+    (path.parent / "broken.md").write_text("no entry")
+    changes = await survey(memory)
+    assert told(changes) == [
+        ("added", "I like tea"),
+        ("added", "Ada keeps bees."),
+        ("added", "Ada keeps wild bees."),
+        ("given up", "Ada keeps bees."),
+        ("changed", "Ada keeps wild bees."),
+    ]
+    # When it was written, not when it was said.
+    assert changes[0].time > long_ago
+    assert changes[3].entry.replaced_by == kept.identity
+    assert told(await survey(memory, scope=GLOBAL)) == [told(changes)[2], told(changes)[4]]
+    assert told(await survey(memory, identity=said.identity)) == [told(changes)[0]]
+
+
+async def test_an_identity_of_somebody_else_has_the_time_that_its_file_says(
+    tmp_path: Path,
+) -> None:
+    facts = tmp_path / "entries" / "global" / "facts"
+    facts.mkdir(parents=True)
+    (facts / "a.md").write_text("---\nid: mine-1\ncreated_at: 2026-01-01\n---\n\nby hand\n")
+    (first, *_) = await survey(Memory(tmp_path))
+    assert first.time == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("versions", [False, True])
+async def test_what_is_not_known_is_told(tmp_path: Path, versions: bool) -> None:
+    kept = Versions(tmp_path, quiet_seconds=1000) if versions else None
+    memory = Memory(tmp_path, durable=False, versions=kept)
+    first = await memory.add("Ada keeps bees.")
+    second = await memory.add("Ben keeps goats.")
+    # Their beginnings are their times.
+    assert first.identity[:6] == second.identity[:6]
+    with pytest.raises(MemoryNotFound, match="fits several"):
+        await survey(memory, identity=first.identity[:6])
+    with pytest.raises(MemoryNotFound, match="too short"):
+        await survey(memory, identity="abc")
+    with pytest.raises(MemoryNotFound, match="nothing is known of"):
+        await survey(memory, identity="nonesuch")
+
+
+async def test_where_git_fails_the_files_are_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory(tmp_path, durable=False, versions=Versions(tmp_path, quiet_seconds=1000))
+    await memory.add("Ada keeps bees.")
+    assert [one.commit != "" for one in await survey(memory)] == [True]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert [one.commit != "" for one in await survey(memory)] == [False]

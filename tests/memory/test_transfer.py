@@ -1,0 +1,347 @@
+"""Export and import: what goes out comes in again, what others wrote too, and nothing half."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vibe_llms.exceptions import MemoryInvalid
+from vibe_llms.memory import transfer
+from vibe_llms.memory.core import Memory
+from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry
+from vibe_llms.memory.transfer import IMPORTED, produce_export, read_export, take_in
+
+ADA, BEN = Scope.of_user("ada"), Scope.of_user("ben")
+
+#: As the design that the form comes from shows it.
+FOREIGN = {
+    "memories": [
+        {
+            "data": {
+                "id": 1735689600,
+                "content": "User lives in Paris, France",
+                "importance": 0.9,
+                "category": "personal_info",
+                "topics": ["location", "geography"],
+            },
+            "embedding": [0.023, -0.145, 0.089],
+        }
+    ],
+    "updated_at": "2025-12-31T12:00:00Z",
+    "last_deduplicated_at": None,
+}
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Memory:
+    return Memory(tmp_path / "memory", durable=False)
+
+
+def file_of(*items: Any, **members: Any) -> bytes:
+    return json.dumps({"memories": list(items), **members}).encode()
+
+
+def faults_of(data: bytes) -> list[tuple[int, str]]:
+    return [(one.index, one.reason) for one in read_export(data, ADA).faults]
+
+
+async def test_the_file_of_others_is_taken_in(memory: Memory) -> None:
+    (entry,) = read_export(json.dumps(FOREIGN).encode(), ADA).entries
+    assert entry.content == "User lives in Paris, France"
+    assert entry.created == datetime(2025, 1, 1, tzinfo=UTC)
+    assert (entry.importance, entry.category) == (0.9, "personal_info")
+    assert (entry.topics, entry.scope) == (("location", "geography"), ADA)
+    assert entry.further == {IMPORTED: 1735689600}
+    taken = await take_in(memory, [entry])
+    assert (taken.new, taken.known) == ({"user-ada": 1}, 0)
+    (there,) = await memory.survey()
+    assert there.identity == entry.identity
+    assert there.further == {IMPORTED: 1735689600}
+    # Another time it is known, although this reading gave it another identity.
+    (again,) = read_export(json.dumps(FOREIGN).encode(), ADA).entries
+    assert again.identity != entry.identity
+    assert (await take_in(memory, [again])).known == 1
+    assert len(await memory.survey()) == 1
+
+
+@pytest.mark.parametrize(
+    ("identity", "updated", "created"),
+    [
+        (1735689600, None, "2025-01-01T00:00:00+00:00"),
+        (1735689600.5, None, "2025-01-01T00:00:00.500000+00:00"),
+        (1735689600000, None, "2025-01-01T00:00:00+00:00"),
+        ("2025-01-01T00:00:00", None, None),
+        (7, "2025-12-31T12:00:00Z", "2025-12-31T12:00:00+00:00"),
+        (7, "2025-12-31T12:00:00", "2025-12-31T12:00:00+00:00"),
+        (7, 1735689600, "2025-01-01T00:00:00+00:00"),
+        (99999999999999, "2025-12-31T12:00:00Z", "2025-12-31T12:00:00+00:00"),
+        (-5, "yesterday", None),
+        (None, "9999-12-31T12:00:00Z", None),
+        (1e300, [], None),
+        ("abc", None, None),
+    ],
+)
+def test_a_time_that_may_be_is_read_from_the_number(
+    identity: Any, updated: Any, created: str | None
+) -> None:
+    data = file_of({"data": {"content": "x", "id": identity}}, updated_at=updated)
+    parcel = read_export(data, ADA)
+    assert parcel.faults == []
+    (entry,) = parcel.entries
+    if identity == "2025-01-01T00:00:00":
+        created = "2025-01-01T00:00:00+00:00"
+    if created is None:
+        assert datetime.now(UTC) - entry.created < timedelta(minutes=5)
+    else:
+        assert entry.created.isoformat() == created
+
+
+async def test_what_is_exported_is_what_others_read(memory: Memory) -> None:
+    when = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    for name in ("bees", "goats"):
+        await memory.add(f"Ada keeps {name}.", created=when, topics=("home",), scope=ADA)
+    entries = await memory.survey()
+    vectors = {entries[0].identity: (0.5, 0.25)}
+    data = produce_export(entries, vectors=lambda entry: vectors.get(entry.identity))
+    whole = json.loads(data)
+    assert list(whole) == ["memories", "updated_at", "last_deduplicated_at"]
+    first, second = whole["memories"]
+    assert first["data"] == {
+        "id": 1767268800,
+        "content": "Ada keeps bees.",
+        "importance": 0.5,
+        "category": "",
+        "topics": ["home"],
+    }
+    # Of one second, and yet apart.
+    assert second["data"]["id"] == 1767268801
+    assert (first["embedding"], second["embedding"]) == ([0.5, 0.25], None)
+    assert datetime.fromisoformat(whole["updated_at"]).tzinfo is not None
+
+
+words = st.text(min_size=1).filter(lambda text: bool(text.strip()))
+names = st.sampled_from(["ada", "ben", "c-1"])
+values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+entries_of_all_kinds = st.builds(
+    Entry,
+    content=words,
+    identity=st.uuids().map(str),
+    role=st.sampled_from(Role),
+    scope=st.one_of(st.just(GLOBAL), st.builds(Scope.of_user, names)),
+    created=st.integers(0, 4_000_000_000_000_000).map(
+        lambda micros: datetime.fromtimestamp(micros / 1e6, timezone(timedelta(hours=2)))
+    ),
+    importance=st.floats(0, 1),
+    category=st.text(),
+    topics=st.lists(st.text(), max_size=3).map(tuple),
+    speaker=st.text(),
+    conversation=st.text(),
+    turn=st.text(),
+    further=st.dictionaries(words.filter(lambda name: name.isidentifier()), values, max_size=3),
+)
+
+
+def accept(entry: Entry) -> Entry | None:
+    try:
+        return check_entry(entry)
+    except MemoryInvalid:
+        return None
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(entries_of_all_kinds.map(accept), max_size=4))
+def test_what_was_exported_comes_in_again_without_loss(given_entries: list[Entry | None]) -> None:
+    entries = [entry for entry in given_entries if entry is not None]
+
+    async def there_and_back() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            first = Memory(Path(folder, "first"), durable=False)
+            for entry in entries:
+                await first.restore(entry)
+            there = await first.survey()
+            data = produce_export(there)
+            parcel = read_export(data, BEN)
+            assert parcel.faults == []
+            second = Memory(Path(folder, "second"), durable=False)
+            taken = await take_in(second, parcel.entries)
+            back = await second.survey()
+            assert back == there
+            assert sum(taken.new.values()) == len(there)
+            # And once more nothing is new, here and there.
+            for memory in (first, second):
+                assert (await take_in(memory, parcel.entries)).known == len(there)
+                assert await memory.survey() == there
+
+    asyncio.run(there_and_back())
+
+
+async def test_into_another_scope_it_is_another_entry(memory: Memory) -> None:
+    entry = await memory.add("Ada keeps bees.", scope=ADA)
+    said = await memory.add("I keep bees", scope=ADA, role=Role.USER, conversation="c1")
+    data = produce_export(await memory.survey())
+    for known in (0, 2):
+        parcel = read_export(data, BEN, everything=True)
+        taken = await take_in(memory, parcel.entries)
+        assert taken.known == known
+    there = await memory.survey(BEN)
+    assert [one.content for one in there] == [entry.content, said.content]
+    assert len({one.identity for one in await memory.survey()}) == 4
+    assert await memory.access(entry.identity) == entry
+
+
+async def test_what_was_changed_meanwhile_stays_changed(memory: Memory) -> None:
+    entry = await memory.add("Ada lives in Lisbon.", scope=ADA)
+    data = produce_export(await memory.survey())
+    await memory.revise(entry.identity, content="Ada lives in Porto.")
+    assert (await take_in(memory, read_export(data, ADA).entries)).known == 1
+    assert [one.content for one in await memory.survey()] == ["Ada lives in Porto."]
+
+
+async def test_a_dry_run_writes_nothing_and_tells_the_same(memory: Memory) -> None:
+    items = [{"data": {"content": content}} for content in ("a bee", "a goat", "a bee", "A bee!")]
+    entries = read_export(file_of(*items), ADA).entries
+    told = [0]
+    dry = await take_in(memory, entries, dry_run=True, progress=told.append)
+    assert not memory.folder.exists()
+    assert told == [0, 1, 2, 3, 4]
+    wet = await take_in(memory, entries)
+    # Words alike are told apart only by whoever remembers them.
+    assert (wet.new, wet.known) == ({"user-ada": 2}, 2)
+    assert dry.known == 1
+    assert len(await memory.survey()) == 2
+
+
+GOOD = {"data": {"content": "Ada keeps bees."}}
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ({"data": {"content": " "}}, "nothing to remember"),
+        ({"data": {"content": 5}}, "Expected `str`"),
+        ({"data": {}}, "missing required field `content`"),
+        ({}, "missing required field `data`"),
+        ("x", "Expected `object`"),
+        (None, "Expected `object`"),
+        ({"data": {"content": "x", "importance": 2}}, "`float` <= 1.0"),
+        ({"data": {"content": "x", "importance": "high"}}, "Expected `float | null`"),
+        ({"data": {"content": "x", "topics": "home"}}, "Expected `array | null`"),
+        ({"data": {"content": "x" * (4 << 20)}}, "longer than 4 MiB"),
+        ({"data": {"content": "x", "id": [1]}}, "Expected `int | float | str | null`"),
+        ({"data": {"content": "x"}, "entry": {"id": "a"}}, "missing required field `created_at`"),
+        ("SCOPE ../../etc", "is no scope"),
+        ("SCOPE user-../ben", "cannot be the name of a user"),
+        ("ID ../../x", "cannot be the identity"),
+        ("ID ", "cannot be the identity"),
+        ("FURTHER role", "role cannot stand among"),
+        ("FURTHER id", "id cannot stand among"),
+        ("DEEP", "too deep"),
+    ],
+)
+def test_an_item_that_cannot_be_remembered_is_told_by_its_index(item: Any, words: str) -> None:
+    own: dict[str, Any] = {"id": "a1b2", "created_at": "2026-01-01T00:00:00Z"}
+    match str(item).split(" "):
+        case ["SCOPE", name]:
+            item = {**GOOD, "entry": {**own, "scope": name}}
+        case ["ID", name]:
+            item = {**GOOD, "entry": {**own, "id": name}}
+        case ["FURTHER", name]:
+            item = {**GOOD, "entry": {**own, "further": {name: "summary"}}}
+        case ["DEEP"]:
+            deep: Any = 1
+            for _ in range(60):
+                deep = [deep]
+            item = {**GOOD, "entry": {**own, "further": {"mood": deep}}}
+    (fault,) = faults_of(file_of(GOOD, item, GOOD))
+    assert fault[0] == 1
+    assert words in fault[1] or (words == "too deep" and "deep" in fault[1])
+
+
+def test_an_identity_that_stands_twice_is_told() -> None:
+    own = {"id": "a1b2", "created_at": "2026-01-01T00:00:00Z"}
+    items = ({"data": {"content": f"number {n}"}, "entry": own} for n in range(2))
+    assert faults_of(file_of(*items)) == [(1, "an item before it has the id 'a1b2'")]
+    # Others number by the clock, so that two of a second have one number.
+    twice = ({"data": {"content": f"number {n}", "id": 1735689600}} for n in range(2))
+    assert faults_of(file_of(*twice)) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "cannot be read"),
+        (b"remember this", "malformed"),
+        (b"[]", r"it is no \{\"memories\""),
+        (b"{}", "missing required field `memories`"),
+        (b'{"memories": 5}', "Expected `array`"),
+        (b'{"memories": [{"data": {"content": NaN}}]}', "malformed"),
+        (b'{"memories": [{"data": {"content": "x", "importance": Infinity}}]}', "malformed"),
+        (b'{"memories": [{"data": {"content": "a\\ud800b"}}]}', r"byte 37 stands half a char"),
+        (b'{"memories": [{"data": {"content": "\\udc00b"}}]}', r"half a character, .udc00"),
+        (b'{"memories": [' + b"[" * 100_000 + b"]" * 100_000 + b"]}", "too deep"),
+        (b'\xff\xfe{\x00"\x00', "cannot be read"),
+        (b"\x80\x04\x95pickled", "cannot be read"),
+    ],
+)
+def test_a_file_that_is_none_is_refused_as_a_whole(data: bytes, words: str) -> None:
+    with pytest.raises(MemoryInvalid, match=words):
+        read_export(data, ADA)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        b'{"data": {"content": "\xff"}}',
+        b'{"data": {"content": "x", "id": ' + b"9" * 5000 + b"}}",
+        b'{"data": {"content": "x", "importance": 1e999}}',
+    ],
+)
+def test_what_is_wrong_in_one_item_hurts_no_other(item: bytes) -> None:
+    good = json.dumps(GOOD).encode()
+    parcel = read_export(b'{"memories": [%s, %s]}' % (item, good), ADA)
+    assert [one.index for one in parcel.faults] == [0]
+    assert [one.content for one in parcel.entries] == ["Ada keeps bees."]
+
+
+def test_a_file_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "LARGEST_BYTES", 1 << 20)
+    with pytest.raises(MemoryInvalid, match="longer than 1 MiB"):
+        read_export(b" " * (1 << 20) + b"{}", ADA)
+
+
+def test_a_mark_at_the_beginning_and_unknown_members_are_no_matter() -> None:
+    item = {"data": {"content": "x", "mood": "fine"}, "embedding": None, "more": {}}
+    assert faults_of(b"\xef\xbb\xbf" + file_of(item, version=7)) == []
+    whole = '{"memories": [{"data": {"content": "\\ud83d\\ude00 \\\\ud800"}}]}'
+    assert read_export(whole.encode(), ADA).entries[0].content == "\U0001f600 \\ud800"
+
+
+def test_what_json_has_no_form_for_becomes_text() -> None:
+    values: dict[Any, Any] = {
+        "day": datetime(2026, 1, 2, tzinfo=UTC).date(),
+        "when": datetime(2026, 1, 2, tzinfo=UTC),
+        "share": float("nan"),
+        "half": 0.5,
+        "set": {1},
+        "bytes": b"raw",
+        5: True,
+    }
+    created = datetime(2026, 1, 1, tzinfo=UTC)
+    entry = Entry(content="x", identity="a1b2", created=created, further=values)
+    further = json.loads(produce_export([entry]))["memories"][0]["entry"]["further"]
+    assert further["day"] == "2026-01-02"
+    assert further["when"] == "2026-01-02T00:00:00+00:00"
+    assert (further["share"], further["half"], further["set"]) == ("nan", 0.5, [1])
+    assert (further["bytes"], further["5"]) == ("b'raw'", True)
