@@ -215,7 +215,7 @@ async def test_a_dry_run_writes_nothing_and_tells_the_same(memory: Memory) -> No
     told = [0]
     dry = await take_in(memory, entries, dry_run=True, progress=told.append)
     assert not memory.folder.exists()
-    assert told == [0, 1, 2, 3, 4]
+    assert told == [0, 4]
     wet = await take_in(memory, entries)
     # Words alike are told apart only by whoever remembers them.
     assert (wet.new, wet.known) == ({"user-ada": 2}, 2)

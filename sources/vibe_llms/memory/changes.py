@@ -23,6 +23,7 @@ class HeldScope:
     def __init__(self, files: MemoryFiles, index: ScopeIndex) -> None:
         self._files = files
         self._index = index
+        self._looked = False
 
     @property
     def scope(self) -> Scope:
@@ -46,7 +47,9 @@ class HeldScope:
 
     def find_repeat(self, entry: Entry) -> Entry | None:
         """The fact that says the same, word for word; see `ScopeIndex.find_repeat`."""
-        return self._index.find_repeat(entry)
+        found = self._index.find_repeat(entry, looked=self._looked)
+        self._looked = True
+        return found
 
     def holds(self, entry: Entry) -> bool:
         """Whether the file of an entry is still where it was written."""
@@ -63,6 +66,11 @@ class HeldScope:
         written; who moved its file has to look for it by its identity.
         """
         return not self.holds(entry) and not self.has_given_up(entry)
+
+    def restore(self, entry: Entry) -> Entry:
+        """Write an entry as it is; of a fact that is there already, that one."""
+        repeat = self.find_repeat(entry) if entry.role == Role.FACT else None
+        return repeat or self.add(entry)
 
     def add(self, entry: Entry) -> Entry:
         """Write an entry; durable when this returns. Whether it is a repeat is not looked at."""

@@ -237,9 +237,12 @@ class ScopeIndex:
         self._bare -= fresh.keys()
         self._changes += len(fresh)
 
-    def find_repeat(self, entry: Entry) -> Entry | None:
-        """The fact that says the same as another one, word for word, as the files are now."""
-        if not self._loaded or self._files.list_facts(self.scope) != self._listed:
+    def find_repeat(self, entry: Entry, *, looked: bool = False) -> Entry | None:
+        """The fact that says the same as another one, word for word, as the files are now.
+
+        Whoever has `looked` since the scope is held knows of all that others added.
+        """
+        if not looked and (not self._loaded or self._files.list_facts(self.scope) != self._listed):
             self.refresh()
         wanted = digest_of(entry.content)
         for known in [*self._facts.get(wanted, {}).values()]:

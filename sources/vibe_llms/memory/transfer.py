@@ -15,12 +15,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from itertools import groupby
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from vibe_llms.exceptions import MemoryInvalid
+from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.core import Memory, ignore_progress
 from vibe_llms.memory.entries import Entry, Role, Scope, check_entry
 from vibe_llms.memory.files import check_place
@@ -28,6 +30,8 @@ from vibe_llms.messages.identities import produce_identity
 
 #: A hundred thousand entries with their vectors are about this long.
 LARGEST_BYTES = 1 << 30
+#: So many entries are written while their scope is held.
+_BATCH = 200
 #: The member of the front matter that keeps the identity which others gave.
 IMPORTED = "imported_id"
 #: No memory of a program is older.
@@ -182,23 +186,34 @@ async def take_in(
     scopes = {entry.identity: entry.scope for entry in there}
     known = {_key(entry) for entry in there}
     new: dict[str, int] = {}
-    repeats = 0
-    for count, given in enumerate(entries, 1):
-        entry = given
-        if _key(entry) in known or scopes.get(entry.identity) == entry.scope:
-            repeats += 1
-        else:
-            known.add(_key(entry))
-            if entry.identity in scopes:
+    repeats = count = 0
+    for scope, some in groupby(entries, key=lambda entry: entry.scope):
+        alike = list(some)
+        for start in range(0, len(alike), _BATCH):
+            batch, chosen = alike[start : start + _BATCH], list[Entry]()
+            for entry in batch:
+                if _key(entry) in known or scopes.get(entry.identity) == scope:
+                    continue
+                known.add(_key(entry))
                 # In another scope it is another entry.
-                entry = msgspec.structs.replace(entry, identity=produce_identity())
-            written = entry if dry_run else await memory.restore(entry)
-            if written.identity == entry.identity:
-                new[str(entry.scope)] = new.get(str(entry.scope), 0) + 1
-            else:
-                repeats += 1
-        progress(count)
+                own = produce_identity() if entry.identity in scopes else entry.identity
+                chosen.append(msgspec.structs.replace(entry, identity=own))
+            added = len(chosen) if dry_run or not chosen else await _add(memory, scope, chosen)
+            repeats += len(batch) - added
+            if added:
+                new[str(scope)] = new.get(str(scope), 0) + added
+            count += len(batch)
+            progress(count)
     return Taken(new, repeats)
+
+
+async def _add(memory: Memory, scope: Scope, entries: Sequence[Entry]) -> int:
+    """Remember some entries of a scope as one change; how many were not there already."""
+
+    def work(held: HeldScope) -> int:
+        return sum(held.restore(entry).identity == entry.identity for entry in entries)
+
+    return await memory.change(scope, work)
 
 
 def _produce_entry(

@@ -100,6 +100,6 @@ def test_long_imports_tell_how_far_they_are(home: Path, tmp_path: Path) -> None:
     items = [{"data": {"content": f"fact number {number}"}} for number in range(1001)]
     file.write_text(json.dumps({"memories": items}))
     told = invoke("memory", "import", "--dry-run", str(file), terminals="stderr").errors
-    assert "500 of 1001" in told
+    assert "200 of 1001" in told
     assert "1000 of 1001" in told
     assert "of 1001" not in invoke("memory", "import", "--dry-run", str(file)).errors

@@ -24,7 +24,6 @@ from vibe_llms.storage.files import replace_file, storage_errors
 
 _STANDARD = "-"
 _SHOWN_FAULTS = 10
-_STEP = 500
 
 
 @click.command("export")
@@ -127,7 +126,7 @@ def _progress(total: int) -> Callable[[int], None]:
     """Tells on a terminal how far it is."""
 
     def tell(done: int) -> None:
-        if done % _STEP == 0 and done < total:
+        if 0 < done < total:
             note(f"{done} of {total}", dim=True)
 
     return tell if is_terminal(sys.stderr) else ignore_progress
