@@ -12,8 +12,9 @@ import msgspec
 from vibe_llms.attendants import AttendantHost, Briefing, Occasion, Work, register
 from vibe_llms.configuration import Configuration
 from vibe_llms.events import Notice
-from vibe_llms.exceptions import ConversationNotFound
+from vibe_llms.exceptions import ConversationNotFound, VibeLlmsError
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.deduplication import Deduplication
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.ingestion import Ingestion
 from vibe_llms.memory.journal import Journal, Ticket
@@ -149,6 +150,20 @@ class MemoryAttendant:
             before, other, words = self._deferred.pop(0)
             await self._take_in(taker, words, other, before)
         await self._take_in(taker, said, ticket, path)
+        await self._deduplicate()
+
+    async def _deduplicate(self) -> None:
+        """Merge what says the same in the user's facts, where that is due."""
+        settings = self.settings.deduplication
+        try:
+            report = await Deduplication(self.memory, settings).run_if_due(self.user)
+        except VibeLlmsError as error:
+            self._host.tell(Notice("memory", f"facts were not deduplicated: {error}"))
+            return
+        if report is not None and report.groups:
+            gone = sum(len(group.given_up) for group in report.groups)
+            facts = "a fact that says" if gone == 1 else f"{gone} facts that say"
+            self._host.tell(Notice("memory", f"memory merged {facts} what others do"))
 
     async def _take_up(self, taker: Taker) -> None:
         """Take in what other processes of this user have left undone."""
@@ -225,15 +240,19 @@ async def load_texts(canister: Canister, load: Loader) -> Canister:
 def produce_attendant(configuration: Configuration, host: AttendantHost) -> MemoryAttendant:
     """The memory of `[memory]`; nothing is read before it is asked."""
     settings = read_memory_settings(configuration)
-    memory = produce_memory(configuration, settings)
+
+    def tell(text: str) -> None:
+        host.tell(Notice("memory", text))
+
+    memory = produce_memory(configuration, settings, providers=host.providers, tell=tell)
 
     async def produce_taker(model: Model) -> Ingestion:
         chosen = settings.ingestion.model
         asker = ModelAsker(
-            await host.access_model(chosen) if chosen else model,
+            await host.providers.access_model(chosen) if chosen else model,
             output_tokens=settings.ingestion.output_tokens,
-            access_controls=host.access_controls,
-            access_limiter=host.access_limiter,
+            access_controls=host.providers.access_controls,
+            access_limiter=host.providers.access_limiter,
         )
         return Ingestion(
             memory,
