@@ -217,14 +217,19 @@ async def test_a_package_that_is_half_there_is_told(
 async def test_a_package_that_breaks_is_told(
     packages: FakePackages, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "safetensors.py").write_text("raise ImportError('libstdc++ is too old')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "safetensors")
-    embedder = produce(f"{ROW}/{folder}")
-    with pytest.raises(ConfigurationError, match="cannot be used: libstdc") as caught:
-        await embedder.embed(["text"])
-    assert caught.value.table == f"embedders.{ROW}"
-    await embedder.close()
+    for line, told in (
+        ("raise ImportError('libstdc++ is too old')", "cannot be used: libstdc"),
+        ("import no_such_module_of_anybody", "cannot be used: No module named 'no_such"),
+    ):
+        (tmp_path / "safetensors.py").write_text(line)
+        monkeypatch.delitem(sys.modules, "safetensors", raising=False)
+        embedder = produce(f"{ROW}/{folder}")
+        with pytest.raises(ConfigurationError, match=told) as caught:
+            await embedder.embed(["text"])
+        assert caught.value.table == f"embedders.{ROW}"
+        assert not isinstance(caught.value, PackageMissing)
+        await embedder.close()
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from vibe_llms.memory.embedders.sentence_transformers.folders import (
 
 _NAME = "sentence_transformers"
 _HUB = "huggingface_hub"
+_PACKAGES = (_NAME, _HUB, "transformers", "safetensors", "torch")
 ORGANIZATION = "sentence-transformers/"
 
 
@@ -225,9 +226,9 @@ def _find_cache() -> str | None:
 def _import(row: str, name: str) -> Any:
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise _missing(row) from error
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in _PACKAGES:
+            raise _missing(row) from error
         raise ConfigurationError(
             f"the package {name} is installed and cannot be used: {_words(error)}",
             table=f"embedders.{row}",
