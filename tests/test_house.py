@@ -205,6 +205,23 @@ def test_the_package_of_llama_cpp_is_imported_by_name_in_one_file_only() -> None
     assert found == {"providers.llamacpp.package"}
 
 
+def test_sentence_transformers_is_imported_by_name_where_models_are_loaded_only() -> None:
+    names = ("sentence_transformers", "huggingface_hub", "transformers", "safetensors", "torch")
+    found = {
+        module
+        for module, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node.value in names
+    }
+    assert found == {"memory.cross_encoders", "memory.embedders.sentence_transformers.package"}
+    assert not {
+        (module, name)
+        for module, tree in modules().items()
+        for name, _ in imports(tree)
+        if name.partition(".")[0] in names
+    }
+
+
 def loaded_by(code: str) -> set[str]:
     """The packages, and modules of ours, that a fresh interpreter has loaded after some code."""
     done = subprocess.run(
@@ -219,6 +236,7 @@ def loaded_by(code: str) -> set[str]:
 HEAVY = {
     *("pydantic", "rich", "click", "httpx", "httpx2", "prompt_toolkit", "sqlite3", "tomli_w"),
     *("anthropic", "ollama", "openai", "llama_cpp", "jinja2", "ctypes"),
+    *("sentence_transformers", "huggingface_hub", "transformers", "torch", "numpy", "faiss"),
 }
 
 
@@ -271,9 +289,12 @@ def test_every_module_says_what_lives_in_it() -> None:
 
 
 def test_every_shipped_row_names_a_module_that_is_there() -> None:
-    rows = {row.name: row for row in load_configuration().rows("providers")}
+    configuration = load_configuration()
+    rows = {row.name: row for row in configuration.rows("providers")}
     assert {"anthropic", "openai", "openai-chat", "ollama", "llamacpp", "scripted"} <= set(rows)
-    for row in rows.values():
+    embedders = {row.name: row for row in configuration.rows("embedders")}
+    assert set(embedders) == {"sentence-transformers"}
+    for row in (*rows.values(), *embedders.values()):
         importlib.import_module(row.module)
 
 

@@ -14,11 +14,10 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Struct
 
 from vibe_llms.configuration import Configuration
-from vibe_llms.controls import Controls
 from vibe_llms.events import Notice
 from vibe_llms.messages.canisters import Canister, DocumentCanister, Turn
 from vibe_llms.providers.interfaces import Loader, Model, Notifier, ignore_notices, refuse_loading
-from vibe_llms.providers.limits import Limiter
+from vibe_llms.providers.rows import Providers
 from vibe_llms.registries import Registry, Row
 
 Work: TypeAlias = Coroutine[Any, Any, None]
@@ -95,14 +94,12 @@ class Attendant(Protocol):
 class AttendantHost(Struct, frozen=True, kw_only=True):
     """What an attendant may ask of its session.
 
-    `access_model` gives a model by its address, `access_controls` and `access_limiter` the
-    configured controls and limits of one, `restore` what a stored conversation says, `load` the
-    bytes of references; `tell` tells the person something outside of any turn.
+    `providers` give models by their addresses, with their controls and limits; `restore` gives what
+    a stored conversation says, `load` the bytes of references. `tell` tells the person something
+    outside of any turn; it may be called by any thread.
     """
 
-    access_model: Callable[[str], Awaitable[Model]]
-    access_controls: Callable[[Model], Controls]
-    access_limiter: Callable[[Model], Limiter | None]
+    providers: Providers
     restore: Callable[[str], Awaitable[Sequence[Canister]]]
     load: Loader
     tell: Callable[[Notice], object]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -75,6 +76,8 @@ class Session:
         self._attendance = Attendance(self._tell)
         self._attendants: dict[str, Attendant] = {}
         self._conversations: WeakSet[Conversation] = WeakSet()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
         self._closed = False
 
     async def begin(
@@ -282,9 +285,7 @@ class Session:
         self._require_open()
         if MEMORY.name not in self._attendants:
             host = AttendantHost(
-                access_model=self._providers.access_model,
-                access_controls=self._providers.access_controls,
-                access_limiter=self._providers.access_limiter,
+                providers=self._providers,
                 restore=self._restore,
                 load=self.archive.load_all,
                 tell=self._tell,
@@ -333,7 +334,12 @@ class Session:
         return (await self.archive.restore(conversation)).canisters
 
     def _tell(self, notice: Notice) -> None:
-        self.event_handler(NoticeEvent(notice=notice))
+        """Tell something outside of any turn, by whatever thread, in that of the conversations."""
+        event = NoticeEvent(notice=notice)
+        if self._loop is None or threading.get_ident() == self._thread:
+            self.event_handler(event)
+        else:
+            self._loop.call_soon_threadsafe(self.event_handler, event)
 
     async def _open_ensembles(
         self,
@@ -350,6 +356,7 @@ class Session:
 
     def _enter(self, conversation: Conversation) -> None:
         self._require_open()
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._conversations.add(conversation)
 
     async def _choose(self, model: str | Model | None, event_handler: EventHandler | None) -> Model:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.command import invoke
 
 
@@ -60,3 +62,18 @@ def test_hostile_names_of_files_do_not_drive_the_terminal(home: Path) -> None:
     (path.parent / "\x1b[2J").touch()
     output = invoke("doctor", terminals="stdout stderr").output
     assert "\x1b" not in output
+
+
+def test_what_stands_in_the_way_of_the_embedder_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIBE_LLMS_MEMORY__EMBEDDER", "openai/text-embedding-3-small")
+    outcome = invoke("doctor", "--json")
+    assert outcome.status == 1
+    (found,) = outcome.json
+    assert (found["subject"], found["path"]) == ("embedder", "memory.embedder")
+    assert "OPENAI_API_KEY" in found["text"]
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-proj-0123456789abcdefghijklmnop")
+    assert invoke("doctor").status == 0
+    monkeypatch.setenv("VIBE_LLMS_MEMORY__EMBEDDER", "no-such")
+    outcome = invoke("doctor")
+    assert outcome.status == 1
+    assert "names no embedder" in outcome.output

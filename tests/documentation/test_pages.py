@@ -37,7 +37,9 @@ from tests.documentation.transcripts import Shell, newcomer, read_commands
 from tests.fakes.llamacpp import write_model
 from vibe_llms.cli.commands import command as root_command
 from vibe_llms.configuration import Places, load_configuration
+from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.entries import GLOBAL, decode_entry, encode_entry
+from vibe_llms.memory.settings import read_memory_settings
 from vibe_llms.messages.codecs import decode_canister, encode_canister
 from vibe_llms.providers.scripted.scripts import read_script
 from vibe_llms.session import open_session
@@ -117,9 +119,14 @@ async def test_an_example_in_toml_is_understood(
         assert read_script(path).replies
         return
     monkeypatch.syspath_prepend(EXAMPLES / "shout")
+    monkeypatch.syspath_prepend(EXAMPLES)
     home.mkdir()
     shutil.copy(path, home / "config.toml")
     configuration = load_configuration(Places(home, home, home))
+    if address := read_memory_settings(configuration).embedder:
+        await produce_embedder(configuration, address).close()
+    for name in [row.name for row in configuration.rows("embedders")]:
+        await produce_embedder(configuration, name).close()
     async with open_session(configuration=configuration) as session:
         problems = [one.problem for one in session.survey_providers() if one.problem]
         if path.name == "config_plugin.toml":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,7 @@ from tests.fakes.models import LONG, model_of, says
 from vibe_llms import synchronous
 from vibe_llms.attendants import AttendantHost
 from vibe_llms.configuration import load_configuration
-from vibe_llms.controls import Controls
-from vibe_llms.events import Event, NoticeEvent
+from vibe_llms.events import Event, Notice, NoticeEvent, ignore_events
 from vibe_llms.exceptions import ConfigurationError, ProviderError, StorageError
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.invokers import Invoker
@@ -32,6 +32,7 @@ from vibe_llms.messages.canisters import (
     SupervisorCanister,
     UserCanister,
 )
+from vibe_llms.providers.rows import Providers
 from vibe_llms.session import Session, open_session
 from vibe_llms.testing import Part, ScriptedModel, ScriptedReply, scripted_model
 
@@ -300,18 +301,13 @@ def attendant(session: Session, home: Path, taker: Taker, **settings: Any) -> Me
     async def restore(identity: str) -> Sequence[Canister]:
         return (await session.archive.restore(identity)).canisters
 
-    async def access(_: str) -> Any:
-        raise AssertionError("no other model is asked for")
-
     return MemoryAttendant(
         Memory(home / "memory", durable=False),
         MemorySettings(**settings),
         journal=home / "ingestion",
         produce_taker=produce,
         host=AttendantHost(
-            access_model=access,
-            access_controls=lambda _: Controls(),
-            access_limiter=lambda _: None,
+            providers=Providers(session.configuration, ignore_events),
             restore=restore,
             load=session.archive.load_all,
             tell=lambda notice: session.event_handler(NoticeEvent(notice=notice)),
@@ -433,3 +429,20 @@ async def test_a_deduplication_that_fails_is_told_of_and_hurts_no_turn(
         await conversation.converse("My cat is called Tom.")
     assert await stored(home) == ["The user's cat is called Tom."]
     assert any("facts were not deduplicated" in text for text in notices(events))
+
+
+async def test_what_another_thread_tells_is_heard_in_that_of_the_conversations(home: Path) -> None:
+    heard: list[tuple[str, int]] = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, NoticeEvent):
+            heard.append((event.notice.text, threading.get_ident()))
+
+    async with open_session(home=home, event_handler=hear) as session:
+        await session.begin(model(), save=False)
+        tell = session._tell
+        await asyncio.to_thread(tell, Notice("memory", "from afar"))
+        tell(Notice("memory", "from here"))
+        await asyncio.sleep(0)
+    here = threading.get_ident()
+    assert sorted(heard) == [("from afar", here), ("from here", here)]

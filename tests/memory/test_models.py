@@ -17,7 +17,6 @@ from vibe_llms.memory.extraction import Finding, Findings
 from vibe_llms.memory.models import ModelAsker
 from vibe_llms.memory.reconciliation import Decision, Decisions
 from vibe_llms.messages.canisters import StopReason, Usage
-from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.limits import Limiter
 from vibe_llms.testing import Part, Script, ScriptedModel, ScriptedReply, scripted_model
 
@@ -93,28 +92,10 @@ async def test_the_settings_of_a_session_hold_here_too() -> None:
     assert asked == ["limiter"]
 
 
-async def test_another_model_is_asked_by_its_address_once_it_is_found() -> None:
-    found: list[str] = []
-
-    async def access_model(address: str) -> Model:
-        found.append(address)
-        if len(found) == 1:
-            raise ModelNotFound("not yet")
-        return other
-
-    model, other = model_of("never"), model_of(GOOD, GOOD)
-    asker = ModelAsker(model, address="x/y", access_model=access_model)
-    with pytest.raises(ModelNotFound):
-        await asker.ask("x", "I like tea.", Findings)
-    for _ in range(2):
-        assert await asker.ask("x", "I like tea.", Findings) == FOUND
-    assert found == ["x/y", "x/y"]
-    assert model.requests == []
-
-
-async def test_an_address_needs_a_session() -> None:
+async def test_such_a_conversation_has_no_other_models() -> None:
+    asker = ModelAsker(model_of(GOOD))
     with pytest.raises(ModelNotFound, match="'x/y'"):
-        await ModelAsker(model_of(GOOD), address="x/y").ask("x", "y", Findings)
+        await asker._defaults.access_model("x/y")
 
 
 async def test_the_interface_of_anthropic_takes_the_questions(

@@ -198,6 +198,15 @@ def test_summaries_of_others_are_left_alone() -> None:
     )
     odd = msgspec.structs.replace(mine, identity="o", further={"covers_from": "yesterday"})
     other = msgspec.structs.replace(mine, identity="p", category="essay")
+    task = choose_task(turns)
+    assert task is not None
+    ours = carry_out(task)
+    # Times that somebody wrote by hand, without a zone.
+    naive = datetime(2026, 1, 1, 12)  # noqa: DTZ001
+    for when in (naive, naive.isoformat(), naive.date(), None, 10**30, [1]):
+        by_hand = msgspec.structs.replace(ours, further={**ours.further, "covers_until": when})
+        assert read_coverage(by_hand) is None
+    assert read_coverage(ours) is not None
     task = choose_task([*turns, mine, odd, other])
     assert task is not None
     assert task.sources == tuple(turns)
@@ -308,6 +317,44 @@ async def test_a_summary_of_what_was_given_up_or_moved_meanwhile_is_kept(memory:
     (path,) = memory.folder.rglob("entries/*/turns/user/*.md")
     path.rename(path.with_name("moved.md"))
     assert await keep(memory, task, entry)
+
+
+async def test_with_a_turn_the_summaries_of_it_are_forgotten_whatever_they_say(
+    memory: Memory,
+) -> None:
+    for number in range(8):
+        text = f"{'I moved to Porto' if number == 1 else number} ".ljust(1600, "x")
+        created = BEGIN + timedelta(minutes=number)
+        await memory.add(text, role=Role.USER, scope=PLACE, created=created)
+    for words in ("part", "They live by the Douro.", "later"):
+        task = choose_task(await memory.survey(PLACE))
+        if task is not None:
+            await keep(memory, task, carry_out(task, words))
+    # One that was given up, one that a person wrote, and a file that is none.
+    task = choose_task([said(0, 100), said(1, 100)])
+    assert task is not None
+    given_up = await memory.change(PLACE, lambda held: held.add(carry_out(task, "By the Douro.")))
+    await memory.remove(given_up.identity)
+    mine = await memory.add("Mine", role=Role.SUMMARY, scope=PLACE, category="L3")
+    broken = memory.folder / "entries" / str(PLACE) / "summaries/L3/broken.md"
+    broken.write_text("no front matter")
+    before = await memory.survey(PLACE, role=Role.SUMMARY)
+    later = [
+        one
+        for one in before
+        if (coverage := read_coverage(one)) and not coverage.covers(BEGIN + timedelta(minutes=1))
+    ]
+    assert {one.category for one in before} == {"L1", "L3"}
+    gone = await memory.forget("moved to Porto")
+    left = await memory.survey(PLACE, role=Role.SUMMARY)
+    assert left == [*later, mine]
+    assert len(gone) == 1 + len(before) - len(left) + 1
+    assert not any(b"Douro" in path.read_bytes() for path in memory.folder.rglob("*.md"))
+    assert broken.exists()
+    assert choose_task(await memory.survey(PLACE)) is not None
+    # Where only a fact goes, no summary does.
+    await memory.add("The user likes tea", scope=PLACE, created=BEGIN + timedelta(minutes=5))
+    assert len(await memory.forget("likes tea")) == 1
 
 
 async def test_secrets_do_not_come_in_by_a_summary(memory: Memory) -> None:

@@ -12,8 +12,11 @@ from vibe_llms.cli.running import bound_import, run
 from vibe_llms.cli.terminal import note, shown, write
 from vibe_llms.configuration import find_places, load_configuration
 from vibe_llms.credentials import read_keys
-from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.events import ignore_events
+from vibe_llms.exceptions import ConfigurationError, VibeLlmsError
+from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.settings import read_memory_settings
+from vibe_llms.providers.rows import Providers
 from vibe_llms.session import open_session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.inspection import inspect_archive
@@ -59,14 +62,14 @@ COMMANDS: dict[str, click.Command] = {"doctor": doctor}
 
 
 def check_configuration() -> Sequence[Diagnosis]:
-    """What is wrong with the configuration, the keys and the providers that are named."""
+    """What is wrong with the configuration, the keys, the providers and the embedder."""
     try:
         places = find_places()
         read_memory_settings(load_configuration(places))
         read_keys(places.keys_file)
     except ConfigurationError as error:
         return [Diagnosis("configuration", error.file, str(error))]
-    return run(_check_providers())
+    return [*run(_check_providers()), *run(_check_embedder())]
 
 
 async def _check_providers() -> Sequence[Diagnosis]:
@@ -76,3 +79,23 @@ async def _check_providers() -> Sequence[Diagnosis]:
             for status in session.survey_providers()
             if status.problem
         ]
+
+
+async def _check_embedder() -> Sequence[Diagnosis]:
+    """What stands in the way of the embedder that `[memory]` names; no model is loaded."""
+    configuration = load_configuration()
+    address = read_memory_settings(configuration).embedder
+    if not address:
+        return []
+    providers = Providers(configuration, ignore_events, import_guard=bound_import)
+    try:
+        embedder = produce_embedder(configuration, address, providers=providers)
+        try:
+            await embedder.inquire()
+        finally:
+            await embedder.close()
+    except VibeLlmsError as error:
+        return [Diagnosis("embedder", "memory.embedder", str(error))]
+    finally:
+        await providers.close()
+    return []

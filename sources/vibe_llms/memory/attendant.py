@@ -240,15 +240,19 @@ async def load_texts(canister: Canister, load: Loader) -> Canister:
 def produce_attendant(configuration: Configuration, host: AttendantHost) -> MemoryAttendant:
     """The memory of `[memory]`; nothing is read before it is asked."""
     settings = read_memory_settings(configuration)
-    memory = produce_memory(configuration, settings)
+
+    def tell(text: str) -> None:
+        host.tell(Notice("memory", text))
+
+    memory = produce_memory(configuration, settings, providers=host.providers, tell=tell)
 
     async def produce_taker(model: Model) -> Ingestion:
         chosen = settings.ingestion.model
         asker = ModelAsker(
-            await host.access_model(chosen) if chosen else model,
+            await host.providers.access_model(chosen) if chosen else model,
             output_tokens=settings.ingestion.output_tokens,
-            access_controls=host.access_controls,
-            access_limiter=host.access_limiter,
+            access_controls=host.providers.access_controls,
+            access_limiter=host.providers.access_limiter,
         )
         return Ingestion(
             memory,

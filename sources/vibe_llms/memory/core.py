@@ -41,6 +41,7 @@ from vibe_llms.memory.retrieval import (
     RetrievalSettings,
     retrieve,
 )
+from vibe_llms.memory.summaries import find_derived
 from vibe_llms.memory.traces import find_holding, fold
 from vibe_llms.memory.versions import Versions
 from vibe_llms.messages.identities import produce_identity
@@ -405,6 +406,7 @@ class Memory:
                 continue
             with self._files.changing(scope):
                 holding = find_holding(self._files, scope, wanted)
+                holding += find_derived(self._files, scope, holding)
                 # The index first: after a crash the files still tell that there is work left.
                 index = self._index(scope)
                 index.discard()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TypeVar, cast
 
 from vibe_llms.controls import Controls
@@ -18,35 +18,31 @@ T = TypeVar("T")
 
 
 async def _access_none(name: str) -> Model:
-    raise ModelNotFound(f"there is no session that could find the model {name!r}")
+    raise ModelNotFound(f"a conversation about what to remember does not change to {name!r}")
 
 
 class ModelAsker:
     """Asks any model: with a schema where it takes one, in words where not.
 
     What is no value of the type is asked for again, twice at most. `output_tokens` bounds each
-    answer, reasoning included, where the model can be bounded. With an `address`, the model of that
-    address is asked in place of this one. `access_model`, `access_controls` and `access_limiter`
-    are those of a session, whose settings for a model then hold here too.
+    answer, reasoning included, where the model can be bounded. `access_controls` and
+    `access_limiter` are those of a session, whose settings for the model then hold here too.
     """
 
     def __init__(
         self,
         model: Model,
         *,
-        address: str = "",
         output_tokens: int = 2000,
-        access_model: Callable[[str], Awaitable[Model]] = _access_none,
         access_controls: Callable[[Model], Controls] = lambda _: Controls(),
         access_limiter: Callable[[Model], Limiter | None] = lambda _: None,
     ) -> None:
         self.usage = Usage()
         self._model = model
-        self._address = address
         self._controls = Controls(output_tokens=output_tokens)
         self._defaults = ConversationDefaults(
             event_handler=self._hear,
-            access_model=access_model,
+            access_model=_access_none,
             access_controls=access_controls,
             access_limiter=access_limiter,
             enter=lambda _: None,
@@ -54,9 +50,6 @@ class ModelAsker:
 
     async def ask(self, supervisor: str, text: str, output: type[T]) -> T:
         """See `Asker.ask`."""
-        if self._address:
-            self._model = await self._defaults.access_model(self._address)
-            self._address = ""
         instructions = SupervisorCanister.from_text(supervisor)
         # Controls of the conversation, not of the call: what the model does not take is left out.
         conversation = Conversation(

@@ -9,6 +9,7 @@ in its file, when enough has been said since.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, TypeAlias
@@ -16,8 +17,10 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
+from vibe_llms.exceptions import MemoryDamaged
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.entries import Entry, Role, Scope
+from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.secrets import mask_secrets
 from vibe_llms.messages.identities import produce_identity
 
@@ -79,11 +82,15 @@ class Summary(Struct, frozen=True):
     summary: str
 
 
+#: A time in a zone, as all others are that it is compared with.
+_Time = Annotated[datetime, Meta(tz=True)]
+
+
 class Coverage(Struct, frozen=True):
     """What the front matter of a summary tells: of what it is, and how much shorter."""
 
-    covers_from: datetime
-    covers_until: datetime
+    covers_from: _Time
+    covers_until: _Time
     source_tokens: Annotated[int, Meta(ge=0)]
     summary_tokens: Annotated[int, Meta(ge=0)] = 0
     summary_kind: str = ""
@@ -137,7 +144,7 @@ def read_coverage(entry: Entry) -> Coverage | None:
     """What a summary covers; none where somebody else wrote it, or has changed that."""
     try:
         return msgspec.convert(dict(entry.further), Coverage, strict=False)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, OverflowError):
         return None
 
 
@@ -277,6 +284,27 @@ def keep_summary(held: HeldScope, task: Task, entry: Entry) -> bool:
                 return False
     held.add(entry)
     return True
+
+
+def find_derived(
+    files: MemoryFiles, scope: Scope, gone: Sequence[tuple[str, Entry]]
+) -> list[tuple[str, Entry]]:
+    """The summaries of turns that are forgotten, given up ones too, with their places.
+
+    They may say the same in other words, which nobody can look for; the next ones are made of what
+    is left. What is `gone` has its places too, and is not given again.
+    """
+    times = [entry.created for _, entry in gone if entry.role in (Role.USER, Role.ASSISTANT)]
+    found: list[tuple[str, Entry]] = []
+    if not times:
+        return found
+    for place in sorted(set(files.survey_files(scope)) - {place for place, _ in gone}):
+        with suppress(MemoryDamaged, FileNotFoundError):
+            entry = files.read(scope, place)
+            coverage = read_coverage(entry) if entry.role == Role.SUMMARY else None
+            if coverage is not None and any(map(coverage.covers, times)):
+                found.append((place, entry))
+    return found
 
 
 def describe(task: Task, content: str) -> Mapping[str, str | int | float]:

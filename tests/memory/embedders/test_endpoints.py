@@ -140,7 +140,12 @@ async def test_a_provider_that_makes_no_vectors_is_told(name: str) -> None:
         for work in (embedder.inquire(), embedder.embed(["text"])):
             with pytest.raises(ConfigurationError, match=f"'{name}' makes no vectors") as caught:
                 await work
-            assert caught.value.table == f"providers.{name}"
+            assert (caught.value.table, caught.value.key) == ("memory", "embedder")
+    row = {"provider": name, "default-model": "model"}
+    async with opened(address="small", embedder=row, key="") as embedder:
+        with pytest.raises(ConfigurationError, match="makes no vectors") as caught:
+            await embedder.inquire()
+        assert (caught.value.table, caught.value.key) == ("embedders.small", "provider")
 
 
 async def test_a_missing_key_is_told_before_anything_is_sent(fake_openai: FakeOpenAI) -> None:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from vibe_llms.configuration import Positive
 from vibe_llms.controls import Controls
-from vibe_llms.exceptions import ConfigurationError, ContextOverflow
+from vibe_llms.exceptions import ContextOverflow
 from vibe_llms.memory.embedders.core import EMBEDDERS, EmbedderConfiguration, register
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.providers.interfaces import EmbeddingClient
@@ -52,6 +52,9 @@ class EndpointEmbedder:
                 f"it names no model; write {name}/MODEL, or give it a default-model",
                 *(EMBEDDERS, name, "default-model"),
             )
+        named = name in whole.tree.get(EMBEDDERS, {})
+        self._place = (EMBEDDERS, name, "provider") if named else ("memory", "embedder")
+        self._configuration = whole
         self._row = rows[self._settings.provider]
         self._model = configuration.model
         self._providers = configuration.providers
@@ -90,11 +93,9 @@ class EndpointEmbedder:
         client = self._providers.access_client(self._row)
         if isinstance(client, EmbeddingClient):
             return client
-        raise ConfigurationError(
+        raise self._configuration.error(
             f"{self._row.name!r} makes no vectors of texts; name another row, openai or ollama say",
-            file=self._row.file,
-            table=f"{PROVIDERS}.{self._row.name}",
-            key="module",
+            *self._place,
         )
 
     async def _embed(self, client: EmbeddingClient, texts: Sequence[str]) -> Sequence[array[float]]:

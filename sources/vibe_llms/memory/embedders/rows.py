@@ -36,7 +36,7 @@ from vibe_llms.registries import Row
 _TOLERANCE = 1e-5
 
 
-class _RowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+class EmbedderRowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """The keys that every row of `[embedders]` may have, whatever its module."""
 
     default_model: str = ""
@@ -91,10 +91,10 @@ def _produce_from_row(
 ) -> StrictEmbedder:
     common = {
         key: row.settings[key]
-        for key in _RowSettings.__struct_encode_fields__
+        for key in EmbedderRowSettings.__struct_encode_fields__
         if key in row.settings
     }
-    settings = configuration.read(_RowSettings, common, EMBEDDERS, row.name)
+    settings = configuration.read(EmbedderRowSettings, common, EMBEDDERS, row.name)
     chosen = EmbedderConfiguration(
         configuration,
         model or settings.default_model,
