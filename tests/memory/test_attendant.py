@@ -403,6 +403,23 @@ async def test_what_is_made_of_the_configuration_reads_nothing_yet(home: Path) -
     assert callable(produce_attendant)
 
 
+async def test_what_another_thread_tells_is_heard_in_that_of_the_conversations(home: Path) -> None:
+    heard: list[tuple[str, int]] = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, NoticeEvent):
+            heard.append((event.notice.text, threading.get_ident()))
+
+    async with open_session(home=home, event_handler=hear) as session:
+        await session.begin(model(), save=False)
+        tell = session._tell
+        await asyncio.to_thread(tell, Notice("memory", "from afar"))
+        tell(Notice("memory", "from here"))
+        await asyncio.sleep(0)
+    here = threading.get_ident()
+    assert sorted(heard) == [("from afar", here), ("from here", here)]
+
+
 async def test_facts_that_say_the_same_are_merged_when_it_is_due(home: Path) -> None:
     memory = Memory(home / "memory", durable=False)
     for number in range(11):
@@ -429,20 +446,3 @@ async def test_a_deduplication_that_fails_is_told_of_and_hurts_no_turn(
         await conversation.converse("My cat is called Tom.")
     assert await stored(home) == ["The user's cat is called Tom."]
     assert any("facts were not deduplicated" in text for text in notices(events))
-
-
-async def test_what_another_thread_tells_is_heard_in_that_of_the_conversations(home: Path) -> None:
-    heard: list[tuple[str, int]] = []
-
-    def hear(event: Event) -> None:
-        if isinstance(event, NoticeEvent):
-            heard.append((event.notice.text, threading.get_ident()))
-
-    async with open_session(home=home, event_handler=hear) as session:
-        await session.begin(model(), save=False)
-        tell = session._tell
-        await asyncio.to_thread(tell, Notice("memory", "from afar"))
-        tell(Notice("memory", "from here"))
-        await asyncio.sleep(0)
-    here = threading.get_ident()
-    assert sorted(heard) == [("from afar", here), ("from here", here)]

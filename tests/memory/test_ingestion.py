@@ -274,6 +274,13 @@ async def test_without_neighbours_nobody_is_asked(memory: Memory) -> None:
     assert [name for name, _, _ in asker.asked] == ["findings"]
 
 
+async def test_what_is_too_long_to_be_shown_whole_is_not_decided_about(memory: Memory) -> None:
+    await memory.add("The user lives in Lisbon. " * 20, scope=ADA)
+    asker = ScriptedAsker(findings=[finds("The user moved to Porto")])
+    assert (await take(memory, asker, "I moved to Porto.")).added
+    assert asker.questions("decisions") == []
+
+
 async def test_a_model_that_does_not_answer_costs_no_turn_and_is_asked_again_on_demand(
     memory: Memory,
 ) -> None:

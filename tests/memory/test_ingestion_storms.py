@@ -75,6 +75,20 @@ async def test_four_processes_add_during_a_consolidation_and_lose_nothing(tmp_pa
     assert await consolidate_while_others_add(tmp_path, 100) == 400
 
 
+async def tell_the_same(folder: Path, count: int) -> int:
+    """How many facts there are when 4 processes at once are told the same."""
+    together = [Worker(workers.take_in_the_same, folder, seed, count) for seed in range(4)]
+    for worker in together:
+        told = await asyncio.to_thread(worker.finish)
+        assert told == [f"done {number}" for number in range(count)]
+    return len(await Memory(folder).survey(ADA, role=Role.FACT))
+
+
+async def test_of_what_four_processes_are_told_there_is_one_copy(tmp_path: Path) -> None:
+    assert await tell_the_same(tmp_path, 20) == 20
+    assert len(await Memory(tmp_path).survey(role=Role.USER)) == 80
+
+
 def _store_the_snapshot(held: HeldScope, wanted: Plan) -> Applied:
     """As a consolidation does that writes back the list which it began with, changed."""
     applied = apply(held, wanted)

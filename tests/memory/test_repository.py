@@ -323,6 +323,31 @@ async def test_the_repository_of_its_owner_is_used_once_it_is_marked(
         repository.commit()
 
 
+async def test_what_lies_behind_a_link_is_told_instead_of_being_lost(
+    memory: Memory, repository: Repository, tmp_path: Path
+) -> None:
+    await memory.add("Ada keeps bees.")
+    repository.commit()
+    (memory.folder / "entries").rename(tmp_path / "elsewhere")
+    (memory.folder / "entries").symlink_to(tmp_path / "elsewhere")
+    assert len(await memory.survey()) == 1
+    with pytest.raises(VersioningFailed, match="entries: it is a link"):
+        repository.commit()
+    assert "bees" in str(list_committed(memory.folder))
+
+
+async def test_what_is_half_written_is_not_kept_whatever_is_ignored(
+    memory: Memory, repository: Repository
+) -> None:
+    await memory.add("Ada keeps bees.")
+    (memory.folder / ".gitignore").write_text("")
+    (memory.folder / "entries" / "global" / "facts" / ".new-half.md").write_text("half")
+    repository.commit()
+    names = ask_git(memory.folder, "ls-tree", "-r", "--name-only", "HEAD").splitlines()
+    assert len(names) == 2
+    assert not [name for name in names if ".new-" in name]
+
+
 async def test_a_history_that_was_left_unfinished_is_told(
     memory: Memory, repository: Repository
 ) -> None:

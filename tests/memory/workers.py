@@ -184,6 +184,17 @@ async def take_in_turns(folder: Path, tell: Tell, seed: int) -> None:
         tell(f"done {number}")
 
 
+async def take_in_the_same(folder: Path, tell: Tell, seed: int, count: int) -> None:
+    """Take in turns of which others take in the same, each in a conversation of its own."""
+    memory = Memory(folder, durable=False)
+    alone = msgspec.structs.replace(QUIET, neighbours=0)
+    ingestion = Ingestion(memory, producing_asker(), alone, scope=ADA)
+    for number in range(count):
+        report = await ingestion.take_in(turn_of(number), conversation=f"conversation{seed}")
+        assert not report.failures, report.failures
+        tell(f"done {number}")
+
+
 async def take_in_turns_marked_early(folder: Path, tell: Tell, seed: int) -> None:
     """The same, with turns marked as done before their facts are stored."""
 

@@ -336,7 +336,7 @@ class Memory:
         if index.mixed:
             raise EmbeddingsMixed(
                 f"what is remembered in {scope} has vectors of {index.embedder}, and the embedder "
-                f"is {index.model} now"
+                f"is {index.model} now; make them anew: vibe-llms memory reindex"
             )
         return index.survey_bare(_BATCH)
 

@@ -229,8 +229,8 @@ class ScopeIndex:
         every = [one for some in fresh.values() for one in some]
         if not all(self._vectors.fits(one) for one in every):
             raise EmbeddingsMixed(
-                f"{self.model} gives vectors of {len(every[0])} dimensions now, and what is "
-                f"remembered has {self._vectors.dimension}"
+                f"{self.model} gives vectors of {len(every[0])} dimensions now, not of "
+                f"{self._vectors.dimension}; make them anew: vibe-llms memory reindex"
             )
         self._vectors.add(fresh)
         self.embedder = self.model

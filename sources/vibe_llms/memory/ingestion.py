@@ -20,7 +20,7 @@ from vibe_llms.memory.changes import HeldScope, evict
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.extraction import Finding, extract
-from vibe_llms.memory.gate import Recalled, sift_turn, sift_words
+from vibe_llms.memory.gate import LONGEST_FACT, Recalled, sift_turn, sift_words
 from vibe_llms.memory.reconciliation import (
     SUPERVISOR,
     Applied,
@@ -307,8 +307,9 @@ class Ingestion:
             fact.content, scopes=[self._scope], roles=[Role.FACT], settings=settings
         )
         digest = digest_of(fact.content)
-        near = (one.entry for one in found)
-        return [entry for entry in near if digest_of(entry.content) != digest][:wanted]
+        near = [one.entry for one in found if digest_of(one.entry.content) != digest]
+        # What a model is not shown whole it does not decide about.
+        return [entry for entry in near if len(entry.content) <= LONGEST_FACT][:wanted]
 
     async def _finish(self, draft: _Draft, place: Scope) -> None:
         # A model that did not answer just now is not waited for once more.

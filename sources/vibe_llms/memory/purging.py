@@ -76,7 +76,7 @@ class _Search:
     def find(self) -> Sequence[Held]:
         if not self._repository.exists:
             return []
-        with self._repository.working(PURGE_SECONDS) as run:
+        with self._repository.working() as run:
             return self._find(run)[0]
 
     def purge(self) -> Sequence[Held]:

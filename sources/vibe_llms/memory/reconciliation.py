@@ -90,7 +90,7 @@ class _Invalid(ValueError):
 def pose(notes: Sequence[Entry], facts: Sequence[Entry]) -> str:
     """The question about new facts: numbers and words, never an identity."""
     lines = [
-        f"{number}. ({entry.created:%Y-%m-%d}) {' '.join(entry.content.split())[:LONGEST_FACT]}"
+        f"{number}. ({entry.created:%Y-%m-%d}) {' '.join(entry.content.split())}"
         for number, entry in enumerate((*notes, *facts), 1)
     ]
     return "\n".join(("Notes:", *lines[: len(notes)], "", "New facts:", *lines[len(notes) :]))

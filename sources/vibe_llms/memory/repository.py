@@ -39,6 +39,7 @@ from vibe_llms.storage.locks import locked
 MARK = "vibe-llms"
 AUTHOR = "vibe-llms <vibe-llms@localhost>"
 _IGNORE = ".gitignore"
+_HALF = TEMPORARY.encode()
 #: What is derived from the entries, or lies beside them, is not kept.
 _IGNORED = f"/*\n!/{_IGNORE}\n!/{ENTRIES}/\n{TEMPORARY}*\n"
 _CONFIG = """\
@@ -122,6 +123,11 @@ class Repository:
             if not os.path.isdir(self.folder / ENTRIES):
                 return 0
             self.check()
+            if os.path.islink(self.folder / ENTRIES):
+                raise VersioningFailed(
+                    "it is a link, and git keeps nothing that lies behind one",
+                    path=str(self.folder / ENTRIES),
+                )
             self._make()
         with self.working() as run:
             return self.commit_within(run)
@@ -188,7 +194,10 @@ class Repository:
             *("ls-files", "--others", "--exclude-standard", "-z", "--", _IGNORE, ENTRIES),
             index=none,
         )
-        yield from (path for path in listed.split(b"\0") if path and not path.endswith(b"/"))
+        for path in filter(None, listed.split(b"\0")):
+            # Another repository is listed as a folder; what is half written is never kept.
+            if not path.endswith(b"/") and not os.path.basename(path).startswith(_HALF):
+                yield path
 
     def _look(
         self, path: bytes, seen: Mapping[bytes, _Seen], kept: dict[bytes, _Seen]

@@ -38,6 +38,7 @@ def test_a_memory_goes_into_a_file_and_comes_back(home: Path, tmp_path: Path) ->
 
 def test_standard_input_and_output_do_as_well(home: Path) -> None:
     remember("Ada keeps bees.")
+    assert "Ada keeps bees." in invoke("memory", "export").output
     data = run("memory", "export").output.encode()
     assert json.loads(data)["memories"][0]["data"]["content"] == "Ada keeps bees."
     assert run("memory", "export", "-").output.encode()[:200] == data[:200]

@@ -1,0 +1,313 @@
+"""A memory with an embedder: found by meaning, in step with its files, never a mix of models."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.embedders import WordsEmbedder
+from tests.memory.test_index import damage
+from vibe_llms.exceptions import ProviderUnreachable
+from vibe_llms.memory import embedding as embeddings
+from vibe_llms.memory import generations
+from vibe_llms.memory.core import Memory
+from vibe_llms.memory.embedders.interfaces import Embedder
+from vibe_llms.memory.entries import GLOBAL, Role, Scope
+from vibe_llms.memory.index import ScopeIndex
+from vibe_llms.memory.retrieval import Recollection, RetrievalSettings
+
+ALIKE = {"feline": "cat", "residence": "home", "vehicle": "car"}
+
+
+class MeaningEmbedder(WordsEmbedder):
+    """For it some words mean the same."""
+
+    def __init__(self) -> None:
+        # So many that two words are hardly alike by chance.
+        super().__init__(dimensions=512)
+
+    def embed_one(self, text: str) -> array[float]:
+        """The vector of a text."""
+        for word, meaning in ALIKE.items():
+            text = text.replace(word, meaning)
+        return super().embed_one(text)
+
+
+def open_memory(folder: Path, embedder: Embedder | None, told: list[str] | None = None) -> Memory:
+    tell = (lambda _: None) if told is None else told.append
+    return Memory(folder, durable=False, embedder=embedder, tell=tell)
+
+
+def contents(found: Sequence[Recollection]) -> list[str]:
+    return [one.entry.content for one in found]
+
+
+async def test_what_means_the_same_in_other_words_is_found(tmp_path: Path) -> None:
+    plain = open_memory(tmp_path / "plain", None)
+    memory = open_memory(tmp_path / "vectors", MeaningEmbedder())
+    for one in (plain, memory):
+        await one.add("The cat is black.")
+        await one.add("The harbour is far away.")
+    assert await plain.search("feline?") == []
+    (found,) = await memory.search("feline?")
+    assert found.entry.content == "The cat is black."
+    assert found.reasons["words"] == 0
+    assert found.reasons["meaning"] > 0.5
+    # Where the words fit too, both count.
+    (found, *_) = await memory.search("black feline")
+    assert found.reasons["words"] > 0.2 < found.reasons["meaning"]
+    assert await memory.search("orchard") == []
+
+
+async def test_each_text_is_embedded_once_and_in_batches(tmp_path: Path) -> None:
+    embedder = WordsEmbedder()
+    memory = open_memory(tmp_path, embedder)
+    for number in range(150):
+        await memory.add(f"Thing {number} stands there. It is number {number}.", role=Role.USER)
+    assert embedder.batches == []
+    counts: list[int] = []
+    assert await memory.embed(progress=counts.append) == 150
+    assert counts == [64, 128, 150]
+    assert len(embedder.texts) == 300
+    await memory.search("thing 7")
+    await memory.close()
+    assert embedder.texts[300:] == ["thing 7"]
+    assert embedder.closed
+    again = WordsEmbedder()
+    other = open_memory(tmp_path, again)
+    (found, *_) = await other.search("Thing 7 stands there")
+    assert found.reasons["meaning"] == pytest.approx(1, abs=1e-5)
+    assert again.texts == ["Thing 7 stands there"]
+
+
+async def test_vectors_follow_the_files(tmp_path: Path) -> None:
+    memory = open_memory(tmp_path, MeaningEmbedder())
+    cat = await memory.add("The cat is black.")
+    car = await memory.add("The car is red.")
+    assert len(await memory.search("feline")) == 1
+    (path,) = tmp_path.rglob(f"*{cat.identity}.md")
+    path.write_text(path.read_text("utf-8").replace("cat", "home"), "utf-8")
+    assert contents(await memory.search("residence")) == ["The home is black."]
+    assert await memory.search("feline") == []
+    await memory.remove(car.identity)
+    assert await memory.search("vehicle") == []
+    await memory.revise(cat.identity, content="The car is green.")
+    assert contents(await memory.search("vehicle")) == ["The car is green."]
+    await memory.forget("green")
+    assert await memory.search("vehicle") == []
+
+
+async def search_at_random(folder: Path, rounds: int) -> bool:
+    """Whether every text that is there is found by itself first, whatever changed before."""
+    chance = random.Random(5)
+    scope = Scope.of_user("ada")
+    memory = open_memory(folder, WordsEmbedder())
+    known: dict[str, str] = {}
+    for number in range(rounds):
+        text = f"w{chance.randrange(60)} w{chance.randrange(60)} x{number}"
+        kind = chance.random()
+        if kind < 0.5 or not known:
+            known[(await memory.add(text, scope=scope)).identity] = text
+        else:
+            identity = chance.choice(sorted(known))
+            if kind < 0.75:
+                await memory.revise(identity, content=text)
+                known[identity] = text
+            else:
+                await memory.remove(identity)
+                del known[identity]
+        if number % 40 == 0:
+            await memory.close()
+            memory = open_memory(folder, WordsEmbedder())
+        for identity in chance.sample(sorted(known), min(len(known), 3)):
+            (first, *_) = await memory.search(known[identity], scopes=[scope])
+            if first.entry.content != known[identity] or first.reasons["meaning"] < 0.999:
+                return False
+    return True
+
+
+@pytest.mark.storm
+async def test_a_vector_belongs_to_the_text_that_is_found(
+    tmp_path: Path, rounds: Callable[[int, int], int]
+) -> None:
+    assert await search_at_random(tmp_path, rounds(120, 350))
+
+
+async def test_vectors_of_others_would_be_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = ScopeIndex.take_vectors
+
+    def shift(self: ScopeIndex, vectors: dict[int, Sequence[array[float]]]) -> None:
+        take(self, {number: [some[0][::-1]] for number, some in vectors.items()})
+
+    monkeypatch.setattr(ScopeIndex, "take_vectors", shift)
+    assert not await search_at_random(tmp_path, 5)
+
+
+async def test_what_fails_is_told_once_and_words_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    embedder = MeaningEmbedder()
+    embedder.failure = ProviderUnreachable("nobody answers", provider="p", code="unreachable")
+    memory = open_memory(tmp_path, embedder, told)
+    await memory.add("The cat is black.")
+    for _ in range(3):
+        (found,) = await memory.search("cat")
+        assert set(found.reasons) == {"words"}
+    assert told == ["memory is searched by words alone: p: nobody answers"]
+    # It is not asked again and again by those who wait for an answer.
+    assert len(embedder.batches) == 1
+    embedder.failure = None
+    monkeypatch.setattr(embeddings, "_REST_SECONDS", 0.0)
+    memory = open_memory(tmp_path, embedder, told)
+    assert len(await memory.search("feline")) == 1
+    # A failure later on does not hide what has vectors.
+    embedder.failure = ProviderUnreachable("nobody answers", provider="p", code="unreachable")
+    assert contents(await memory.search("cat")) == ["The cat is black."]
+    embedder.failure = None
+    assert len(await memory.search("feline")) == 1
+
+
+async def survive_damage(folder: Path, points: int) -> bool:
+    """Whether a memory is right after a file of its index was truncated, or a bit in it turned."""
+    memory = open_memory(folder, WordsEmbedder())
+    for number in range(30):
+        await memory.add(f"lantern w{number}")
+    await memory.search("lantern")
+    await memory.close()
+    (generation,) = (folder / "index" / "global").iterdir()
+    whole = {path: path.read_bytes() for path in sorted(generation.iterdir())}
+    assert {path.name for path in whole} == {"manifest", "entries", "words", "vectors"}
+    chance = random.Random(7)
+    for point in range(points):
+        path = chance.choice(sorted(whole))
+        path.write_bytes(damage(whole[path], chance))
+        told: list[str] = []
+        index = open_memory(folder, WordsEmbedder(), told)
+        (first, *_) = await index.search(f"lantern w{point % 30}")
+        right = first.entry.content == f"lantern w{point % 30}"
+        if told or not right or first.reasons["meaning"] < 0.999:
+            return False
+        path.write_bytes(whole[path])
+    return True
+
+
+@pytest.mark.storm
+async def test_an_index_with_damaged_vectors_is_made_anew(
+    tmp_path: Path, rounds: Callable[[int, int], int]
+) -> None:
+    assert await survive_damage(tmp_path, rounds(60, 200))
+
+
+async def test_vectors_without_checksums_are_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generations, "_digest", lambda data: "")
+    with pytest.raises((AssertionError, ValueError, KeyError, IndexError, TypeError)):
+        assert await survive_damage(tmp_path, 60)
+
+
+CHANGES = [
+    (WordsEmbedder(64, "a"), WordsEmbedder(64, "b")),
+    (WordsEmbedder(64, "a"), WordsEmbedder(32, "b")),
+    (WordsEmbedder(64, "a dimensions=64"), WordsEmbedder(32, "a dimensions=32")),
+    (WordsEmbedder(64, "x/a"), WordsEmbedder(64, "y/a")),
+    (WordsEmbedder(64, "a"), WordsEmbedder(64, "A")),
+    (WordsEmbedder(64, "a"), WordsEmbedder(32, "a")),
+]
+
+
+async def mix_models(folder: Path, first: Embedder, second: Embedder) -> bool:
+    """Whether a change of the model is told, and no vector of one is compared with the other's."""
+    memory = open_memory(folder, first)
+    for number in range(20):
+        await memory.add(f"lantern number {number}")
+    await memory.search("lantern")
+    await memory.close()
+    right = True
+    for _ in range(2):
+        # Also the next process is told, as long as nothing was done about it.
+        told: list[str] = []
+        memory = open_memory(folder, second, told)
+        await memory.add("one more lantern")
+        found = await memory.search("lantern")
+        await memory.search("harbour")
+        await memory.close()
+        right = right and len(found) == 10 and all(set(one.reasons) == {"words"} for one in found)
+        right = right and len(told) == 1 and "vibe-llms memory reindex" in told[0]
+    memory = open_memory(folder, second)
+    await memory.reindex()
+    (best, *_) = await memory.search("one more lantern")
+    await memory.close()
+    return right and best.reasons["meaning"] > 0.999
+
+
+@pytest.mark.parametrize(("first", "second"), CHANGES)
+async def test_vectors_of_different_models_never_mix(
+    tmp_path: Path, first: Embedder, second: Embedder
+) -> None:
+    assert await mix_models(tmp_path, first, second)
+
+
+async def test_models_that_mix_would_be_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScopeIndex, "mixed", False)
+    assert not await mix_models(tmp_path, *CHANGES[0])
+
+
+async def test_without_the_embedder_words_go_on_and_nothing_mixes_later(tmp_path: Path) -> None:
+    memory = open_memory(tmp_path, MeaningEmbedder())
+    await memory.add("The cat is black.")
+    await memory.search("cat")
+    await memory.close()
+    plain = open_memory(tmp_path, None)
+    for number in range(80):
+        await plain.add(f"The car of neighbour {number} is red.")
+    assert len(await plain.search("cat")) == 1
+    await plain.close()
+    memory = open_memory(tmp_path, MeaningEmbedder())
+    assert contents(await memory.search("feline"))[0] == "The cat is black."
+    assert len(await memory.search("vehicle")) == 10
+
+
+async def test_a_missing_package_is_told_once_and_words_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "faiss", None)
+    told: list[str] = []
+    memory = open_memory(tmp_path, WordsEmbedder(), told)
+    await memory.add("The cat is black.")
+    for _ in range(2):
+        assert contents(await memory.search("cat")) == ["The cat is black."]
+    assert len(told) == 1
+    assert "pip install 'vibe-llms[memory]'" in told[0]
+
+
+async def test_with_diversity_what_means_the_same_leaves_room(tmp_path: Path) -> None:
+    memory = open_memory(tmp_path, MeaningEmbedder())
+    for text in ("A cat at home.", "A feline at the residence.", "A cat by the harbour wall."):
+        await memory.add(text)
+    plain = RetrievalSettings(limit=2)
+    diverse = RetrievalSettings(limit=2, mmr_lambda=0.4)
+    assert "A cat by the harbour wall." not in contents(
+        await memory.search("cat at home", settings=plain)
+    )
+    assert "A cat by the harbour wall." in contents(
+        await memory.search("cat at home", settings=diverse)
+    )
+
+
+async def test_summaries_are_not_found_but_by_those_who_ask_for_them(tmp_path: Path) -> None:
+    memory = open_memory(tmp_path, WordsEmbedder())
+    await memory.add("The lantern is lit.", role=Role.SUMMARY, category="L3")
+    await memory.add("The lantern is old.")
+    assert contents(await memory.search("lantern")) == ["The lantern is old."]
+    found = await memory.search("lantern", scopes=[GLOBAL], roles=[Role.SUMMARY])
+    assert contents(found) == ["The lantern is lit."]

@@ -1,0 +1,39 @@
+"""The passages of an entry: its sentences, with the name of who says them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from vibe_llms.memory.entries import Entry
+from vibe_llms.memory.passages import MOST, split_passages
+
+
+def split(content: str, speaker: str = "") -> list[str]:
+    created = datetime(2026, 1, 1, tzinfo=UTC)
+    return split_passages(Entry(content=content, identity="one", created=created, speaker=speaker))
+
+
+@pytest.mark.parametrize(
+    ("content", "passages"),
+    [
+        ("One thing.", ["One thing."]),
+        ("One thing. Another one! And a third?", ["One thing.", "Another one!", "And a third?"]),
+        ("A heading\n\nand a text", ["A heading", "and a text"]),
+        ("No. It is not so.", ["No. It is not so."]),
+        ("It is so. Ok", ["It is so.", "Ok"]),
+        ("ok", ["ok"]),
+        ("これは猫です。それは犬です。", ["これは猫です。", "それは犬です。"]),
+    ],
+)
+def test_a_text_is_taken_sentence_by_sentence(content: str, passages: list[str]) -> None:
+    assert split(content) == passages
+    assert split(content, "Ada") == [f"Ada: {one}" for one in passages]
+
+
+def test_a_long_text_has_longer_passages_and_loses_nothing() -> None:
+    sentences = [f"This is sentence {number}." for number in range(100)]
+    passages = split(" ".join(sentences))
+    assert len(passages) <= MOST
+    assert " ".join(passages) == " ".join(sentences)
