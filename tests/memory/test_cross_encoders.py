@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import inspect
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.fakes.sentence_transformers import FakePackages, SafetensorError, make_folder
 from vibe_llms.exceptions import ModelUnavailable, PackageMissing, SessionClosed
 from vibe_llms.memory import cross_encoders
 from vibe_llms.memory.cross_encoders import CrossEncoderReranker
@@ -18,8 +23,8 @@ WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "where", "is", "the", "la
 
 def write_model(folder: Path, *, safe: bool = True) -> Path:
     """A BERT of two layers that has learnt nothing."""
-    transformers: Any = pytest.importorskip("transformers")
-    torch: Any = pytest.importorskip("torch")
+    transformers: Any = importlib.import_module("transformers")
+    torch: Any = importlib.import_module("torch")
     torch.manual_seed(5)
     folder.mkdir(parents=True)
     (folder / "vocab.txt").write_text("\n".join(WORDS))
@@ -82,6 +87,79 @@ async def test_scores_come_in_order_from_one_thread(monkeypatch: pytest.MonkeyPa
     assert scores == [[2.0, 1.0]] * 4
     assert loaded == [("memory.reranking", Path("/cache/org/name"))]
     await reranker.close()
+
+
+class FakeCrossEncoder:
+    """A model whose logit is how many characters a text has, unless they are made shares."""
+
+    failure: Exception | None = None
+
+    def __init__(
+        self,
+        model_name_or_path: str,
+        *,
+        num_labels: int | None = None,
+        trust_remote_code: bool = True,
+        local_files_only: bool = False,
+        model_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        assert Path(model_name_or_path).is_dir(), "the real one would ask its hub"
+        assert (num_labels, trust_remote_code, local_files_only) == (1, False, True)
+        assert model_kwargs == {"use_safetensors": True}
+        if self.failure is not None:
+            raise self.failure
+
+    def predict(
+        self,
+        inputs: Sequence[tuple[str, str]],
+        *,
+        show_progress_bar: bool | None = None,
+        activation_fn: Any = None,
+    ) -> Sequence[float]:
+        assert show_progress_bar is False
+        return [len(text) if isinstance(activation_fn, Identity) else 0.5 for _, text in inputs]
+
+
+class Identity:
+    """Leaves logits as they are."""
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeCrossEncoder]:
+    """The packages, with one model in the cache."""
+    packages = FakePackages("http://127.0.0.1:9")
+    packages.cached["org/name"] = make_folder(tmp_path / "cached")
+    found = type("CrossEncoder", (FakeCrossEncoder,), {})
+    vars(packages.modules["sentence_transformers"])["CrossEncoder"] = found
+    torch = ModuleType("torch")
+    vars(torch)["nn"] = SimpleNamespace(Identity=Identity)
+    for name, module in {**packages.modules, "torch": torch}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return found
+
+
+async def test_a_model_of_the_cache_is_loaded_and_gives_raw_logits(
+    model: type[FakeCrossEncoder],
+) -> None:
+    reranker = CrossEncoderReranker("org/name")
+    assert await reranker.score("q", ["aaaa", "b"]) == [4.0, 1.0]
+    await reranker.close()
+
+
+async def test_a_model_that_cannot_be_loaded_is_an_error(model: type[FakeCrossEncoder]) -> None:
+    model.failure = SafetensorError("the header is too short")
+    with pytest.raises(ModelUnavailable, match="as a cross-encoder: the header is too short"):
+        await CrossEncoderReranker("org/name").score("q", ["aaaa"])
+    with pytest.raises(ModelUnavailable, match="hf download org/other"):
+        await CrossEncoderReranker("org/other").score("q", ["aaaa"])
+
+
+@pytest.mark.minilm
+def test_the_fake_has_no_parameter_that_the_real_one_lacks() -> None:
+    real: Any = importlib.import_module("sentence_transformers").CrossEncoder
+    for name in ("__init__", "predict"):
+        own = set(inspect.signature(getattr(FakeCrossEncoder, name)).parameters)
+        assert own <= set(inspect.signature(getattr(real, name)).parameters)
 
 
 @pytest.mark.minilm

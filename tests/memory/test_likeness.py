@@ -21,6 +21,7 @@ from vibe_llms.memory.likeness import (
     VectorNeighbours,
     WordNeighbours,
     find_groups,
+    find_mean,
     rank,
     read_wordings,
 )
@@ -157,6 +158,13 @@ async def test_many_vectors_are_compared_block_by_block() -> None:
         entries, read_wordings(entries), VectorNeighbours(await embed(entries), 0.75)
     )
     assert groups == [[7, 600]]
+
+
+def test_a_fact_of_several_sentences_lies_in_the_midst_of_them() -> None:
+    one, other = array("f", [1.0, 0.0]), array("f", [0.0, 1.0])
+    assert find_mean([one]) is one
+    assert [*find_mean([one, other])] == pytest.approx([sqrt(0.5), sqrt(0.5)])
+    assert [*find_mean([one, array("f", [-1.0, 0.0])])] == [0.0, 0.0]
 
 
 async def test_without_the_package_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,3 +45,12 @@ def test_a_setting_of_deduplication_that_does_not_fit_is_named(home: Path) -> No
     (home / "config.toml").write_text("[memory.deduplication]\nlikeness = 2\n")
     errors = invoke("memory", "dedup").errors
     assert "[memory.deduplication], key 'likeness'" in errors
+
+
+def test_an_embedder_that_cannot_be_used_is_told_of_and_words_are_compared(home: Path) -> None:
+    remember("The box stands in the cellar.")
+    remember("The box stands in the cellar today.")
+    (home / "config.toml").write_text('[memory]\nembedder = "sentence-transformers//no/folder"\n')
+    done = invoke("memory", "dedup")
+    assert "vibe-llms: facts are compared by their words alone: " in done.errors
+    assert done.errors.endswith("merged 1 fact\n")
