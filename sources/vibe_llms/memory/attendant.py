@@ -14,6 +14,7 @@ from vibe_llms.configuration import Configuration
 from vibe_llms.events import Notice
 from vibe_llms.exceptions import ConversationNotFound
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.deduplication import Deduplication
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.ingestion import Ingestion
 from vibe_llms.memory.journal import Journal, Ticket
@@ -52,8 +53,15 @@ class Report(Protocol):
         ...
 
 
+async def _keep_up_nothing() -> None:
+    """For a memory that looks after itself."""
+
+
 class MemoryAttendant:
-    """One user's memory in the conversations of a session."""
+    """One user's memory in the conversations of a session.
+
+    `keep_up` is done after each turn that was taken in: merging what says the same, say.
+    """
 
     def __init__(
         self,
@@ -63,6 +71,7 @@ class MemoryAttendant:
         journal: Path,
         produce_taker: TakerFactory,
         host: AttendantHost,
+        keep_up: Callable[[], Awaitable[object]] = _keep_up_nothing,
     ) -> None:
         self.memory = memory
         self.settings = settings
@@ -71,6 +80,7 @@ class MemoryAttendant:
         self._journal = Journal(journal)
         self._produce_taker = produce_taker
         self._host = host
+        self._keep_up = keep_up
         self._inherited = False
         self._deferred: list[tuple[Path, Ticket, Sequence[Canister]]] = []
 
@@ -149,6 +159,7 @@ class MemoryAttendant:
             before, other, words = self._deferred.pop(0)
             await self._take_in(taker, words, other, before)
         await self._take_in(taker, said, ticket, path)
+        await self._keep_up()
 
     async def _take_up(self, taker: Taker) -> None:
         """Take in what other processes of this user have left undone."""
@@ -247,12 +258,15 @@ def produce_attendant(configuration: Configuration, host: AttendantHost) -> Memo
             notify=host.tell,
         )
 
+    user = Scope.of_user(settings.user)
+    deduplication = Deduplication(memory, settings.deduplication, tell)
     return MemoryAttendant(
         memory,
         settings,
         journal=configuration.places.state / "ingestion",
         produce_taker=produce_taker,
         host=host,
+        keep_up=lambda: deduplication.run_if_due(user),
     )
 
 
