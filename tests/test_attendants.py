@@ -11,6 +11,7 @@ import pytest
 
 from tests.fakes.attendants import Companion, document
 from tests.fakes.models import LONG, endless, model_of, says
+from vibe_llms import turns
 from vibe_llms.attendants import Attendance, Briefing, Occasion, Work
 from vibe_llms.controls import Controls
 from vibe_llms.conversation import Conversation
@@ -333,6 +334,26 @@ async def test_a_cancel_while_attendants_are_asked_keeps_what_was_said(session: 
     check_events(events)
     companion.waits = False
     assert (await conversation.converse("Two")).text == "Works."
+
+
+async def test_words_that_are_lost_with_a_cancel_would_be_found_out(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def brief(self: turns.TurnRun, prompt: Sequence[Canister]) -> Sequence[Canister]:
+        settings = self._settings
+        assert settings.attendance is not None
+        occasion = self._describe(prompt, 0)
+        await settings.attendance.brief(settings.attendants, occasion)
+        return prompt
+
+    monkeypatch.setattr(turns.TurnRun, "_brief", brief)
+    companion = Companion("x", waits=True)
+    conversation = await session.begin(endless(), attendants=[companion])
+    task = asyncio.ensure_future(conversation.converse("One"))
+    await companion.begun.wait()
+    await conversation.cancel()
+    await task
+    assert conversation.canisters == ()
 
 
 async def test_a_caller_that_is_cancelled_meanwhile_keeps_what_was_said(session: Session) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from vibe_llms.exceptions import StorageError
+from vibe_llms.memory import journal as journals
 from vibe_llms.memory.journal import Journal, Ticket
 
 
@@ -56,6 +57,15 @@ def test_what_belongs_to_one_that_lives_stays_with_it(tmp_path: Path) -> None:
     path = first.enter(ticket())
     assert names(second) == []
     assert path.exists()
+
+
+def test_a_lock_that_holds_nobody_off_would_be_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "acquire", lambda *_: None)
+    first, second = Journal(tmp_path), Journal(tmp_path)
+    first.enter(ticket())
+    assert names(second) == ["one"]
 
 
 def test_another_users_turns_wait_for_that_user(tmp_path: Path) -> None:

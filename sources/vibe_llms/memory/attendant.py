@@ -156,14 +156,17 @@ class MemoryAttendant:
         """Merge what says the same in the user's facts, where that is due."""
         settings = self.settings.deduplication
         try:
-            report = await Deduplication(self.memory, settings).run_if_due(self.user)
+            report = await Deduplication(self.memory, settings, self._tell).run_if_due(self.user)
         except VibeLlmsError as error:
-            self._host.tell(Notice("memory", f"facts were not deduplicated: {error}"))
+            self._tell(f"facts were not deduplicated: {error}")
             return
         if report is not None and report.groups:
             gone = sum(len(group.given_up) for group in report.groups)
             facts = "a fact that says" if gone == 1 else f"{gone} facts that say"
-            self._host.tell(Notice("memory", f"memory merged {facts} what others do"))
+            self._tell(f"memory merged {facts} what others do")
+
+    def _tell(self, text: str) -> None:
+        self._host.tell(Notice("memory", text))
 
     async def _take_up(self, taker: Taker) -> None:
         """Take in what other processes of this user have left undone."""
@@ -178,8 +181,7 @@ class MemoryAttendant:
             count += bool(said) and whole
         if count:
             turns = "a turn" if count == 1 else f"{count} turns"
-            text = f"memory took in what an earlier session had left: {turns}"
-            self._host.tell(Notice("memory", text))
+            self._tell(f"memory took in what an earlier session had left: {turns}")
 
     async def _take_in(
         self, taker: Taker, said: Sequence[Canister], ticket: Ticket, path: Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -217,6 +218,19 @@ def test_a_person_may_give_up_what_is_still_to_be_remembered(tmp_path: Path, mod
         terminal.expect("the work of memory on 1 turn was given up; it is done the next time")
         assert terminal.wait() == 0
     assert invoke("memory", "list").output == ""
+    later = run("chat", "-m", model, "--memory", "Hello")
+    assert "memory took in what an earlier session had left: a turn" in later.errors
+    assert "cat called Tom" in invoke("memory", "list").output
+
+
+def test_what_a_process_was_killed_over_is_remembered_later(tmp_path: Path, model: str) -> None:
+    slow = write_script(
+        tmp_path, SCRIPT.replace(f"text = '{_FACT}'", "delay-seconds = 3600"), name="slow.toml"
+    )
+    with Terminal("chat", "-m", slow, "--memory", "My cat is called Tom.") as terminal:
+        terminal.expect("remembering a turn")
+        terminal.signal(signal.SIGKILL)
+        assert terminal.wait() == -signal.SIGKILL
     later = run("chat", "-m", model, "--memory", "Hello")
     assert "memory took in what an earlier session had left: a turn" in later.errors
     assert "cat called Tom" in invoke("memory", "list").output
