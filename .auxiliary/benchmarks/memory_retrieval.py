@@ -79,9 +79,11 @@ async def measure_conversation(
             turn=item["id"],
         )
     figures = []
+    last = max(datetime.fromisoformat(item["created_at"]) for item in conversation["items"])
     for question in conversation["questions"]:
         if question["category"] != UNANSWERABLE:
-            found = await memory.search(question["question"], scopes=[scope])
+            # Asked when the last word has been said.
+            found = await memory.search(question["question"], scopes=[scope], now=last)
             turns = [one.entry.turn for one in found]
             figures.append((question["category"], measure(turns, set(question["evidence"]))))
     return figures

@@ -17,7 +17,7 @@ from vibe_llms.cli.memory.opening import (
 )
 from vibe_llms.cli.running import run
 from vibe_llms.cli.terminal import note, one_line, write
-from vibe_llms.memory.core import ScopeStatus
+from vibe_llms.memory.store import ScopeStatus
 from vibe_llms.memory.watching import watch
 
 
