@@ -17,11 +17,12 @@ from vibe_llms import synchronous
 from vibe_llms.attendants import AttendantHost
 from vibe_llms.configuration import load_configuration
 from vibe_llms.events import Event, Notice, NoticeEvent, ignore_events
-from vibe_llms.exceptions import ConfigurationError, ProviderError
+from vibe_llms.exceptions import ConfigurationError, ProviderError, StorageError
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.memory.attendant import MemoryAttendant, produce_attendant
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.deduplication import Deduplication
 from vibe_llms.memory.entries import Role, Scope
 from vibe_llms.memory.settings import MemorySettings
 from vibe_llms.messages.canisters import (
@@ -268,32 +269,6 @@ async def test_a_typed_output_is_what_it_is_without_memory(home: Path) -> None:
     assert await stored(home) == ["The user's cat is called Tom."]
 
 
-async def test_after_a_turn_what_says_the_same_is_merged_where_that_is_due(home: Path) -> None:
-    memory = Memory(home / "memory", durable=False)
-    things = [
-        "tea",
-        "coffee",
-        "bread",
-        "cheese",
-        "rain",
-        "snow",
-        "chess",
-        "rowing",
-        "opera",
-        "jazz",
-    ]
-    for text in (*(f"The user likes {thing}" for thing in things), "The user's cat is called Tom"):
-        await memory.add(text, scope=ME)
-    await memory.add("The cat of the user is called Tom", scope=ME)
-    for wanted in (11, 12):
-        async with open_session(home=home, configuration=FAST) as session:
-            conversation = await session.begin(model(), memory=True)
-            await conversation.converse("Hello, who are you and what is this?")
-        # The second time it is not due, so that what is the same stays.
-        assert len(await stored(home)) == wanted
-        await Memory(home / "memory").add("The user is fond of hats", scope=ME)
-
-
 # What is left undone.
 
 
@@ -443,3 +418,31 @@ async def test_what_another_thread_tells_is_heard_in_that_of_the_conversations(h
         await asyncio.sleep(0)
     here = threading.get_ident()
     assert sorted(heard) == [("from afar", here), ("from here", here)]
+
+
+async def test_facts_that_say_the_same_are_merged_when_it_is_due(home: Path) -> None:
+    memory = Memory(home / "memory", durable=False)
+    for number in range(11):
+        await memory.add(f"box{number} stands in the cellar.", scope=ME)
+    await memory.add("box3 stands in the cellar today.", scope=ME)
+    events: list[Event] = []
+    async with open_session(home=home, configuration=FAST, event_handler=events.append) as session:
+        conversation = await session.begin(model(), memory=True)
+        await conversation.converse("My cat is called Tom.")
+    assert len(await stored(home)) == 12
+    assert "memory merged a fact that says what others do" in notices(events)
+
+
+async def test_a_deduplication_that_fails_is_told_of_and_hurts_no_turn(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(self: Deduplication, scope: Scope) -> None:
+        raise StorageError("the disk is full", path="memory")
+
+    monkeypatch.setattr(Deduplication, "run_if_due", fail)
+    events: list[Event] = []
+    async with open_session(home=home, configuration=FAST, event_handler=events.append) as session:
+        conversation = await session.begin(model(), memory=True)
+        await conversation.converse("My cat is called Tom.")
+    assert await stored(home) == ["The user's cat is called Tom."]
+    assert any("facts were not deduplicated" in text for text in notices(events))

@@ -12,7 +12,7 @@ import msgspec
 from vibe_llms.attendants import AttendantHost, Briefing, Occasion, Work, register
 from vibe_llms.configuration import Configuration
 from vibe_llms.events import Notice
-from vibe_llms.exceptions import ConversationNotFound
+from vibe_llms.exceptions import ConversationNotFound, VibeLlmsError
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import Deduplication
 from vibe_llms.memory.entries import Entry, Role, Scope
@@ -53,15 +53,8 @@ class Report(Protocol):
         ...
 
 
-async def _keep_up_nothing() -> None:
-    """For a memory that looks after itself."""
-
-
 class MemoryAttendant:
-    """One user's memory in the conversations of a session.
-
-    `keep_up` is done after each turn that was taken in: merging what says the same, say.
-    """
+    """One user's memory in the conversations of a session."""
 
     def __init__(
         self,
@@ -71,7 +64,6 @@ class MemoryAttendant:
         journal: Path,
         produce_taker: TakerFactory,
         host: AttendantHost,
-        keep_up: Callable[[], Awaitable[object]] = _keep_up_nothing,
     ) -> None:
         self.memory = memory
         self.settings = settings
@@ -80,7 +72,6 @@ class MemoryAttendant:
         self._journal = Journal(journal)
         self._produce_taker = produce_taker
         self._host = host
-        self._keep_up = keep_up
         self._inherited = False
         self._deferred: list[tuple[Path, Ticket, Sequence[Canister]]] = []
 
@@ -159,7 +150,20 @@ class MemoryAttendant:
             before, other, words = self._deferred.pop(0)
             await self._take_in(taker, words, other, before)
         await self._take_in(taker, said, ticket, path)
-        await self._keep_up()
+        await self._deduplicate()
+
+    async def _deduplicate(self) -> None:
+        """Merge what says the same in the user's facts, where that is due."""
+        settings = self.settings.deduplication
+        try:
+            report = await Deduplication(self.memory, settings).run_if_due(self.user)
+        except VibeLlmsError as error:
+            self._host.tell(Notice("memory", f"facts were not deduplicated: {error}"))
+            return
+        if report is not None and report.groups:
+            gone = sum(len(group.given_up) for group in report.groups)
+            facts = "a fact that says" if gone == 1 else f"{gone} facts that say"
+            self._host.tell(Notice("memory", f"memory merged {facts} what others do"))
 
     async def _take_up(self, taker: Taker) -> None:
         """Take in what other processes of this user have left undone."""
@@ -258,15 +262,12 @@ def produce_attendant(configuration: Configuration, host: AttendantHost) -> Memo
             notify=host.tell,
         )
 
-    user = Scope.of_user(settings.user)
-    deduplication = Deduplication(memory, settings.deduplication, tell)
     return MemoryAttendant(
         memory,
         settings,
         journal=configuration.places.state / "ingestion",
         produce_taker=produce_taker,
         host=host,
-        keep_up=lambda: deduplication.run_if_due(user),
     )
 
 

@@ -76,6 +76,7 @@ class _Own(Struct):
     speaker: str = ""
     conversation_id: str = ""
     turn: str = ""
+    merged_from: tuple[str, ...] = ()
     further: dict[str, Any] = {}
 
 
@@ -123,6 +124,7 @@ def produce_export(
                     speaker=entry.speaker,
                     conversation_id=entry.conversation,
                     turn=entry.turn,
+                    merged_from=entry.merged_from,
                     further=_plain(entry.further),
                 ),
             }
@@ -224,6 +226,7 @@ def _produce_entry(
             speaker="" if own is None else own.speaker,
             conversation="" if own is None else own.conversation_id,
             turn="" if own is None else own.turn,
+            merged_from=() if own is None else own.merged_from,
             further=further,
         )
     )
