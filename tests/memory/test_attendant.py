@@ -269,32 +269,6 @@ async def test_a_typed_output_is_what_it_is_without_memory(home: Path) -> None:
     assert await stored(home) == ["The user's cat is called Tom."]
 
 
-async def test_after_a_turn_what_says_the_same_is_merged_where_that_is_due(home: Path) -> None:
-    memory = Memory(home / "memory", durable=False)
-    things = [
-        "tea",
-        "coffee",
-        "bread",
-        "cheese",
-        "rain",
-        "snow",
-        "chess",
-        "rowing",
-        "opera",
-        "jazz",
-    ]
-    for text in (*(f"The user likes {thing}" for thing in things), "The user's cat is called Tom"):
-        await memory.add(text, scope=ME)
-    await memory.add("The cat of the user is called Tom", scope=ME)
-    for wanted in (11, 12):
-        async with open_session(home=home, configuration=FAST) as session:
-            conversation = await session.begin(model(), memory=True)
-            await conversation.converse("Hello, who are you and what is this?")
-        # The second time it is not due, so that what is the same stays.
-        assert len(await stored(home)) == wanted
-        await Memory(home / "memory").add("The user is fond of hats", scope=ME)
-
-
 # What is left undone.
 
 

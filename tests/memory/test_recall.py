@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from vibe_llms.memory.recall import (
     LEAD,
     Asked,
     RecallSettings,
-    asks_about_now,
     describe,
     is_recalled,
     question_of,
@@ -159,34 +158,6 @@ async def test_the_summary_of_the_conversation_comes_first_and_once(memory: Memo
     assert await texts(memory, asked("Go on.")) == ["All of it"]
     document = write_down([whole], characters=100)
     assert await texts(memory, asked("Go on.", history=[document])) == []
-
-
-async def test_a_question_about_the_present_weighs_what_is_newer(memory: Memory) -> None:
-    now = datetime.now(UTC)
-    for place, days in (("Lisbon", 400), ("Porto", 1)):
-        created = now - timedelta(days=days)
-        await memory.add(f"Ada lives in {place}", scope=ME, created=created)
-    assert (await texts(memory, asked("Where does Ada live these days?")))[0].endswith("Porto")
-    plain = await texts(memory, asked("Where did Ada live?"))
-    indifferent = asked("Where does Ada live these days?")
-    assert await texts(memory, indifferent, recency_weight=0.0) == plain
-
-
-@pytest.mark.parametrize(
-    ("question", "present"),
-    [
-        ("Where do I live now?", True),
-        ("What am I reading lately?", True),
-        ("Do I still work there?", True),
-        ("What is my CURRENT address?", True),
-        ("These days?", True),
-        ("Who knows Ada?", False),
-        ("What did the snowman say?", False),
-        ("Where did I live as a child?", False),
-    ],
-)
-def test_what_asks_about_the_present(question: str, present: bool) -> None:
-    assert asks_about_now(question) == present
 
 
 def test_a_long_text_is_asked_by_its_beginning_and_its_end() -> None:

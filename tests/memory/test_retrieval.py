@@ -62,14 +62,23 @@ async def test_the_limit_holds(memory: Memory) -> None:
     assert len(await search(memory, "lantern", limit=2)) == 2
 
 
+async def test_questions_about_the_present_prefer_what_is_new(memory: Memory) -> None:
+    for place, days in (("Lisbon", 400), ("Porto", 1)):
+        await memory.add(f"Ada lives in {place}", created=NOW - timedelta(days=days))
+    question = "Where does Ada live these days?"
+    assert (await search(memory, question))[0] == "Ada lives in Porto"
+    plain = await search(memory, "Where did Ada live?")
+    assert await search(memory, question, recency_weight=0.0) == plain
+
+
 async def test_recency_prefers_what_is_new(memory: Memory) -> None:
     await memory.add("The old lantern.", created=NOW - timedelta(days=300))
     await memory.add("The new lantern shines.", created=NOW - timedelta(days=1))
     await memory.add("The next lantern will shine.", created=NOW + timedelta(days=1))
     assert (await search(memory, "lantern"))[0] == "The old lantern."
-    assert (await search(memory, "lantern", recency_weight=0.5))[-1] == "The old lantern."
-    chosen = RetrievalSettings(recency_weight=0.5)
+    chosen = RetrievalSettings(recency="always", recency_weight=0.5)
     found = await memory.search("lantern", settings=chosen, now=NOW)
+    assert found[-1].entry.content == "The old lantern."
     assert [one.reasons["recency"] for one in found if "next" in one.entry.content] == [1.0]
     assert all(0 <= one.reasons["recency"] <= 1 for one in found)
 

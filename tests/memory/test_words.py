@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from vibe_llms.memory import words
-from vibe_llms.memory.words import digest_of, label, split_query, split_words
+from vibe_llms.memory.words import asks_about_now, digest_of, label, split_query, split_words
 
 
 def test_words_are_small_stemmed_and_without_those_that_say_little() -> None:
@@ -93,3 +93,20 @@ def test_a_stemmer_without_a_lock_is_found_out(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(words, "_STEMMING", Open())
     assert not all(stem_in_threads(32) for _ in range(20))
+
+
+@pytest.mark.parametrize(
+    ("question", "present"),
+    [
+        ("Where do I live now?", True),
+        ("What am I reading lately?", True),
+        ("Do I still work there?", True),
+        ("What is my CURRENT address?", True),
+        ("These days?", True),
+        ("Who knows Ada?", False),
+        ("What did the snowman say?", False),
+        ("Where did I live as a child?", False),
+    ],
+)
+def test_what_asks_about_the_present(question: str, present: bool) -> None:
+    assert asks_about_now(question) == present

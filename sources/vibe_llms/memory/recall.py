@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from vibe_llms.configuration import Positive, Seconds
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
-from vibe_llms.memory.retrieval import RetrievalSettings, Share
+from vibe_llms.memory.retrieval import RetrievalSettings
 from vibe_llms.memory.spoken import RECALLED_SOURCE
 from vibe_llms.memory.words import digest_of
 from vibe_llms.messages.canisters import Canister, DocumentCanister, UserCanister
@@ -37,13 +37,6 @@ _WORDS = {
 _NAMELESS = ("", "me", "user", "assistant")
 _LINE = re.compile(r"^\[[^\]\n]*\bid ([0-9a-z-]{4,64})\] \"", re.MULTILINE)
 _SUMMARY = f"[{_WORDS[Role.SUMMARY]}, "
-#: What a question about the present has in it; then what is newer counts more.
-_PRESENT = re.compile(
-    r"\b(?:now|nowadays|currently|current|today|tonight|lately|recently|recent|latest|newest|still|"
-    r"at present|presently|at the moment|any ?more|any longer|these (?:days|weeks|months)|"
-    r"this (?:week|month|year|morning|evening|weekend)|so far|up to date|as of late)\b",
-    re.IGNORECASE,
-)
 #: A longer text says too much to be a question; its beginning and its end are asked.
 _LONGEST_QUESTION = 2000
 _LEVELS = {"L3": 3, "L2": 2, "L1": 1}
@@ -52,14 +45,12 @@ _LEVELS = {"L3": 3, "L2": 2, "L1": 1}
 class RecallSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """`[memory.recall]`: at most `limit` entries, each of so many `characters`.
 
-    A turn waits so many `seconds`. `recency_weight` is for questions about the present; all others
-    have that of `[memory]`, whose other settings hold for all.
+    A turn waits so many `seconds`. What is found is found as `[memory]` says.
     """
 
     limit: Positive = 5
     seconds: Seconds = 5.0
     characters: Annotated[int, Meta(ge=20)] = 1000
-    recency_weight: Share = 0.2
 
 
 class Asked(Struct, frozen=True):
@@ -90,13 +81,7 @@ async def recall(
     here = Scope.of_conversation(asked.conversation)
     summary = None if summed_up else await _find_summary(memory, here)
     said = {canister.identity for canister in asked.history}
-    chosen = msgspec.structs.replace(
-        retrieval,
-        limit=settings.limit * 3 + len(known),
-        recency_weight=(
-            settings.recency_weight if asks_about_now(question) else retrieval.recency_weight
-        ),
-    )
+    chosen = msgspec.structs.replace(retrieval, limit=settings.limit * 3 + len(known))
     found = await memory.search(question, scopes=(user, GLOBAL, here), settings=chosen)
     entries: list[Entry] = []
     digests = set()
@@ -124,15 +109,6 @@ def question_of(said: Iterable[Canister]) -> str:
         return text
     half = _LONGEST_QUESTION // 2
     return f"{text[:half]}\n{text[-half:]}"
-
-
-def asks_about_now(question: str) -> bool:
-    """Whether a question is about the present.
-
-    >>> asks_about_now("Where do I live these days?"), asks_about_now("Who knows Ada?")
-    (True, False)
-    """
-    return _PRESENT.search(question) is not None
 
 
 def write_down(entries: Sequence[Entry], *, characters: int) -> DocumentCanister:

@@ -7,16 +7,18 @@ from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from math import exp
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias
 
+import msgspec
 from msgspec import Meta, Struct
 
 from vibe_llms.memory.entries import Entry, Role
 from vibe_llms.memory.index import Known, ScopeIndex
 from vibe_llms.memory.lexical import rarity_of
-from vibe_llms.memory.words import split_query, split_words
+from vibe_llms.memory.words import asks_about_now, split_query, split_words
 
 Share = Annotated[float, Meta(ge=0, le=1)]
+Recency: TypeAlias = Literal["now", "always"]
 #: So many times the wanted entries are looked at more closely.
 _POOL = 6
 _DAY_SECONDS = 86_400.0
@@ -37,16 +39,18 @@ class RetrievalSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fiel
     question's words are worth; `least_likeness` what it needs to be found by its meaning: a cosine.
     One of the two is enough, and once there is such an entry, half of it is enough for others:
     what answers in part stands beside what fits, and a question that nothing fits finds nothing.
-    `dense_weight` is what meaning weighs against words, where there are
-    vectors. `recency_weight` and `importance_weight` are what age and importance weigh against
-    relevance; `mmr_lambda` is what relevance weighs against likeness to a better entry.
+    `dense_weight` is what meaning weighs against words, where there are vectors. `recency_weight`
+    and `importance_weight` are what age and importance weigh against relevance, age only for
+    questions about the present, or with `recency` "always" for all; `mmr_lambda` is what relevance
+    weighs against likeness to a better entry.
     """
 
     limit: Annotated[int, Meta(ge=1)] = 10
     least_relevance: Share = 0.15
     least_likeness: Share = 0.38
     dense_weight: Share = 0.4
-    recency_weight: Share = 0.0
+    recency: Recency = "now"
+    recency_weight: Share = 0.2
     importance_weight: Share = 0.0
     mmr_lambda: Share = 1.0
 
@@ -89,6 +93,8 @@ def retrieve(
     question: Question, indexes: Sequence[ScopeIndex], settings: RetrievalSettings
 ) -> list[Recollection]:
     """The entries of some scopes that fit a question, the best first; all indexes are fresh."""
+    if settings.recency == "now" and not asks_about_now(question.text):
+        settings = msgspec.structs.replace(settings, recency_weight=0.0)
     words = split_query(question.text)
     count = sum(map(len, indexes))
     rarities = {

@@ -24,6 +24,14 @@ _MONTHS = (
 )
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
+#: What a question about the present has in it; then what is newer counts more.
+_PRESENT = re.compile(
+    r"\b(?:now|nowadays|currently|current|today|tonight|lately|recently|recent|latest|newest|still|"
+    r"at present|presently|at the moment|any ?more|any longer|these (?:days|weeks|months)|"
+    r"this (?:week|month|year|morning|evening|weekend)|so far|up to date|as of late)\b",
+    re.IGNORECASE,
+)
+
 _STOP_WORDS = """
     a about after again all also am an and any are as at be because been before being below
     between both but by can could d did do does doing don down during each else ever few for from
@@ -55,6 +63,15 @@ _MARKS = ".,;:!?\"'`\u2018\u2019\u201c\u201d\u2026"
 def _stem(word: str) -> str:
     with _STEMMING:
         return _stemmer()(word)
+
+
+def asks_about_now(question: str) -> bool:
+    """Whether a question is about the present.
+
+    >>> asks_about_now("Where do I live these days?"), asks_about_now("Who knows Ada?")
+    (True, False)
+    """
+    return _PRESENT.search(question) is not None
 
 
 def split_words(text: str) -> list[str]:
