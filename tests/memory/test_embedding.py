@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -147,6 +147,53 @@ async def test_vectors_of_others_would_be_found_out(
 
     monkeypatch.setattr(ScopeIndex, "take_vectors", shift)
     assert not await search_at_random(tmp_path, 5)
+
+
+class ForgettingEmbedder(WordsEmbedder):
+    """While it works for the first time, something else is done."""
+
+    def __init__(self, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        super().__init__()
+        self._meanwhile: Callable[[], Awaitable[object]] | None = meanwhile
+
+    async def embed(
+        self, texts: Sequence[str], *, question: bool = False
+    ) -> Sequence[array[float]]:
+        """A vector for each text, when the other thing has been done."""
+        vectors = await super().embed(texts, question=question)
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return vectors
+
+
+async def search_while_forgetting(folder: Path) -> list[float]:
+    """How near entries are to their own words, which were embedded while others were forgotten."""
+
+    async def forget() -> None:
+        # The index is made anew, so that its numbers are those of other entries.
+        assert len(await memory.forget("Secret")) == 1
+
+    memory = open_memory(folder, ForgettingEmbedder(forget))
+    texts = ["Ada likes apples.", "Ben owns a boat.", "Cid climbs cliffs."]
+    await memory.add("Secret is the first one.")
+    for text in texts:
+        await memory.add(text)
+    await memory.embed()
+    return [(await memory.search(text))[0].reasons["meaning"] for text in texts]
+
+
+async def test_vectors_stay_with_their_texts_where_the_index_is_made_anew_meanwhile(
+    tmp_path: Path,
+) -> None:
+    assert await search_while_forgetting(tmp_path) == pytest.approx([1.0] * 3, abs=1e-4)
+
+
+async def test_vectors_of_other_numbers_would_be_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScopeIndex, "still_has", lambda *_: True)
+    assert min(await search_while_forgetting(tmp_path)) < 0.9
 
 
 async def test_what_fails_is_told_once_and_words_go_on(

@@ -169,7 +169,7 @@ class Memory:
 
     async def refresh(self, scope: Scope) -> int:
         """Take in now what was changed by hand, as every search does; how many entries it has."""
-        return await self._alter(lambda: len(self._store._fresh(scope)))
+        return await self._alter(lambda: self._store.refresh(scope))
 
     async def survey(
         self, scope: Scope | None = None, *, role: Role | None = None
@@ -267,10 +267,13 @@ class Memory:
     async def _embed_some(self, embedding: Embedding, scope: Scope) -> int:
         """Give vectors to a batch of entries; to how many, 0 where nothing is left to do now."""
         bare = await self._do(lambda: self._store.survey_bare(scope))
-        vectors = await embedding.embed_entries(bare) if bare else None
+        asked = [(known.number, entry) for known, entry in bare]
+        vectors = await embedding.embed_entries(asked) if asked else None
         if vectors is None:
             return 0
-        await self._do(lambda: self._store.index_of(scope).take_vectors(vectors))
+        # The memory was free meanwhile: numbers may be those of other entries now.
+        every = [known for known, _ in bare]
+        await self._do(lambda: self._store.take_vectors(scope, every, vectors))
         return len(bare)
 
     async def _do(self, work: Callable[[], T]) -> T:
