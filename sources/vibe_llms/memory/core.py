@@ -177,9 +177,13 @@ class Memory:
         """All entries of one scope, or of all, the oldest first."""
         return await self._do(lambda: self._store.survey(scope, role))
 
-    async def access(self, identity: str) -> Entry:
-        """The entry with an identity, or at least 4 characters of its beginning or end."""
-        return await self._do(lambda: self._store.find(identity)[1])
+    async def access(self, identity: str, *, scopes: Iterable[Scope] | None = None) -> Entry:
+        """The entry with an identity, or at least 4 characters of its beginning or end.
+
+        Of others than these `scopes` nothing is said; without them all count.
+        """
+        chosen = None if scopes is None else tuple(scopes)
+        return await self._do(lambda: self._store.find(identity, chosen)[1])
 
     async def revise(self, identity: str, **changes: Any) -> Entry:
         """The entry with another content, importance, category or topics, in its file as before."""
@@ -187,9 +191,15 @@ class Memory:
             raise MemoryInvalid(f"{', '.join(sorted(unknown))} cannot be changed")
         return await self._alter(lambda: self._store.revise(identity, changes))
 
-    async def remove(self, identity: str, *, replaced_by: str = "") -> Entry:
-        """Give an entry up: it is found no more, and lies among the deleted ones."""
-        return await self._alter(lambda: self._store.remove(identity, replaced_by))
+    async def remove(
+        self, identity: str, *, replaced_by: str = "", scopes: Iterable[Scope] | None = None
+    ) -> Entry:
+        """Give an entry up: it is found no more, and lies among the deleted ones.
+
+        It is looked for as `access` does.
+        """
+        chosen = None if scopes is None else tuple(scopes)
+        return await self._alter(lambda: self._store.remove(identity, replaced_by, chosen))
 
     async def change(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
         """Carry out several changes to a scope as one, while others wait; gives what `work` gives.

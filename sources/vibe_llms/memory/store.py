@@ -127,13 +127,15 @@ class Store:
                         found.append(entry)
         return sorted(found, key=lambda entry: (entry.created, entry.identity))
 
-    def find(self, identity: str) -> tuple[ScopeIndex, Entry, Known]:
+    def find(
+        self, identity: str, scopes: Sequence[Scope] | None = None
+    ) -> tuple[ScopeIndex, Entry, Known]:
         """The entry of an identity, or of a part of it, and where it is known."""
         if len(identity) < _SHORTEST_PREFIX:
             raise MemoryNotFound(f"{identity!r} is too short; give at least 4 characters")
         fitting = [
             (index, known)
-            for scope in self.survey_scopes()
+            for scope in (self.survey_scopes() if scopes is None else scopes)
             for index in (self._fresh(scope),)
             for known in index.entries
             if known.identity.startswith(identity) or known.identity.endswith(identity)
@@ -154,18 +156,20 @@ class Store:
         """Write an entry anew, changed, in the file that it has."""
         _, entry, _ = self.find(identity)
         with self._files.changing(entry.scope):
-            # Somebody may have changed it since it was found.
-            index, entry, known = self.find(entry.identity)
+            # Somebody may have changed it since it was found; in this scope, which is held.
+            index, entry, known = self.find(entry.identity, [entry.scope])
             revised = check_entry(msgspec.structs.replace(entry, **changes))
             self._files.rewrite(revised, known.place)
             index.refresh()
         return revised
 
-    def remove(self, identity: str, replaced_by: str) -> Entry:
+    def remove(
+        self, identity: str, replaced_by: str, scopes: Sequence[Scope] | None = None
+    ) -> Entry:
         """Move an entry among the deleted ones."""
-        _, entry, _ = self.find(identity)
+        _, entry, _ = self.find(identity, scopes)
         with self._files.changing(entry.scope):
-            index, entry, known = self.find(entry.identity)
+            index, entry, known = self.find(entry.identity, [entry.scope])
             self._files.give_up(entry, known.place, replaced_by=replaced_by)
             index.refresh()
         return entry
