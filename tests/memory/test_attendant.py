@@ -454,6 +454,31 @@ async def test_what_another_thread_tells_is_heard_in_that_of_the_conversations(h
     assert sorted(heard) == [("from afar", here), ("from here", here)]
 
 
+def test_what_a_thread_tells_when_the_loop_has_ended_breaks_nothing(home: Path) -> None:
+    events: list[Event] = []
+
+    async def hold() -> Session:
+        async with open_session(
+            home=home, configuration=FAST, event_handler=events.append
+        ) as session:
+            await session.begin(model())
+        return session
+
+    session = asyncio.run(hold())
+    raised: list[BaseException] = []
+
+    def tell() -> None:
+        try:
+            session._tell(Notice("memory", "late"))
+        except RuntimeError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=tell)
+    thread.start()
+    thread.join()
+    assert (raised, notices(events)) == ([], [])
+
+
 async def test_facts_that_say_the_same_are_merged_when_it_is_due(home: Path) -> None:
     memory = Memory(home / "memory", durable=False)
     for number in range(11):

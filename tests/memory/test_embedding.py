@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,6 +20,7 @@ from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.entries import GLOBAL, Role, Scope
 from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.retrieval import Recollection, RetrievalSettings
+from vibe_llms.memory.versions import Versions
 
 ALIKE = {"feline": "cat", "residence": "home", "vehicle": "car"}
 
@@ -335,6 +337,23 @@ async def test_a_missing_package_is_told_once_and_words_go_on(
         assert contents(await memory.search("cat")) == ["The cat is black."]
     assert len(told) == 1
     assert "pip install 'vibe-llms[memory]'" in told[0]
+
+
+async def test_a_close_that_is_cancelled_closes_the_embedder_all_the_same(tmp_path: Path) -> None:
+    class Waiting(Versions):
+        async def close(self) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+    begun = asyncio.Event()
+    embedder = WordsEmbedder()
+    memory = Memory(tmp_path, embedder=embedder, versions=Waiting(tmp_path))
+    closing = asyncio.create_task(memory.close())
+    await begun.wait()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert embedder.closed
 
 
 async def test_with_diversity_what_means_the_same_leaves_room(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -233,13 +234,12 @@ class Memory:
 
     async def close(self) -> None:
         """Keep the index for the next process, and the last version; safe to call twice."""
-        await self._do(self._store.keep)
-        if self.versions is not None:
-            await self.versions.close()
-        if self._embedding is not None:
-            await self._embedding.close()
-        if self._reranking is not None:
-            await self._reranking.close()
+        async with AsyncExitStack() as stack:
+            # Whatever fails or is cancelled on the way, the rest is closed too.
+            for one in (self._reranking, self._embedding, self.versions):
+                if one is not None:
+                    stack.push_async_callback(one.close)
+            await self._do(self._store.keep)
 
     async def _rerank(
         self,
