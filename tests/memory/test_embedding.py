@@ -16,6 +16,7 @@ from vibe_llms.exceptions import ProviderUnreachable
 from vibe_llms.memory import embedding as embeddings
 from vibe_llms.memory import generations
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.deduplication import Deduplication
 from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.entries import GLOBAL, Role, Scope
 from vibe_llms.memory.index import ScopeIndex
@@ -354,6 +355,23 @@ async def test_a_close_that_is_cancelled_closes_the_embedder_all_the_same(tmp_pa
     with pytest.raises(asyncio.CancelledError):
         await closing
     assert embedder.closed
+
+
+async def test_a_file_that_was_emptied_by_hand_holds_nothing_up(tmp_path: Path) -> None:
+    memory = open_memory(tmp_path, WordsEmbedder())
+    cat = await memory.add("The cat is black.")
+    await memory.add("The harbour is far away.")
+    (path,) = tmp_path.rglob(f"*{cat.identity}.md")
+    path.write_text(path.read_text("utf-8").replace("The cat is black.", ""), "utf-8")
+    async with asyncio.timeout(30):
+        found = await memory.search("The harbour is far away.")
+        assert contents(found) == ["The harbour is far away."]
+        assert found[0].reasons["meaning"] == pytest.approx(1, abs=1e-5)
+        assert await memory.embed() == 0
+        assert (await Deduplication(memory).run(GLOBAL)).groups == ()
+    await memory.close()
+    again = open_memory(tmp_path, WordsEmbedder())
+    assert len(await again.search("harbour")) == 1
 
 
 async def test_with_diversity_what_means_the_same_leaves_room(tmp_path: Path) -> None:
