@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from tests.fakes.attendants import Companion, document
 from tests.fakes.models import LONG, endless, model_of, says
-from vibe_llms import turns
+from vibe_llms import attendants, turns
 from vibe_llms.attendants import Attendance, Briefing, Occasion, Work
 from vibe_llms.controls import Controls
 from vibe_llms.conversation import Conversation
@@ -26,6 +27,7 @@ from vibe_llms.messages.canisters import (
     StopReason,
     SupervisorCanister,
     Turn,
+    Usage,
     UserCanister,
 )
 from vibe_llms.providers.attributes import ModelAttributes
@@ -47,6 +49,11 @@ def notices(events: list[Event]) -> list[str]:
 
 def roles(conversation: Conversation) -> list[type[Canister]]:
     return [type(canister) for canister in conversation.canisters]
+
+
+def conclude(attendance: Attendance, companion: Companion) -> None:
+    turn = Turn((), "", None, Usage(), StopReason.FINISHED)
+    attendance.conclude([companion], Occasion(conversation="talk", model=endless()), turn)
 
 
 def small() -> ScriptedModel:
@@ -557,6 +564,54 @@ async def test_giving_up_ends_work_at_once(home: Any) -> None:
         assert session.unfinished == 0
         session.give_up()
     assert notices(events)[-1:] == ["the work of companion on 1 turn was given up; it is lost"]
+
+
+async def test_work_that_is_given_up_ends_before_what_it_uses_is_closed() -> None:
+    log: list[str] = []
+
+    class Used(Companion):
+        async def close(self) -> None:
+            log.append("closed")
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(5):
+                await asyncio.sleep(0.01)
+            log.append("ended")
+
+    used = Used(close_seconds=0.05, work=lambda _: work())
+    attendance = Attendance(lambda notice: log.append(notice.text))
+    conclude(attendance, used)
+    await attendance.close([used])
+    assert log == [
+        "the work of companion on 1 turn was not done within 0.05 s; it is lost",
+        "ended",
+        "closed",
+    ]
+
+
+async def test_work_that_does_not_heed_its_end_does_not_keep_a_session_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attendants, "_END_SECONDS", 0.05)
+    over = asyncio.Event()
+
+    async def work() -> None:
+        while not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await over.wait()
+
+    told: list[str] = []
+    deaf = Companion(close_seconds=0.05, work=lambda _: work())
+    attendance = Attendance(lambda notice: told.append(notice.text))
+    conclude(attendance, deaf)
+    await attendance.close([deaf])
+    assert deaf.closed == 1
+    assert told == ["the work of companion on 1 turn was not done within 0.05 s; it is lost"]
+    over.set()
+    await asyncio.sleep(0)
 
 
 async def test_a_close_that_is_cancelled_gives_up_and_tells(home: Any) -> None:

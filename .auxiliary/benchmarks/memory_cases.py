@@ -32,9 +32,9 @@ from vibe_llms.memory.retrieval import RetrievalSettings
 
 ROWS = {
     "as shipped": RetrievalSettings(limit=LIMIT),
-    "recency = always": RetrievalSettings(limit=LIMIT, recency="always"),
+    "recency = always, 0.2": RetrievalSettings(limit=LIMIT, recency="always", recency_weight=0.2),
     "mmr-lambda = 0.7": RetrievalSettings(limit=LIMIT, mmr_lambda=0.7),
-    "both": RetrievalSettings(limit=LIMIT, recency="always", mmr_lambda=0.7),
+    "both": RetrievalSettings(limit=LIMIT, recency="always", recency_weight=0.2, mmr_lambda=0.7),
     "least-relevance = 0.2": RetrievalSettings(limit=LIMIT, least_relevance=0.2),
 }
 

@@ -115,13 +115,15 @@ def main() -> None:
     )
     parser.add_argument("data", type=Path)
     parser.add_argument("--embedder", choices=("none", "minilm"), default="none")
-    parser.add_argument("--recency", type=float, default=0.0, help="the weight of recency, always")
+    parser.add_argument("--recency", type=float, help="the weight of recency, for all questions")
     parser.add_argument("--mmr", type=float, default=1.0, help="lambda of MMR")
     parser.add_argument("--least", type=float, help="the least relevance")
     options = parser.parse_args()
-    settings = RetrievalSettings(
-        limit=LIMIT, recency="always", recency_weight=options.recency, mmr_lambda=options.mmr
-    )
+    settings = RetrievalSettings(limit=LIMIT, mmr_lambda=options.mmr)
+    if options.recency is not None:
+        settings = msgspec.structs.replace(
+            settings, recency="always", recency_weight=options.recency
+        )
     if options.least is not None:
         settings = msgspec.structs.replace(settings, least_relevance=options.least)
     by_category: dict[str, list[tuple[float, ...]]] = defaultdict(list)

@@ -31,6 +31,7 @@ from vibe_llms.messages.identities import produce_identity
 
 SIZES = (10_000, 100_000)
 QUESTIONS = 200
+ROUNDS = 4
 FOUND = 60
 VOCABULARY = 30_000
 DIMENSIONS = 384
@@ -157,23 +158,25 @@ async def compare(size: int, chance: random.Random) -> None:
 
 async def compare_adding(embedder: Embedder, count: int, chance: random.Random) -> None:
     """Measure what adding facts costs beside making their vectors alone."""
-    texts = produce_texts(2 * count, chance)
-    await embedder.embed(texts[:8])
-    start = time.perf_counter()
-    for at in range(0, count, 64):
-        batch = texts[at : at + 64]
-        await embedder.embed([part for text in batch for part in text.split(". ")])
-    alone = time.perf_counter() - start
-    with tempfile.TemporaryDirectory() as name:
-        memory = Memory(Path(name), embedder=embedder)
+    await embedder.embed(produce_texts(8, chance))
+    alone = ours = 0.0
+    for _ in range(ROUNDS):
+        texts = produce_texts(2 * count, chance)
         start = time.perf_counter()
-        for text in texts[count:]:
-            await memory.add(text)
-        await memory.embed()
-        ours = time.perf_counter() - start
-        await memory.close()
+        for at in range(0, count, 64):
+            batch = texts[at : at + 64]
+            await embedder.embed([part for text in batch for part in text.split(". ")])
+        alone += time.perf_counter() - start
+        with tempfile.TemporaryDirectory() as name:
+            memory = Memory(Path(name), embedder=embedder)
+            start = time.perf_counter()
+            for text in texts[count:]:
+                await memory.add(text)
+            await memory.embed()
+            ours += time.perf_counter() - start
     print(
-        f"adding {count} facts: {ours:.2f} s, their vectors alone {alone:.2f} s, {ours / alone:.2f}"
+        f"adding {ROUNDS} times {count} facts: {ours:.2f} s, their vectors alone {alone:.2f} s, "
+        f"{ours / alone:.2f} of it"
     )
 
 
@@ -189,7 +192,7 @@ def main() -> None:
     if options.adding:
         from memory_retrieval import produce_minilm
 
-        asyncio.run(compare_adding(produce_minilm(), 500, chance))
+        asyncio.run(compare_adding(produce_minilm(), 200, chance))
         return
     for size in options.sizes:
         asyncio.run(compare(size, chance))

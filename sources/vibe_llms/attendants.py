@@ -122,6 +122,10 @@ def access_attendant(row: Row, configuration: Configuration, host: AttendantHost
     return _REGISTRY.access(row)(configuration, host)
 
 
+#: So long work that was given up has to come to its end before what it uses is closed.
+_END_SECONDS = 2.0
+
+
 class Attendance:
     """The attendants of a session: asks them before turns, and has their work done after them."""
 
@@ -173,8 +177,16 @@ class Attendance:
             self.give_up()
             for task in self._slow:
                 task.cancel()
+            await self._wait_for_ends()
             for one in attendants:
                 await self._close(one)
+
+    async def _wait_for_ends(self) -> None:
+        """Let what was given up leave what it uses before that is closed, if it heeds its end."""
+        tasks = [bench.task for bench in self._benches.values()]
+        ending = [task for task in (*tasks, *self._slow) if task is not None and not task.done()]
+        if ending:
+            await asyncio.wait(ending, timeout=_END_SECONDS)
 
     async def _ask(self, attendant: Attendant, occasion: Occasion) -> Briefing | None:
         task = asyncio.ensure_future(attendant.brief(occasion))
@@ -247,22 +259,24 @@ class _Bench:
         self._name = name
         self._tell = tell
         self._waiting: deque[Work] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._given_up = False
+        self.task: asyncio.Task[None] | None = None
 
     @property
     def unfinished(self) -> int:
-        running = self._task is not None and not self._task.done()
+        running = self.task is not None and not self.task.done() and not self._given_up
         return len(self._waiting) + running
 
     def put(self, work: Work) -> None:
         self._waiting.append(work)
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._do(), name=f"work of {self._name}")
+        if self.task is None or self.task.done() or self._given_up:
+            self._given_up = False
+            self.task = asyncio.create_task(self._do(), name=f"work of {self._name}")
 
     async def drain(self, seconds: float) -> bool:
         """Wait for the work; whether it is all done."""
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=seconds)
+        if self.task is not None:
+            await asyncio.wait([self.task], timeout=seconds)
         return not self.unfinished
 
     def give_up(self) -> int:
@@ -270,8 +284,10 @@ class _Bench:
         left = self.unfinished
         while self._waiting:
             self._waiting.popleft().close()
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None and not self._given_up:
+            # Once: a second time would end what it does to leave things in order.
+            self._given_up = True
+            self.task.cancel()
         return left
 
     async def _do(self) -> None:

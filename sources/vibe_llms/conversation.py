@@ -37,7 +37,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.outputs import OutputForm, OutputType, produce_form
 from vibe_llms.prompts import Prompt, read_prompt
-from vibe_llms.providers.contract.model import ContractModel, settle_tools
+from vibe_llms.providers.contract.settling import settle_tools
 from vibe_llms.providers.interfaces import (
     InquiringModel,
     Loader,
@@ -101,7 +101,7 @@ class Conversation:
         self._instructions: tuple[SupervisorCanister, ...] = ()
         self._running: RunningTurn | None = None
         self._closed = False
-        self._caches: dict[tuple[str, str, bool], object] = {}
+        self._caches: dict[tuple[str, str, type], object] = {}
         self._told: set[tuple[str, str]] = set()
         defaults.enter(self)
 
@@ -396,7 +396,7 @@ class Conversation:
 
     def _access_cache(self, model: Model) -> object:
         """What is kept for a model, apart from what is kept for it under the contract."""
-        address = (model.provider, model.name, isinstance(model, ContractModel))
+        address = (model.provider, model.name, type(model))
         if address not in self._caches:
             self._caches[address] = model.produce_cache()
         return self._caches[address]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -339,7 +339,9 @@ class Session:
         if self._loop is None or threading.get_ident() == self._thread:
             self.event_handler(event)
         else:
-            self._loop.call_soon_threadsafe(self.event_handler, event)
+            # Where the loop has ended there is nobody left to tell.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.event_handler, event)
 
     async def _open_ensembles(
         self,

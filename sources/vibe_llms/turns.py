@@ -47,7 +47,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import TextualContent, text_of
 from vibe_llms.outputs import OutputForm, OutputMismatch
-from vibe_llms.providers.contract.model import settle_tools
+from vibe_llms.providers.contract.settling import settle_tools
 from vibe_llms.providers.interfaces import (
     InquiringModel,
     Loader,

@@ -109,7 +109,7 @@ def test_all_can_be_approved_beforehand(row: Path, tmp_path: Path) -> None:
 def test_an_ensemble_that_there_is_not_is_told(row: Path) -> None:
     outcome = invoke("-T", "nonesuch", "Go.")
     assert outcome.status == 78
-    assert "there is no 'nonesuch'; there are python, images, fake" in outcome.errors
+    assert "there is no 'nonesuch'; there are python, images, memory, fake" in outcome.errors
 
 
 def test_long_arguments_are_drawn_in_several_lines_and_wrong_ones_as_they_are() -> None:

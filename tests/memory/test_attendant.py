@@ -294,22 +294,24 @@ class Taker:
         return Report(("it did not answer",) if self.failing >= 0 else ())
 
 
-def attendant(session: Session, home: Path, taker: Taker, **settings: Any) -> MemoryAttendant:
+def attendant(
+    session: Session, home: Path, taker: Taker, *, restore: Any = None, load: Any = None
+) -> MemoryAttendant:
     async def produce(_: object) -> Taker:
         return taker
 
-    async def restore(identity: str) -> Sequence[Canister]:
+    async def read(identity: str) -> Sequence[Canister]:
         return (await session.archive.restore(identity)).canisters
 
     return MemoryAttendant(
         Memory(home / "memory", durable=False),
-        MemorySettings(**settings),
+        MemorySettings(),
         journal=home / "ingestion",
         produce_taker=produce,
         host=AttendantHost(
             providers=Providers(session.configuration, ignore_events),
-            restore=restore,
-            load=session.archive.load_all,
+            restore=restore or read,
+            load=load or session.archive.load_all,
             tell=lambda notice: session.event_handler(NoticeEvent(notice=notice)),
         ),
     )
@@ -354,6 +356,38 @@ async def test_what_does_not_come_to_its_end_is_tried_some_times_and_no_more(hom
             await session.drain()
             await one.close()
         assert len(taker.taken) == count
+
+
+@pytest.mark.parametrize("where", ["restore", "load"])
+async def test_a_turn_that_cannot_be_read_holds_no_other_up(home: Path, where: str) -> None:
+    async with open_session(home=home, configuration=FAST) as session:
+        one = attendant(session, home, Taker())
+        conversation = await session.begin(model(), attendants=[one])
+        await conversation.converse("x" * 5000)
+        session.give_up()
+        await session.drain()
+        await one.close()
+
+    async def refuse(*_: object) -> Any:
+        raise StorageError("the disk is bad", path="x")
+
+    for number in range(4):
+        events: list[Event] = []
+        async with open_session(
+            home=home, configuration=FAST, event_handler=events.append
+        ) as session:
+            taker = Taker()
+            taker.gate.set()
+            two = attendant(session, home, taker, **{where: refuse})
+            await (await session.begin(model(), attendants=[two])).converse(f"Turn {number}")
+            await session.drain()
+            await two.close()
+        assert taker.taken == [[f"Turn {number}"]]
+        after = ["tried again by another session", "tried again by another session", "given up"]
+        assert [text.partition("which is ")[2].partition(":")[0] for text in notices(events)] == (
+            after[number : number + 1]
+        )
+    assert not list((home / "ingestion").iterdir())
 
 
 async def test_turns_of_a_conversation_that_is_gone_are_left_out(home: Path) -> None:
@@ -418,6 +452,31 @@ async def test_what_another_thread_tells_is_heard_in_that_of_the_conversations(h
         await asyncio.sleep(0)
     here = threading.get_ident()
     assert sorted(heard) == [("from afar", here), ("from here", here)]
+
+
+def test_what_a_thread_tells_when_the_loop_has_ended_breaks_nothing(home: Path) -> None:
+    events: list[Event] = []
+
+    async def hold() -> Session:
+        async with open_session(
+            home=home, configuration=FAST, event_handler=events.append
+        ) as session:
+            await session.begin(model())
+        return session
+
+    session = asyncio.run(hold())
+    raised: list[BaseException] = []
+
+    def tell() -> None:
+        try:
+            session._tell(Notice("memory", "late"))
+        except RuntimeError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=tell)
+    thread.start()
+    thread.join()
+    assert (raised, notices(events)) == ([], [])
 
 
 async def test_facts_that_say_the_same_are_merged_when_it_is_due(home: Path) -> None:

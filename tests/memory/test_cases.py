@@ -133,7 +133,7 @@ async def test_what_is_found_as_shipped_gets_no_worse(tmp_path: Path) -> None:
 
 
 async def test_with_recency_the_newer_statement_comes_first(tmp_path: Path) -> None:
-    settings = RetrievalSettings(limit=LIMIT, recency="always")
+    settings = RetrievalSettings(limit=LIMIT, recency="always", recency_weight=0.2)
     check(await ask_all(tmp_path, settings), RECENT)
 
 
@@ -145,7 +145,10 @@ async def test_with_diversity_repeats_leave_room_for_others(tmp_path: Path) -> N
 @pytest.mark.minilm
 @pytest.mark.parametrize(
     ("settings", "bars"),
-    [(AS_SHIPPED, MEANT), (RetrievalSettings(limit=LIMIT, recency="always"), MEANT_RECENT)],
+    [
+        (AS_SHIPPED, MEANT),
+        (RetrievalSettings(limit=LIMIT, recency="always", recency_weight=0.2), MEANT_RECENT),
+    ],
     ids=["as shipped", "with recency"],
 )
 async def test_what_is_found_by_meaning_gets_no_worse(

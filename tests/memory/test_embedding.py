@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,12 @@ from vibe_llms.exceptions import ProviderUnreachable
 from vibe_llms.memory import embedding as embeddings
 from vibe_llms.memory import generations
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.deduplication import Deduplication
 from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.entries import GLOBAL, Role, Scope
 from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.retrieval import Recollection, RetrievalSettings
+from vibe_llms.memory.versions import Versions
 
 ALIKE = {"feline": "cat", "residence": "home", "vehicle": "car"}
 
@@ -147,6 +150,53 @@ async def test_vectors_of_others_would_be_found_out(
 
     monkeypatch.setattr(ScopeIndex, "take_vectors", shift)
     assert not await search_at_random(tmp_path, 5)
+
+
+class ForgettingEmbedder(WordsEmbedder):
+    """While it works for the first time, something else is done."""
+
+    def __init__(self, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        super().__init__()
+        self._meanwhile: Callable[[], Awaitable[object]] | None = meanwhile
+
+    async def embed(
+        self, texts: Sequence[str], *, question: bool = False
+    ) -> Sequence[array[float]]:
+        """A vector for each text, when the other thing has been done."""
+        vectors = await super().embed(texts, question=question)
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return vectors
+
+
+async def search_while_forgetting(folder: Path) -> list[float]:
+    """How near entries are to their own words, which were embedded while others were forgotten."""
+
+    async def forget() -> None:
+        # The index is made anew, so that its numbers are those of other entries.
+        assert len(await memory.forget("Secret")) == 1
+
+    memory = open_memory(folder, ForgettingEmbedder(forget))
+    texts = ["Ada likes apples.", "Ben owns a boat.", "Cid climbs cliffs."]
+    await memory.add("Secret is the first one.")
+    for text in texts:
+        await memory.add(text)
+    await memory.embed()
+    return [(await memory.search(text))[0].reasons["meaning"] for text in texts]
+
+
+async def test_vectors_stay_with_their_texts_where_the_index_is_made_anew_meanwhile(
+    tmp_path: Path,
+) -> None:
+    assert await search_while_forgetting(tmp_path) == pytest.approx([1.0] * 3, abs=1e-4)
+
+
+async def test_vectors_of_other_numbers_would_be_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScopeIndex, "still_has", lambda *_: True)
+    assert min(await search_while_forgetting(tmp_path)) < 0.9
 
 
 async def test_what_fails_is_told_once_and_words_go_on(
@@ -288,6 +338,40 @@ async def test_a_missing_package_is_told_once_and_words_go_on(
         assert contents(await memory.search("cat")) == ["The cat is black."]
     assert len(told) == 1
     assert "pip install 'vibe-llms[memory]'" in told[0]
+
+
+async def test_a_close_that_is_cancelled_closes_the_embedder_all_the_same(tmp_path: Path) -> None:
+    class Waiting(Versions):
+        async def close(self) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+    begun = asyncio.Event()
+    embedder = WordsEmbedder()
+    memory = Memory(tmp_path, embedder=embedder, versions=Waiting(tmp_path))
+    closing = asyncio.create_task(memory.close())
+    await begun.wait()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert embedder.closed
+
+
+async def test_a_file_that_was_emptied_by_hand_holds_nothing_up(tmp_path: Path) -> None:
+    memory = open_memory(tmp_path, WordsEmbedder())
+    cat = await memory.add("The cat is black.")
+    await memory.add("The harbour is far away.")
+    (path,) = tmp_path.rglob(f"*{cat.identity}.md")
+    path.write_text(path.read_text("utf-8").replace("The cat is black.", ""), "utf-8")
+    async with asyncio.timeout(30):
+        found = await memory.search("The harbour is far away.")
+        assert contents(found) == ["The harbour is far away."]
+        assert found[0].reasons["meaning"] == pytest.approx(1, abs=1e-5)
+        assert await memory.embed() == 0
+        assert (await Deduplication(memory).run(GLOBAL)).groups == ()
+    await memory.close()
+    again = open_memory(tmp_path, WordsEmbedder())
+    assert len(await again.search("harbour")) == 1
 
 
 async def test_with_diversity_what_means_the_same_leaves_room(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.embedders import WordsEmbedder
 from tests.memory.repositories import ask_git
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Role, Scope
@@ -158,3 +159,23 @@ async def test_a_trace_that_is_left_is_found_out(
     seed(monkeypatch)
     await memory.forget("xyzzyplugh")
     assert find_traces(tmp_path, "xyzzyplugh")
+
+
+async def test_another_process_stores_no_vector_of_what_was_forgotten(tmp_path: Path) -> None:
+    memory = Memory(tmp_path, embedder=WordsEmbedder())
+    other = Memory(tmp_path, embedder=WordsEmbedder())
+    for number in range(3):
+        await memory.add(f"Thing {number} stands there.")
+    await memory.add("Ada likes zithers.")
+    assert len(await other.search("zithers")) == 1
+    await memory.forget("zithers")
+    await memory.close()
+    assert await other.search("zithers") == []
+    await other.close()
+    (path,) = tmp_path.rglob("index/**/vectors")
+    stored = path.read_bytes()
+    vectors = [
+        WordsEmbedder().embed_one(text).tobytes()
+        for text in ("Thing 1 stands there.", "Ada likes zithers.")
+    ]
+    assert [vector in stored for vector in vectors] == [True, False]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vibe_llms.memory import gate
 from vibe_llms.memory.gate import (
     LONGEST_TURN,
     Recalled,
@@ -16,6 +17,7 @@ from vibe_llms.memory.gate import (
     sift_words,
 )
 from vibe_llms.memory.reports import Why
+from vibe_llms.memory.secrets import mask_secrets
 
 RECALLED = Recalled(["From memory:\n- [memory] The user's cat is called Tom. (2026-01-01)\n- Rex"])
 
@@ -168,6 +170,24 @@ def test_a_text_says_a_fact_where_it_has_its_words_names_and_numbers() -> None:
     assert covers("The user has a dog named Rex", "The user's dog is Rex")
     assert not covers("The user has a dog", "The user's dog is Rex")
     assert not covers("The user likes dogs", "The user likes cats")
+
+
+def test_what_is_far_too_long_is_not_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+
+    def mask(text: str) -> str:
+        lengths.append(len(text))
+        return mask_secrets(text)
+
+    monkeypatch.setattr(gate, "mask_secrets", mask)
+    said = "My password is frog7. " + "I live in Rome. " * 100_000
+    for sifted in (sift_turn(said), sift_words(said)):
+        assert sifted.text == ""
+        (refusal,) = sifted.refused
+        assert refusal.why == Why.LONG
+        assert refusal.text.startswith("My password is [secret]")
+        assert len(refusal.text) < 1000
+    assert lengths == [LONGEST_TURN] * 2
 
 
 def test_greetings_are_short_and_nothing_else() -> None:

@@ -107,7 +107,7 @@ async def test_recency_and_importance_weigh_after_the_model(tmp_path: Path) -> N
     memory = produce(tmp_path, Judge("lantern", much=1.0))
     await memory.add("The lantern is new.", created=NOW)
     await memory.add("lantern", created=NOW - timedelta(days=300))
-    settings = RetrievalSettings(recency="always")
+    settings = RetrievalSettings(recency="always", recency_weight=0.2)
     found = await memory.search("lantern", settings=settings, now=NOW)
     share = 0.7310585786300049
     assert [one.entry.content for one in found] == ["The lantern is new.", "lantern"]

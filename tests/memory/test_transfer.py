@@ -187,6 +187,18 @@ def test_what_was_exported_comes_in_again_without_loss(given_entries: list[Entry
     asyncio.run(there_and_back())
 
 
+def test_any_number_of_entries_of_one_second_get_numbers_of_their_own() -> None:
+    times = [*[10] * 30_000, 9, 12, *[9] * 3]
+    entries = [
+        Entry(content="x", identity=str(place), scope=ADA, created=datetime.fromtimestamp(at, UTC))
+        for place, at in enumerate(times)
+    ]
+    items = json.loads(produce_export(entries))["memories"]
+    numbers = [item["data"]["id"] for item in items]
+    assert numbers[:30_000] == [*range(10, 30_010)]
+    assert numbers[30_000:] == [9, *range(30_010, 30_014)]
+
+
 async def test_into_another_scope_it_is_another_entry(memory: Memory) -> None:
     entry = await memory.add("Ada keeps bees.", scope=ADA)
     said = await memory.add("I keep bees", scope=ADA, role=Role.USER, conversation="c1")

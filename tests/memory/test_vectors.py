@@ -99,6 +99,24 @@ def test_of_many_vectors_nearly_all_of_the_nearest_are_found(
     assert 9000 not in index.search(late, 3)
 
 
+@pytest.mark.parametrize("flat", [100, 10_000])
+def test_nothing_of_vectors_that_are_gone_is_stored(
+    monkeypatch: pytest.MonkeyPatch, flat: int
+) -> None:
+    monkeypatch.setattr(vectors, "FLAT", flat)
+    index, known = fill(300, random.Random(6))
+    gone = {number: known.pop(number) for number in list(known)[::7]}
+    for number in gone:
+        index.remove(number)
+    for _ in range(2):
+        data = index.encode()
+        assert not any(one.tobytes() in data for some in gone.values() for one in some)
+        assert all(one.tobytes() in data for some in known.values() for one in some)
+        index = VectorIndex.decode(data)
+        for number, (first, *_) in known.items():
+            assert index.score(first, [number])[number] == pytest.approx(1, abs=1e-5)
+
+
 def test_the_vectors_of_a_number_may_change() -> None:
     chance = random.Random(3)
     index = VectorIndex("model")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -36,6 +36,7 @@ class Taker(Protocol):
 
 #: Makes what takes turns in, with the model that answered.
 TakerFactory: TypeAlias = Callable[[Model], Awaitable[Taker]]
+_MOST_REPORTS = 100
 #: So often a turn is taken up that could not be taken in whole.
 _MOST_ATTEMPTS = 3
 
@@ -68,7 +69,8 @@ class MemoryAttendant:
         self.memory = memory
         self.settings = settings
         self.user = Scope.of_user(settings.user)
-        self.reports: list[Report] = []
+        #: Of the last turns; a session may last for months.
+        self.reports: deque[Report] = deque(maxlen=_MOST_REPORTS)
         self._journal = Journal(journal)
         self._produce_taker = produce_taker
         self._host = host
@@ -173,10 +175,15 @@ class MemoryAttendant:
         count = 0
         for path, ticket in self._journal.take_over(self.settings.user):
             said: Sequence[Canister] = ()
-            # Where the conversation is gone there is nothing to take in.
-            with suppress(ConversationNotFound):
+            try:
                 stored = await self._host.restore(ticket.conversation)
                 said = [one for one in stored if one.identity in ticket.canisters]
+            except ConversationNotFound:
+                # There is nothing to take in.
+                pass
+            except VibeLlmsError as error:
+                self._put_off(ticket, path, error)
+                continue
             whole = await self._take_in(taker, said, ticket, path)
             count += bool(said) and whole
         if count:
@@ -188,16 +195,32 @@ class MemoryAttendant:
     ) -> bool:
         """Take a turn in; whether that came to its end, or is tried another time."""
         if said:
-            whole = [await load_texts(canister, self._host.load) for canister in said]
+            try:
+                whole = [await load_texts(canister, self._host.load) for canister in said]
+            except VibeLlmsError as error:
+                self._put_off(ticket, path, error)
+                return False
             report = await taker.take_in(whole, conversation=ticket.conversation)
             self.reports.append(report)
-            attempts = ticket.attempts + 1
-            if report.failures and attempts < _MOST_ATTEMPTS:
-                # What was stored of it is known to it then.
-                again = msgspec.structs.replace(ticket, attempts=attempts)
-                self._journal.enter(again, path)
+            if report.failures and self._try_again(ticket, path):
                 return False
         self._journal.settle(path)
+        return True
+
+    def _put_off(self, ticket: Ticket, path: Path, error: VibeLlmsError) -> None:
+        """Leave a turn that cannot be read to another session; the others shall not wait for it."""
+        after = "which is tried again by another session"
+        if not self._try_again(ticket, path):
+            self._journal.settle(path)
+            after = "which is given up"
+        self._tell(f"a turn of {ticket.conversation} cannot be read, {after}: {error}")
+
+    def _try_again(self, ticket: Ticket, path: Path) -> bool:
+        """Whether a turn is taken up another time; what was stored of it is known to it then."""
+        attempts = ticket.attempts + 1
+        if attempts >= _MOST_ATTEMPTS:
+            return False
+        self._journal.enter(msgspec.structs.replace(ticket, attempts=attempts), path)
         return True
 
 

@@ -91,7 +91,7 @@ class HeldScope:
 
     def is_unchanged(self, known: Known) -> bool:
         """Whether the file of an entry is still what it was when it was looked at."""
-        return self._files.find_look(self.scope, known.place) == known.look
+        return self._files.look_at(self.scope, known.place) == known.look
 
     def write_over(self, entry: Entry, known: Known) -> None:
         """Write an entry anew where its place is known."""

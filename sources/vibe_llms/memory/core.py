@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -169,7 +170,7 @@ class Memory:
 
     async def refresh(self, scope: Scope) -> int:
         """Take in now what was changed by hand, as every search does; how many entries it has."""
-        return await self._alter(lambda: len(self._store._fresh(scope)))
+        return await self._alter(lambda: self._store.refresh(scope))
 
     async def survey(
         self, scope: Scope | None = None, *, role: Role | None = None
@@ -177,9 +178,13 @@ class Memory:
         """All entries of one scope, or of all, the oldest first."""
         return await self._do(lambda: self._store.survey(scope, role))
 
-    async def access(self, identity: str) -> Entry:
-        """The entry with an identity, or at least 4 characters of its beginning or end."""
-        return await self._do(lambda: self._store.find(identity)[1])
+    async def access(self, identity: str, *, scopes: Iterable[Scope] | None = None) -> Entry:
+        """The entry with an identity, or at least 4 characters of its beginning or end.
+
+        Of others than these `scopes` nothing is said; without them all count.
+        """
+        chosen = None if scopes is None else tuple(scopes)
+        return await self._do(lambda: self._store.find(identity, chosen)[1])
 
     async def revise(self, identity: str, **changes: Any) -> Entry:
         """The entry with another content, importance, category or topics, in its file as before."""
@@ -187,9 +192,15 @@ class Memory:
             raise MemoryInvalid(f"{', '.join(sorted(unknown))} cannot be changed")
         return await self._alter(lambda: self._store.revise(identity, changes))
 
-    async def remove(self, identity: str, *, replaced_by: str = "") -> Entry:
-        """Give an entry up: it is found no more, and lies among the deleted ones."""
-        return await self._alter(lambda: self._store.remove(identity, replaced_by))
+    async def remove(
+        self, identity: str, *, replaced_by: str = "", scopes: Iterable[Scope] | None = None
+    ) -> Entry:
+        """Give an entry up: it is found no more, and lies among the deleted ones.
+
+        It is looked for as `access` does.
+        """
+        chosen = None if scopes is None else tuple(scopes)
+        return await self._alter(lambda: self._store.remove(identity, replaced_by, chosen))
 
     async def change(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
         """Carry out several changes to a scope as one, while others wait; gives what `work` gives.
@@ -223,13 +234,12 @@ class Memory:
 
     async def close(self) -> None:
         """Keep the index for the next process, and the last version; safe to call twice."""
-        await self._do(self._store.keep)
-        if self.versions is not None:
-            await self.versions.close()
-        if self._embedding is not None:
-            await self._embedding.close()
-        if self._reranking is not None:
-            await self._reranking.close()
+        async with AsyncExitStack() as stack:
+            # Whatever fails or is cancelled on the way, the rest is closed too.
+            for one in (self._reranking, self._embedding, self.versions):
+                if one is not None:
+                    stack.push_async_callback(one.close)
+            await self._do(self._store.keep)
 
     async def _rerank(
         self,
@@ -267,10 +277,13 @@ class Memory:
     async def _embed_some(self, embedding: Embedding, scope: Scope) -> int:
         """Give vectors to a batch of entries; to how many, 0 where nothing is left to do now."""
         bare = await self._do(lambda: self._store.survey_bare(scope))
-        vectors = await embedding.embed_entries(bare) if bare else None
+        asked = [(known.number, entry) for known, entry in bare]
+        vectors = await embedding.embed_entries(asked) if asked else None
         if vectors is None:
             return 0
-        await self._do(lambda: self._store.index_of(scope).take_vectors(vectors))
+        # The memory was free meanwhile: numbers may be those of other entries now.
+        every = [known for known, _ in bare]
+        await self._do(lambda: self._store.take_vectors(scope, every, vectors))
         return len(bare)
 
     async def _do(self, work: Callable[[], T]) -> T:

@@ -214,7 +214,7 @@ def _read(held: HeldScope, batch: Sequence[Known]) -> list[tuple[Entry, Known]]:
     return [
         (entry, known)
         for known in batch
-        if (entry := held.read(known)) is not None and len(entry.content) <= _LONGEST
+        if (entry := held.read(known)) is not None and 0 < len(entry.content) <= _LONGEST
     ]
 
 

@@ -38,14 +38,17 @@ class Embedding:
     async def embed_entries(
         self, entries: Sequence[tuple[int, Entry]]
     ) -> dict[int, Sequence[array[float]]] | None:
-        """The vectors of the passages of some entries, by the numbers that they are given with."""
+        """The vectors of the passages of some entries, by the numbers that they are given with.
+
+        One whose file was emptied by hand has none.
+        """
         passages = [(number, text) for number, entry in entries for text in split_passages(entry)]
         vectors = await self._ask([text for _, text in passages])
         if vectors is None:
             return None
-        found: dict[int, list[array[float]]] = {}
+        found: dict[int, list[array[float]]] = {number: [] for number, _ in entries}
         for (number, _), vector in zip(passages, vectors, strict=True):
-            found.setdefault(number, []).append(vector)
+            found[number].append(vector)
         return {**found}
 
     def tell(self, error: VibeLlmsError) -> None:

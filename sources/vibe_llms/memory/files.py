@@ -209,15 +209,6 @@ class MemoryFiles:
             return _look_of(os.lstat(path))
         return None
 
-    def find_look(self, scope: Scope, place: str) -> Look | None:
-        """The same, or none where no file lies there any more."""
-        path = self.path_of(scope, place)
-        with storage_errors(path):
-            try:
-                return _look_of(os.lstat(path))
-            except FileNotFoundError:
-                return None
-
     def survey_scopes(self) -> list[Scope]:
         """The scopes that have a folder, in order."""
         with storage_errors(self.folder):

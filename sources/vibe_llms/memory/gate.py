@@ -144,7 +144,8 @@ def sift_turn(text: str, recalled: Recalled = Recalled()) -> Sifted:
         why = Why.GREETING
     elif recalled.holds(text):
         why = Why.RECALLED
-    masked = mask_secrets(text)
+    # What is too long is not gone through: that would take its time, and nobody keeps it.
+    masked = mask_secrets(text[:LONGEST_TURN])
     if why is not None:
         return Sifted("", (Refusal(masked[:LONGEST_FACT], why, "turn"),))
     if masked != text:
@@ -155,6 +156,10 @@ def sift_turn(text: str, recalled: Recalled = Recalled()) -> Sifted:
 def sift_words(text: str, recalled: Recalled = Recalled()) -> Sifted:
     """The user's own statements in what was said: where facts may be found; often nothing."""
     refused: list[Refusal] = []
+    # A turn that was kept is a little longer where its secrets have marks.
+    if len(text) > 2 * LONGEST_TURN:
+        beginning = mask_secrets(text[:LONGEST_TURN])[:LONGEST_FACT]
+        return Sifted("", (Refusal(beginning, Why.LONG, "part"),))
 
     def cut(found: re.Match[str]) -> str:
         refused.append(Refusal(mask_secrets(found[0]), Why.QUOTED, "part"))

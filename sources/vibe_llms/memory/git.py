@@ -117,8 +117,7 @@ class Git:
         except subprocess.TimeoutExpired:
             _end(process)
             raise VersioningFailed(
-                f"git {arguments[0]} took longer than was left of {LIMIT_SECONDS:g} s, "
-                "and was ended",
+                f"git {arguments[0]} took longer than the {limit:.3g} s that it had, and was ended",
                 slow=True,
             ) from None
         finally:

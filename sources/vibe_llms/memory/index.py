@@ -206,18 +206,23 @@ class ScopeIndex:
         """The vectors of an entry's passages as an array of numpy; none if it has none."""
         return None if self._vectors is None else self._vectors.read(number)
 
-    def survey_bare(self, count: int) -> Sequence[tuple[int, Entry]]:
-        """Some entries that have no vectors yet, by their numbers, the newest first."""
-        found: list[tuple[int, Entry]] = []
+    def survey_bare(self, count: int) -> Sequence[tuple[Known, Entry]]:
+        """Some entries that have no vectors yet, the newest first."""
+        found: list[tuple[Known, Entry]] = []
         if not self.model or self.mixed:
             return found
         for number in sorted(self._bare, reverse=True)[:count]:
-            entry = self.read(self._numbered[number])
+            known = self._numbered[number]
+            entry = self.read(known)
             if entry is None:
                 self._bare.discard(number)
             else:
-                found.append((number, entry))
+                found.append((known, entry))
         return found
+
+    def still_has(self, known: Known) -> bool:
+        """Whether what was known is so still; an index that was made anew has other numbers."""
+        return self._numbered.get(known.number) is known
 
     def take_vectors(self, vectors: Mapping[int, Sequence[array[float]]]) -> None:
         """Take in the vectors of entries, made by the `model`; those of entries gone are not."""

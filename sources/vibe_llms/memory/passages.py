@@ -18,7 +18,10 @@ MOST = 16
 
 
 def split_passages(entry: Entry) -> list[str]:
-    """The texts whose vectors an entry is found by; at least one, at most 16."""
+    """The texts whose vectors an entry is found by; at least one where it says something.
+
+    There are at most 16.
+    """
     parts: list[str] = []
     short = ""
     for found in _END.split(entry.content):

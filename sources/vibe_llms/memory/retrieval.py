@@ -50,7 +50,7 @@ class RetrievalSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fiel
     least_likeness: Share = 0.38
     dense_weight: Share = 0.4
     recency: Recency = "now"
-    recency_weight: Share = 0.2
+    recency_weight: Share = 0.1
     importance_weight: Share = 0.0
     mmr_lambda: Share = 1.0
 
@@ -120,17 +120,19 @@ def _gather(
     ideal = sum(rarities.values())
     scores = index.score(rarities) if ideal else {}
     wanted = _keep_roles(index, scores, question.roles)
-    found = dict.fromkeys(heapq.nlargest(size, wanted, key=scores.__getitem__))
+    found = {
+        number: scores[number] for number in heapq.nlargest(size, wanted, key=scores.__getitem__)
+    }
     cosines: Mapping[int, float] = {}
     if question.vector is not None:
         cosines = index.rank(question.vector, size)
         others = [number for number in cosines if number not in found]
-        # The score of those that are not among the best is not whole.
-        scores = {**scores, **index.assess(rarities, others)}
+        others = [*_keep_roles(index, others, question.roles)]
         cosines = {**cosines, **index.compare(question.vector, [*found])}
-        found.update(dict.fromkeys(_keep_roles(index, others, question.roles)))
-    for number in found:
-        relevance = min(scores[number] / ideal, 1.0) if number in scores else 0.0
+        # The score of those that are not among the best is not whole.
+        found.update({**dict.fromkeys(others, 0.0), **index.assess(rarities, others)})
+    for number, score in found.items():
+        relevance = min(score / ideal, 1.0) if ideal else 0.0
         likeness = max(cosines.get(number, 0.0), 0.0)
         if not question.admits(index.access(number)):
             continue
@@ -190,8 +192,11 @@ def _choose(pool: Sequence[_Candidate], settings: RetrievalSettings) -> list[Rec
     traits = {} if relevance == 1 else {id(one): _Trait.of(one) for one in left}
     alike = dict.fromkeys(traits, 0.0)
     while left and len(chosen) < settings.limit:
-        values = [relevance * one.score - (1 - relevance) * alike.get(id(one), 0.0) for one in left]
-        best = left.pop(values.index(max(values)))
+        place = 0
+        if traits:
+            values = [relevance * one.score - (1 - relevance) * alike[id(one)] for one in left]
+            place = values.index(max(values))
+        best = left.pop(place)
         entry = best.index.read(best.known)
         if entry is None:
             continue

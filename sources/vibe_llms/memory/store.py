@@ -5,7 +5,8 @@ Whoever calls holds the lock of the memory; a scope's own lock keeps other proce
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,6 +55,10 @@ class Store:
         """The scopes that there are."""
         return self._files.survey_scopes()
 
+    def refresh(self, scope: Scope) -> int:
+        """Take in what changed in a scope; how many entries it has."""
+        return len(self._fresh(scope))
+
     def index_of(self, scope: Scope) -> ScopeIndex:
         """The index of a scope, whatever it knows."""
         if scope not in self._indexes:
@@ -91,7 +96,7 @@ class Store:
             index.store(seconds=0)
         return found
 
-    def survey_bare(self, scope: Scope) -> Sequence[tuple[int, Entry]]:
+    def survey_bare(self, scope: Scope) -> Sequence[tuple[Known, Entry]]:
         """Some entries without vectors; `EmbeddingsMixed` where others have another model's."""
         index = self._fresh(scope, thorough=False)
         if index.mixed:
@@ -100,6 +105,14 @@ class Store:
                 f"is {index.model} now; make them anew: vibe-llms memory reindex"
             )
         return index.survey_bare(_BATCH)
+
+    def take_vectors(
+        self, scope: Scope, bare: Iterable[Known], vectors: Mapping[int, Sequence[array[float]]]
+    ) -> None:
+        """Take in the vectors of entries that were bare, and are in the index as they were."""
+        index = self.index_of(scope)
+        current = [known.number for known in bare if index.still_has(known)]
+        index.take_vectors({number: vectors[number] for number in current})
 
     def survey(self, scope: Scope | None, role: Role | None) -> Sequence[Entry]:
         """All entries of a scope, or of all, the oldest first."""
@@ -114,13 +127,15 @@ class Store:
                         found.append(entry)
         return sorted(found, key=lambda entry: (entry.created, entry.identity))
 
-    def find(self, identity: str) -> tuple[ScopeIndex, Entry, Known]:
+    def find(
+        self, identity: str, scopes: Sequence[Scope] | None = None
+    ) -> tuple[ScopeIndex, Entry, Known]:
         """The entry of an identity, or of a part of it, and where it is known."""
         if len(identity) < _SHORTEST_PREFIX:
             raise MemoryNotFound(f"{identity!r} is too short; give at least 4 characters")
         fitting = [
             (index, known)
-            for scope in self.survey_scopes()
+            for scope in (self.survey_scopes() if scopes is None else scopes)
             for index in (self._fresh(scope),)
             for known in index.entries
             if known.identity.startswith(identity) or known.identity.endswith(identity)
@@ -141,18 +156,20 @@ class Store:
         """Write an entry anew, changed, in the file that it has."""
         _, entry, _ = self.find(identity)
         with self._files.changing(entry.scope):
-            # Somebody may have changed it since it was found.
-            index, entry, known = self.find(entry.identity)
+            # Somebody may have changed it since it was found; in this scope, which is held.
+            index, entry, known = self.find(entry.identity, [entry.scope])
             revised = check_entry(msgspec.structs.replace(entry, **changes))
             self._files.rewrite(revised, known.place)
             index.refresh()
         return revised
 
-    def remove(self, identity: str, replaced_by: str) -> Entry:
+    def remove(
+        self, identity: str, replaced_by: str, scopes: Sequence[Scope] | None = None
+    ) -> Entry:
         """Move an entry among the deleted ones."""
-        _, entry, _ = self.find(identity)
+        _, entry, _ = self.find(identity, scopes)
         with self._files.changing(entry.scope):
-            index, entry, known = self.find(entry.identity)
+            index, entry, known = self.find(entry.identity, [entry.scope])
             self._files.give_up(entry, known.place, replaced_by=replaced_by)
             index.refresh()
         return entry

@@ -102,13 +102,10 @@ def produce_export(
 ) -> bytes:
     """The file of some entries; `vectors` gives that of an entry where there is one."""
     items: list[dict[str, Any]] = []
-    taken: set[int] = set()
+    behind: dict[int, int] = {}
     for entry in entries:
         # Two of one second get different numbers all the same.
-        number = int(entry.created.timestamp())
-        while number in taken:
-            number += 1
-        taken.add(number)
+        number = _take_number(int(entry.created.timestamp()), behind)
         vector = vectors(entry)
         items.append(
             {
@@ -135,6 +132,17 @@ def produce_export(
         )
     whole = {"memories": items, "updated_at": datetime.now(UTC), "last_deduplicated_at": None}
     return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"
+
+
+def _take_number(number: int, behind: dict[int, int]) -> int:
+    """The next number that is free; `behind` leads from each that is taken to later ones."""
+    passed: list[int] = []
+    while number in behind:
+        passed.append(number)
+        number = behind[number]
+    # The next one of this second does not pass them all again.
+    behind.update(dict.fromkeys((*passed, number), number + 1))
+    return number
 
 
 def read_export(data: bytes, home: Scope, *, everything: bool = False) -> Parcel:

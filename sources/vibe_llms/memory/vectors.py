@@ -2,8 +2,8 @@
 
 An entry has a vector for each of its passages, all of one model, and is as near as the nearest of
 them. FAISS searches them: all of them where there are few, the nearest lists of an inverted file
-where there are many (ADR 0037 has the figures). Vectors of entries that are gone stay until the
-index is made anew, and are passed over.
+where there are many (ADR 0037 has the figures). Rows of entries that are gone stay until the
+index is made anew, and are passed over; what is stored has zeros there.
 """
 
 from __future__ import annotations
@@ -124,13 +124,15 @@ class VectorIndex:
         return None if rows is None else self._searcher.reconstruct_n(rows.start, len(rows))
 
     def encode(self) -> bytes:
-        """The index as bytes, for `decode`."""
+        """The index as bytes, for `decode`; without the vectors of entries that are gone."""
         faiss, _ = _packages()
-        searcher = b"" if self._searcher is None else faiss.serialize_index(self._searcher)
         owners = array("I", self._owners)
-        for row, number in enumerate(owners):
-            if row not in self._rows.get(number, ()):
-                owners[row] = _GONE
+        gone = [row for row, number in enumerate(owners) if row not in self._rows.get(number, ())]
+        for row in gone:
+            owners[row] = _GONE
+        if gone:
+            self._blank(gone)
+        searcher = b"" if self._searcher is None else faiss.serialize_index(self._searcher)
         return msgspec.msgpack.encode(
             _Stored(self.model, self.dimension, self._learnt, owners.tobytes(), bytes(searcher))
         )
@@ -160,6 +162,17 @@ class VectorIndex:
                 first = row + 1
         index._prepare()
         return index
+
+    def _blank(self, rows: Sequence[int]) -> None:
+        """Put zeros in place of vectors: who has a vector of a text has much of what it says."""
+        faiss, numpy = _packages()
+        zeros = numpy.zeros((len(rows), self.dimension), numpy.float32)
+        if self._learnt:
+            self._searcher.update_vectors(numpy.array(rows, numpy.int64), zeros)
+        else:
+            size = self._searcher.ntotal * self.dimension
+            every = faiss.rev_swig_ptr(self._searcher.get_xb(), size)
+            every.reshape(-1, self.dimension)[rows] = zeros
 
     def _learn(self) -> None:
         """Sort all vectors into lists by what they are near to."""

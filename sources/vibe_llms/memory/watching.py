@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -140,6 +141,6 @@ class _Watching:
             {
                 str(path)
                 for path in wanted
-                if path.is_dir() and os.path.realpath(path).startswith(real)
+                if path.is_dir() and Path(os.path.realpath(path)).is_relative_to(real)
             }
         )

@@ -52,5 +52,5 @@ def test_an_embedder_that_cannot_be_used_is_told_of_and_words_are_compared(home:
     remember("The box stands in the cellar today.")
     (home / "config.toml").write_text('[memory]\nembedder = "sentence-transformers//no/folder"\n')
     done = invoke("memory", "dedup")
-    assert "vibe-llms: facts are compared by their words alone: " in done.errors
+    assert "note: facts are compared by their words alone: " in done.errors
     assert done.errors.endswith("merged 1 fact\n")

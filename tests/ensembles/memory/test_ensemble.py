@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.fakes.models import model_of, says
 from vibe_llms.ensembles.interfaces import InstructingEnsemble
 from vibe_llms.ensembles.memory.ensemble import INSTRUCTIONS, MemoryEnsemble
-from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.exceptions import ConfigurationError, MemoryNotFound
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.invocation.invokers import InvocationContext
 from vibe_llms.invocation.results import InvocationOutput
@@ -91,6 +92,8 @@ async def test_a_fact_is_stored_with_what_is_said_of_it_and_found_again(
         ({"content": "my password is hunter22x"}, "password"),
         ({"content": "my key is sk-abcdefabcdef12345678"}, "password"),
         ({"content": "The card is 4111 1111 1111 1111"}, "password"),
+        ({"content": "The bank is Acme", "category": "the pin is 4711"}, "password"),
+        ({"content": "The bank is Acme", "topics": ["bank", "password: frog7"]}, "password"),
         ({"content": "Thank you!"}, "greeting"),
     ],
 )
@@ -161,9 +164,27 @@ async def test_nobody_elses_entries_are_given_up(session: Session, home: Path) -
     memory = Memory(home / "memory")
     theirs = await memory.add("The cat is called Leo", scope=Scope.of_user("other"))
     ensemble = await opened(session)
-    for arguments in ({"ids": [theirs.identity]}, {"query": "cat"}):
-        await call(ensemble, "delete_memories", **arguments)
+    gone = await call(ensemble, "delete_memories", query="cat")
+    assert gone.text == "Nothing that is remembered fits."
+    # Whether somebody else has an entry is not told either.
+    told = []
+    for identity in (theirs.identity, "0" * len(theirs.identity)):
+        with pytest.raises(MemoryNotFound) as raised:
+            await call(ensemble, "delete_memories", ids=[identity])
+        told.append(str(raised.value).replace(identity, "ID"))
+    assert told[0] == told[1]
     assert len(await memory.survey(Scope.of_user("other"))) == 1
+
+
+async def test_an_id_that_others_have_too_means_the_users_own(session: Session, home: Path) -> None:
+    memory = Memory(home / "memory")
+    mine = await memory.add("The cat is called Tom", scope=ME)
+    other = Scope.of_user("other")
+    await memory.restore(msgspec.structs.replace(mine, scope=other))
+    ends = [mine.identity[-12:], mine.identity]
+    gone = await call(await opened(session), "delete_memories", ids=ends)
+    assert gone.display == "given up: 1"
+    assert len(await memory.survey(other)) == 1
 
 
 def calls(tool: str, arguments: str) -> ScriptedReply:

@@ -56,7 +56,8 @@ from vibe_llms.messages.contents import (
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.contract import model as model_module
 from vibe_llms.providers.contract.hearing import Hearing
-from vibe_llms.providers.contract.model import ContractModel, settle_tools
+from vibe_llms.providers.contract.model import ContractModel
+from vibe_llms.providers.contract.settling import settle_tools
 from vibe_llms.providers.interfaces import Loader, TokenCount, TurnContext, refuse_loading
 from vibe_llms.providers.scripted.client import ScriptedProvider
 from vibe_llms.testing import Part, ScriptedReply, check_provider, scripted_model

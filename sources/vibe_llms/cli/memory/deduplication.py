@@ -16,9 +16,10 @@ from vibe_llms.cli.memory.opening import (
     print_json,
     scope_of,
     scope_option,
+    tell,
 )
 from vibe_llms.cli.running import run
-from vibe_llms.cli.terminal import note, one_line, shown, write
+from vibe_llms.cli.terminal import note, write
 from vibe_llms.memory.deduplication import Deduplication, Group
 
 
@@ -34,7 +35,7 @@ def deduplicate(scope: str | None, dry_run: bool, as_json: bool) -> int:
 
     async def work() -> int:
         async with open_memory() as (store, settings):
-            deduplication = Deduplication(store, settings.deduplication, tell=_tell)
+            deduplication = Deduplication(store, settings.deduplication, tell)
             where = scope_of(scope, settings)
             report = await (deduplication.survey(where) if dry_run else deduplication.run(where))
         if as_json:
@@ -82,7 +83,3 @@ def _encode(groups: Sequence[Group]) -> list[dict[str, Any]]:
         }
         for group in groups
     ]
-
-
-def _tell(words: str) -> None:
-    note(f"vibe-llms: {shown(one_line(words))}")

@@ -16,10 +16,8 @@ from vibe_llms.cli.terminal import note, one_line, shown, write
 from vibe_llms.configuration import load_configuration
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Scope
+from vibe_llms.memory.recall import SHORT
 from vibe_llms.memory.settings import MemorySettings, produce_memory, read_memory_settings
-
-#: The random half of an identity; its beginning is the time.
-_SHORT = 12
 
 scope_option = click.option(
     "--scope",
@@ -34,9 +32,7 @@ async def open_memory() -> AsyncIterator[tuple[Memory, MemorySettings]]:
     """The user's memory, and what `[memory]` says."""
     configuration = load_configuration()
     settings = read_memory_settings(configuration)
-    store = produce_memory(
-        configuration, settings, tell=lambda text: note(f"note: {one_line(text)}")
-    )
+    store = produce_memory(configuration, settings, tell=tell)
     try:
         yield store, settings
     finally:
@@ -50,7 +46,7 @@ def scope_of(scope: str | None, settings: MemorySettings) -> Scope:
 
 def short_identity(entry: Entry) -> str:
     """What an entry is called at the terminal."""
-    return entry.identity[-_SHORT:]
+    return entry.identity[-SHORT:]
 
 
 def local_time(time: datetime) -> str:
@@ -77,5 +73,6 @@ def encode_entry(entry: Entry) -> dict[str, Any]:
     return {**encoded, "scope": str(entry.scope)}
 
 
-def _tell(text: str) -> None:
-    note(f"note: {one_line(text)}")
+def tell(text: str) -> None:
+    """What a person should know, and nothing fails for."""
+    note(f"note: {shown(one_line(text))}")

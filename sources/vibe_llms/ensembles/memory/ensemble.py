@@ -111,7 +111,11 @@ class MemoryEnsemble:
             topics: What it is about, in words.
         """
         why = (
-            Why.SECRET if holds_secret(content) else Why.GREETING if is_greeting(content) else None
+            Why.SECRET
+            if any(map(holds_secret, (content, category, *topics)))
+            else Why.GREETING
+            if is_greeting(content)
+            else None
         )
         if why is not None:
             return _fail(f"This is not remembered: {REASONS[why]}.")
@@ -159,14 +163,15 @@ class MemoryEnsemble:
         if not entries:
             return _say("Nothing that is remembered fits.")
         for entry in entries:
-            await self._memory.remove(entry.identity)
+            await self._memory.remove(entry.identity, scopes=(self._user,))
         return _say(f"Given up:\n{_write(entries)}", f"given up: {len(entries)}")
 
     async def _choose(self, ids: Sequence[str], query: str) -> Sequence[Entry]:
         """The user's own entries that are meant; all of them are there before one is given up."""
         if ids:
-            found = [await self._memory.access(one) for one in dict.fromkeys(ids)]
-            return [entry for entry in found if entry.scope == self._user]
+            own = (self._user,)
+            found = [await self._memory.access(one, scopes=own) for one in dict.fromkeys(ids)]
+            return [*{entry.identity: entry for entry in found}.values()]
         words = set(split_words(query))
         if not words:
             return ()

@@ -7,10 +7,9 @@ from operator import is_
 
 import msgspec
 
-from vibe_llms.configuration import ToolMode
 from vibe_llms.controls import Controls
 from vibe_llms.events import EventHandler, Notice, ignore_events
-from vibe_llms.exceptions import ControlInvalid, ReplyMalformed
+from vibe_llms.exceptions import ReplyMalformed
 from vibe_llms.invocation.invokers import Invoker, find_invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -214,29 +213,6 @@ class ContractModel:
 
         history = await cache.extend(canisters, context, produce, lambda _: None, read_texts)
         return history.canisters()
-
-
-def settle_tools(
-    model: Model, invokers: Sequence[Invoker], mode: ToolMode, *, asked: bool = False
-) -> tuple[Model, Sequence[Invoker]]:
-    """The model to speak with and the tools to offer it, by a mode.
-
-    `ControlInvalid` where calls of the model's own are `asked` for and it surely has none; where
-    only the configuration wants them its provider tells that no tools are offered.
-    """
-    if mode == "off" or not invokers:
-        return model, ()
-    own = model.attributes.tools
-    if mode == "native" and own != "native" and asked:
-        raise ControlInvalid(
-            f"{model.provider}/{model.name} has no tool calls of its own; "
-            "use the tool mode auto or contract",
-            control="tool-mode",
-            model=model.name,
-        )
-    if mode == "contract" or (mode == "auto" and own == "contract"):
-        return ContractModel(model), invokers
-    return model, invokers
 
 
 def _release(controls: Controls) -> Controls:

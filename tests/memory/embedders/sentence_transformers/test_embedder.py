@@ -24,6 +24,7 @@ from vibe_llms.exceptions import (
     SessionClosed,
 )
 from vibe_llms.memory.embedders.rows import StrictEmbedder, produce_embedder
+from vibe_llms.memory.embedders.sentence_transformers import package
 from vibe_llms.offline import forbid_requests
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -145,6 +146,32 @@ async def test_a_cancelled_embedding_stops_between_heaps(
         await task
     assert len(await embedder.embed(["text"])) == 1
     assert len(packages.model.made[0].batches) < 10
+    await embedder.close()
+
+
+async def test_a_model_is_loaded_once_though_whoever_waited_first_has_gone(
+    packages: FakePackages, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    load = package.load_model
+
+    def wait(*arguments: Any, **named: Any) -> package.LoadedModel:
+        begun.set()
+        assert go_on.wait(30)
+        return load(*arguments, **named)
+
+    monkeypatch.setattr(package, "load_model", wait)
+    embedder = produce(f"{ROW}/{folder}")
+    first = asyncio.create_task(embedder.embed(["text"]))
+    assert await asyncio.to_thread(begun.wait, 30)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    second = asyncio.create_task(embedder.embed(["text"]))
+    await asyncio.sleep(0)
+    go_on.set()
+    assert len(await second) == 1
+    assert len(packages.model.made) == 1
     await embedder.close()
 
 

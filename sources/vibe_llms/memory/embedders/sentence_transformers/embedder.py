@@ -128,16 +128,22 @@ class SentenceTransformersEmbedder:
             if self._loaded is None:
                 package.check_package(self._row)
                 folder = self._folder or await self._do(self._find) or await self._fetch()
-                self._loaded = await self._do(
-                    lambda: package.load_model(
-                        self._row,
-                        folder,
-                        device=self._settings.device,
-                        batch_texts=self._settings.batch_texts,
-                        dimensions=self._settings.dimensions,
-                    )
-                )
+                return await self._do(partial(self._keep_loaded, folder))
             return self._loaded
+
+    def _keep_loaded(self, folder: Path) -> package.LoadedModel:
+        """Load the model, unless one who is waited for no more has loaded it meanwhile."""
+        loaded = self._loaded
+        if loaded is None:
+            loaded = package.load_model(
+                self._row,
+                folder,
+                device=self._settings.device,
+                batch_texts=self._settings.batch_texts,
+                dimensions=self._settings.dimensions,
+            )
+            self._loaded = None if self._closed else loaded
+        return loaded
 
     def _find(self) -> Path | None:
         """The folder of the model on this disk; none where there is none, or half of one."""
