@@ -124,7 +124,7 @@ def test_times_written_by_hand_have_a_zone(value: str, expected: datetime) -> No
         ("---\nid: abcd\n", "has no end"),
         ("---\nid: [\n---\n", "is no YAML"),
         ("---\n- id\n---\n", "no names with values"),
-        ("---\nid: abcd\n---\n", "missing required field `created`"),
+        ("---\nid: abcd\n---\n", "missing required field `created_at`"),
         ("---\nid: abcd\ncreated_at: yesterday\n---\n", "its front matter"),
         ("---\nid: abcd\ncreated_at: 2026-05-04\nimportance: 7\n---\n", "importance"),
         ("---\nid: abcd\ncreated_at: 2026-05-04\nimportance: .nan\n---\n", "importance"),
@@ -237,3 +237,12 @@ def test_lines_that_are_no_yaml_alone_are_written_anew_from_their_values() -> No
     )
     again = decode_entry(encode_entry(found), GLOBAL, "")
     assert again.further == found.further == {"x": " id: 1"}
+
+
+def test_what_is_wrong_has_the_name_that_stands_in_the_file() -> None:
+    for lines, words in (
+        ("id: abc", "missing required field `created_at`"),
+        ("id: abc\ncreated_at: yesterday", "at `created_at`"),
+    ):
+        with pytest.raises(MemoryDamaged, match=words):
+            decode_entry(f"---\n{lines}\n---\n\nBees.\n".encode(), GLOBAL, "one.md")

@@ -96,6 +96,9 @@ def describe(error: BaseException) -> dict[str, object]:
 def message_of(error: BaseException) -> str:
     """The words of an error, with no key in them."""
     match error:
+        case click.exceptions.NoArgsIsHelpError():
+            # Its message is the help, which is no line.
+            text = "Missing command."
         case click.ClickException():
             text = error.format_message()
         case KeyboardInterrupt() | click.Abort():

@@ -74,6 +74,17 @@ def interruptible() -> Iterator[None]:
 
 
 @contextmanager
+def deaf() -> Iterator[None]:
+    """What has the terminal for a while, an editor say: Ctrl-C is for it alone."""
+    # A handler, and not SIG_IGN, which a program would inherit.
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
 def bound_import(seconds: float) -> Iterator[None]:
     """An import that ends after so many seconds, with `TimeoutError`; Ctrl-C ends it at once.
 

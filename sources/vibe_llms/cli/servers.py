@@ -17,7 +17,7 @@ from vibe_llms.attachments import read_bytes
 from vibe_llms.cli.completion import complete_paths
 from vibe_llms.cli.failures import message_of, status_of
 from vibe_llms.cli.rows import add_rows, draw_rows, remove_row
-from vibe_llms.cli.running import run
+from vibe_llms.cli.running import interruptible, run
 from vibe_llms.cli.terminal import is_terminal, note, one_line, visible, write
 from vibe_llms.cli.tools import open_ensembles, open_one
 from vibe_llms.configuration import Configuration, load_configuration, parse_value, read_toml
@@ -298,7 +298,8 @@ def _confirm(question: str, *, yes: bool) -> None:
         return
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise RequestError(f"there is nobody to be asked: {question} With --yes it is done")
-    click.confirm(question, abort=True, err=True)
+    with interruptible():
+        click.confirm(question, abort=True, err=True)
 
 
 def _survey_rows(configuration: Configuration) -> Mapping[str, Mapping[str, Any]]:

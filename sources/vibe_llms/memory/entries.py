@@ -239,8 +239,17 @@ def decode_entry(data: bytes, scope: Scope, path: str) -> Entry:
             strict=False,
         )
     except (msgspec.ValidationError, OverflowError) as error:
-        raise MemoryDamaged(f"its front matter: {error}", path=path) from error
+        raise MemoryDamaged(f"its front matter: {_name_as_written(error)}", path=path) from error
     return _settle(entry)
+
+
+def _name_as_written(error: Exception) -> str:
+    """What is wrong, with the names that stand in the file."""
+    words = str(error)
+    for name, attribute in _NAMES.items():
+        words = words.replace(f"`{attribute}`", f"`{name}`")
+        words = words.replace(f"`$.{attribute}`", f"`{name}`")
+    return words
 
 
 def _settle(entry: Entry) -> Entry:

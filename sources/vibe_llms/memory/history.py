@@ -65,7 +65,8 @@ async def survey_changes(
         if repository.exists:
             with suppress(StorageError):
                 found = await asyncio.to_thread(_read_repository, repository, chosen, identity)
-    if found is None:
+    if not found:
+        # Where git has nothing, perhaps no version could be kept so far.
         found = await asyncio.to_thread(_read_files, MemoryFiles(memory.folder), chosen)
     if identity:
         found = _choose(found, identity)

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from importlib import import_module
 
 from vibe_llms.configuration import Configuration, MemoryMode, Seconds
+from vibe_llms.exceptions import MemoryInvalid
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import DeduplicationSettings
 from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.embedders.rows import produce_embedder
+from vibe_llms.memory.entries import Scope
 from vibe_llms.memory.recall import RecallSettings
 from vibe_llms.memory.reports import IngestionSettings
 from vibe_llms.memory.reranking import Reranking, RerankingSettings
@@ -41,7 +43,12 @@ class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unkn
 
 def read_memory_settings(configuration: Configuration) -> MemorySettings:
     """What `[memory]` says; a `ConfigurationError` names the key of what does not fit."""
-    return configuration.read(MemorySettings, configuration.memory, "memory")
+    settings = configuration.read(MemorySettings, configuration.memory, "memory")
+    try:
+        Scope.of_user(settings.user)
+    except MemoryInvalid as error:
+        raise configuration.error(str(error), "memory", "user") from error
+    return settings
 
 
 def produce_reranking(

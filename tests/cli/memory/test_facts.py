@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import invoke
+from tests.cli.terminal import Terminal
 
 
 def remember(text: str, *options: str) -> str:
@@ -80,11 +81,12 @@ def test_a_file_that_is_no_entry_is_named_and_left(home: Path) -> None:
         (("rm", "nonesuch"), "nothing is remembered as"),
         (("forget", "bees"), "nobody to be asked"),
         (("add", "--importance", "2", "x"), "--importance"),
+        ((), "Missing command. See: vibe-llms memory --help"),
     ],
 )
 def test_what_cannot_be_done_is_told(home: Path, arguments: tuple[str, ...], words: str) -> None:
     outcome = invoke("memory", *arguments)
-    assert outcome.status == (66 if arguments[0] in ("show", "rm") else 2)
+    assert outcome.status == (66 if arguments[:1] in (("show",), ("rm",)) else 2)
     assert words in outcome.errors
 
 
@@ -97,3 +99,54 @@ def test_a_wrong_setting_is_named(home: Path) -> None:
     checked = invoke("config", "check")
     assert checked.status == 78
     assert "[memory], key 'limit'" in checked.errors
+
+
+def test_a_name_that_no_user_may_have_is_a_wrong_setting(home: Path) -> None:
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "config.toml").write_text('[memory]\nuser = "Ada B"\n')
+    outcome = invoke("memory", "list")
+    assert outcome.status == 78
+    assert "[memory], key 'user': 'Ada B' cannot be the name of a user" in outcome.error
+    assert "key 'user'" in invoke("doctor").output
+
+
+def test_what_is_empty_is_not_shown(home: Path) -> None:
+    shown = invoke("memory", "show", remember("Ada keeps bees.", "--topic", "a", "--topic", "b"))
+    assert "topics: a, b\n" in shown.errors
+    assert "merged_from" not in shown.errors
+
+
+def test_an_empty_text_is_no_reason_for_an_editor(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = remember("Ada keeps bees.")
+    monkeypatch.setenv("EDITOR", "sed -i s/bees/goats/")
+    outcome = invoke("memory", "edit", identity, "")
+    assert (outcome.status, outcome.error) == (2, "there is nothing to remember in an empty text")
+    assert "bees" in invoke("memory", "list").output
+
+
+def test_ctrl_c_belongs_to_the_editor(home: Path, tmp_path: Path) -> None:
+    identity = remember("Ada keeps bees.")
+    editor = tmp_path / "editor"
+    editor.write_text(
+        "#!/bin/sh\ntrap 'echo not yet' INT\necho open\nread line\nsed -i s/bees/goats/ \"$1\"\n"
+    )
+    editor.chmod(0o700)
+    with Terminal("memory", "edit", identity, environment={"EDITOR": str(editor)}) as terminal:
+        terminal.expect("open")
+        terminal.press("c-c")
+        terminal.expect("not yet")
+        terminal.press("enter")
+        terminal.expect("changed")
+        assert terminal.wait() == 0
+    assert "goats" in invoke("memory", "list").output
+
+
+def test_ctrl_c_ends_a_question_at_once(home: Path) -> None:
+    remember("Ada keeps bees.")
+    with Terminal("memory", "forget", "bees") as terminal:
+        terminal.expect(r"\[y/N\]: ")
+        terminal.press("c-c")
+        assert terminal.wait() == 130
+    assert "bees" in invoke("memory", "list").output

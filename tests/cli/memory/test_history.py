@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.command import invoke
 from tests.memory.repositories import ask_git
+from vibe_llms.exceptions import StorageError
+from vibe_llms.memory.versions import Versions
 
 
 @pytest.fixture
@@ -129,3 +131,21 @@ def test_where_git_is_missing_the_memory_goes_on(
     assert "note: whether git holds it still cannot be told: git is not installed" in forgot.errors
     failed = invoke("memory", "forget", "--yes", "--history", "Lisbon")
     assert (failed.status, "git is not installed" in failed.errors) == (1, True)
+
+
+def test_what_no_version_holds_yet_is_told_from_the_files(
+    versioned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember("Ada lives in Lisbon.")
+    invoke("memory", "forget", "--yes", "Lisbon")
+    invoke("memory", "forget", "--yes", "--history", "Lisbon")
+    monkeypatch.setenv("VIBE_LLMS_MEMORY__VERSIONING", "false")
+    identity = remember("Ada keeps bees.")
+    monkeypatch.setenv("VIBE_LLMS_MEMORY__VERSIONING", "true")
+
+    async def fail(self: Versions) -> None:
+        raise StorageError("git is slow")
+
+    monkeypatch.setattr(Versions, "commit", fail)
+    told = invoke("memory", "log")
+    assert told.output.endswith(f"added         {identity[-12:]}  Ada keeps bees.\n")

@@ -18,7 +18,7 @@ from vibe_llms.cli.memory.opening import (
     scope_option,
     short_identity,
 )
-from vibe_llms.cli.running import run
+from vibe_llms.cli.running import deaf, run
 from vibe_llms.cli.terminal import note, one_line, shown, visible, write
 from vibe_llms.memory.entries import GLOBAL
 from vibe_llms.memory.retrieval import Recollection
@@ -137,8 +137,8 @@ def show(identity: str, as_json: bool) -> int:
             return 0
         write(sys.stdout, visible(entry.content) + "\n")
         for name, value in encode_entry(entry).items():
-            if name != "content" and value not in ("", [], {}):
-                words = ", ".join(value) if isinstance(value, list) else value
+            if name != "content" and value not in ("", (), {}):
+                words = ", ".join(value) if isinstance(value, tuple) else value
                 note(f"{name}: {one_line(str(words))}", dim=True)
         return 0
 
@@ -154,7 +154,7 @@ def edit(identity: str, text: tuple[str, ...]) -> int:
     async def work() -> int:
         async with open_memory() as (store, _):
             entry = await store.access(identity)
-            words = " ".join(text) or click.edit(entry.content) or entry.content
+            words = " ".join(text) if text else _ask_editor(entry.content)
             if words.strip() == entry.content:
                 note("it says that already")
                 return 0
@@ -178,6 +178,12 @@ def remove(identities: tuple[str, ...]) -> int:
         return 0
 
     return run(work())
+
+
+def _ask_editor(content: str) -> str:
+    """What the editor makes of it. Ctrl-C is for it alone, and nothing gets lost."""
+    with deaf():
+        return click.edit(content) or content
 
 
 def _encode_found(one: Recollection) -> dict[str, Any]:

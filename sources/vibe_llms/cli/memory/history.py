@@ -19,7 +19,7 @@ from vibe_llms.cli.memory.opening import (
     scope_option,
     short_identity,
 )
-from vibe_llms.cli.running import run
+from vibe_llms.cli.running import interruptible, run
 from vibe_llms.cli.terminal import is_terminal, note, one_line, shown, write
 from vibe_llms.exceptions import RequestError, StorageError
 from vibe_llms.memory.core import Memory
@@ -118,7 +118,8 @@ def _name_history(held: Sequence[Held], text: str, scope: str | None) -> None:
 def _confirm(words: str) -> None:
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise RequestError("there is nobody to be asked; to forget for good: --yes")
-    click.confirm(f"Remove for good what holds {words!r}?", abort=True, err=True)
+    with interruptible():
+        click.confirm(f"Remove for good what holds {words!r}?", abort=True, err=True)
 
 
 def _encode_change(one: Change) -> dict[str, Any]:
