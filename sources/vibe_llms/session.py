@@ -71,6 +71,7 @@ class Session:
             ask_model=self._ask_model,
             admit=self.gatekeeper.admit,
             vault=KeyVault(configuration.places.keys_file),
+            tell=self._tell,
         )
         self._ensembles = Ensembles(configuration, host)
         self._attendance = Attendance(self._tell)

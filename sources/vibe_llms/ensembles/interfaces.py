@@ -15,6 +15,7 @@ from msgspec import Struct
 from vibe_llms.configuration import Configuration, Positive, Seconds
 from vibe_llms.controls import Controls
 from vibe_llms.ensembles.questions import Elicitor
+from vibe_llms.events import Notice
 from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.invocation.invokers import Approval, Invoker
 from vibe_llms.messages.canisters import Canister, InvocationCanister, Turn
@@ -39,12 +40,14 @@ class EnsembleHost(Struct, frozen=True, kw_only=True):
 
     `elicitor` asks a person. `ask_model(address, canisters, supervisor, controls)` holds one turn
     with a model; whoever uses it has asked `admit` before, which gives why a call may not be.
+    `tell` is told, by any thread, what a person should know.
     """
 
     elicitor: Elicitor | None = None
     ask_model: AskModel | None = None
     admit: Callable[[InvocationCanister, Invoker], Awaitable[str]] = Gatekeeper().admit
     vault: Vault | None = None
+    tell: Callable[[Notice], None] = lambda _: None
 
 
 class EnsembleConfiguration(Struct, frozen=True):

@@ -190,7 +190,7 @@ def check_fact(text: str, said: str, recalled: Recalled = Recalled()) -> Why | N
         (Why.GREETING, is_greeting(text)),
         (Why.SHORT, len(text.strip()) < _SHORTEST_FACT or len(_plain_words(text)) < 2),
         (Why.SECRET, holds_secret(text)),
-        (Why.INSTRUCTION, _instructs(text)),
+        (Why.INSTRUCTION, is_instruction(text)),
         (Why.QUESTION, text.rstrip().endswith(("?", "\uff1f"))),
         (Why.QUOTED, "```" in text or "\n" in text.strip()),
         (Why.RECALLED, recalled.holds(text)),
@@ -211,6 +211,11 @@ def is_greeting(text: str) -> bool:
     return len(plain) <= 8 and all(
         word in _greetings() or not any(map(str.isalnum, word)) for word in plain
     )
+
+
+def is_instruction(text: str) -> bool:
+    """Whether a fact tells a model what to do, in place of saying something of the user."""
+    return _matches(_INSTRUCTION, text) or _matches(_DIRECTIVE, text) or _begins(_COMMAND, text)
 
 
 def is_supported(text: str, said: str) -> bool:
@@ -261,11 +266,6 @@ def _names(text: str) -> Iterator[str]:
         word = found[0]
         if word[0].isupper() and word.lower() not in STOP:
             yield word
-
-
-def _instructs(text: str) -> bool:
-    """Whether a fact tells a model what to do, in place of saying something of the user."""
-    return _matches(_INSTRUCTION, text) or _matches(_DIRECTIVE, text) or _begins(_COMMAND, text)
 
 
 def _refuse_paragraph(text: str) -> Why | None:

@@ -167,6 +167,26 @@ async def test_what_is_forgotten_leaves_no_trace(folder: Path) -> None:
     assert all(holds(folder, vectors[text], text) for text in left)
 
 
+async def test_what_is_forgotten_while_it_is_made_is_not_kept(folder: Path) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(WordsEmbedder):
+        async def embed(
+            self, texts: Sequence[str], *, question: bool = False
+        ) -> Sequence[array[float]]:
+            begun.set()
+            await go_on.wait()
+            return await super().embed(texts, question=question)
+
+    cache = EmbeddingCache(folder)
+    making = asyncio.create_task(CachedEmbedder(Slow(), cache).embed(["a secret"]))
+    await begun.wait()
+    cache.forget([digest_text("a secret")])
+    go_on.set()
+    assert len(await making) == 1
+    assert cache.read("words", [digest_text("a secret")]) == {}
+
+
 async def test_what_no_entry_has_any_more_is_removed(folder: Path) -> None:
     inner = WordsEmbedder()
     embedder = produce(inner, folder)

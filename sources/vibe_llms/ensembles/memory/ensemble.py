@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from vibe_llms.ensembles.interfaces import EnsembleConfiguration, EnsembleRules
+from vibe_llms.events import Notice
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
-from vibe_llms.memory.gate import is_greeting
+from vibe_llms.memory.gate import is_greeting, is_instruction
 from vibe_llms.memory.recall import describe
 from vibe_llms.memory.reports import REASONS, Why
 from vibe_llms.memory.secrets import holds_secret
@@ -54,7 +55,10 @@ class MemoryEnsemble:
         self._rules = whole.read(MemorySettings, configuration.settings, "ensembles", name)
         self._settings = read_memory_settings(whole)
         self._user = Scope.of_user(self._settings.user)
-        self._memory: Memory = produce_memory(whole, self._settings)
+        tell = configuration.host.tell
+        self._memory: Memory = produce_memory(
+            whole, self._settings, tell=lambda text: tell(Notice("memory", text))
+        )
         self._invokers: tuple[Invoker, ...] = ()
 
     @property
@@ -115,6 +119,8 @@ class MemoryEnsemble:
             if any(map(holds_secret, (content, category, *topics)))
             else Why.GREETING
             if is_greeting(content)
+            else Why.INSTRUCTION
+            if is_instruction(content)
             else None
         )
         if why is not None:

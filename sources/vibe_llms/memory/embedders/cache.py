@@ -26,6 +26,7 @@ from vibe_llms.storage.locks import locked
 
 if TYPE_CHECKING:
     import sqlite3
+import threading
 
 T = TypeVar("T")
 
@@ -110,9 +111,10 @@ class CachedEmbedder:
         missing = [digest for digest in texts if digest not in known]
         if not missing:
             return known
+        epoch = self._cache.epoch
         vectors = await self._embedder.embed([texts[digest] for digest in missing])
         made = dict(zip(missing, vectors, strict=True))
-        await asyncio.to_thread(self._cache.write, self.model, made)
+        await asyncio.to_thread(self._cache.write, self.model, made, epoch)
         return {**known, **made}
 
 
@@ -126,6 +128,9 @@ class EmbeddingCache:
         self._path = folder / FILE
         self._limit_bytes = limit_bytes
         self._lock_seconds = lock_seconds
+        self._lock = threading.Lock()
+        #: How often something was removed: what was made before that may be of what was removed.
+        self.epoch = 0
 
     def exists(self) -> bool:
         """Whether anything is kept, or was."""
@@ -139,10 +144,16 @@ class EmbeddingCache:
             return self._attempt(lambda database: _read(database, model, digests))
         return {}
 
-    def write(self, model: str, vectors: Mapping[bytes, array[float]]) -> None:
-        """Keep vectors, the oldest going where there are too many; or not, if it cannot be."""
-        with suppress(StorageError):
-            self._change(lambda database: _write(database, model, vectors, self._limit_bytes))
+    def write(
+        self, model: str, vectors: Mapping[bytes, array[float]], epoch: int | None = None
+    ) -> None:
+        """Keep vectors, the oldest going where there are too many; or not, if it cannot be.
+
+        Those that were begun in another `epoch` are not kept: their texts may be forgotten by now.
+        """
+        with self._lock, suppress(StorageError):
+            if epoch in (None, self.epoch):
+                self._change(lambda database: _write(database, model, vectors, self._limit_bytes))
 
     def give_up(self, model: str) -> None:
         """Remove what is kept of a model."""
@@ -168,6 +179,11 @@ class EmbeddingCache:
         self._remove(work)
 
     def _remove(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        with self._lock:
+            self.epoch += 1
+            self._remove_from_file(work)
+
+    def _remove_from_file(self, work: Callable[[sqlite3.Connection], object]) -> None:
         if self.exists():
             self._change(work)
 
