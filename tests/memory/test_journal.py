@@ -119,3 +119,19 @@ def test_what_a_process_leaves_that_was_killed_is_taken_up(tmp_path: Path) -> No
     done = subprocess.run([sys.executable, "-c", _DIES, str(tmp_path)], env=os.environ, check=False)
     assert done.returncode == -signal.SIGKILL
     assert names(Journal(tmp_path)) == ["0", "1", "2"]
+
+
+def test_all_tickets_are_surveyed_and_stay_whose_they_are(tmp_path: Path) -> None:
+    assert Journal(tmp_path / "none").survey() == []
+    gone, living = Journal(tmp_path), Journal(tmp_path)
+    gone.enter(ticket("one"))
+    gone.close()
+    living.enter(ticket("two", "ben"))
+    (tmp_path / "a file").write_text("of somebody else")
+    found = Journal(tmp_path).survey()
+    assert sorted((one.ticket.conversation, one.held) for one in found) == [
+        ("one", False),
+        ("two", True),
+    ]
+    assert all(one.path.exists() for one in found)
+    assert names(Journal(tmp_path)) == ["one"]

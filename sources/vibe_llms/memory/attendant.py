@@ -262,6 +262,11 @@ async def load_texts(canister: Canister, load: Loader) -> Canister:
     return msgspec.structs.replace(canister, contents=tuple(contents))
 
 
+def journal_folder(configuration: Configuration) -> Path:
+    """Where the turns are written down that are still to be taken in."""
+    return configuration.places.state / "ingestion"
+
+
 def produce_attendant(configuration: Configuration, host: AttendantHost) -> MemoryAttendant:
     """The memory of `[memory]`; nothing is read before it is asked."""
     settings = read_memory_settings(configuration)
@@ -290,7 +295,7 @@ def produce_attendant(configuration: Configuration, host: AttendantHost) -> Memo
     return MemoryAttendant(
         memory,
         settings,
-        journal=configuration.places.state / "ingestion",
+        journal=journal_folder(configuration),
         produce_taker=produce_taker,
         host=host,
     )

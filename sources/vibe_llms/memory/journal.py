@@ -37,6 +37,14 @@ class Ticket(Struct, frozen=True):
     attempts: int = 0
 
 
+class Left(Struct, frozen=True):
+    """A ticket where it lies; `held` by a process that lives, or left by one that ended."""
+
+    path: Path
+    ticket: Ticket
+    held: bool
+
+
 class Journal:
     """The tickets of this process; nothing is on the disk before the first one."""
 
@@ -69,6 +77,20 @@ class Journal:
                 if name != own.name:
                     taken += self._take_from(self._folder / name, own, user)
         return taken
+
+    def survey(self) -> Sequence[Left]:
+        """All tickets of all processes; nothing is taken from any of them."""
+        found: list[Left] = []
+        with storage_errors(self._folder), suppress(FileNotFoundError):
+            for name in sorted(os.listdir(self._folder)):
+                folder = self._folder / name
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    held = _is_held(folder)
+                    for path in sorted(folder.iterdir()):
+                        with suppress(FileNotFoundError, msgspec.DecodeError):
+                            ticket = msgspec.json.decode(path.read_bytes(), type=Ticket)
+                            found.append(Left(path, ticket, held))
+        return found
 
     def close(self) -> None:
         """Give the folder back; what is in it waits for another process. Safe to call twice."""
@@ -122,3 +144,15 @@ class Journal:
         finally:
             os.close(lock)
         return taken
+
+
+def _is_held(folder: Path) -> bool:
+    """Whether the process lives to which a folder belongs."""
+    lock = os.open(folder, FOLDER)
+    try:
+        acquire(lock, folder, 0)
+    except StorageError:
+        return True
+    finally:
+        os.close(lock)
+    return False

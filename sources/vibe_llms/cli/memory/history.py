@@ -19,8 +19,10 @@ from vibe_llms.cli.memory.opening import (
     scope_option,
     short_identity,
 )
+from vibe_llms.cli.memory.pending import drop_pending
 from vibe_llms.cli.running import interruptible, run
 from vibe_llms.cli.terminal import is_terminal, note, one_line, shown, write
+from vibe_llms.configuration import load_configuration
 from vibe_llms.exceptions import RequestError, StorageError
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Scope
@@ -81,6 +83,7 @@ def forget(words: tuple[str, ...], scope: str | None, history: bool, yes: bool) 
                 _confirm(text)
             gone = await store.forget(text, scopes=scopes)
             note(f"forgot {len(gone)} {'entry' if len(gone) == 1 else 'entries'}")
+            await drop_pending(load_configuration(), text)
             await _look_into_history(store, text, scope, history=history)
         return 0
 

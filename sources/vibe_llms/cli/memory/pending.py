@@ -1,0 +1,52 @@
+"""Turns that are still to be remembered: what is forgotten is not taken in afterwards."""
+
+from __future__ import annotations
+
+from vibe_llms.cli.terminal import note
+from vibe_llms.configuration import Configuration
+from vibe_llms.exceptions import ConversationNotFound
+from vibe_llms.memory.attendant import journal_folder, load_texts
+from vibe_llms.memory.journal import Journal, Ticket
+from vibe_llms.memory.traces import fold
+from vibe_llms.messages.contents import text_of
+from vibe_llms.storage.archive import DirectoryArchive
+
+
+async def drop_pending(configuration: Configuration, words: str) -> None:
+    """Give up the turns that hold some words and that nobody has taken in yet; tells of them.
+
+    A turn that a running program is at cannot be taken from it: then that is said.
+    """
+    journal = Journal(journal_folder(configuration))
+    left = journal.survey()
+    if not left:
+        return
+    archive = DirectoryArchive(configuration.places.data, configuration.storage)
+    dropped = held = 0
+    try:
+        for one in left:
+            if await _holds(archive, one.ticket, fold(words)):
+                journal.settle(one.path)
+                held += one.held
+                dropped += not one.held
+    finally:
+        await archive.close()
+    if dropped:
+        turns = "a turn that holds it and was" if dropped == 1 else f"{dropped} turns that were"
+        note(f"gave up {turns} still to be remembered")
+    if held:
+        note("note: a running program may still remember it; forget it again when that has ended")
+
+
+async def _holds(archive: DirectoryArchive, ticket: Ticket, wanted: str) -> bool:
+    """Whether what is to be taken in holds folded words."""
+    try:
+        stored = await archive.restore(ticket.conversation)
+    except ConversationNotFound:
+        return False
+    for canister in stored.canisters:
+        if canister.identity in ticket.canisters:
+            whole = await load_texts(canister, archive.load_all)
+            if wanted in fold(text_of(whole.contents)):
+                return True
+    return False
