@@ -7,7 +7,6 @@ the index is derived; where it does not fit it is made anew from the files, neve
 from __future__ import annotations
 
 import os
-import time
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
@@ -29,6 +28,7 @@ from vibe_llms.memory.generations import (
     write_generation,
 )
 from vibe_llms.memory.lexical import NONE, LexicalIndex
+from vibe_llms.memory.lookout import Lookout
 from vibe_llms.memory.vectors import VectorIndex
 from vibe_llms.memory.words import digest_of, label, split_words
 
@@ -37,11 +37,6 @@ INDEX = "index"
 _APART = timedelta(hours=1)
 #: So many changes are worth storing the index anew, and this share of all.
 _CHANGES, _SHARE = 64, 0.05
-#: A look at all files that takes longer than this, in seconds, is not taken before every answer,
-#: but when so many times as long has passed, or when names have come or gone.
-_QUICK, _REST = 0.002, 20.0
-#: In so many nanoseconds a folder may change again without another time of change.
-_UNSETTLED = 100_000_000
 
 
 class Known(Struct, array_like=True):
@@ -82,7 +77,7 @@ class ScopeIndex:
         self._known: dict[str, Known] = {}
         self._numbered: dict[int, Known] = {}
         self._facts: dict[str, dict[str, Known]] = {}
-        self._listed: set[str] = set()
+        self._lookout = Lookout(files, scope)
         self._turns: list[tuple[str, datetime, str, int]] = []
         self._broken: dict[str, Look] = {}
         self.model = model
@@ -91,8 +86,6 @@ class ScopeIndex:
         self.summaries = 0
         self._changes = 0
         self._loaded = False
-        self._stamp: tuple[int, ...] = ()
-        self._looked = self._look_seconds = 0.0
 
     def __len__(self) -> int:
         return len(self._known)
@@ -117,14 +110,9 @@ class ScopeIndex:
             self._load()
             self._loaded = True
             thorough = True
-        # Before the look: what appears between the two is seen as new the next time.
-        rested = time.monotonic() - self._looked < _REST * self._look_seconds
-        thorough = thorough or self._look_seconds < _QUICK or not rested
-        if not thorough and self._stamp and self._files.stamp(self.scope) == self._stamp:
+        now = self._lookout.look(self._look_of, thorough=thorough)
+        if now is None:
             return
-        self._stamp = self._take_stamp()
-        self._listed = self._files.list_facts(self.scope)
-        now = self._look() if thorough else self._glance()
         gone = [place for place in self._known if place not in now]
         changed = [
             place
@@ -156,29 +144,10 @@ class ScopeIndex:
             self._begin_anew()
             self.refresh()
 
-    def _look(self) -> Mapping[str, Look]:
-        """All files, and what tells whether they changed."""
-        self._looked = time.monotonic()
-        now = self._files.look(self.scope)
-        self._look_seconds = time.monotonic() - self._looked
-        return now
-
-    def _glance(self) -> Mapping[str, Look]:
-        """The same, where files that are the same by name and inode are taken for unchanged."""
-        now: dict[str, Look] = {}
-        for place, inode in self._files.glance(self.scope):
-            known = self._known.get(place)
-            old = self._broken.get(place) if known is None else known.look
-            if old is not None and old.inode == inode:
-                now[place] = old
-            elif (look := self._files.look_at(self.scope, place)) is not None:
-                now[place] = look
-        return now
-
-    def _take_stamp(self) -> tuple[int, ...]:
-        """The stamp of the folder, or none while it may change without another one."""
-        stamp = self._files.stamp(self.scope)
-        return stamp if max(stamp) + _UNSETTLED < time.time_ns() else ()
+    def _look_of(self, place: str) -> Look | None:
+        """What the file at a place looked like when it was read."""
+        known = self._known.get(place)
+        return self._broken.get(place) if known is None else known.look
 
     def frequency(self, word: str) -> int:
         """In about how many entries a word stands."""
@@ -247,7 +216,7 @@ class ScopeIndex:
 
         Whoever has `looked` since the scope is held knows of all that others added.
         """
-        if not looked and (not self._loaded or self._files.list_facts(self.scope) != self._listed):
+        if not looked and not (self._loaded and self._lookout.is_listed()):
             self.refresh()
         wanted = digest_of(entry.content)
         for known in [*self._facts.get(wanted, {}).values()]:
@@ -261,7 +230,7 @@ class ScopeIndex:
         look = self._files.look_at(self.scope, place)
         if look is not None:
             self._take(entry, place, look)
-            self._listed.add(os.path.basename(place))
+            self._lookout.listed.add(os.path.basename(place))
             self._changes += 1
 
     def access(self, number: int) -> Known:
@@ -319,8 +288,9 @@ class ScopeIndex:
     def _begin_anew(self) -> None:
         self._lexical = LexicalIndex()
         self._known, self._numbered, self._facts, self._turns = {}, {}, {}, []
-        self._vectors, self._bare, self._stamp, self.summaries = None, set(), (), 0
-        self._broken, self._listed = {}, set()
+        self._vectors, self._bare, self.summaries = None, set(), 0
+        self._broken = {}
+        self._lookout.begin_anew()
         self.damaged.clear()
         self._changes = 1
         self._loaded = True
