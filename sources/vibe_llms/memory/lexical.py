@@ -193,7 +193,13 @@ class LexicalIndex:
                     least = hundredth - left
                     near = [number for number, score in scores.items() if score >= least]
             left -= rarities[word]
-            weights = self._spread(word) if near is None else self._weigh(word, near)
+            if near is None:
+                weights = self._spread(word)
+            elif self.frequency(word) < len(near):
+                spread = self._spread(word).items()
+                weights = {number: weight for number, weight in spread if number in scores}
+            else:
+                weights = self._weigh(word, near)
             self._count(rarities[word], weights, scores)
         return scores
 
