@@ -25,8 +25,9 @@ from vibe_llms.messages.codecs import LineUnreadable, decode_canister
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.storage.appending import MESSAGES
 from vibe_llms.storage.contents import ContentStore
+from vibe_llms.storage.databases import IN_MEMORY, open_database
 from vibe_llms.storage.details import METADATA
-from vibe_llms.storage.files import refuse_link, storage_errors
+from vibe_llms.storage.files import storage_errors
 from vibe_llms.storage.indexing import UNSPACED, Intake, Look, open_lines, spread, text_of_all
 from vibe_llms.storage.interfaces import Finding, Origin, Summary
 
@@ -38,8 +39,6 @@ _VERSION = 2
 _TITLE_LENGTH = 60
 _EXCERPT_LENGTH = 60
 _INDEXED_CHARACTERS = 200_000
-_PRIVATE = 0o600
-_IN_MEMORY = ":memory:"
 
 T = TypeVar("T")
 
@@ -102,7 +101,7 @@ class Index:
 
         with storage_errors(self._conversations):
             now = self._look_at_all()
-        for place in (str(self._path), str(self._path), _IN_MEMORY):
+        for place in (str(self._path), str(self._path), IN_MEMORY):
             try:
                 with closing(self._open(place)) as self._database:
                     self._update(now)
@@ -199,31 +198,12 @@ class Index:
         return findings
 
     def _open(self, place: str) -> sqlite3.Connection:
-        import sqlite3
-
-        if place != _IN_MEMORY:
-            refuse_link(self._path)
-            if not self._path.exists():
-                os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, _PRIVATE))
-        database = sqlite3.connect(
-            place, timeout=self._contents.settings.lock_seconds, isolation_level=None
+        return open_database(
+            place,
+            version=_VERSION,
+            tables=_TABLES,
+            seconds=self._contents.settings.lock_seconds,
         )
-        try:
-            # Losing the index costs time only, so it need not survive a power cut.
-            database.execute("pragma synchronous = off")
-            if not _version_of(database):
-                database.execute("begin immediate")
-                if not _version_of(database):
-                    for statement in _TABLES.split(";"):
-                        database.execute(statement)
-                    database.execute(f"pragma user_version = {_VERSION}")
-                database.execute("commit")
-            if _version_of(database) != _VERSION:
-                raise sqlite3.DatabaseError("another version made it")
-        except sqlite3.Error:
-            database.close()
-            raise
-        return database
 
     def _access(self) -> sqlite3.Connection:
         assert self._database is not None
@@ -262,11 +242,6 @@ class Index:
                 return decode_canister(lines.readline().rstrip(b"\n"))
         except (OSError, LineUnreadable):
             return None
-
-
-def _version_of(database: sqlite3.Connection) -> int:
-    (version,) = database.execute("pragma user_version").fetchone()
-    return int(version)
 
 
 def _excerpt(text: str, words: Sequence[str]) -> str:

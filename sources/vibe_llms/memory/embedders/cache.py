@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import os
 import sys
+import threading
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,12 +22,12 @@ from typing import TYPE_CHECKING, TypeVar
 from vibe_llms.exceptions import StorageError
 from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.storage.files import make_folder, refuse_link, storage_errors
+from vibe_llms.storage.databases import open_database
+from vibe_llms.storage.files import make_folder, storage_errors
 from vibe_llms.storage.locks import locked
 
 if TYPE_CHECKING:
     import sqlite3
-import threading
 
 T = TypeVar("T")
 
@@ -37,7 +38,6 @@ FILE = "vectors.sqlite"
 LIMIT_BYTES = 512 * 1024 * 1024
 #: Raised when the tables change; the order of bytes is part of it.
 _VERSION = 2 + (sys.byteorder == "big")
-_PRIVATE = 0o600
 _CHECK_BYTES = 4
 #: Between so many texts others get their turn, and what has been made by then is kept.
 _HEAP = 256
@@ -223,42 +223,20 @@ class EmbeddingCache:
             return self._attempt(work, again=False)
 
     def _open(self) -> sqlite3.Connection:
-        import sqlite3
-
-        refuse_link(self._path)
-        if not self._path.exists():
-            flags = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-            os.close(os.open(self._path, flags, _PRIVATE))
-        database = sqlite3.connect(
-            self._path, timeout=self._lock_seconds, isolation_level=None, check_same_thread=False
+        return open_database(
+            self._path,
+            version=_VERSION,
+            tables=_TABLES,
+            seconds=self._lock_seconds,
+            # What is deleted is overwritten, and the file becomes shorter.
+            pragmas=("secure_delete = on", "auto_vacuum = full"),
+            any_thread=True,
         )
-        try:
-            # Losing it costs time only, so it need not survive a power cut.
-            database.execute("pragma synchronous = off")
-            database.execute("pragma secure_delete = on")
-            if not _version_of(database):
-                database.execute("pragma auto_vacuum = full")
-                database.execute("begin immediate")
-                if not _version_of(database):
-                    for statement in _TABLES.split(";"):
-                        database.execute(statement)
-                    database.execute(f"pragma user_version = {_VERSION}")
-                database.execute("commit")
-            if _version_of(database) != _VERSION:
-                raise sqlite3.DatabaseError("another version made it")
-        except sqlite3.Error:
-            database.close()
-            raise
-        return database
 
     def _discard(self) -> None:
         for suffix in ("", "-journal"):
             with suppress(FileNotFoundError):
                 os.unlink(f"{self._path}{suffix}")
-
-
-def _version_of(database: sqlite3.Connection) -> int:
-    return int(database.execute("pragma user_version").fetchone()[0])
 
 
 def _read(
