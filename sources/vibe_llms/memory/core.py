@@ -256,6 +256,7 @@ class Memory:
             least_likeness=settings.least_likeness,
             dense_weight=settings.dense_weight,
             recency_weight=0.0,
+            newer_first=False,
         )
         found = await self._do(lambda: self._store.search(asked, scopes, plain))
         relevances = await reranking.weigh(asked.text, found)
