@@ -43,6 +43,8 @@ def test_labels_say_who_when_and_what_about() -> None:
         ("Ada likes tea", "ada LIKES tea."),
         ("Ada likes “tea”!", 'Ada  likes\n"tea"'),
         ("ﬁne", "fine"),
+        ("It is '5', I think", "it is 5 I think"),
+        ("Ada is 5.", "Ada is 5"),
     ],
 )
 def test_the_same_said_with_other_marks_is_the_same(one: str, other: str) -> None:
@@ -58,6 +60,12 @@ def test_the_same_said_with_other_marks_is_the_same(one: str, other: str) -> Non
         ("price 1.50", "price 150"),
         ("!", "?"),
         ("\u0915\u093f", "\u0915\u0940"),
+        ("The dose is .5 mg", "The dose is 5 mg"),
+        ("Ada writes .NET", "Ada writes net"),
+        ("The shelf is 6' high", 'The shelf is 6" high'),
+        ("The code is 10²", "The code is 102"),
+        ("The recipe takes 1¼ cups", "The recipe takes 11⁄4 cups"),  # noqa: RUF001
+        ("Ada likes tea.", "Ada likes tea?"),
     ],
 )
 def test_what_says_something_else_is_not_the_same(one: str, other: str) -> None:

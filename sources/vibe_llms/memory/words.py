@@ -55,8 +55,12 @@ def _stemmer() -> Callable[[str], str]:
 
 #: The stemmer keeps the word that it works on, so one thread at a time.
 _STEMMING = threading.Lock()
-#: What a sentence ends with or is quoted in, and what makes no other statement of it.
-_MARKS = ".,;:!?\"'`\u2018\u2019\u201c\u201d\u2026"
+#: What a statement ends with, and what it is quoted in: neither makes another one of it. A question
+#: is another one, and so is what begins with a point: .5 is not 5.
+_ENDS = ".,;:!\u2026"
+_QUOTES = "\"'`\u2018\u2019\u201c\u201d"
+#: Raised, lowered and broken numbers are not those of which they are written: 10\u00b2 is not 102.
+_RAISED = re.compile("([\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u209c\u2150-\u215f\u2189]+)")
 
 
 @lru_cache(maxsize=100_000)
@@ -106,8 +110,28 @@ def label(speaker: str, created: datetime, topics: Iterable[str] = ()) -> frozen
 def digest_of(text: str) -> str:
     """The same for texts that say the same word for word, whatever their case and punctuation.
 
-    Only marks around words count as punctuation: `C` and `C++`, 5 and -5 are not the same.
+    Only marks around words count as punctuation: `C` and `C++`, 5 and -5 are not the same, nor are
+    .5 and 5, or 6' and 6".
     """
-    parts = (part.strip(_MARKS) for part in unicodedata.normalize("NFKC", text).casefold().split())
+    parts = map(_bare, _plain_letters(text).casefold().split())
     words = " ".join(part for part in parts if part)
     return hashlib.sha256((words or text.strip()).encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def _plain_letters(text: str) -> str:
+    """The text as NFKC has it, but for numbers that would become others."""
+    if text.isascii():
+        return text
+    parts = _RAISED.split(text)
+    parts[::2] = [unicodedata.normalize("NFKC", part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _bare(part: str) -> str:
+    """A word without the marks around it."""
+    opened = part.lstrip(_QUOTES)
+    bare = opened.rstrip(_ENDS + _QUOTES)
+    if opened == part and bare[-1:].isdigit():
+        # What follows a number may be feet or inches.
+        return part.rstrip(_ENDS)
+    return bare
