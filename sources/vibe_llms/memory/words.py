@@ -113,12 +113,12 @@ def digest_of(text: str) -> str:
     Only marks around words count as punctuation: `C` and `C++`, 5 and -5 are not the same, nor are
     .5 and 5, or 6' and 6".
     """
-    parts = map(_bare, _plain_letters(text).casefold().split())
+    parts = map(bare_word, plain_letters(text).casefold().split())
     words = " ".join(part for part in parts if part)
     return hashlib.sha256((words or text.strip()).encode("utf-8", "replace")).hexdigest()[:32]
 
 
-def _plain_letters(text: str) -> str:
+def plain_letters(text: str) -> str:
     """The text as NFKC has it, but for numbers that would become others."""
     if text.isascii():
         return text
@@ -127,7 +127,7 @@ def _plain_letters(text: str) -> str:
     return "".join(parts)
 
 
-def _bare(part: str) -> str:
+def bare_word(part: str) -> str:
     """A word without the marks around it."""
     opened = part.lstrip(_QUOTES)
     bare = opened.rstrip(_ENDS + _QUOTES)
