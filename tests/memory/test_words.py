@@ -27,6 +27,14 @@ def test_scripts_without_spaces_are_split_into_characters() -> None:
     assert split_words("tea茶") == ["tea", "茶"]
 
 
+def test_words_stay_whole_in_other_scripts_and_however_they_are_written() -> None:
+    assert len(split_words("शिक्षा और चाय।")) == 3
+    assert split_words("தமிழ்") != split_words("தமழ")
+    assert split_words("Straße") == split_words("STRASSE")
+    assert split_words("mother\u00adland") == split_words("motherland")
+    assert split_words("می\u200cخواهم") == split_words("میخواهم")  # noqa: RUF001
+
+
 def test_a_question_has_each_word_once_and_small_words_where_it_has_no_others() -> None:
     assert split_query("tea, teas and more tea") == ["tea"]
     assert split_query("who is it") == ["who", "is", "it"]

@@ -13,6 +13,11 @@ from functools import lru_cache
 #: The apostrophe that typesetters prefer.
 _CURVED = "\u2019"
 _WORD = re.compile(rf"[^\W_]+(?:['{_CURVED}][^\W_]+)*")
+#: The same with the signs of vowels in the scripts of India, which are no letters there.
+_SIGN = r"(?:[^\W_]|[\u0900-\u0963\u0966-\u0dff])"
+_WIDE_WORD = re.compile(rf"{_SIGN}+(?:['{_CURVED}]{_SIGN}+)*")
+#: What is not seen and parts no words.
+_UNSEEN = re.compile("[\u00ad\u200c\u200d\u2060\ufeff]")
 #: Scripts without spaces between words: each character is a word of its own.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u312f\u31f0-\u31ff"
@@ -80,11 +85,14 @@ def asks_about_now(question: str) -> bool:
 
 def split_words(text: str) -> list[str]:
     """The words of a text, in order, each as it is searched; those that say little are left out."""
+    pattern = _WORD
     if not text.isascii():
-        text = unicodedata.normalize("NFKD", _UNSPACED.sub(r" \g<0> ", text))
+        pattern = _WIDE_WORD
+        text = _UNSEEN.sub("", _UNSPACED.sub(r" \g<0> ", text)).casefold()
+        text = unicodedata.normalize("NFKD", text)
         text = "".join(character for character in text if not unicodedata.combining(character))
     found: list[str] = []
-    for match in _WORD.findall(text.lower()):
+    for match in pattern.findall(text.lower()):
         word = match.replace(_CURVED, "'").removesuffix("'s").replace("'", "")
         if word and word not in STOP:
             found.append(_stem(word))
