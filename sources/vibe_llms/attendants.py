@@ -189,7 +189,11 @@ class Attendance:
             await asyncio.wait(ending, timeout=_END_SECONDS)
 
     async def _ask(self, attendant: Attendant, occasion: Occasion) -> Briefing | None:
-        task = asyncio.ensure_future(attendant.brief(occasion))
+        async def brief() -> Briefing:
+            # Here, so that one whose method is no coroutine fails as others do.
+            return await attendant.brief(occasion)
+
+        task = asyncio.ensure_future(brief())
         try:
             await asyncio.wait([task], timeout=attendant.brief_seconds)
         finally:
@@ -205,7 +209,8 @@ class Attendance:
             return None
         try:
             briefing = task.result()
-            foreign = [c for c in briefing.canisters if not isinstance(c, DocumentCanister)]
+            brought = tuple(briefing.canisters)
+            foreign = [one for one in brought if not isinstance(one, DocumentCanister)]
             if foreign:
                 raise TypeError(f"a {type(foreign[0]).__name__} is no document")  # noqa: TRY301
         except asyncio.CancelledError as error:
@@ -213,7 +218,7 @@ class Attendance:
         except Exception as error:  # noqa: BLE001 (whatever it is, the turn goes on)
             occasion.notify(_fail(attendant, "brings nothing to this turn", error))
         else:
-            return briefing
+            return Briefing(brought, briefing.outside)
         return None
 
     def _forget(self, task: asyncio.Task[Any]) -> None:

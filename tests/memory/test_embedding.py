@@ -305,6 +305,22 @@ async def test_vectors_of_different_models_never_mix(
     assert await mix_models(tmp_path, first, second)
 
 
+async def test_an_index_made_anew_has_vectors_at_once(tmp_path: Path) -> None:
+    told: list[str] = []
+    memory = open_memory(tmp_path, embedder := MeaningEmbedder(), told)
+    await memory.add("The cat is black.")
+    embedder.failure = ProviderUnreachable("no route", provider="words")
+    assert await memory.search("feline?") == []
+    assert len(told) == 1
+    embedder.failure = None
+    # It is left alone for a while, but not by whoever asks for its vectors.
+    assert await memory.search("feline?") == []
+    await memory.reindex()
+    (found,) = await memory.search("feline?")
+    assert found.entry.content == "The cat is black."
+    await memory.close()
+
+
 async def test_models_that_mix_would_be_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

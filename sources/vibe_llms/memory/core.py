@@ -224,6 +224,8 @@ class Memory:
     async def reindex(self, *, progress: Callable[[int], None] = ignore_progress) -> int:
         """Make the index anew from the files, vectors too; how many entries it has."""
         count = await self._do(self._store.reindex)
+        if self._embedding is not None:
+            self._embedding.wake()
         await self.embed(progress=progress)
         await self._do(self._store.keep)
         return count
