@@ -40,7 +40,7 @@ from vibe_llms.storage.files import (
     storage_errors,
     synchronise_folder,
 )
-from vibe_llms.storage.locks import locked
+from vibe_llms.storage.locks import Patience, locked
 
 ENTRIES = "entries"
 DELETED = "deleted"
@@ -85,8 +85,11 @@ class MemoryFiles:
         return self.folder / ENTRIES / str(scope) / place
 
     @contextmanager
-    def changing(self, scope: Scope, *, seconds: float | None = None) -> Iterator[None]:
-        """Hold the scope for changes to what it has; others wait, or get `ArchiveLocked`."""
+    def changing(self, scope: Scope, *, seconds: float | Patience | None = None) -> Iterator[None]:
+        """Hold the scope for changes to what it has; others wait, or get `ArchiveLocked`.
+
+        Where its lock stands among others is said in `vibe_llms.memory.indexes`.
+        """
         patience = self._lock_seconds if seconds is None else seconds
         path = self.path_of(scope)
         with storage_errors(path):

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
+from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.entries import Entry, Role
-from vibe_llms.memory.index import Known, ScopeIndex
+from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.lexical import rarity_of
 from vibe_llms.memory.words import asks_about_now, split_query, split_words
 
