@@ -19,7 +19,7 @@ from vibe_llms.attendants import (
 )
 from vibe_llms.configuration import Configuration, Places, ToolMode, load_configuration
 from vibe_llms.controls import Controls
-from vibe_llms.conversation import Conversation, ConversationDefaults
+from vibe_llms.conversation import Conversation
 from vibe_llms.costs import Cost, estimate_cost
 from vibe_llms.ensembles.core import Ensembles
 from vibe_llms.ensembles.interfaces import Ensemble, EnsembleHost
@@ -31,6 +31,7 @@ from vibe_llms.keys import KeyVault
 from vibe_llms.ledger import Ledger
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, Turn
 from vibe_llms.messages.contents import Reference
+from vibe_llms.outfit import ConversationDefaults, Outfit
 from vibe_llms.prompts import Prompt, read_prompt
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.rows import ImportGuard, Providers, ProviderStatus, unguarded
@@ -246,15 +247,13 @@ class Session:
             access_model=self.access_model,
             access_controls=self._providers.access_controls,
             access_limiter=self._providers.access_limiter,
-            enter=self._enter,
             tools=self.configuration.tools,
             gatekeeper=self.gatekeeper,
             open_ensembles=lambda named: self._open_ensembles(named, event_handler),
             survey_invokers=self._ensembles.survey_invokers,
             attendance=self._attendance,
         )
-        return Conversation(
-            ledger,
+        outfit = Outfit(
             model,
             defaults,
             invokers=invokers,
@@ -264,6 +263,7 @@ class Session:
             tool_mode=tool_mode,
             attendants=attendants,
         )
+        return Conversation(ledger, outfit, self._enter)
 
     @property
     def unfinished(self) -> int:

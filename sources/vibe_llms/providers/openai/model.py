@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import Struct
 
 from vibe_llms.configuration import merge
@@ -65,7 +64,7 @@ class OpenAIModel(ABC):
             self.client.check(canister, self)
         settled, _ = settle_controls(controls, Controls(), self.attributes, self.name)
         # Which tools there will be is not known yet.
-        self.client.nativize_controls(msgspec.structs.replace(settled, tool_choice=None), self, {})
+        self.client.nativize_controls(settled.without_choice(), self, {})
 
     async def converse(
         self,
