@@ -583,7 +583,8 @@ async def test_work_that_is_given_up_ends_before_what_it_uses_is_closed() -> Non
     used = Used(close_seconds=0.05, work=lambda _: work())
     attendance = Attendance(lambda notice: log.append(notice.text))
     conclude(attendance, used)
-    await attendance.close([used])
+    assert attendance.access("used", lambda: used) is used
+    await attendance.close()
     assert log == [
         "the work of companion on 1 turn was not done within 0.05 s; it is lost",
         "ended",
@@ -606,7 +607,8 @@ async def test_work_that_does_not_heed_its_end_does_not_keep_a_session_open(
     deaf = Companion(close_seconds=0.05, work=lambda _: work())
     attendance = Attendance(lambda notice: told.append(notice.text))
     conclude(attendance, deaf)
-    await attendance.close([deaf])
+    attendance.access("deaf", lambda: deaf)
+    await attendance.close()
     assert deaf.closed == 1
     assert told == ["the work of companion on 1 turn was not done within 0.05 s; it is lost"]
     over.set()
@@ -643,6 +645,9 @@ async def test_one_that_cannot_be_closed_is_told() -> None:
     told: list[str] = []
     stuck, other = Stuck(), Companion()
     attendance = Attendance(lambda notice: told.append(notice.text))
-    await attendance.close([stuck, other])
+    attendance.access("stuck", lambda: stuck)
+    attendance.access("other", lambda: other)
+    assert attendance.access("other", Companion) is other
+    await attendance.close()
     assert told == ["companion cannot be closed: stuck"]
     assert other.closed == 1
