@@ -131,6 +131,7 @@ class Attendance:
 
     def __init__(self, tell: Callable[[Notice], None] = ignore_notices) -> None:
         self._tell = tell
+        self._own: dict[str, Attendant] = {}
         self._benches: dict[Attendant, _Bench] = {}
         self._slow: set[asyncio.Task[Any]] = set()
 
@@ -138,6 +139,12 @@ class Attendance:
     def unfinished(self) -> int:
         """How many turns have left work that is not done."""
         return sum(bench.unfinished for bench in self._benches.values())
+
+    def access(self, name: str, produce: Callable[[], Attendant]) -> Attendant:
+        """The session's own attendant of a name, made when it is first wanted."""
+        if name not in self._own:
+            self._own[name] = produce()
+        return self._own[name]
 
     async def brief(
         self, attendants: Sequence[Attendant], occasion: Occasion
@@ -169,8 +176,8 @@ class Attendance:
         for attendant in list(self._benches):
             self._give_up(attendant, "was given up")
 
-    async def close(self, attendants: Sequence[Attendant]) -> None:
-        """Wait for all work, and close the attendants."""
+    async def close(self) -> None:
+        """Wait for all work, and close the session's own attendants."""
         try:
             await self.drain()
         finally:
@@ -178,7 +185,7 @@ class Attendance:
             for task in self._slow:
                 task.cancel()
             await self._wait_for_ends()
-            for one in attendants:
+            for one in self._own.values():
                 await self._close(one)
 
     async def _wait_for_ends(self) -> None:
