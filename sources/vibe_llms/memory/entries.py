@@ -24,6 +24,8 @@ LARGEST_BYTES = 4 * 1024 * 1024
 #: So deep may values of the front matter lie in each other; the loader in C knows no limit.
 _DEEPEST = 50
 _NESTING = "[{-?:"
+#: So much of the beginning or the end of an identity names an entry; fewer characters fit many.
+SHORTEST_PART = 4
 
 
 class Role(StrEnum):

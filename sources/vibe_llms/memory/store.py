@@ -16,7 +16,7 @@ from msgspec import Struct
 from vibe_llms.exceptions import EmbeddingsMixed, MemoryDamaged, MemoryNotFound
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.embedders.cache import EmbeddingCache, digest_text
-from vibe_llms.memory.entries import Entry, Role, Scope, check_entry
+from vibe_llms.memory.entries import SHORTEST_PART, Entry, Role, Scope, check_entry
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import Known, ScopeIndex
 from vibe_llms.memory.passages import split_passages
@@ -28,7 +28,6 @@ T = TypeVar("T")
 
 #: So many entries get their vectors at a time.
 _BATCH = 64
-_SHORTEST_PREFIX = 4
 
 
 class ScopeStatus(Struct, frozen=True):
@@ -131,8 +130,10 @@ class Store:
         self, identity: str, scopes: Sequence[Scope] | None = None
     ) -> tuple[ScopeIndex, Entry, Known]:
         """The entry of an identity, or of a part of it, and where it is known."""
-        if len(identity) < _SHORTEST_PREFIX:
-            raise MemoryNotFound(f"{identity!r} is too short; give at least 4 characters")
+        if len(identity) < SHORTEST_PART:
+            raise MemoryNotFound(
+                f"{identity!r} is too short; give at least {SHORTEST_PART} characters"
+            )
         fitting = [
             (index, known)
             for scope in (self.survey_scopes() if scopes is None else scopes)
