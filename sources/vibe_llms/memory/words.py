@@ -85,6 +85,11 @@ def asks_about_now(question: str) -> bool:
 
 def split_words(text: str) -> list[str]:
     """The words of a text, in order, each as it is searched; those that say little are left out."""
+    return [_stem(word) for word in split_forms(text)]
+
+
+def split_forms(text: str) -> list[str]:
+    """The same, each in the form in which it stands there: with its ending."""
     pattern = _WORD
     if not text.isascii():
         pattern = _WIDE_WORD
@@ -95,7 +100,7 @@ def split_words(text: str) -> list[str]:
     for match in pattern.findall(text.lower()):
         word = match.replace(_CURVED, "'").removesuffix("'s").replace("'", "")
         if word and word not in STOP:
-            found.append(_stem(word))
+            found.append(word)
     return found
 
 
