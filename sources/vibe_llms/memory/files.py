@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC
 from pathlib import Path
@@ -68,6 +68,8 @@ class MemoryFiles:
         self.folder = folder
         self._lock_seconds = lock_seconds
         self._durable = durable
+        self._damaged: dict[str, str] = {}
+        self._told: set[str] = set()
 
     def place_of(self, entry: Entry) -> str:
         """Where an entry lies within its scope's folder; `MemoryInvalid` if it cannot."""
@@ -123,6 +125,20 @@ class MemoryFiles:
 
     def read(self, scope: Scope, place: str) -> Entry:
         """The entry at a place; `MemoryDamaged` if it is none, `FileNotFoundError` if it went."""
+        try:
+            return self._read(scope, place)
+        except MemoryDamaged as error:
+            self._damaged[f"{scope}/{place}"] = str(error)
+            raise
+
+    def take_damaged(self) -> Sequence[str]:
+        """What is wrong with files that were read and are no entries; each is given once."""
+        found = [self._damaged.pop(place) for place in sorted(self._damaged)]
+        new = [one for one in found if one not in self._told]
+        self._told.update(new)
+        return new
+
+    def _read(self, scope: Scope, place: str) -> Entry:
         path = self.path_of(scope, place)
         try:
             status = os.lstat(path)

@@ -62,6 +62,10 @@ class Store:
         """The scopes that there are."""
         return self._files.survey_scopes()
 
+    def take_damaged(self) -> Sequence[str]:
+        """What is wrong with files that are no entries; each is given once."""
+        return self._files.take_damaged()
+
     def refresh(self, scope: Scope) -> int:
         """Take in what changed in a scope; how many entries it has."""
         with self._indexes.using(scope, passing=True) as index, index.lock:
