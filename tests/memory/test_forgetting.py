@@ -179,3 +179,22 @@ async def test_another_process_stores_no_vector_of_what_was_forgotten(tmp_path: 
         for text in ("Thing 1 stands there.", "Ada likes zithers.")
     ]
     assert [vector in stored for vector in vectors] == [True, False]
+
+
+async def test_what_lies_beside_the_scopes_is_named_and_not_touched(tmp_path: Path) -> None:
+    told: list[str] = []
+    memory = Memory(tmp_path, durable=False, tell=told.append)
+    await memory.add("The code is xyzzyq", scope=ADA)
+    for place in ("notes.txt", "entries/loose.md", "entries/user-ada.bak/facts/old.md"):
+        path = tmp_path / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("The code is XYZZYQ")
+    (tmp_path / "entries" / "other.md").write_text("nothing")
+    assert len(await memory.forget("xyzzyq")) == 1
+    assert [words.partition(" holds it too")[0] for words in told] == [
+        str(tmp_path / place)
+        for place in ("entries/loose.md", "entries/user-ada.bak/facts/old.md", "notes.txt")
+    ]
+    assert (tmp_path / "notes.txt").exists()
+    assert await memory.forget("xyzzyq") == []
+    await memory.close()

@@ -236,7 +236,8 @@ class Memory:
         """Remove for good whatever holds these words, deleted entries and the index included.
 
         The entries that were removed are returned. What git keeps of them is found and purged by
-        `vibe_llms.memory.purging`; what other programs keep is not touched.
+        `vibe_llms.memory.purging`; what other programs keep is not touched, and told where it lies
+        beside the scopes.
         """
         wanted = fold(words)
         if not wanted:
@@ -245,6 +246,8 @@ class Memory:
         for scope in await self._survey_scopes() if scopes is None else scopes:
             gone += await self._alter(scope, partial(self._store.forget, scope, wanted))
         await self._do(self._store.clear_cache)
+        for path in await self._do(partial(self._store.find_strays, wanted)):
+            self._tell(f"{path} holds it too; it is no part of the memory, and is not touched")
         return gone
 
     async def reindex(self, *, progress: Callable[[int], None] = ignore_progress) -> int:

@@ -188,6 +188,17 @@ class MemoryFiles:
             for name in names
         ]
 
+    def survey_strays(self) -> list[Path]:
+        """Files beside the scopes: in the memory's folder, or in folders that are no scopes."""
+        base = self.folder / ENTRIES
+        scopes = set(map(str, self.survey_scopes()))
+        found = [path for path in self.folder.glob("*") if path.is_file()]
+        for folder, folders, names in os.walk(base):
+            if Path(folder) == base:
+                folders[:] = [name for name in folders if name not in scopes]
+            found += [Path(folder) / name for name in names]
+        return sorted(path for path in found if not path.is_symlink())
+
     def clear(self, scope: Scope) -> None:
         """Remove what crashes left unfinished; to be called while the scope is held."""
         # Whoever writes holds the scope, so nobody is writing one of these.

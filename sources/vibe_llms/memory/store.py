@@ -25,7 +25,7 @@ from vibe_llms.memory.indexes import Indexes
 from vibe_llms.memory.passages import split_passages
 from vibe_llms.memory.retrieval import Question, Recollection, RetrievalSettings, retrieve
 from vibe_llms.memory.summaries import find_derived
-from vibe_llms.memory.traces import find_holding
+from vibe_llms.memory.traces import find_holding, find_strays
 from vibe_llms.storage.locks import Patience
 
 T = TypeVar("T")
@@ -200,6 +200,10 @@ class Store:
                 index.discard()
                 index.refresh()
         return [entry for _, entry in holding]
+
+    def find_strays(self, wanted: str) -> Sequence[Path]:
+        """The files beside the scopes that hold folded words."""
+        return find_strays(self._files, wanted)
 
     def clear_cache(self) -> None:
         """Keep vectors of what is remembered now, and of no text that was there before."""

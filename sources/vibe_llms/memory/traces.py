@@ -6,11 +6,13 @@ import os
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from vibe_llms.exceptions import MemoryDamaged
-from vibe_llms.memory.entries import Entry, Scope, decode_entry
+from vibe_llms.memory.entries import LARGEST_BYTES, Entry, Scope, decode_entry
 from vibe_llms.memory.files import MemoryFiles, identity_in
 from vibe_llms.messages.contents import repair_text
 
@@ -39,6 +41,18 @@ def find_holding(files: MemoryFiles, scope: Scope, wanted: str) -> list[tuple[st
         entry, texts = examine(files.read_data(scope, place), scope, place)
         if holds(wanted, texts):
             found.append((place, entry))
+    return found
+
+
+def find_strays(files: MemoryFiles, wanted: str) -> list[Path]:
+    """The files beside the scopes that have folded words: nobody knows what they are for."""
+    found: list[Path] = []
+    for path in files.survey_strays():
+        with suppress(OSError):
+            if path.stat().st_size <= LARGEST_BYTES:
+                text = path.read_bytes().decode("utf-8", "replace")
+                if holds(wanted, (text, path.name)):
+                    found.append(path)
     return found
 
 
