@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import string
 from collections.abc import Callable
 from pathlib import Path
@@ -198,3 +199,17 @@ async def test_what_lies_beside_the_scopes_is_named_and_not_touched(tmp_path: Pa
     assert (tmp_path / "notes.txt").exists()
     assert await memory.forget("xyzzyq") == []
     await memory.close()
+
+
+async def test_the_index_of_a_scope_that_was_removed_by_hand_goes_too(tmp_path: Path) -> None:
+    memory = Memory(tmp_path, durable=False)
+    await memory.add("The code is xyzzyq", scope=ADA)
+    await memory.add("Nothing more", scope=Scope.of_user("ben"))
+    await memory.close()
+    shutil.rmtree(tmp_path / "entries" / "user-ada")
+    assert find_traces(tmp_path, "xyzzyq")
+    memory = Memory(tmp_path, durable=False)
+    assert await memory.forget("xyzzyq") == []
+    assert find_traces(tmp_path, "xyzzyq") == []
+    await memory.close()
+    assert any((tmp_path / "index" / "user-ben").iterdir())

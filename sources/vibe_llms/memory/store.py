@@ -6,6 +6,7 @@ is told in `vibe_llms.memory.indexes`.
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -21,6 +22,8 @@ from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.embedders.cache import EmbeddingCache, digest_text
 from vibe_llms.memory.entries import Entry, Role, Scope, check_entry
 from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.generations import discard_generations
+from vibe_llms.memory.index import INDEX
 from vibe_llms.memory.indexes import Indexes
 from vibe_llms.memory.passages import split_passages
 from vibe_llms.memory.retrieval import Question, Recollection, RetrievalSettings, retrieve
@@ -206,7 +209,17 @@ class Store:
         return find_strays(self._files, wanted)
 
     def clear_cache(self) -> None:
-        """Keep vectors of what is remembered now, and of no text that was there before."""
+        """Keep vectors of what is remembered now, and of no text that was there before.
+
+        Nor is any index kept of a scope whose folder is gone, by hand say.
+        """
+        base = self._files.folder / INDEX
+        # Before the scopes: whoever makes one now has its folder before its index.
+        names = os.listdir(base) if base.is_dir() else []
+        scopes = set(map(str, self.survey_scopes()))
+        for name in names:
+            if name not in scopes:
+                discard_generations(base / name)
         if self._cache.exists():
             self._cache.retain(_digest_all(self.survey(None, None)))
 
