@@ -14,7 +14,7 @@ import pytest
 from tests.fakes.embedders import WordsEmbedder
 from tests.memory.repositories import ask_git
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.entries import Role, Scope
+from vibe_llms.memory.entries import LARGEST_BYTES, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.purging import find_held, purge
@@ -213,3 +213,27 @@ async def test_the_index_of_a_scope_that_was_removed_by_hand_goes_too(tmp_path: 
     assert find_traces(tmp_path, "xyzzyq") == []
     await memory.close()
     assert any((tmp_path / "index" / "user-ben").iterdir())
+
+
+async def test_a_long_file_of_somebody_else_is_looked_through_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory(tmp_path, durable=False)
+    await memory.add("Nothing", scope=ADA)
+    facts = tmp_path / "entries" / "user-ada" / "facts"
+    size = 2 * LARGEST_BYTES
+    (facts / "film.mp4").write_bytes(b"." * size)
+    # It stands across the end of a part, wherever that is.
+    (facts / "film.txt").write_bytes((b"The code is\n XYZZYQ  " * (size // 21 + 1))[:size])
+    (facts / "end.txt").write_bytes(b" " * size + b"The code is XYZZYQ")
+    (facts / "the code is xyzzyq.bin").write_bytes(b"." * size)
+
+    def refuse(*_: object) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(MemoryFiles, "read_data", refuse)
+    (entry_path,) = facts.glob("*.md")
+    entry_path.unlink()
+    assert len(await memory.forget("code is xyzzyq")) == 3
+    assert [path.name for path in facts.iterdir()] == ["film.mp4"]
+    await memory.close()

@@ -34,6 +34,7 @@ from vibe_llms.memory.entries import (
 from vibe_llms.storage.files import (
     TEMPORARY,
     make_folder,
+    read_parts,
     read_within,
     refuse_link,
     replace_file,
@@ -122,6 +123,19 @@ class MemoryFiles:
             if stat.S_ISREG(os.lstat(path).st_mode):
                 return read_within(path.parent, path.name)
         return b""
+
+    def is_long(self, scope: Scope, place: str) -> bool:
+        """Whether a file is longer than any entry, and better not read at once."""
+        with suppress(OSError):
+            status = os.lstat(self.path_of(scope, place))
+            return stat.S_ISREG(status.st_mode) and status.st_size > LARGEST_BYTES
+        return False
+
+    def read_parts(self, scope: Scope, place: str) -> Iterator[bytes]:
+        """The bytes of a file, part by part."""
+        path = self.path_of(scope, place)
+        with storage_errors(path), suppress(FileNotFoundError):
+            yield from read_parts(path.parent, path.name)
 
     def read(self, scope: Scope, place: str) -> Entry:
         """The entry at a place; `MemoryDamaged` if it is none, `FileNotFoundError` if it went."""

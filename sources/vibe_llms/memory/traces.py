@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +23,9 @@ _PLAIN = re.compile(
     re.MULTILINE,
 )
 
+#: So much of a part is read again with the next one, where words may end that begin in it.
+_OVERLAP = 64 * 1024
+
 
 def fold(text: str) -> str:
     """The text as it is compared: whatever its case, its spaces and how its accents are kept."""
@@ -38,10 +41,29 @@ def find_holding(files: MemoryFiles, scope: Scope, wanted: str) -> list[tuple[st
     """The places within a scope that have folded words, and what lies there."""
     found: list[tuple[str, Entry]] = []
     for place in files.survey_files(scope):
+        if files.is_long(scope, place):
+            created, name = datetime.fromtimestamp(0, UTC), os.path.basename(place)
+            parts = files.read_parts(scope, place)
+            if holds(wanted, [name]) or _holds_in_parts(wanted, parts):
+                found.append(
+                    (place, Entry(content=name, identity="", scope=scope, created=created))
+                )
+            continue
         entry, texts = examine(files.read_data(scope, place), scope, place)
         if holds(wanted, texts):
             found.append((place, entry))
     return found
+
+
+def _holds_in_parts(wanted: str, parts: Iterable[bytes]) -> bool:
+    """Whether a text has the words that is too long to be read at once."""
+    before = b""
+    for part in parts:
+        data = before + part
+        if holds(wanted, [data.decode("utf-8", "replace")]):
+            return True
+        before = data[-_OVERLAP:]
+    return False
 
 
 def find_strays(files: MemoryFiles, wanted: str) -> list[Path]:
