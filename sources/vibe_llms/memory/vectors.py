@@ -95,7 +95,8 @@ class VectorIndex:
         """Give up the vectors of an entry, if it has any."""
         given_up = self.read(number)
         if given_up is not None:
-            del self._rows[number]
+            # Else they would take the place of others among the nearest.
+            self._blank(self._rows.pop(number))
             self._passages -= len(given_up)
             # What is left of many additions is no vector of what is gone.
             self._total = self._total - given_up.sum(axis=0) if self._passages else 0.0
