@@ -108,8 +108,7 @@ class ScopeIndex:
             if (old := known.get(place)) is None or old.look != look
             if self._broken.get(place) != look
         ]
-        for place in (place for place in self._broken if place not in now):
-            self.damaged.pop(place, None)
+        self.damaged = {place: error for place, error in self.damaged.items() if place in now}
         self._broken = {place: look for place, look in self._broken.items() if place in now}
         for place in (*gone, *(place for place in changed if place in known)):
             self._drop(place)
@@ -119,7 +118,11 @@ class ScopeIndex:
                 read.append((self._files.read(self.scope, place), place, now[place]))
             except MemoryDamaged as error:
                 self.damaged[place] = error
-                self._broken[place] = now[place]
+                if isinstance(error.__cause__, OSError):
+                    # Not the file is broken, but it could not be read now; the next time perhaps.
+                    self._lookout.doubt()
+                else:
+                    self._broken[place] = now[place]
             except FileNotFoundError:
                 continue
             else:

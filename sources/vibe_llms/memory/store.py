@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import EmbeddingsMixed, MemoryDamaged, MemoryNotFound
+from vibe_llms.exceptions import EmbeddingsMixed, MemoryDamaged, MemoryNotFound, StorageError
 from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.embedders.cache import EmbeddingCache, digest_text
@@ -99,6 +99,22 @@ class Store:
                     f"embedder is {index.model} now; make them anew: vibe-llms memory reindex"
                 )
             return index.survey_bare(_BATCH)
+
+    def forget_vectors(self, scope: Scope, bare: Iterable[tuple[Known, Entry]]) -> None:
+        """Keep no vectors of what entries said that were changed or removed while they were made.
+
+        Another process may have forgotten them meanwhile, and does not know of these vectors.
+        """
+        old: set[bytes] = set()
+        with self._indexes.using(scope, passing=True) as index:
+            for known, entry in bare:
+                if self._files.look_at(scope, known.place) != known.look:
+                    now = index.read(known)
+                    old |= _digest_all([entry]) - _digest_all([] if now is None else [now])
+        if old:
+            # Where they stay, the next to forget something gives them up.
+            with suppress(StorageError):
+                self._cache.forget(old)
 
     def take_vectors(
         self, scope: Scope, bare: Iterable[Known], vectors: Mapping[int, Sequence[array[float]]]
