@@ -20,12 +20,13 @@ from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.embedders.cache import EmbeddingCache, digest_text
 from vibe_llms.memory.entries import Entry, Role, Scope, check_entry
-from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.files import MemoryFiles, identity_in
 from vibe_llms.memory.indexes import Indexes
 from vibe_llms.memory.passages import split_passages
 from vibe_llms.memory.retrieval import Question, Recollection, RetrievalSettings, retrieve
 from vibe_llms.memory.summaries import find_derived
 from vibe_llms.memory.traces import find_holding
+from vibe_llms.storage.files import storage_errors
 from vibe_llms.storage.locks import Patience
 
 T = TypeVar("T")
@@ -140,7 +141,7 @@ class Store:
         return sorted(found, key=lambda entry: (entry.created, entry.identity))
 
     def find(self, identity: str, scopes: Sequence[Scope] | None = None) -> Entry:
-        """The entry of an identity, or of a part of it."""
+        """The entry of an identity, or of a part of it; `MemoryDamaged` if it cannot be read."""
         return self._find(identity, scopes)[0]
 
     def _find(self, identity: str, scopes: Sequence[Scope] | None) -> tuple[Entry, str]:
@@ -148,13 +149,15 @@ class Store:
         if len(identity) < _SHORTEST_PREFIX:
             raise MemoryNotFound(f"{identity!r} is too short; give at least 4 characters")
         fitting: list[tuple[Scope, Known]] = []
+        damaged: list[MemoryDamaged] = []
         for scope in self.survey_scopes() if scopes is None else scopes:
             with self._indexes.using(scope, passing=scopes is None) as index, index.lock:
                 index.refresh()
-                fitting += (
-                    (scope, known)
-                    for known in index
-                    if known.identity.startswith(identity) or known.identity.endswith(identity)
+                fitting += ((scope, one) for one in index if _fits(one.identity, identity))
+                damaged += (
+                    error
+                    for place, error in index.damaged.items()
+                    if _fits(identity_in(place), identity)
                 )
         exact = [(scope, known) for scope, known in fitting if known.identity == identity]
         if len(exact) > 1:
@@ -163,10 +166,10 @@ class Store:
         if len(exact or fitting) > 1:
             raise MemoryNotFound(f"{identity!r} fits several entries; give more of it")
         for scope, known in exact or fitting:
-            with self._indexes.using(scope) as index:
-                entry = index.read(known)
-            if entry is not None:
-                return entry, known.place
+            with suppress(FileNotFoundError):
+                return self._files.read(scope, known.place), known.place
+        for error in damaged:
+            raise error
         raise MemoryNotFound(f"nothing is remembered as {identity!r}; see: vibe-llms memory list")
 
     def revise(self, found: Entry, changes: dict[str, Any], patience: Patience) -> Entry:
@@ -194,8 +197,10 @@ class Store:
 
     def forget(self, scope: Scope, wanted: str, patience: Patience) -> Sequence[Entry]:
         """Remove for good what holds these folded words in a scope, and what was made of it."""
-        if not self._files.path_of(scope).is_dir():
-            return []
+        path = self._files.path_of(scope)
+        with storage_errors(path):
+            if not path.is_dir():
+                return []
         with (
             self._indexes.using(scope) as index,
             self._files.changing(scope, seconds=patience),
@@ -243,6 +248,10 @@ class Store:
     def keep(self, patience: Patience) -> None:
         """Store all indexes for the next process."""
         self._indexes.keep(patience)
+
+
+def _fits(name: str, identity: str) -> bool:
+    return name.startswith(identity) or name.endswith(identity)
 
 
 def _digest_all(entries: Iterable[Entry]) -> set[bytes]:
