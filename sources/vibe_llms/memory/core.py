@@ -247,6 +247,8 @@ class Memory:
         for scope in await self._survey_scopes():
             count += await self._hold(scope, partial(self._store.reindex, scope))
         await self._do(self._store.clear_cache)
+        if self._embedding is not None:
+            self._embedding.wake()
         await self.embed(progress=progress)
         await self._keep()
         return count
@@ -279,6 +281,7 @@ class Memory:
             least_likeness=settings.least_likeness,
             dense_weight=settings.dense_weight,
             recency_weight=0.0,
+            newer_first=False,
         )
         found = await self._do(lambda: self._store.search(asked, scopes, plain))
         relevances = await reranking.weigh(asked.text, found)

@@ -162,6 +162,10 @@ class ScopeIndex:
         """The cosines of some entries, as far as they have vectors."""
         return {} if self._vectors is None else self._vectors.score(question, numbers)
 
+    def sum_up(self, question: array[float]) -> tuple[float, int]:
+        """The cosines of all passages together, and how many passages there are."""
+        return (0.0, 0) if self._vectors is None else self._vectors.sum_up(question)
+
     def vectors_of(self, number: int) -> Any:
         """The vectors of an entry's passages as an array of numpy; none if it has none."""
         return None if self._vectors is None else self._vectors.read(number)
