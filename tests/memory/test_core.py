@@ -98,10 +98,35 @@ async def test_an_entry_whose_file_goes_after_the_look_is_not_found(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = await memory.add("tea")
-    monkeypatch.setattr(ScopeIndex, "read", lambda self, known: None)
+
+    def lose(self: MemoryFiles, scope: Scope, place: str) -> Entry:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(MemoryFiles, "read", lose)
     with pytest.raises(MemoryNotFound):
         await memory.access(entry.identity)
     assert await memory.survey() == []
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_an_entry_that_cannot_be_read_is_no_entry_that_is_not_there(
+    memory: Memory, known: bool
+) -> None:
+    entry = await memory.add("tea")
+    path = path_of(memory, entry)
+    if known:
+        await memory.search("tea")
+    with pytest.MonkeyPatch.context() as failing:
+
+        def fail(*_: object) -> bytes:
+            raise OSError(5, "Input/output error")
+
+        failing.setattr(memory_files, "read_within", fail)
+        other = memory if known else Memory(memory.folder, durable=False)
+        with pytest.raises(MemoryDamaged, match="cannot be read: Input/output error") as raised:
+            await other.remove(entry.identity)
+        assert raised.value.path == str(path)
+    assert await other.remove(entry.identity) == entry
 
 
 async def test_what_is_revised_is_found_by_its_new_words_and_keeps_what_others_wrote(

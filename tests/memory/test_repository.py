@@ -27,6 +27,7 @@ from vibe_llms.memory.history import survey_changes
 from vibe_llms.memory.purging import find_held, purge
 from vibe_llms.memory.repository import MARK, Repository
 from vibe_llms.memory.versions import Versions
+from vibe_llms.storage.files import write_new
 
 _PATIENCE_SECONDS = 60
 
@@ -497,6 +498,25 @@ async def test_four_processes_commit_at_once(
     assert len(await Memory(tmp_path).survey()) == 4 * count - 4 * (count // 3)
     assert list_committed(tmp_path) == list_files(tmp_path)
     ask_git(tmp_path, "fsck", "--strict")
+
+
+async def test_a_repository_that_another_process_makes_meanwhile_is_used(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await memory.add("Ada keeps bees.")
+    others: list[int] = []
+
+    def be_slower(path: Path, data: bytes, *, durable: bool) -> None:
+        if path.name == "config" and not others:
+            others.append(0)
+            # It clears away what looks as if a crash had left it.
+            others[0] = Repository(memory.folder).commit()
+        write_new(path, data, durable=durable)
+
+    monkeypatch.setattr(module, "write_new", be_slower)
+    assert Repository(memory.folder).commit() == 0
+    assert others[0] > 0
+    assert list_committed(memory.folder) == list_files(memory.folder)
 
 
 async def test_the_lock_is_held_as_long_as_an_orphan_of_ours_lives(

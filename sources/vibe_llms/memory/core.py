@@ -339,6 +339,8 @@ class Memory:
         bare = await self._do(lambda: self._store.survey_bare(scope))
         asked = [(known.number, entry) for known, entry in bare]
         vectors = await embedding.embed_entries(asked) if asked else None
+        if asked:
+            await self._do(lambda: self._store.forget_vectors(scope, bare))
         if vectors is None:
             return 0
         # The memory was free meanwhile: numbers may be those of other entries now.

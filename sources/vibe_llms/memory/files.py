@@ -194,13 +194,17 @@ class MemoryFiles:
                     synchronise_folder(path.parent)
 
     def survey_files(self, scope: Scope) -> list[str]:
-        """All files below a scope's folder, whoever made them; links are not followed."""
+        """All files below a scope's folder, whoever made them; links are not followed.
+
+        `StorageError` where a folder cannot be looked through: what is in it shall not be missed.
+        """
         base = self.path_of(scope)
-        return [
-            os.path.relpath(os.path.join(folder, name), base)
-            for folder, _, names in os.walk(base)
-            for name in names
-        ]
+        with storage_errors(base):
+            return [
+                os.path.relpath(os.path.join(folder, name), base)
+                for folder, _, names in os.walk(base, onerror=_insist)
+                for name in names
+            ]
 
     def survey_strays(self) -> list[Path]:
         """Files beside the scopes: in the memory's folder, or in folders that are no scopes."""
@@ -293,6 +297,12 @@ class MemoryFiles:
     def _folders(self, scope: Scope, *, deleted: bool = False) -> list[tuple[str, Path]]:
         base = self.path_of(scope, DELETED if deleted else "")
         return [(folder, base / folder) for folder in FOLDERS]
+
+
+def _insist(error: OSError) -> None:
+    """Raise what keeps from looking through a folder, unless it has gone."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _is_entry(name: str) -> bool:
