@@ -230,6 +230,30 @@ async def test_one_that_fails_is_told_and_left_out(session: Session, error: Exce
     check_events(events)
 
 
+async def test_one_that_is_no_coroutine_is_told_and_left_out(session: Session) -> None:
+    class Plain(Companion):
+        def brief(self, occasion: Occasion) -> Briefing:  # type: ignore[override]
+            return Briefing([document("x")])
+
+    events: list[Event] = []
+    attending: list[Any] = [Plain(), Companion("good")]
+    conversation = await session.begin(endless(), attendants=attending, event_handler=events.append)
+    turn = await conversation.converse("One")
+    assert [one.text for one in turn.canisters[:2]] == ["good", "One"]  # type: ignore[union-attr]
+    (told,) = notices(events)
+    assert told.startswith("companion brings nothing to this turn: object Briefing can't be used")
+
+
+async def test_documents_that_are_made_one_by_one_are_all_brought(session: Session) -> None:
+    class Slowly(Companion):
+        async def brief(self, occasion: Occasion) -> Briefing:
+            return Briefing(map(document, ("one", "two")), outside=False)  # type: ignore[arg-type]
+
+    conversation = await session.begin(endless(), attendants=[Slowly()])
+    turn = await conversation.converse("One")
+    assert [one.text for one in turn.canisters[:2]] == ["one", "two"]  # type: ignore[union-attr]
+
+
 async def test_one_that_cancels_itself_does_not_cancel_the_turn(session: Session) -> None:
     events: list[Event] = []
     conversation = await session.begin(
@@ -260,7 +284,7 @@ async def test_one_whose_very_beginning_fails_is_told_and_left_out(session: Sess
         endless(), attendants=[Hasty(), Boundless(name="other")], event_handler=events.append
     )
     assert (await conversation.converse("One")).text == "Works."
-    assert notices(events) == [
+    assert sorted(notices(events)) == [
         "companion brings nothing to this turn: not even begun",
         "other brings nothing to this turn: no bound",
     ]

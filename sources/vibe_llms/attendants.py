@@ -194,10 +194,14 @@ class Attendance:
             await asyncio.wait(ending, timeout=_END_SECONDS)
 
     async def _ask(self, attendant: Attendant, occasion: Occasion) -> Briefing | None:
+        async def brief() -> Briefing:
+            # Here, so that one whose method is no coroutine fails as others do.
+            return await attendant.brief(occasion)
+
         slow = False
         with _border(attendant, "brings nothing to this turn", occasion.notify):
             seconds = attendant.brief_seconds
-            task = asyncio.ensure_future(attendant.brief(occasion))
+            task = asyncio.ensure_future(brief())
             if await self._wait(task, seconds):
                 return _read(task)
             slow = True
@@ -309,7 +313,8 @@ def _read(task: asyncio.Future[Briefing]) -> Briefing:
         # Raised here, its own end would be taken for that of the turn.
         raise RuntimeError("it was cancelled")
     briefing = task.result()
-    foreign = [one for one in briefing.canisters if not isinstance(one, DocumentCanister)]
+    brought = tuple(briefing.canisters)
+    foreign = [one for one in brought if not isinstance(one, DocumentCanister)]
     if foreign:
         raise TypeError(f"a {type(foreign[0]).__name__} is no document")
-    return briefing
+    return Briefing(brought, briefing.outside)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from vibe_llms.memory.wordings import read_wording, split_sentences, tell_apart
+from vibe_llms.memory.wordings import read_wording, tell_apart
 
 
 class Pair(Struct, forbid_unknown_fields=True):
@@ -58,6 +58,10 @@ def test_pairs_that_do_not_say_the_same_are_told_apart_unless_they_have_little_i
         ("Ada writes C.", "Ada writes C++.", "sense"),
         ("Ada isst Fisch.", "Ada isst keinen Fisch.", "sense"),
         ("It is 5 degrees.", "It is -5 degrees.", "figures"),
+        ("The dose is 5 mg.", "The dose is .5 mg.", "figures"),
+        ("The shelf is 6' high.", 'The shelf is 6" high.', "figures"),
+        ("The code is 102.", "The code is 10².", "figures"),
+        ("The code is 102.", "The code is “102”, (102) and '102'.", ""),
         ("The fee is 9,100 euros.", "The fee is 8,400 euros.", "figures"),
         ("There are two keys.", "There are three keys.", "figures"),
         ("My aunt is here.", "Her aunt is here.", "persons"),
@@ -88,4 +92,3 @@ def test_a_text_is_taken_apart() -> None:
     assert wording.figures == {"3"}
     assert wording.names == ("tom",)
     assert wording.persons == {"she"}
-    assert split_sentences(" One.  Two!\nThree ") == ["One.", "Two!", "Three"]

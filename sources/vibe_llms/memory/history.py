@@ -17,12 +17,11 @@ from msgspec import Struct
 
 from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, MemoryNotFound, StorageError
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.entries import Entry, Scope, decode_entry
+from vibe_llms.memory.entries import SHORTEST_PART, Entry, Scope, decode_entry
 from vibe_llms.memory.files import DELETED, ENTRIES, MemoryFiles, identity_in
 from vibe_llms.memory.objects import Commit, FileChange, read_batch, read_log
 from vibe_llms.memory.repository import Repository
 
-_SHORTEST_PREFIX = 4
 #: A file that was changed so shortly after its entry was made is as it was made.
 _AT_ONCE = timedelta(seconds=5)
 _ZERO = b"0"
@@ -75,8 +74,8 @@ async def survey_changes(
 
 
 def _choose(changes: Sequence[Change], identity: str) -> Sequence[Change]:
-    if len(identity) < _SHORTEST_PREFIX:
-        raise MemoryNotFound(f"{identity!r} is too short; give at least 4 characters")
+    if len(identity) < SHORTEST_PART:
+        raise MemoryNotFound(f"{identity!r} is too short; give at least {SHORTEST_PART} characters")
     fitting = [
         one
         for one in changes
