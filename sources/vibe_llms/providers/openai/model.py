@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from vibe_llms.configuration import merge
-from vibe_llms.controls import Controls
+from vibe_llms.controls import Controls, leave_choice
 from vibe_llms.exceptions import ControlInvalid, ProviderError
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, Provenance, ReplyCanister
@@ -62,7 +62,7 @@ class OpenAIModel(ABC):
             self.client.check(canister, self)
         settled, _ = settle_controls(controls, Controls(), self.attributes, self.name)
         # Which tools there will be is not known yet.
-        self.client.nativize_controls(settled.without_choice(), self, {})
+        self.client.nativize_controls(leave_choice(settled), self, {})
 
     async def converse(
         self,
