@@ -513,3 +513,24 @@ async def test_turns_are_never_repetitions_and_keep_their_time(memory: Memory) -
     for _ in range(2):
         await memory.add("yes", role=Role.USER, created=when.replace(tzinfo=None))
     assert [entry.created for entry in await memory.survey()] == [when, when]
+
+
+async def test_what_cannot_be_read_is_told_once_and_hurts_nothing_else(tmp_path: Path) -> None:
+    told: list[str] = []
+    memory = Memory(tmp_path, durable=False, tell=told.append)
+    await memory.add("Ada likes tea.")
+    broken = tmp_path / "entries" / "global" / "facts" / "broken.md"
+    broken.write_text("---\nid: [\n---\n\nAda likes coffee.\n")
+    for _ in range(2):
+        (found,) = await memory.search("What does Ada like?")
+        assert found.entry.content == "Ada likes tea."
+        assert len(await memory.survey()) == 1
+    (words,) = told
+    assert str(broken) in words
+    assert "is not found until it is mended" in words
+    broken.write_text("---\nid: b1\ncreated_at: 2026-05-04\n---\n\nAda likes coffee.\n")
+    assert len(await memory.survey()) == 2
+    broken.write_text("Ada likes coffee.\n")
+    assert len(await memory.survey()) == 1
+    assert len(told) == 2
+    await memory.close()

@@ -104,6 +104,11 @@ def test_lines_that_cannot_be_parted_are_written_anew_from_their_values() -> Non
     assert found.further == {"colour": "red"}
 
 
+@pytest.mark.parametrize("identity", ["3F2504E0-4f89", "conversation:L3", "a.b_c"])
+def test_an_id_of_another_program_is_read(identity: str) -> None:
+    assert read(f"---\nid: {identity}\ncreated_at: 2026-05-04\n---\nTea").identity == identity
+
+
 def test_a_file_of_windows_is_read() -> None:
     found = read(b"\xef\xbb\xbf---\r\nid: abcd\r\ncreated_at: 2026-05-04\r\n---\r\n\r\na\r\nb\r\n")
     assert (found.content, found.identity) == ("a\r\nb", "abcd")

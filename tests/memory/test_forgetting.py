@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import string
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from tests.fakes.embedders import WordsEmbedder
 from tests.memory.repositories import ask_git
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.entries import Role, Scope
+from vibe_llms.memory.entries import LARGEST_BYTES, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.purging import find_held, purge
@@ -179,3 +180,60 @@ async def test_another_process_stores_no_vector_of_what_was_forgotten(tmp_path: 
         for text in ("Thing 1 stands there.", "Ada likes zithers.")
     ]
     assert [vector in stored for vector in vectors] == [True, False]
+
+
+async def test_what_lies_beside_the_scopes_is_named_and_not_touched(tmp_path: Path) -> None:
+    told: list[str] = []
+    memory = Memory(tmp_path, durable=False, tell=told.append)
+    await memory.add("The code is xyzzyq", scope=ADA)
+    for place in ("notes.txt", "entries/loose.md", "entries/user-ada.bak/facts/old.md"):
+        path = tmp_path / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("The code is XYZZYQ")
+    (tmp_path / "entries" / "other.md").write_text("nothing")
+    assert len(await memory.forget("xyzzyq")) == 1
+    assert [words.partition(" holds it too")[0] for words in told] == [
+        str(tmp_path / place)
+        for place in ("entries/loose.md", "entries/user-ada.bak/facts/old.md", "notes.txt")
+    ]
+    assert (tmp_path / "notes.txt").exists()
+    assert await memory.forget("xyzzyq") == []
+    await memory.close()
+
+
+async def test_the_index_of_a_scope_that_was_removed_by_hand_goes_too(tmp_path: Path) -> None:
+    memory = Memory(tmp_path, durable=False)
+    await memory.add("The code is xyzzyq", scope=ADA)
+    await memory.add("Nothing more", scope=Scope.of_user("ben"))
+    await memory.close()
+    shutil.rmtree(tmp_path / "entries" / "user-ada")
+    assert find_traces(tmp_path, "xyzzyq")
+    memory = Memory(tmp_path, durable=False)
+    assert await memory.forget("xyzzyq") == []
+    assert find_traces(tmp_path, "xyzzyq") == []
+    await memory.close()
+    assert any((tmp_path / "index" / "user-ben").iterdir())
+
+
+async def test_a_long_file_of_somebody_else_is_looked_through_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory(tmp_path, durable=False)
+    await memory.add("Nothing", scope=ADA)
+    facts = tmp_path / "entries" / "user-ada" / "facts"
+    size = 2 * LARGEST_BYTES
+    (facts / "film.mp4").write_bytes(b"." * size)
+    # It stands across the end of a part, wherever that is.
+    (facts / "film.txt").write_bytes((b"The code is\n XYZZYQ  " * (size // 21 + 1))[:size])
+    (facts / "end.txt").write_bytes(b" " * size + b"The code is XYZZYQ")
+    (facts / "the code is xyzzyq.bin").write_bytes(b"." * size)
+
+    def refuse(*_: object) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(MemoryFiles, "read_data", refuse)
+    (entry_path,) = facts.glob("*.md")
+    entry_path.unlink()
+    assert len(await memory.forget("code is xyzzyq")) == 3
+    assert [path.name for path in facts.iterdir()] == ["film.mp4"]
+    await memory.close()

@@ -141,6 +141,17 @@ def test_nothing_of_vectors_that_are_gone_is_stored(
             assert index.score(first, [number])[number] == pytest.approx(1, abs=1e-5)
 
 
+def test_what_is_gone_takes_the_place_of_nothing() -> None:
+    chance = random.Random(11)
+    index = VectorIndex("model")
+    question = draw(chance)
+    index.add({number: [question] for number in range(200)})
+    index.add({200: [array("f", (*question[:6], *draw(chance)[6:]))]})
+    for number in range(200):
+        index.remove(number)
+    assert set(index.search(question, 10)) == {200}
+
+
 def test_the_vectors_of_a_number_may_change() -> None:
     chance = random.Random(3)
     index = VectorIndex("model")

@@ -60,7 +60,8 @@ class Memory:
     Where another process holds a scope, whoever changes that scope waits for `lock_seconds`, and
     gets `ArchiveLocked`; nobody else waits, and what is cancelled meanwhile changes nothing.
     With an `embedder`, which it closes, entries are also found by their meaning; `tell` is told
-    once what keeps them from it, and then they are found by their words alone. With `reranking`,
+    once what keeps them from it, and then they are found by their words alone. It is told once of
+    each file that is no entry, too. With `reranking`,
     which it closes too, a model judges what was found. `versions`, closed as well, are told of each
     change.
     """
@@ -85,6 +86,7 @@ class Memory:
         if embedder is not None:
             self._embedding = Embedding(CachedEmbedder(embedder, cache), tell)
         self._reranking = reranking
+        self._tell = tell
         self._store = Store(
             folder,
             cache,
@@ -150,7 +152,9 @@ class Memory:
             asked = msgspec.structs.replace(asked, vector=vector)
         if self._reranking is not None:
             asked = await self._rerank(self._reranking, asked, wanted, chosen)
-        return await self._do(lambda: self._store.search(asked, wanted, chosen))
+        found = await self._do(lambda: self._store.search(asked, wanted, chosen))
+        self._tell_damaged()
+        return found
 
     async def embed(
         self,
@@ -186,7 +190,9 @@ class Memory:
         self, scope: Scope | None = None, *, role: Role | None = None
     ) -> Sequence[Entry]:
         """All entries of one scope, or of all, the oldest first."""
-        return await self._do(lambda: self._store.survey(scope, role))
+        entries = await self._do(lambda: self._store.survey(scope, role))
+        self._tell_damaged()
+        return entries
 
     async def access(self, identity: str, *, scopes: Iterable[Scope] | None = None) -> Entry:
         """The entry with an identity, or at least 4 characters of its beginning or end.
@@ -230,7 +236,8 @@ class Memory:
         """Remove for good whatever holds these words, deleted entries and the index included.
 
         The entries that were removed are returned. What git keeps of them is found and purged by
-        `vibe_llms.memory.purging`; what other programs keep is not touched.
+        `vibe_llms.memory.purging`; what other programs keep is not touched, and told where it lies
+        beside the scopes.
         """
         wanted = fold(words)
         if not wanted:
@@ -239,6 +246,8 @@ class Memory:
         for scope in await self._survey_scopes() if scopes is None else scopes:
             gone += await self._alter(scope, partial(self._store.forget, scope, wanted))
         await self._do(self._store.clear_cache)
+        for path in await self._do(partial(self._store.find_strays, wanted)):
+            self._tell(f"{path} holds it too; it is no part of the memory, and is not touched")
         return gone
 
     async def reindex(self, *, progress: Callable[[int], None] = ignore_progress) -> int:
@@ -265,6 +274,11 @@ class Memory:
                 if one is not None:
                     stack.push_async_callback(one.close)
             await self._keep()
+
+    def _tell_damaged(self) -> None:
+        """Tell once of each file that somebody meant to be remembered, and that is not."""
+        for what in self._store.take_damaged():
+            self._tell(f"{what}; what it says is not found until it is mended")
 
     async def _rerank(
         self,

@@ -18,7 +18,7 @@ from vibe_llms.messages.contents import repair_text
 _RULE = "---"
 _IDENTITY = re.compile(r"[0-9a-z][0-9a-z_-]{0,63}")
 #: Ours are small. What is recalled names entries by their identities: no other sign stands there.
-_IDENTITY_BY_HAND = re.compile(r"[0-9A-Za-z_-]{1,64}")
+_IDENTITY_BY_HAND = re.compile(r"[0-9A-Za-z._:-]{1,128}")
 #: The first lines of a file that may be its front matter.
 _FRONT_BYTES = 64 * 1024
 #: What is longer is no entry: a thing to remember is a sentence, a turn or a summary.
@@ -248,7 +248,7 @@ def decode_entry(data: bytes, scope: Scope, path: str) -> Entry:
         )
         if not _IDENTITY_BY_HAND.fullmatch(entry.identity):
             raise MemoryDamaged(
-                "its front matter: an `id` has letters, digits, - and _, at most 64", path=path
+                "its front matter: an `id` has letters, digits and . _ : -, at most 128", path=path
             )
         return _settle(entry)
     except (msgspec.ValidationError, OverflowError) as error:

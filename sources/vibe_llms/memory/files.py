@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC
 from pathlib import Path
@@ -34,6 +34,7 @@ from vibe_llms.memory.entries import (
 from vibe_llms.storage.files import (
     TEMPORARY,
     make_folder,
+    read_parts,
     read_within,
     refuse_link,
     replace_file,
@@ -68,6 +69,8 @@ class MemoryFiles:
         self.folder = folder
         self._lock_seconds = lock_seconds
         self._durable = durable
+        self._damaged: dict[str, str] = {}
+        self._told: set[str] = set()
 
     def place_of(self, entry: Entry) -> str:
         """Where an entry lies within its scope's folder; `MemoryInvalid` if it cannot."""
@@ -121,8 +124,35 @@ class MemoryFiles:
                 return read_within(path.parent, path.name)
         return b""
 
+    def is_long(self, scope: Scope, place: str) -> bool:
+        """Whether a file is longer than any entry, and better not read at once."""
+        with suppress(OSError):
+            status = os.lstat(self.path_of(scope, place))
+            return stat.S_ISREG(status.st_mode) and status.st_size > LARGEST_BYTES
+        return False
+
+    def read_parts(self, scope: Scope, place: str) -> Iterator[bytes]:
+        """The bytes of a file, part by part."""
+        path = self.path_of(scope, place)
+        with storage_errors(path), suppress(FileNotFoundError):
+            yield from read_parts(path.parent, path.name)
+
     def read(self, scope: Scope, place: str) -> Entry:
         """The entry at a place; `MemoryDamaged` if it is none, `FileNotFoundError` if it went."""
+        try:
+            return self._read(scope, place)
+        except MemoryDamaged as error:
+            self._damaged[f"{scope}/{place}"] = str(error)
+            raise
+
+    def take_damaged(self) -> Sequence[str]:
+        """What is wrong with files that were read and are no entries; each is given once."""
+        found = [self._damaged.pop(place) for place in sorted(self._damaged)]
+        new = [one for one in found if one not in self._told]
+        self._told.update(new)
+        return new
+
+    def _read(self, scope: Scope, place: str) -> Entry:
         path = self.path_of(scope, place)
         try:
             status = os.lstat(path)
@@ -171,6 +201,17 @@ class MemoryFiles:
             for folder, _, names in os.walk(base)
             for name in names
         ]
+
+    def survey_strays(self) -> list[Path]:
+        """Files beside the scopes: in the memory's folder, or in folders that are no scopes."""
+        base = self.folder / ENTRIES
+        scopes = set(map(str, self.survey_scopes()))
+        found = [path for path in self.folder.glob("*") if path.is_file()]
+        for folder, folders, names in os.walk(base):
+            if Path(folder) == base:
+                folders[:] = [name for name in folders if name not in scopes]
+            found += [Path(folder) / name for name in names]
+        return sorted(path for path in found if not path.is_symlink())
 
     def clear(self, scope: Scope) -> None:
         """Remove what crashes left unfinished; to be called while the scope is held."""

@@ -16,7 +16,7 @@ from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.entries import Entry, Role
 from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.lexical import rarity_of
-from vibe_llms.memory.words import asks_about_now, split_query, split_words
+from vibe_llms.memory.words import asks_about_now, split_forms, split_query, split_words
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Recency: TypeAlias = Literal["now", "always"]
@@ -37,7 +37,7 @@ _CLEARLY = 2
 _WORDS_BESIDE_MEANING = 4 / 3
 #: Entries that share such a part of their words, and so many, say something about the same; the
 #: newer comes first if it fits nearly as well.
-_SAME, _SHARED, _NEARLY = 0.3, 2, 0.6
+_SAME, _SHARED, _NEARLY = 0.25, 2, 0.6
 #: Only so many results are compared with each other.
 _COMPARED = 30
 #: What is searched where nothing else is asked for: summaries are not found, they are given.
@@ -168,7 +168,7 @@ def retrieve(
         return []
     pool.sort(key=lambda one: one.score, reverse=True)
     chosen = _choose(pool, settings)
-    return _put_newer_first(chosen, rarities.keys()) if settings.newer_first else chosen
+    return _put_newer_first(chosen, question.text) if settings.newer_first else chosen
 
 
 def _gather(
@@ -262,11 +262,12 @@ def _choose(pool: Sequence[_Candidate], settings: RetrievalSettings) -> list[Rec
     return chosen
 
 
-def _put_newer_first(chosen: Sequence[Recollection], asked: Collection[str]) -> list[Recollection]:
+def _put_newer_first(chosen: Sequence[Recollection], question: str) -> list[Recollection]:
     """The same, but what says nearly the same as something newer that fits stands behind that.
 
     People change their minds and move house; what they said first still fits as well.
     """
+    asked = frozenset(split_forms(question))
     sayings = [_Saying.of(one, asked) for one in chosen[:_COMPARED]]
     ordered: list[Recollection] = []
     while sayings:
@@ -294,9 +295,10 @@ class _Saying(Struct, eq=False):
     outdated: float = 0.0
 
     @classmethod
-    def of(cls, found: Recollection, asked: Collection[str]) -> _Saying:
-        words = frozenset(split_words(found.entry.content))
-        return cls(found, words, words.intersection(asked))
+    def of(cls, found: Recollection, asked: frozenset[str]) -> _Saying:
+        # Stems would find no more, and take most of the time of a search.
+        words = frozenset(split_forms(found.entry.content))
+        return cls(found, words, words & asked)
 
     def stands_back(self, others: Iterable[_Saying]) -> bool:
         """Whether something newer is to come first."""

@@ -6,6 +6,7 @@ is told in `vibe_llms.memory.indexes`.
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -21,11 +22,13 @@ from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.embedders.cache import EmbeddingCache, digest_text
 from vibe_llms.memory.entries import SHORTEST_PART, Entry, Role, Scope, check_entry
 from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.generations import discard_generations
+from vibe_llms.memory.index import INDEX
 from vibe_llms.memory.indexes import Indexes
 from vibe_llms.memory.passages import split_passages
 from vibe_llms.memory.retrieval import Question, Recollection, RetrievalSettings, retrieve
 from vibe_llms.memory.summaries import find_derived
-from vibe_llms.memory.traces import find_holding
+from vibe_llms.memory.traces import find_holding, find_strays
 from vibe_llms.storage.locks import Patience
 
 T = TypeVar("T")
@@ -60,6 +63,10 @@ class Store:
     def survey_scopes(self) -> list[Scope]:
         """The scopes that there are."""
         return self._files.survey_scopes()
+
+    def take_damaged(self) -> Sequence[str]:
+        """What is wrong with files that are no entries; each is given once."""
+        return self._files.take_damaged()
 
     def refresh(self, scope: Scope) -> int:
         """Take in what changed in a scope; how many entries it has."""
@@ -198,8 +205,22 @@ class Store:
                 index.refresh()
         return [entry for _, entry in holding]
 
+    def find_strays(self, wanted: str) -> Sequence[Path]:
+        """The files beside the scopes that hold folded words."""
+        return find_strays(self._files, wanted)
+
     def clear_cache(self) -> None:
-        """Keep vectors of what is remembered now, and of no text that was there before."""
+        """Keep vectors of what is remembered now, and of no text that was there before.
+
+        Nor is any index kept of a scope whose folder is gone, by hand say.
+        """
+        base = self._files.folder / INDEX
+        # Before the scopes: whoever makes one now has its folder before its index.
+        names = os.listdir(base) if base.is_dir() else []
+        scopes = set(map(str, self.survey_scopes()))
+        for name in names:
+            if name not in scopes:
+                discard_generations(base / name)
         if self._cache.exists():
             self._cache.retain(_digest_all(self.survey(None, None)))
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from vibe_llms.exceptions import MemoryDamaged
-from vibe_llms.memory.entries import Entry, Scope, decode_entry
+from vibe_llms.memory.entries import LARGEST_BYTES, Entry, Scope, decode_entry
 from vibe_llms.memory.files import MemoryFiles, identity_in
 from vibe_llms.messages.contents import repair_text
 
@@ -20,6 +22,9 @@ _PLAIN = re.compile(
     r"|(?:category|topics|speaker|merged_from):)",
     re.MULTILINE,
 )
+
+#: So much of a part is read again with the next one, where words may end that begin in it.
+_OVERLAP = 64 * 1024
 
 
 def fold(text: str) -> str:
@@ -36,9 +41,40 @@ def find_holding(files: MemoryFiles, scope: Scope, wanted: str) -> list[tuple[st
     """The places within a scope that have folded words, and what lies there."""
     found: list[tuple[str, Entry]] = []
     for place in files.survey_files(scope):
+        if files.is_long(scope, place):
+            created, name = datetime.fromtimestamp(0, UTC), os.path.basename(place)
+            parts = files.read_parts(scope, place)
+            if holds(wanted, [name]) or _holds_in_parts(wanted, parts):
+                found.append(
+                    (place, Entry(content=name, identity="", scope=scope, created=created))
+                )
+            continue
         entry, texts = examine(files.read_data(scope, place), scope, place)
         if holds(wanted, texts):
             found.append((place, entry))
+    return found
+
+
+def _holds_in_parts(wanted: str, parts: Iterable[bytes]) -> bool:
+    """Whether a text has the words that is too long to be read at once."""
+    before = b""
+    for part in parts:
+        data = before + part
+        if holds(wanted, [data.decode("utf-8", "replace")]):
+            return True
+        before = data[-_OVERLAP:]
+    return False
+
+
+def find_strays(files: MemoryFiles, wanted: str) -> list[Path]:
+    """The files beside the scopes that have folded words: nobody knows what they are for."""
+    found: list[Path] = []
+    for path in files.survey_strays():
+        with suppress(OSError):
+            if path.stat().st_size <= LARGEST_BYTES:
+                text = path.read_bytes().decode("utf-8", "replace")
+                if holds(wanted, (text, path.name)):
+                    found.append(path)
     return found
 
 
