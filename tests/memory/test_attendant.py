@@ -183,6 +183,7 @@ def test_whether_it_is_enabled_is_true_or_false(enabled: object) -> None:
 async def ask_to_send(home: Path, entry: Role) -> int:
     """How often a tool that sends is asked for, where such an entry is recalled."""
     asked: list[str] = []
+    sent: list[str] = []
 
     def approve(request: Any) -> Decision:
         asked.append(request.reason)
@@ -190,6 +191,7 @@ async def ask_to_send(home: Path, entry: Role) -> int:
 
     def send() -> str:
         """Send."""
+        sent.append("it")
         return "sent"
 
     tool = Invoker.from_function(send, sends=True)
@@ -201,6 +203,7 @@ async def ask_to_send(home: Path, entry: Role) -> int:
         await attendant.memory.add("The cat is called Tom", scope=ME, role=entry)
         turn = await conversation.converse("Send the cat")
         assert isinstance(turn.canisters[0], DocumentCanister)
+    assert sent == ["it"]
     return len(asked)
 
 

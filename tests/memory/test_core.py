@@ -233,6 +233,7 @@ async def test_foreign_files_are_told_skipped_and_never_changed(memory: Memory) 
 async def mix_users(memory: Memory, rounds: int) -> bool:
     """Whether two users saw only what is theirs, over random additions and searches."""
     chance = random.Random(5)
+    hits = 0
     things = ("tea", "rum", "ale", "cocoa", "water")
     theirs: dict[Scope, set[str]] = {ADA: set(), BEN: set()}
     for number in range(rounds):
@@ -247,6 +248,7 @@ async def mix_users(memory: Memory, rounds: int) -> bool:
             theirs[scope].add(entry.identity)
         else:
             found = await memory.search(chance.choice(things), scopes=[scope])
+            hits += len(found)
             if not {one.entry.identity for one in found} <= theirs[scope]:
                 return False
             if any(one.entry.scope != scope for one in found):
@@ -254,6 +256,7 @@ async def mix_users(memory: Memory, rounds: int) -> bool:
     for scope, identities in theirs.items():
         if {one.identity for one in await memory.survey(scope)} != identities:
             return False
+    assert hits > rounds, "what is never found is not mixed up"
     return True
 
 
@@ -418,10 +421,13 @@ def is_whole_after_a_kill(folder: Path, told: list[str]) -> bool:
 def test_whatever_was_acknowledged_is_there_after_a_kill(
     tmp_path: Path, rounds: Callable[[int, int], int]
 ) -> None:
+    acknowledged = 0
     for seed in range(rounds(15, 500)):
         folder = tmp_path / str(seed % 3)
         told = list(kill_at_random(workers.change_facts, folder, seed=seed))
+        acknowledged += len(told)
         assert is_whole_after_a_kill(folder, told), f"seed {seed}"
+    assert acknowledged
 
 
 def test_facts_acknowledged_before_they_are_written_are_found_out(tmp_path: Path) -> None:
