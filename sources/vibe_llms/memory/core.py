@@ -27,6 +27,7 @@ from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.embedding import Embedding
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry
+from vibe_llms.memory.index import Known
 from vibe_llms.memory.reranking import Reranking
 from vibe_llms.memory.retrieval import (
     FOUND_ROLES,
@@ -177,6 +178,19 @@ class Memory:
     ) -> Sequence[Entry]:
         """All entries of one scope, or of all, the oldest first."""
         return await self._do(lambda: self._store.survey(scope, role))
+
+    async def outline(self, scope: Scope) -> Sequence[Known]:
+        """What is known of all entries of a scope, the oldest first: enough to choose some.
+
+        Files are read only where they changed. One that was written over in place may be noticed
+        some seconds later.
+        """
+        return await self._do(lambda: self._store.outline(scope))
+
+    async def read(self, scope: Scope, known: Iterable[Known]) -> Sequence[Entry | None]:
+        """Some entries of an outline, as their files have them now; none for those that went."""
+        chosen = tuple(known)
+        return await self._do(lambda: self._store.read(scope, chosen))
 
     async def access(self, identity: str, *, scopes: Iterable[Scope] | None = None) -> Entry:
         """The entry with an identity, or at least 4 characters of its beginning or end.

@@ -29,6 +29,7 @@ from vibe_llms.memory.generations import (
 )
 from vibe_llms.memory.lexical import NONE, LexicalIndex
 from vibe_llms.memory.lookout import Lookout
+from vibe_llms.memory.outlines import Outline, outline_of
 from vibe_llms.memory.vectors import VectorIndex
 from vibe_llms.memory.words import digest_of, label, split_words
 
@@ -52,6 +53,7 @@ class Known(Struct, array_like=True):
     conversation: str
     digest: str
     asks: bool
+    outline: Outline
 
     @property
     def order(self) -> tuple[str, datetime, str]:
@@ -355,6 +357,7 @@ class ScopeIndex:
             entry.conversation,
             digest_of(entry.content),
             _is_turn(entry.role) and entry.content.endswith(("?", "\uff1f")),
+            outline_of(entry),
         )
         self._bare.add(number)
         self.summaries += entry.role == Role.SUMMARY

@@ -21,6 +21,7 @@ from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.extraction import Finding, extract
 from vibe_llms.memory.gate import LONGEST_FACT, Recalled, sift_turn, sift_words
+from vibe_llms.memory.outlines import MARK, PENDING, is_pending
 from vibe_llms.memory.reconciliation import (
     SUPERVISOR,
     Applied,
@@ -44,9 +45,10 @@ from vibe_llms.memory.summaries import (
     Summary,
     Task,
     check_summary,
-    choose_task,
+    choose_plan,
     keep_summary,
     produce_summary,
+    produce_task,
 )
 from vibe_llms.memory.words import digest_of
 from vibe_llms.messages.canisters import AssistantCanister, Canister, Usage, UserCanister
@@ -54,7 +56,6 @@ from vibe_llms.messages.identities import produce_identity
 
 __all__ = ["Ingestion", "IngestionSettings"]
 
-_MARK, _PENDING = "ingestion", "pending"
 #: So many turns that were left are looked through after one turn.
 _MOST_LEFT = 3
 #: So many summaries at most are made after one turn; a longer backlog waits for the next.
@@ -119,7 +120,7 @@ class Ingestion:
             for answered in spoken.assistant:
                 await self._keep(draft, place, answered, spoken.recalled)
             for turn, own in heard:
-                if turn is not None and turn.further.get(_MARK) == _PENDING:
+                if turn is not None and is_pending(turn):
                     await self._learn(draft, turn, own, spoken.recalled)
             if draft.asked and not draft.failures:
                 await self._catch_up(draft, place, most=_MOST_LEFT)
@@ -144,10 +145,10 @@ class Ingestion:
         return self._report(draft, usage)
 
     async def _catch_up(self, draft: _Draft, place: Scope, most: int | None = None) -> None:
-        turns = await self._memory.survey(place, role=Role.USER)
-        left = [turn for turn in turns if turn.further.get(_MARK) == _PENDING]
-        for turn in left[:most]:
-            await self._learn(draft, turn, sift_words(turn.content).text, Recalled())
+        left = [known for known in await self._memory.outline(place) if known.outline.pending]
+        for turn in await self._memory.read(place, left[:most]):
+            if turn is not None and is_pending(turn):
+                await self._learn(draft, turn, sift_words(turn.content).text, Recalled())
 
     def _report(self, draft: _Draft, before: Usage) -> IngestionReport:
         members = {name: getattr(draft, name) for name in draft.__struct_fields__}
@@ -195,7 +196,7 @@ class Ingestion:
             speaker=self._scope.name if role == Role.USER else "assistant",
             conversation=draft.conversation,
             turn=canister.identity,
-            further={_MARK: _PENDING} if pending else {},
+            further={MARK: PENDING} if pending else {},
         )
 
         def keep(held: HeldScope) -> tuple[Entry | None, bool]:
@@ -325,8 +326,7 @@ class Ingestion:
 
     async def _summarise(self, draft: _Draft, place: Scope) -> None:
         for _ in range(_MOST_SUMMARIES):
-            task = choose_task(await self._memory.survey(place))
-            if task is None:
+            if (task := await self._choose_task(place)) is None:
                 return
             text, why = await self._sum_up(task)
             if why:
@@ -337,6 +337,20 @@ class Ingestion:
             if not await self._memory.change(place, keep):
                 return
             draft.summaries.append(entry)
+
+    async def _choose_task(self, place: Scope) -> Task | None:
+        """The summary that is to be made next, with the entries that it is of, and no others."""
+        known = await self._memory.outline(place)
+        while (plan := choose_plan(known)) is not None:
+            entries = await self._memory.read(place, plan.members)
+            there = [entry for entry in entries if entry is not None]
+            if len(there) == len(entries):
+                return produce_task(plan, there)
+            gone = {
+                one.place for one, entry in zip(plan.members, entries, strict=True) if entry is None
+            }
+            known = [one for one in known if one.place not in gone]
+        return None
 
     async def _sum_up(self, task: Task) -> tuple[str, str]:
         """The text of a summary; and why it is none, if it is none."""
@@ -355,7 +369,7 @@ class Ingestion:
 def _unmark(held: HeldScope, turn: Entry) -> None:
     """Take the mark off a turn whose facts are stored."""
     entry = held.find(turn.identity)
-    if entry is not None and _MARK in entry.further:
-        further = {name: value for name, value in entry.further.items() if name != _MARK}
-        lines = entry.lines.replace(f"{_MARK}: {_PENDING}\n", "")
+    if entry is not None and MARK in entry.further:
+        further = {name: value for name, value in entry.further.items() if name != MARK}
+        lines = entry.lines.replace(f"{MARK}: {PENDING}\n", "")
         held.rewrite(msgspec.structs.replace(entry, further=further, lines=lines))

@@ -126,6 +126,15 @@ class Store:
                         found.append(entry)
         return sorted(found, key=lambda entry: (entry.created, entry.identity))
 
+    def outline(self, scope: Scope) -> Sequence[Known]:
+        """What is known of the entries of a scope, the oldest first."""
+        return self._fresh(scope, thorough=False).entries
+
+    def read(self, scope: Scope, known: Iterable[Known]) -> Sequence[Entry | None]:
+        """Some entries as their files have them; none for those that have gone."""
+        index = self.index_of(scope)
+        return [index.read(one) for one in known]
+
     def find(
         self, identity: str, scopes: Sequence[Scope] | None = None
     ) -> tuple[ScopeIndex, Entry, Known]:
