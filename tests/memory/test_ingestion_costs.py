@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.askers import ScriptedAsker, finds, sums_up
+from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
-from vibe_llms.memory.index import Known
 from vibe_llms.memory.ingestion import Ingestion, IngestionSettings
 from vibe_llms.memory.recall import Asked, RecallSettings, recall
 from vibe_llms.memory.retrieval import RetrievalSettings
