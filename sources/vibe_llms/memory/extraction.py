@@ -8,7 +8,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from vibe_llms.memory.asking import Asker, Unanswered, attempt
-from vibe_llms.memory.gate import Recalled, check_fact
+from vibe_llms.memory.gate import LONGEST_FACT, Recalled, check_fact, make_visible
 from vibe_llms.memory.reports import Refusal, Why
 from vibe_llms.memory.secrets import mask_secrets
 
@@ -85,8 +85,10 @@ def judge(
     facts: list[Finding] = []
     refused: list[Refusal] = []
     for finding in findings:
-        statement = " ".join(finding.statement.split())
-        why = check_fact(finding.statement.strip(), said, recalled)
+        given = make_visible(finding.statement.strip())
+        # What is too long is only told of.
+        statement = " ".join(given[: LONGEST_FACT + 1].split())
+        why = check_fact(given, said, recalled)
         if why is None and len(facts) >= most:
             why = Why.SURPLUS
         if why is None:
