@@ -8,8 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from vibe_llms.memory.entries import Entry, Role
-from vibe_llms.memory.outlines import MARK, PENDING, Outline, count_tokens, outline_of
+from vibe_llms.memory.entries import Entry, Role, decode_entry, encode_entry
+from vibe_llms.memory.outlines import (
+    MARK,
+    PENDING,
+    Outline,
+    count_tokens,
+    digest_of_sentence,
+    outline_of,
+    produce_mark,
+    read_mark,
+    remove_mark,
+)
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 COVERAGE = {
@@ -64,3 +74,19 @@ def test_what_a_person_wrote_is_no_coverage_but_can_be_kept(
     assert outline.coverage is None
     assert len(outline.level) <= 2
     assert stored(outline) == outline
+
+
+def test_a_mark_knows_what_was_recalled_and_goes_without_a_trace() -> None:
+    mark = produce_mark(f"Your aunt lives in town {number}." for number in range(50))
+    assert not any(map(str.isspace, mark))
+    marked = entry(Role.USER, further={"mood": "good", MARK: mark})
+    read = decode_entry(encode_entry(marked), marked.scope, "here")
+    assert read_mark(read) == frozenset(
+        digest_of_sentence(f"your aunt lives in TOWN {number}") for number in range(50)
+    )
+    plain = decode_entry(encode_entry(remove_mark(read)), marked.scope, "here")
+    assert dict(plain.further) == {"mood": "good"}
+    assert PENDING not in plain.lines
+    assert read_mark(plain) is None
+    assert read_mark(entry(Role.USER, further={MARK: PENDING})) == frozenset()
+    assert read_mark(entry(Role.USER, further={MARK: 7})) is None

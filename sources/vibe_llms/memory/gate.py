@@ -16,6 +16,7 @@ from functools import cache
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.memory.outlines import digest_of_sentence
 from vibe_llms.memory.phrases import (
     ASKED,
     COMMAND,
@@ -84,12 +85,15 @@ class Sifted(Struct, frozen=True):
 class Recalled:
     """What was recalled in a turn, to be known again in what is said there."""
 
-    def __init__(self, texts: Iterable[str] = ()) -> None:
+    def __init__(self, texts: Iterable[str] = (), *, digests: frozenset[str] = frozenset()) -> None:
+        self._digests = digests
         whole = [one for text in texts for one in (text, *_read_quoted(text))]
         self._said = [f" {' '.join(_plain_words(text))} " for text in whole]
 
     def holds(self, text: str) -> bool:
-        """Whether a text stands there word for word."""
+        """Whether a text stands there word for word, or is one of which there is a digest."""
+        if self._digests and digest_of_sentence(text) in self._digests:
+            return True
         words = _plain_words(text)
         if not words or (len(words) < _COPIED_WORDS and len(text.strip()) < _SHORTEST_FACT):
             return False

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import msgspec
 from msgspec import Struct
 
 from vibe_llms.events import Notice
@@ -21,7 +20,7 @@ from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.extraction import Finding, extract
 from vibe_llms.memory.gate import LONGEST_FACT, Recalled, sift_turn, sift_words
-from vibe_llms.memory.outlines import MARK, PENDING, is_pending
+from vibe_llms.memory.outlines import MARK, is_pending, produce_mark, read_mark, remove_mark
 from vibe_llms.memory.reconciliation import (
     SUPERVISOR,
     Applied,
@@ -120,8 +119,11 @@ class Ingestion:
             for answered in spoken.assistant:
                 await self._keep(draft, place, answered, spoken.recalled)
             for turn, own in heard:
-                if turn is not None and is_pending(turn):
-                    await self._learn(draft, turn, own, spoken.recalled)
+                if turn is None or not is_pending(turn):
+                    continue
+                if not await self._learn(draft, turn, own, spoken.recalled):
+                    # Nor does it answer about the next one.
+                    break
             if draft.asked and not draft.failures:
                 await self._catch_up(draft, place, most=_MOST_LEFT)
             await self._finish(draft, place)
@@ -147,8 +149,14 @@ class Ingestion:
     async def _catch_up(self, draft: _Draft, place: Scope, most: int | None = None) -> None:
         left = [known for known in await self._memory.outline(place) if known.outline.pending]
         for turn in await self._memory.read(place, left[:most]):
-            if turn is not None and is_pending(turn):
-                await self._learn(draft, turn, sift_words(turn.content).text, Recalled())
+            digests = None if turn is None else read_mark(turn)
+            if turn is None or digests is None:
+                continue
+            # What was recalled then is not there any more, but what was refused for it is known.
+            recalled = Recalled(digests=digests)
+            said = sift_words(turn.content, recalled).text
+            if not await self._learn(draft, turn, said, recalled):
+                return
 
     def _report(self, draft: _Draft, before: Usage) -> IngestionReport:
         members = {name: getattr(draft, name) for name in draft.__struct_fields__}
@@ -167,7 +175,9 @@ class Ingestion:
         """Keep what the user said; the turn, and the words in which facts are to be looked for."""
         own = sift_words(text_in(said), recalled)
         looked = bool(own.text and self._settings.facts)
-        turn = await self._keep(draft, place, said, recalled, pending=looked)
+        again = [one.text for one in own.refused if one.why == Why.RECALLED]
+        mark = produce_mark(again) if looked else ""
+        turn = await self._keep(draft, place, said, recalled, mark=mark)
         if turn is not None:
             draft.refused += own.refused
         return turn, own.text
@@ -179,7 +189,7 @@ class Ingestion:
         canister: UserCanister | AssistantCanister,
         recalled: Recalled,
         *,
-        pending: bool = False,
+        mark: str = "",
     ) -> Entry | None:
         """Keep a turn as it was said; none where it is refused, or was given up."""
         sifted = sift_turn(text_in(canister), recalled)
@@ -196,7 +206,7 @@ class Ingestion:
             speaker=self._scope.name if role == Role.USER else "assistant",
             conversation=draft.conversation,
             turn=canister.identity,
-            further={MARK: PENDING} if pending else {},
+            further={MARK: mark} if mark else {},
         )
 
         def keep(held: HeldScope) -> tuple[Entry | None, bool]:
@@ -209,8 +219,8 @@ class Ingestion:
             draft.turns.append(turn)
         return turn
 
-    async def _learn(self, draft: _Draft, turn: Entry, said: str, recalled: Recalled) -> None:
-        """Look for facts in what the user said, and take them in; then it is done."""
+    async def _learn(self, draft: _Draft, turn: Entry, said: str, recalled: Recalled) -> bool:
+        """Look for facts in what the user said, and take them in; whether that is done then."""
         settings = self._settings
         draft.asked = True
         found = await extract(
@@ -225,13 +235,14 @@ class Ingestion:
         if found.failure is not None:
             draft.failures.append(f"no facts were looked for: {found.failure.why}")
             if not found.failure.final:
-                return
+                return False
         facts: dict[str, Entry] = {}
         for one in found.facts:
             facts.setdefault(digest_of(one.statement), self._produce_fact(one, turn))
         if facts:
             await self._reconcile(draft, turn, list(facts.values()))
         await self._memory.change(turn.scope, lambda held: _unmark(held, turn))
+        return True
 
     def _produce_fact(self, finding: Finding, turn: Entry) -> Entry:
         return Entry(
@@ -370,6 +381,4 @@ def _unmark(held: HeldScope, turn: Entry) -> None:
     """Take the mark off a turn whose facts are stored."""
     entry = held.find(turn.identity)
     if entry is not None and MARK in entry.further:
-        further = {name: value for name, value in entry.further.items() if name != MARK}
-        lines = entry.lines.replace(f"{MARK}: {PENDING}\n", "")
-        held.rewrite(msgspec.structs.replace(entry, further=further, lines=lines))
+        held.rewrite(remove_mark(entry))

@@ -6,6 +6,8 @@ that something is done with.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated
 
@@ -13,9 +15,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vibe_llms.memory.entries import Entry, Role
+from vibe_llms.memory.words import digest_of
 
 #: The front matter of a turn whose facts are still to be looked for.
 MARK, PENDING = "ingestion", "pending"
+_DIGEST_LENGTH = 12
 LEVELS = ("L1", "L2", "L3")
 #: About so many bytes of text make a token.
 _BYTES_PER_TOKEN = 4
@@ -66,7 +70,30 @@ def outline_of(entry: Entry) -> Outline:
 
 def is_pending(entry: Entry) -> bool:
     """Whether the facts of a turn are still to be looked for."""
-    return entry.role == Role.USER and entry.further.get(MARK) == PENDING
+    return entry.role == Role.USER and read_mark(entry) is not None
+
+
+def produce_mark(recalled: Iterable[str]) -> str:
+    """The mark of a pending turn, with digests of its sentences that were only recalled."""
+    return "-".join((PENDING, *dict.fromkeys(map(digest_of_sentence, recalled))))
+
+
+def read_mark(entry: Entry) -> frozenset[str] | None:
+    """The digests in the mark of a turn; none where it has no such mark."""
+    mark, *digests = str(entry.further.get(MARK, "")).split("-")
+    return frozenset(digests) if mark == PENDING else None
+
+
+def digest_of_sentence(text: str) -> str:
+    """What a sentence is known by, whatever its case and punctuation."""
+    return digest_of(text)[:_DIGEST_LENGTH]
+
+
+def remove_mark(entry: Entry) -> Entry:
+    """The turn without its mark, as when its facts are stored."""
+    further = {name: value for name, value in entry.further.items() if name != MARK}
+    lines = re.sub(rf"(?m)^{MARK}: *['\"]?{PENDING}\b.*\n", "", entry.lines)
+    return msgspec.structs.replace(entry, further=further, lines=lines)
 
 
 def read_coverage(entry: Entry) -> Coverage | None:

@@ -8,6 +8,7 @@ in its file, when enough has been said since.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -356,5 +357,7 @@ def _show(entry: Entry) -> str:
     if len(text) > _SHOWN_CHARACTERS:
         half = _SHOWN_CHARACTERS // 2
         text = f"{text[:half]} […] {text[-half:]}"
+    # Nobody, no page least of all, speaks in the name of another.
+    text = re.sub(r"(?m)^(?=[^\S\n]*(?:The user said|The assistant said|So far):)", "> ", text)
     names = {Role.USER: "The user said", Role.ASSISTANT: "The assistant said"}
     return f"{names.get(entry.role, 'So far')}:\n{text}"
