@@ -160,7 +160,7 @@ def test_an_index_of_another_version_or_that_contradicts_itself_is_not_used(tmp_
 
     lies: list[dict[str, object]] = [
         {"format": "0"},
-        {"format": f"2 {sys.byteorder}"},
+        {"format": f"3 {sys.byteorder}"},
         {"checksums": {}},
         {"counts": manifest["counts"] | {"entries": 7}},
         sign(manifest["checksums"], entries=7),

@@ -19,6 +19,7 @@ from vibe_llms.memory.files import Look, MemoryFiles
 from vibe_llms.memory.generations import discard_generations, write_generation
 from vibe_llms.memory.lexical import LexicalIndex
 from vibe_llms.memory.lookout import Lookout
+from vibe_llms.memory.outlines import outline_of
 from vibe_llms.memory.sequences import TurnSequence, is_turn
 from vibe_llms.memory.stored import StoredIndex, encode_index, read_index
 from vibe_llms.memory.vectors import VectorIndex
@@ -348,6 +349,7 @@ class ScopeIndex:
             entry.conversation,
             digest_of(entry.content),
             is_turn(entry.role) and entry.content.endswith(("?", "\uff1f")),
+            outline_of(entry),
         )
         self._bare.add(number)
         self._catalogue.add(known)

@@ -146,6 +146,17 @@ class Store:
                         found.append(entry)
         return sorted(found, key=lambda entry: (entry.created, entry.identity))
 
+    def outline(self, scope: Scope) -> Sequence[Known]:
+        """What is known of the entries of a scope, the oldest first."""
+        with self._indexes.using(scope) as index, index.lock:
+            index.refresh(thorough=False)
+            return index.entries
+
+    def read(self, scope: Scope, known: Iterable[Known]) -> Sequence[Entry | None]:
+        """Some entries as their files have them; none for those that have gone."""
+        with self._indexes.using(scope) as index:
+            return [index.read(one) for one in known]
+
     def find(self, identity: str, scopes: Sequence[Scope] | None = None) -> Entry:
         """The entry of an identity, or of a part of it; `MemoryDamaged` if it cannot be read."""
         return self._find(identity, scopes)[0]
