@@ -397,6 +397,24 @@ async def test_a_lock_of_a_git_that_died_is_removed(
     assert ask_git(memory.folder, "status", "--porcelain") == ""
 
 
+async def test_what_a_git_left_unfinished_takes_no_room(
+    memory: Memory, repository: Repository
+) -> None:
+    await memory.add("Ada keeps bees.")
+    repository.commit()
+    objects = repository.git.directory / "objects"
+    left = [objects / "pack" / "tmp_pack_KYTOeH", objects / "56" / "tmp_obj_v6gdFk"]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("half")
+    repository.commit()
+    # Whoever works there may be somebody else.
+    assert all(path.exists() for path in left)
+    (repository.git.directory / MARK / "running").touch()
+    repository.commit()
+    assert not any(path.exists() for path in left)
+
+
 async def test_a_lock_that_would_stay_is_found_out(
     memory: Memory, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:

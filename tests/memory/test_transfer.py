@@ -300,11 +300,16 @@ def test_an_identity_that_stands_twice_is_told() -> None:
         (b'{"memories": 5}', "Expected `array`"),
         (b'{"memories": [{"data": {"content": NaN}}]}', "malformed"),
         (b'{"memories": [{"data": {"content": "x", "importance": Infinity}}]}', "malformed"),
-        (b'{"memories": [{"data": {"content": "a\\ud800b"}}]}', r"byte 37 stands half a char"),
+        (b'{"memories": [{"data": {"content": "a\\ud800b"}}]}', r"line 1, column 38: half a char"),
         (b'{"memories": [{"data": {"content": "\\udc00b"}}]}', r"half a character, .udc00"),
         (b'{"memories": [' + b"[" * 100_000 + b"]" * 100_000 + b"]}", "too deep"),
         (b'\xff\xfe{\x00"\x00', "cannot be read"),
-        (b"\x80\x04\x95pickled", "cannot be read"),
+        (b"\x80\x04\x95pickled", "line 1, column 1"),
+        (b'{"memories": [\n  {"data": {}},\n  \xc3\xa9]}', "line 3, column 3: JSON is malformed"),
+        (b'{"memories": [\n "\xc3\xa9\xc3\xa9" x]}', "line 2, column 7: JSON is malformed"),
+        (b'\xef\xbb\xbf{"memories": [\n{"data"', "line 2, column 8: it ends before it is whole"),
+        (b'{"memories": [\n"ab\xff"', "line 2, column 4: this is no text in UTF-8"),
+        (b'{"memories": [\nx"ab\xff"', "line 2, column 1: JSON is malformed"),
     ],
 )
 def test_a_file_that_is_none_is_refused_as_a_whole(data: bytes, words: str) -> None:
@@ -325,6 +330,12 @@ def test_what_is_wrong_in_one_item_hurts_no_other(item: bytes) -> None:
     parcel = read_export(b'{"memories": [%s, %s]}' % (item, good), ADA)
     assert [one.index for one in parcel.faults] == [0]
     assert [one.content for one in parcel.entries] == ["Ada keeps bees."]
+
+
+def test_each_item_that_is_bad_is_told_with_its_line() -> None:
+    data = b'{"memories": [\n {},\n {"data": {"content": "x"}},\n {"data":\n {}}, {},\n\n {}]}'
+    parcel = read_export(data, ADA)
+    assert [(one.index, one.line) for one in parcel.faults] == [(0, 2), (2, 4), (3, 5), (4, 7)]
 
 
 def test_a_file_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

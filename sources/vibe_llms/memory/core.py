@@ -186,11 +186,17 @@ class Memory:
         chosen = None if scopes is None else tuple(scopes)
         return await self._do(lambda: self._store.find(identity, chosen)[1])
 
-    async def revise(self, identity: str, **changes: Any) -> Entry:
-        """The entry with another content, importance, category or topics, in its file as before."""
+    async def revise(
+        self, identity: str, *, scopes: Iterable[Scope] | None = None, **changes: Any
+    ) -> Entry:
+        """The entry with another content, importance, category or topics, in its file as before.
+
+        It is looked for as `access` does.
+        """
+        chosen = None if scopes is None else tuple(scopes)
         if unknown := set(changes) - _CHANGEABLE:
             raise MemoryInvalid(f"{', '.join(sorted(unknown))} cannot be changed")
-        return await self._alter(lambda: self._store.revise(identity, changes))
+        return await self._alter(lambda: self._store.revise(identity, changes, chosen))
 
     async def remove(
         self, identity: str, *, replaced_by: str = "", scopes: Iterable[Scope] | None = None

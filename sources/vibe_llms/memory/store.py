@@ -152,9 +152,11 @@ class Store:
                 return index, entry, known
         raise MemoryNotFound(f"nothing is remembered as {identity!r}; see: vibe-llms memory list")
 
-    def revise(self, identity: str, changes: dict[str, Any]) -> Entry:
+    def revise(
+        self, identity: str, changes: dict[str, Any], scopes: Sequence[Scope] | None = None
+    ) -> Entry:
         """Write an entry anew, changed, in the file that it has."""
-        _, entry, _ = self.find(identity)
+        _, entry, _ = self.find(identity, scopes)
         with self._files.changing(entry.scope):
             # Somebody may have changed it since it was found; in this scope, which is held.
             index, entry, known = self.find(entry.identity, [entry.scope])

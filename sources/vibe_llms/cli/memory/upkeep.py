@@ -14,6 +14,7 @@ from vibe_llms.cli.memory.opening import (
     local_time,
     open_memory,
     print_json,
+    progress,
 )
 from vibe_llms.cli.running import run
 from vibe_llms.cli.terminal import note, one_line, write
@@ -22,12 +23,17 @@ from vibe_llms.memory.watching import watch
 
 
 @click.command("reindex")
-def reindex() -> int:
+@json_option
+def reindex(as_json: bool) -> int:
     """Make the index anew from the files."""
 
     async def work() -> int:
         async with open_memory() as (store, _):
-            count = await store.reindex()
+            with progress("making the index") as tell_embedded:
+                count = await store.reindex(progress=tell_embedded)
+        if as_json:
+            print_json({"entries": count})
+            return 0
         note(f"indexed {count} {'entry' if count == 1 else 'entries'}")
         return 0
 
@@ -35,7 +41,8 @@ def reindex() -> int:
 
 
 @click.command("watch")
-def watch_files() -> int:
+@click.option("--json", "as_json", is_flag=True, help="A line of JSON each, for programs.")
+def watch_files(as_json: bool) -> int:
     """Tell what is changed in the files, by whomever, until Ctrl-C.
 
     The index and the versions follow at once. Nobody needs this to find what was edited.
@@ -46,9 +53,11 @@ def watch_files() -> int:
             note(f"watching {store.folder}; Ctrl-C ends it", dim=True)
             async for one in changes:
                 counts = {"added": one.added, "changed": one.changed, "gone": one.gone}
+                if as_json:
+                    print_json({"scope": str(one.scope), **counts, "entries": one.entries})
+                    continue
                 words = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
                 write(sys.stdout, f"{one.scope}: {words}; {one.entries} remembered\n")
-                sys.stdout.flush()
         return 0
 
     return run(work())
