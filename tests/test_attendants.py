@@ -14,7 +14,6 @@ from tests.fakes.attendants import Companion, document
 from tests.fakes.models import LONG, endless, model_of, says
 from vibe_llms import attendants, turns
 from vibe_llms.attendants import Attendance, Briefing, Occasion, Work
-from vibe_llms.controls import Controls
 from vibe_llms.conversation import Conversation
 from vibe_llms.events import Event, NoticeEvent, TurnEndedEvent
 from vibe_llms.exceptions import ProviderError, RequestError
@@ -229,6 +228,30 @@ async def test_one_that_fails_is_told_and_left_out(session: Session, error: Exce
     words = "broken words" if "broken" in str(error) else str(error) or type(error).__name__
     assert notices(events) == [f"companion brings nothing to this turn: {words}"]
     check_events(events)
+
+
+async def test_one_that_is_no_coroutine_is_told_and_left_out(session: Session) -> None:
+    class Plain(Companion):
+        def brief(self, occasion: Occasion) -> Briefing:  # type: ignore[override]
+            return Briefing([document("x")])
+
+    events: list[Event] = []
+    attending: list[Any] = [Plain(), Companion("good")]
+    conversation = await session.begin(endless(), attendants=attending, event_handler=events.append)
+    turn = await conversation.converse("One")
+    assert [one.text for one in turn.canisters[:2]] == ["good", "One"]  # type: ignore[union-attr]
+    (told,) = notices(events)
+    assert told.startswith("companion brings nothing to this turn: object Briefing can't be used")
+
+
+async def test_documents_that_are_made_one_by_one_are_all_brought(session: Session) -> None:
+    class Slowly(Companion):
+        async def brief(self, occasion: Occasion) -> Briefing:
+            return Briefing(map(document, ("one", "two")), outside=False)  # type: ignore[arg-type]
+
+    conversation = await session.begin(endless(), attendants=[Slowly()])
+    turn = await conversation.converse("One")
+    assert [one.text for one in turn.canisters[:2]] == ["one", "two"]  # type: ignore[union-attr]
 
 
 async def test_one_that_cancels_itself_does_not_cancel_the_turn(session: Session) -> None:
@@ -584,7 +607,8 @@ async def test_work_that_is_given_up_ends_before_what_it_uses_is_closed() -> Non
     used = Used(close_seconds=0.05, work=lambda _: work())
     attendance = Attendance(lambda notice: log.append(notice.text))
     conclude(attendance, used)
-    await attendance.close([used])
+    assert attendance.access("used", lambda: used) is used
+    await attendance.close()
     assert log == [
         "the work of companion on 1 turn was not done within 0.05 s; it is lost",
         "ended",
@@ -607,7 +631,8 @@ async def test_work_that_does_not_heed_its_end_does_not_keep_a_session_open(
     deaf = Companion(close_seconds=0.05, work=lambda _: work())
     attendance = Attendance(lambda notice: told.append(notice.text))
     conclude(attendance, deaf)
-    await attendance.close([deaf])
+    attendance.access("deaf", lambda: deaf)
+    await attendance.close()
     assert deaf.closed == 1
     assert told == ["the work of companion on 1 turn was not done within 0.05 s; it is lost"]
     over.set()
@@ -644,78 +669,9 @@ async def test_one_that_cannot_be_closed_is_told() -> None:
     told: list[str] = []
     stuck, other = Stuck(), Companion()
     attendance = Attendance(lambda notice: told.append(notice.text))
-    await attendance.close([stuck, other])
+    attendance.access("stuck", lambda: stuck)
+    attendance.access("other", lambda: other)
+    assert attendance.access("other", Companion) is other
+    await attendance.close()
     assert told == ["companion cannot be closed: stuck"]
     assert other.closed == 1
-
-
-# Instructions of ensembles.
-
-
-class Teaching:
-    """An ensemble with words of its own about its tools."""
-
-    def __init__(self, name: str, instructions: str) -> None:
-        self.name = name
-        self.instructions = instructions
-        self.invokers = [
-            Invoker.from_function(lambda: "x", name=f"{name}/do", ensemble=name)  # type: ignore[call-arg]
-        ]
-
-    async def open(self) -> None:
-        """Nothing is to be opened."""
-
-    async def close(self) -> None:
-        """Nothing is to be closed."""
-
-
-def system(request: Any) -> list[str]:
-    return [
-        one["contents"][0]["text"] for one in request["messages"] if one["role"] == "supervisor"
-    ]
-
-
-async def test_what_an_ensemble_tells_stands_before_the_history_and_is_not_kept(
-    session: Session,
-) -> None:
-    model = endless()
-    conversation = await session.begin(
-        model, supervisor="Be brief.", ensembles=[Teaching("one", "Use one."), Teaching("two", "")]
-    )
-    await conversation.converse("One")
-    assert system(model.requests[0]) == ["Use one.", "Be brief."]
-    assert roles(conversation) == [SupervisorCanister, UserCanister, AssistantCanister]
-    assert "Use one." in await conversation.preview("x")
-    before = await conversation.count_tokens()
-    conversation.withhold("one")
-    assert (await conversation.count_tokens()).tokens < before.tokens
-    await conversation.converse("Two")
-    assert system(model.requests[-1]) == ["Be brief."]
-    await conversation.offer(
-        "one",
-    )
-    await conversation.converse("Three", invokers=[])
-    assert system(model.requests[-1]) == ["Be brief."]
-    await conversation.converse("Four", controls=Controls())
-    assert system(model.requests[-1]) == ["Use one.", "Be brief."]
-
-
-async def test_other_words_in_the_same_place_are_read_anew(session: Session) -> None:
-    model = endless()
-    one, two = Teaching("one", "Use one."), Teaching("two", "Use two.")
-    conversation = await session.begin(model, ensembles=[one, two])
-    conversation.withhold("two")
-    await conversation.converse("One")
-    conversation.withhold("one")
-    await conversation.offer("two")
-    await conversation.converse("Two")
-    assert [system(request) for request in model.requests] == [["Use one."], ["Use two."]]
-
-
-async def test_without_tools_nothing_is_told_of_them(session: Session) -> None:
-    model = endless()
-    conversation = await session.begin(
-        model, ensembles=[Teaching("one", "Use one.")], tool_mode="off"
-    )
-    await conversation.converse("One")
-    assert system(model.requests[0]) == []

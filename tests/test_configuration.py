@@ -41,7 +41,7 @@ def load(
         data = text.encode() if isinstance(text, str) else text
         (home / "config.toml").write_bytes(data)
     return load_configuration(
-        Places(home, home, home), environment=environment or {}, overrides=overrides or None
+        Places.under(home), environment=environment or {}, overrides=overrides or None
     )
 
 
@@ -273,7 +273,7 @@ def test_the_environment_of_the_process_is_read_unless_another_is_given(
     monkeypatch.setenv("VIBE_LLMS_DEFAULT_MODEL", "scripted/demo")
     configuration = load_configuration()
     assert configuration.default_model == "scripted/demo"
-    assert configuration.places == Places(home, home, home)
+    assert configuration.places == Places.under(home) == Places(home, home, home)
 
 
 def test_one_variable_puts_everything_under_one_folder(tmp_path: Path) -> None:

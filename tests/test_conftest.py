@@ -14,7 +14,8 @@ from tests.conftest import APART, pytest_collection_modifyitems
 def test_tests_that_stand_apart_run_only_where_they_are_asked_for(
     name: str, request: pytest.FixtureRequest
 ) -> None:
-    ordinary, apart = SimpleNamespace(get_closest_marker=lambda name: None), request.node
+    ordinary = SimpleNamespace(nodeid="test_it", get_closest_marker=lambda name: None)
+    apart = request.node
     apart.add_marker(name)
     for expression, left_out in (("", [apart]), ("storm", [apart]), (f"{name} and storm", [])):
         told: list[Any] = []
@@ -24,3 +25,11 @@ def test_tests_that_stand_apart_run_only_where_they_are_asked_for(
         pytest_collection_modifyitems(config, items)
         assert told == left_out
         assert items == [one for one in (ordinary, apart) if one not in left_out]
+
+
+def test_a_test_that_is_named_otherwise_in_every_process_ends_the_run(
+    request: pytest.FixtureRequest,
+) -> None:
+    items: Any = [request.node, SimpleNamespace(nodeid=f"test_it[{object()}]")]
+    with pytest.raises(pytest.UsageError, match="object at 0x"):
+        pytest_collection_modifyitems(request.config, items)

@@ -18,6 +18,12 @@ def test_what_is_not_set_is_not_given() -> None:
     }
 
 
+def test_the_choice_of_a_tool_is_taken_out_and_nothing_else() -> None:
+    controls = Controls(seed=1, tool_choice="look", extras={"row": {"a": 1}})
+    assert controls.without_choice() == Controls(seed=1, extras={"row": {"a": 1}})
+    assert controls.tool_choice == "look"
+
+
 def test_controls_lie_over_defaults_one_by_one() -> None:
     defaults = Controls(
         temperature=0.1, seed=1, stop=("x",), extras={"a": {"k": 1, "l": 1}, "b": {"m": 1}}

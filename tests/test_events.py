@@ -250,8 +250,7 @@ async def check_handler(session: Session, number: int) -> bool:
     assert_answered_once(restored)
     told.clear()
     number = 10**9
-    conversation._event_handler = ignore_events
-    turn = await conversation.converse("again")
+    turn = await conversation.converse("again", event_handler=ignore_events)
     assert turn.text == "Works."
     return True
 

@@ -56,6 +56,7 @@ ORDER = (
     "toolbox",
     "turns",
     "running",
+    "outfit",
     "conversation",
     "memory.models",
     "memory.attendant",

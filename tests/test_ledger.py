@@ -19,6 +19,7 @@ from vibe_llms.exceptions import (
     ContentMissing,
     ConversationNotFound,
     ForkPointInvalid,
+    RequestError,
     StorageError,
 )
 from vibe_llms.ledger import Ledger, finish, locate
@@ -426,6 +427,35 @@ async def test_work_that_is_done_gives_its_result() -> None:
         return 42
 
     assert await finish(answer()) == 42
+
+
+# Taking back.
+
+
+async def test_turns_are_taken_back_in_a_fork_that_takes_the_name(tmp_path: Path) -> None:
+    ledger = await begin(tmp_path, "one", name="river")
+    reply = AssistantCanister.from_text("1")
+    await ledger.append([reply, *say("two", "and more")], ignore)
+    created = ledger.canisters[-1].created
+    whole = kept(ledger)
+    for turns, keep_prompt, left in ((1, False, 2), (1, True, 4), (2, False, 0), (2, True, 1)):
+        await ledger.revise(name="river")
+        twin = await ledger.rewind(turns, keep_prompt=keep_prompt)
+        assert remembered(twin) == whole[:left]
+        assert not left or kept(twin) == whole[:left]
+        assert (twin.details.name, kept(ledger)) == ("river", whole)
+        assert ledger.details.name == f"river (until {created:%Y-%m-%d %H:%M:%S})"
+    with pytest.raises(ForkPointInvalid, match="not 3 turns"):
+        await ledger.rewind(3, keep_prompt=False)
+    with pytest.raises(RequestError, match="0 turns cannot be taken back"):
+        await ledger.rewind(0, keep_prompt=False)
+
+
+async def test_a_history_without_a_name_keeps_none_when_it_is_taken_back(tmp_path: Path) -> None:
+    ledger = await begin(tmp_path, "one")
+    twin = await ledger.rewind(1, keep_prompt=True)
+    assert (ledger.details.name, twin.details.name) == ("", "")
+    assert remembered(twin) == kept(ledger)
 
 
 # Withdrawing.

@@ -78,6 +78,17 @@ async def test_what_is_not_there_is_told_with_what_is(toolbox: Toolbox) -> None:
         await toolbox.offer("sums/x", open_nothing)
 
 
+def test_an_ensemble_tells_of_its_tools_only_where_one_is_meant(toolbox: Toolbox) -> None:
+    every = toolbox.every
+    assert toolbox.instruct(every.values()) == []
+    (sums,) = toolbox.ensembles
+    sums.instructions = "Sums only."  # type: ignore[attr-defined]
+    assert toolbox.instruct(every.values()) == ["Sums only."]
+    assert toolbox.instruct([every["alone"]]) == []
+    sums.instructions = ""  # type: ignore[attr-defined]
+    assert toolbox.instruct(every.values()) == []
+
+
 def test_a_copy_has_a_life_of_its_own(toolbox: Toolbox) -> None:
     toolbox.withhold("alone")
     other = toolbox.copy()

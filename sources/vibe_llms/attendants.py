@@ -131,6 +131,7 @@ class Attendance:
 
     def __init__(self, tell: Callable[[Notice], None] = ignore_notices) -> None:
         self._tell = tell
+        self._own: dict[str, Attendant] = {}
         self._benches: dict[Attendant, _Bench] = {}
         self._slow: set[asyncio.Task[Any]] = set()
 
@@ -138,6 +139,12 @@ class Attendance:
     def unfinished(self) -> int:
         """How many turns have left work that is not done."""
         return sum(bench.unfinished for bench in self._benches.values())
+
+    def access(self, name: str, produce: Callable[[], Attendant]) -> Attendant:
+        """The session's own attendant of a name, made when it is first wanted."""
+        if name not in self._own:
+            self._own[name] = produce()
+        return self._own[name]
 
     async def brief(
         self, attendants: Sequence[Attendant], occasion: Occasion
@@ -169,8 +176,8 @@ class Attendance:
         for attendant in list(self._benches):
             self._give_up(attendant, "was given up")
 
-    async def close(self, attendants: Sequence[Attendant]) -> None:
-        """Wait for all work, and close the attendants."""
+    async def close(self) -> None:
+        """Wait for all work, and close the session's own attendants."""
         try:
             await self.drain()
         finally:
@@ -178,7 +185,7 @@ class Attendance:
             for task in self._slow:
                 task.cancel()
             await self._wait_for_ends()
-            for one in attendants:
+            for one in self._own.values():
                 await self._close(one)
 
     async def _wait_for_ends(self) -> None:
@@ -189,7 +196,11 @@ class Attendance:
             await asyncio.wait(ending, timeout=_END_SECONDS)
 
     async def _ask(self, attendant: Attendant, occasion: Occasion) -> Briefing | None:
-        task = asyncio.ensure_future(attendant.brief(occasion))
+        async def brief() -> Briefing:
+            # Here, so that one whose method is no coroutine fails as others do.
+            return await attendant.brief(occasion)
+
+        task = asyncio.ensure_future(brief())
         try:
             await asyncio.wait([task], timeout=attendant.brief_seconds)
         finally:
@@ -205,7 +216,8 @@ class Attendance:
             return None
         try:
             briefing = task.result()
-            foreign = [c for c in briefing.canisters if not isinstance(c, DocumentCanister)]
+            brought = tuple(briefing.canisters)
+            foreign = [one for one in brought if not isinstance(one, DocumentCanister)]
             if foreign:
                 raise TypeError(f"a {type(foreign[0]).__name__} is no document")  # noqa: TRY301
         except asyncio.CancelledError as error:
@@ -213,7 +225,7 @@ class Attendance:
         except Exception as error:  # noqa: BLE001 (whatever it is, the turn goes on)
             occasion.notify(_fail(attendant, "brings nothing to this turn", error))
         else:
-            return briefing
+            return Briefing(brought, briefing.outside)
         return None
 
     def _forget(self, task: asyncio.Task[Any]) -> None:

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast, get_args
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar, cast, get_args
 
 import msgspec
 from msgspec import Meta, Struct, ValidationError
@@ -35,6 +35,12 @@ class Places(Struct, frozen=True):
     configuration: Path
     data: Path
     state: Path
+
+    @classmethod
+    def under(cls, folder: Path) -> Self:
+        """All of them in one folder, as under `VIBE_LLMS_HOME`."""
+        folder = folder.expanduser().absolute()
+        return cls(folder, folder, folder)
 
     @property
     def configuration_file(self) -> Path:
@@ -220,7 +226,7 @@ def find_places(environment: Mapping[str, str] | None = None) -> Places:
             raise ConfigurationError(
                 f"{home!r} is not an absolute path", file="environment", key=_HOME_VARIABLE
             )
-        return Places(folder, folder, folder)
+        return Places.under(folder)
     from platformdirs import PlatformDirs
 
     folders = PlatformDirs("vibe-llms", appauthor=False)

@@ -5,70 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-import msgspec
-from msgspec import Struct
-
-from vibe_llms.attendants import Attendance, Attendant, Occasion
-from vibe_llms.configuration import ToolMode, ToolSettings
+from vibe_llms.attendants import Attendant, Occasion
 from vibe_llms.controls import Controls
-from vibe_llms.ensembles.interfaces import Ensemble, InstructingEnsemble
-from vibe_llms.events import (
-    EventHandler,
-    Notice,
-    NoticeEvent,
-)
-from vibe_llms.exceptions import (
-    ControlInvalid,
-    ConversationBusy,
-    ForkPointInvalid,
-    RequestError,
-    SessionClosed,
-)
-from vibe_llms.invocation.approval import Gatekeeper
-from vibe_llms.invocation.invokers import Invoker, gather_invokers
+from vibe_llms.ensembles.interfaces import Ensemble
+from vibe_llms.events import EventHandler, Notice, NoticeEvent
+from vibe_llms.exceptions import ConversationBusy, RequestError, SessionClosed
+from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.ledger import Ledger, finish, locate, start_of_turn
-from vibe_llms.messages.canisters import (
-    AssistantCanister,
-    Canister,
-    InvocationCanister,
-    ResultCanister,
-    SupervisorCanister,
-    Turn,
-)
+from vibe_llms.messages.canisters import Canister, Turn
+from vibe_llms.outfit import Outfit
 from vibe_llms.outputs import OutputForm, OutputType, produce_form
 from vibe_llms.prompts import Prompt, read_prompt
-from vibe_llms.providers.contract.settling import settle_tools
-from vibe_llms.providers.interfaces import (
-    InquiringModel,
-    Loader,
-    Model,
-    TokenCount,
-    TurnContext,
-    refuse_loading,
-)
-from vibe_llms.providers.limits import Limiter
+from vibe_llms.providers.interfaces import Loader, Model, TokenCount, TurnContext, refuse_loading
 from vibe_llms.running import EventStream, RunningTurn
-from vibe_llms.toolbox import Survey, Tool, Toolbox
-from vibe_llms.turns import TurnRun, TurnSettings
-
-
-async def _open_none(_: Iterable[str]) -> Sequence[Ensemble]:
-    return ()
-
-
-class ConversationDefaults(Struct, frozen=True, kw_only=True):
-    """What a conversation takes from its session; forks share it."""
-
-    event_handler: EventHandler
-    access_model: Callable[[str], Awaitable[Model]]
-    access_controls: Callable[[Model], Controls]
-    enter: Callable[[Conversation], None]
-    tools: ToolSettings = ToolSettings()
-    access_limiter: Callable[[Model], Limiter | None] = lambda _: None
-    gatekeeper: Gatekeeper = Gatekeeper()
-    open_ensembles: Callable[[Iterable[str]], Awaitable[Sequence[Ensemble]]] = _open_none
-    survey_invokers: Survey = lambda ensemble: ensemble.invokers
-    attendance: Attendance = msgspec.field(default_factory=Attendance)
+from vibe_llms.toolbox import Tool
+from vibe_llms.turns import TurnRun
 
 
 class Conversation:
@@ -78,32 +29,15 @@ class Conversation:
     """
 
     def __init__(
-        self,
-        ledger: Ledger,
-        model: Model,
-        defaults: ConversationDefaults,
-        *,
-        invokers: Iterable[Tool] = (),
-        ensembles: Sequence[Ensemble] = (),
-        controls: Controls | None = None,
-        event_handler: EventHandler | None = None,
-        tool_mode: ToolMode | None = None,
-        attendants: Iterable[Attendant] = (),
+        self, ledger: Ledger, outfit: Outfit, enter: Callable[[Conversation], object]
     ) -> None:
+        """A conversation on a ledger; `enter` is told of it, and of each fork."""
         self._ledger = ledger
-        self._model = model
-        self._defaults = defaults
-        self._toolbox = Toolbox(invokers, ensembles, survey=defaults.survey_invokers)
-        self._controls = controls or Controls()
-        self._event_handler = event_handler
-        self._tool_mode: ToolMode | None = tool_mode
-        self._attendants = tuple(dict.fromkeys(attendants))
-        self._instructions: tuple[SupervisorCanister, ...] = ()
+        self._outfit = outfit
+        self._enter = enter
         self._running: RunningTurn | None = None
         self._closed = False
-        self._caches: dict[tuple[str, str, type], object] = {}
-        self._told: set[tuple[str, str]] = set()
-        defaults.enter(self)
+        enter(self)
 
     @property
     def identity(self) -> str:
@@ -118,7 +52,7 @@ class Conversation:
     @property
     def model(self) -> Model:
         """The model that the next turn speaks with."""
-        return self._model
+        return self._outfit.model
 
     @property
     def canisters(self) -> tuple[Canister, ...]:
@@ -133,48 +67,43 @@ class Conversation:
     @property
     def invokers(self) -> Mapping[str, Invoker]:
         """The tools that the next turn offers, by their names: its own, and those of ensembles."""
-        return self._defaults.gatekeeper.settle(self._toolbox.offered)
+        return self._outfit.invokers
 
     @property
     def ensembles(self) -> Sequence[Ensemble]:
         """The ensembles that its tools come from, beside those of its own."""
-        return self._toolbox.ensembles
+        return self._outfit.toolbox.ensembles
 
     @property
     def withheld(self) -> Sequence[str]:
         """The names of the tools that are there and not offered."""
-        return [name for name in self._toolbox.every if name not in self._toolbox.offered]
+        toolbox = self._outfit.toolbox
+        return [name for name in toolbox.every if name not in toolbox.offered]
 
     async def offer(self, name: str) -> None:
         """Offer a tool or an ensemble that was withheld, or open a row of `[ensembles]` for it."""
         self._require_free()
-
-        async def open_row(row: str) -> Sequence[Ensemble]:
-            return await self._defaults.open_ensembles([row])
-
-        await self._toolbox.offer(name, open_row)
+        await self._outfit.offer(name)
 
     def withhold(self, name: str) -> None:
         """From the next turn on, do not offer a tool, or any tool of an ensemble."""
-        self._toolbox.withhold(name)
+        self._outfit.toolbox.withhold(name)
 
     @property
     def attendants(self) -> Sequence[Attendant]:
         """Who attends its turns; see `vibe_llms.attendants`."""
-        return self._attendants
+        return self._outfit.attendants
 
     def invite(self, attendant: Attendant) -> None:
         """Let somebody attend from the next turn on."""
-        self._attendants = tuple(dict.fromkeys((*self._attendants, attendant)))
+        self._outfit.invite(attendant)
 
     def dismiss(self, name: str) -> None:
         """From the next turn on, let the attendant of this name attend no more.
 
         Work that earlier turns have left is done all the same.
         """
-        if name not in (known := [one.name for one in self._attendants]):
-            raise RequestError(f"nobody called {name!r} attends; there are {known}")
-        self._attendants = tuple(one for one in self._attendants if one.name != name)
+        self._outfit.dismiss(name)
 
     async def converse(
         self,
@@ -265,9 +194,7 @@ class Conversation:
     async def switch(self, model: str | Model) -> None:
         """Go on with another model, of any provider; the history stays as it is."""
         self._require_free()
-        chosen = await self._defaults.access_model(model) if isinstance(model, str) else model
-        self._model = chosen
-        await self._ledger.revise(model=f"{chosen.provider}/{chosen.name}")
+        await self._ledger.revise(model=await self._outfit.switch(model))
 
     async def rename(self, name: str) -> None:
         """Give the conversation a name."""
@@ -275,8 +202,8 @@ class Conversation:
 
     async def count_tokens(self) -> TokenCount:
         """How many tokens the model would read for this history."""
-        model, tools = self._settle_tools(self.invokers)
-        history = [*self._instruct(tools), *self._ledger.canisters]
+        model, tools, instructions = self._outfit.settle()
+        history = [*instructions, *self._ledger.canisters]
         return await model.count_tokens(history, tools, self._load)
 
     async def preview(
@@ -288,27 +215,23 @@ class Conversation:
         """
         said: Sequence[Canister] = read_prompt(prompt)
         place = start_of_turn(said)
-        if self._attendants and place is not None:
+        if self.attendants and place is not None:
             occasion = Occasion(
                 conversation=self.identity,
-                model=self._model,
+                model=self.model,
                 history=self.canisters,
                 said=said,
                 kept=self._ledger.archive is not None,
                 load=self._load,
                 notify=self._notify,
             )
-            briefings = await self._defaults.attendance.brief(self._attendants, occasion)
+            briefings = await self._outfit.attendance.brief(self.attendants, occasion)
             brought = [canister for one in briefings for canister in one.canisters]
             said = [*said[:place], *brought, *said[place:]]
-        context = TurnContext(default_controls=self._default_controls(), load=self._load)
-        model, tools = self._settle_tools(self.invokers)
-        body = await model.preview(
-            [*self._instruct(tools), *self._ledger.canisters, *said],
-            tools,
-            controls or Controls(),
-            context,
-        )
+        context = TurnContext(default_controls=self._outfit.default_controls, load=self._load)
+        model, tools, instructions = self._outfit.settle()
+        history = [*instructions, *self._ledger.canisters, *said]
+        body = await model.preview(history, tools, controls or Controls(), context)
         return body.decode("utf-8", "replace")
 
     async def close(self) -> None:
@@ -327,86 +250,29 @@ class Conversation:
         throttle: Callable[[], Awaitable[object]] | None = None,
     ) -> RunningTurn:
         self._require_free()
-        said = read_prompt(prompt)
+        said: Sequence[Canister] = read_prompt(prompt)
         if not said and not self._ledger.canisters:
             raise RequestError("there is nothing to answer yet; say something")
-        controls = controls or Controls()
-        model = self._model
-        if form is not None:
-            if model.attributes.surely_takes("response-schema"):
-                controls = Controls(response_schema=form.schema).over(controls)
-            else:
-                said = (SupervisorCanister.from_text(form.instruction), *said)
-        tools = self.invokers if invokers is None else gather_invokers(invokers)
-        off = (self._tool_mode or self._defaults.tools.mode) == "off"
-        _check_choice(controls, {} if off else tools, model)
-        # A model that is to be asked what it can do is checked once it was.
-        known = not isinstance(model, InquiringModel)
-        checked = self._settle_tools(tools)[0] if known else model
-        checked.check(said, controls if known else _leave_choice(controls))
-        run = TurnRun(
-            self._ledger,
-            TurnSettings(
-                model=model,
-                invokers=tools,
-                controls=controls,
-                default_controls=self._default_controls(),
-                tools=self._defaults.tools,
-                event_handler=event_handler or self._event_handler or self._defaults.event_handler,
-                streaming=streaming,
-                access_cache=self._access_cache,
-                told=self._told,
-                throttle=throttle,
-                form=form,
-                limiter=self._defaults.access_limiter(model),
-                gatekeeper=self._defaults.gatekeeper,
-                tool_mode=self._tool_mode,
-                instructions=self._instruct(tools.values()),
-                attendants=self._attendants,
-                attendance=self._defaults.attendance,
-            ),
+        said, settings = self._outfit.prepare(
+            said,
+            invokers=invokers,
+            controls=controls,
+            event_handler=event_handler,
+            streaming=streaming,
+            form=form,
+            throttle=throttle,
         )
+        run = TurnRun(self._ledger, settings)
         self._running = RunningTurn(run, said, name=f"turn of {self.identity}")
         return self._running
-
-    def _instruct(self, tools: Iterable[Invoker]) -> tuple[SupervisorCanister, ...]:
-        """What the ensembles of some tools tell the model; the same canisters as long as it is."""
-        offered = {tool.ensemble for tool in tools}
-        texts = [
-            one.instructions
-            for one in self._toolbox.ensembles
-            if one.name in offered and isinstance(one, InstructingEnsemble) and one.instructions
-        ]
-        if texts != [canister.text for canister in self._instructions]:
-            self._instructions = tuple(SupervisorCanister.from_text(text) for text in texts)
-            # What was encoded begins otherwise.
-            self._caches.clear()
-        return self._instructions
 
     @property
     def _load(self) -> Loader:
         archive = self._ledger.archive
         return refuse_loading if archive is None else archive.load_all
 
-    def _settle_tools(self, tools: Mapping[str, Invoker]) -> tuple[Model, Sequence[Invoker]]:
-        """The model and the tools that it is offered, as far as is known of it now."""
-        mode = self._tool_mode or self._defaults.tools.mode
-        asked = self._tool_mode is not None
-        return settle_tools(self._model, tuple(tools.values()), mode, asked=asked)
-
-    def _access_cache(self, model: Model) -> object:
-        """What is kept for a model, apart from what is kept for it under the contract."""
-        address = (model.provider, model.name, type(model))
-        if address not in self._caches:
-            self._caches[address] = model.produce_cache()
-        return self._caches[address]
-
-    def _default_controls(self) -> Controls:
-        return self._controls.over(self._defaults.access_controls(self._model))
-
     def _notify(self, notice: Notice) -> None:
-        handler = self._event_handler or self._defaults.event_handler
-        handler(NoticeEvent(notice=notice, conversation=self.identity))
+        self._outfit.event_handler(NoticeEvent(notice=notice, conversation=self.identity))
 
     def _require_free(self) -> None:
         if self._closed:
@@ -418,58 +284,7 @@ class Conversation:
 
     async def _rewind(self, turns: int, *, keep_prompt: bool) -> Conversation:
         self._require_free()
-        if turns < 1:
-            raise RequestError(f"{turns} turns cannot be taken back; give a number from 1 on")
-        canisters = self._ledger.canisters
-        end = len(canisters)
-        for _ in range(turns):
-            start = start_of_turn(canisters[:end])
-            if start is None:
-                raise ForkPointInvalid(f"there are not {turns} turns to take back", nearest=())
-            end = start
-        if keep_prompt:
-            while end < len(canisters) and not _is_reply(canisters[end]):
-                end += 1
-        name = self.name
-        ledger = await finish(self._ledger.fork(end, name=name))
-        if name:
-            await self.rename(f"{name} (until {_stamp(canisters)})")
-        return self._twin(ledger)
+        return self._twin(await self._ledger.rewind(turns, keep_prompt=keep_prompt))
 
     def _twin(self, ledger: Ledger) -> Conversation:
-        twin = Conversation(
-            ledger,
-            self._model,
-            self._defaults,
-            controls=self._controls,
-            event_handler=self._event_handler,
-            tool_mode=self._tool_mode,
-            attendants=self._attendants,
-        )
-        twin._toolbox = self._toolbox.copy()
-        return twin
-
-
-def _leave_choice(controls: Controls) -> Controls:
-    """The controls without the choice of a tool, which depends on how tools are offered."""
-    return msgspec.structs.replace(controls, tool_choice=None)
-
-
-def _check_choice(controls: Controls, tools: Mapping[str, Invoker], model: Model) -> None:
-    """Raise `ControlInvalid` where a tool is to be called that is not offered."""
-    choice = controls.tool_choice
-    if choice is None or choice in ("auto", "any", "none") or choice in tools:
-        return
-    raise ControlInvalid(
-        f"there is no tool {choice!r} to choose; the tools are {', '.join(tools) or 'none'}",
-        control="tool-choice",
-        model=model.name,
-    )
-
-
-def _is_reply(canister: Canister) -> bool:
-    return isinstance(canister, AssistantCanister | InvocationCanister | ResultCanister)
-
-
-def _stamp(canisters: Sequence[Canister]) -> str:
-    return f"{canisters[-1].created:%Y-%m-%d %H:%M:%S}"
+        return Conversation(ledger, self._outfit.copy(), self._enter)

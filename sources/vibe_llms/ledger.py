@@ -20,6 +20,7 @@ from vibe_llms.exceptions import (
     ConversationNotFound,
     ForkPointInvalid,
     FormatNewer,
+    RequestError,
     StorageError,
 )
 from vibe_llms.messages.canisters import (
@@ -39,6 +40,7 @@ Notifier = Callable[[Notice], None]
 
 #: The lines of a conversation are not there any more, or not as they were.
 _GONE = (ConversationNotFound, ArchiveDamaged, FormatNewer)
+_REPLIES = (AssistantCanister, InvocationCanister, ResultCanister)
 
 
 class Ledger:
@@ -110,6 +112,29 @@ class Ledger:
             twin._stored = True
         return twin
 
+    async def rewind(self, turns: int, *, keep_prompt: bool) -> Ledger:
+        """A fork without the last turns, or with the first of their prompts; it takes the name.
+
+        `ForkPointInvalid` where there are not so many. This history is renamed once the fork is
+        kept.
+        """
+        if turns < 1:
+            raise RequestError(f"{turns} turns cannot be taken back; give a number from 1 on")
+        end = len(self.canisters)
+        for _ in range(turns):
+            start = start_of_turn(self.canisters[:end])
+            if start is None:
+                raise ForkPointInvalid(f"there are not {turns} turns to take back", nearest=())
+            end = start
+        if keep_prompt:
+            while end < len(self.canisters) and not isinstance(self.canisters[end], _REPLIES):
+                end += 1
+        name = self.details.name
+        twin = await finish(self.fork(end, name=name))
+        if name:
+            await self.revise(name=self._name_until(name))
+        return twin
+
     async def withdraw(self, at: int, notify: Notifier, reason: str) -> None:
         """Go on from the canisters before the index `at`, in a fork; the rest stays where it is.
 
@@ -173,11 +198,15 @@ class Ledger:
     async def _withdraw(self, archive: Archive, at: int, notify: Notifier, reason: str) -> None:
         async with self._turnstile:
             name, identity = self.details.name, self.identity
-            until = f"{self.canisters[-1].created:%Y-%m-%d %H:%M:%S}"
+            former = self._name_until(name)
             notice = self._go_on_in(await self.fork(at, name=name), reason)
             if name:
-                await archive.revise(identity, name=f"{name} (until {until})")
+                await archive.revise(identity, name=former)
         notify(notice)
+
+    def _name_until(self, name: str) -> str:
+        """What this history is called once a fork has its name."""
+        return f"{name} (until {self.canisters[-1].created:%Y-%m-%d %H:%M:%S})"
 
     def _go_on_in(self, twin: Ledger, reason: str) -> Notice:
         self.identity, self.details, self._stored = twin.identity, twin.details, twin._stored

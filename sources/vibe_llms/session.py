@@ -10,16 +10,10 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from vibe_llms.attendants import (
-    MEMORY,
-    Attendance,
-    Attendant,
-    AttendantHost,
-    access_attendant,
-)
+from vibe_llms.attendants import MEMORY, Attendance, Attendant, AttendantHost, access_attendant
 from vibe_llms.configuration import Configuration, Places, ToolMode, load_configuration
 from vibe_llms.controls import Controls
-from vibe_llms.conversation import Conversation, ConversationDefaults
+from vibe_llms.conversation import Conversation
 from vibe_llms.costs import Cost, estimate_cost
 from vibe_llms.ensembles.core import Ensembles
 from vibe_llms.ensembles.interfaces import Ensemble, EnsembleHost
@@ -31,6 +25,7 @@ from vibe_llms.keys import KeyVault
 from vibe_llms.ledger import Ledger
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, Turn
 from vibe_llms.messages.contents import Reference
+from vibe_llms.outfit import ConversationDefaults, Outfit
 from vibe_llms.prompts import Prompt, read_prompt
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.rows import ImportGuard, Providers, ProviderStatus, unguarded
@@ -75,7 +70,6 @@ class Session:
         )
         self._ensembles = Ensembles(configuration, host)
         self._attendance = Attendance(self._tell)
-        self._attendants: dict[str, Attendant] = {}
         self._conversations: WeakSet[Conversation] = WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -109,8 +103,6 @@ class Session:
         """
         self._require_open()
         chosen = await self._choose(model, event_handler)
-        named, attending = self._gather(ensembles, attendants, memory=memory)
-        opened = await self._open_ensembles(named, event_handler)
         instructions = SupervisorCanister.from_text(supervisor) if supervisor else None
         canisters = [*read_prompt(instructions), *read_prompt(history)]
         ledger = Ledger.begin(
@@ -120,8 +112,9 @@ class Session:
             tags=tags,
             canisters=canisters,
         )
-        return self._produce_conversation(
-            ledger, chosen, invokers, opened, controls, event_handler, tool_mode, attending
+        named, attending = self._gather(ensembles, attendants, memory=memory)
+        return await self._produce_conversation(
+            ledger, chosen, invokers, named, controls, event_handler, tool_mode, attending
         )
 
     async def resume(
@@ -152,9 +145,8 @@ class Session:
         if model is not None and address != ledger.details.model:
             await ledger.revise(model=address)
         named, attending = self._gather(ensembles, attendants, memory=memory)
-        opened = await self._open_ensembles(named, event_handler, identity)
-        return self._produce_conversation(
-            ledger, chosen, invokers, opened, controls, event_handler, tool_mode, attending
+        return await self._produce_conversation(
+            ledger, chosen, invokers, named, controls, event_handler, tool_mode, attending
         )
 
     async def access_model(self, name: str) -> Model:
@@ -225,45 +217,46 @@ class Session:
             stack.push_async_callback(self._ensembles.close)
             stack.push_async_callback(self._providers.close)
             # While these work, models and archive are still there.
-            stack.push_async_callback(self._attendance.close, list(self._attendants.values()))
+            stack.push_async_callback(self._attendance.close)
             async with asyncio.TaskGroup() as group:
                 for conversation in list(self._conversations):
                     group.create_task(conversation.close())
 
-    def _produce_conversation(
+    async def _produce_conversation(
         self,
         ledger: Ledger,
         model: Model,
         invokers: Iterable[Tool],
-        ensembles: Sequence[Ensemble],
+        ensembles: Sequence[str | Ensemble],
         controls: Controls | None,
         event_handler: EventHandler | None,
         tool_mode: ToolMode | None,
         attendants: Sequence[Attendant],
     ) -> Conversation:
+        known = ledger.identity if ledger.stored else ""
+        opened = await self._open_ensembles(ensembles, event_handler, known)
         defaults = ConversationDefaults(
             event_handler=self.event_handler,
             access_model=self.access_model,
             access_controls=self._providers.access_controls,
             access_limiter=self._providers.access_limiter,
-            enter=self._enter,
             tools=self.configuration.tools,
             gatekeeper=self.gatekeeper,
             open_ensembles=lambda named: self._open_ensembles(named, event_handler),
             survey_invokers=self._ensembles.survey_invokers,
             attendance=self._attendance,
         )
-        return Conversation(
-            ledger,
+        outfit = Outfit(
             model,
             defaults,
             invokers=invokers,
-            ensembles=ensembles,
+            ensembles=opened,
             controls=controls,
             event_handler=event_handler,
             tool_mode=tool_mode,
             attendants=attendants,
         )
+        return Conversation(ledger, outfit, self._enter)
 
     @property
     def unfinished(self) -> int:
@@ -284,16 +277,16 @@ class Session:
         A conversation has it from `begin(memory=True)`, or by `invite`.
         """
         self._require_open()
-        if MEMORY.name not in self._attendants:
-            host = AttendantHost(
-                providers=self._providers,
-                restore=self._restore,
-                load=self.archive.load_all,
-                tell=self._tell,
-            )
-            attendant = access_attendant(MEMORY, self.configuration, host)
-            self._attendants[MEMORY.name] = attendant
-        return self._attendants[MEMORY.name]
+        return self._attendance.access(MEMORY.name, self._produce_memory)
+
+    def _produce_memory(self) -> Attendant:
+        host = AttendantHost(
+            providers=self._providers,
+            restore=self._restore,
+            load=self.archive.load_all,
+            tell=self._tell,
+        )
+        return access_attendant(MEMORY, self.configuration, host)
 
     async def open_ensemble(self, name: str) -> Ensemble:
         """The ensemble of a row of `[ensembles]`, opened, to be used without a conversation.
@@ -402,7 +395,7 @@ async def open_session(
     `elicitor` answers what ensembles ask a person; without one they cannot ask.
     """
     if not isinstance(configuration, Configuration):
-        places = None if home is None else _places_under(Path(home))
+        places = None if home is None else Places.under(Path(home))
         configuration = load_configuration(places, overrides=configuration)
     session = Session(
         configuration,
@@ -418,8 +411,3 @@ async def open_session(
         yield session
     finally:
         await session.close()
-
-
-def _places_under(home: Path) -> Places:
-    folder = home.expanduser().absolute()
-    return Places(folder, folder, folder)

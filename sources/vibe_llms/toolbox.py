@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
-from vibe_llms.ensembles.interfaces import Ensemble
+from vibe_llms.ensembles.interfaces import Ensemble, InstructingEnsemble
 from vibe_llms.exceptions import RequestError
 from vibe_llms.invocation.invokers import Invoker, gather_invokers
 
@@ -67,6 +67,15 @@ class Toolbox:
         if "/" in name:
             raise RequestError(self._unknown(name))
         self.ensembles = (*self.ensembles, *await open_row(name))
+
+    def instruct(self, tools: Iterable[Invoker]) -> Sequence[str]:
+        """What the ensembles of some tools tell the model."""
+        offered = {tool.ensemble for tool in tools}
+        return [
+            one.instructions
+            for one in self.ensembles
+            if one.name in offered and isinstance(one, InstructingEnsemble) and one.instructions
+        ]
 
     def copy(self) -> Toolbox:
         """The same tools for another conversation."""

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
-import msgspec
 from msgspec import Struct
 
 from vibe_llms.attendants import Attendance, Attendant, Occasion
@@ -181,8 +180,7 @@ class TurnRun:
         settings = self._settings
         if inquired := isinstance(settings.model, InquiringModel):
             # Which choices of tools it can be given depends on how they are offered.
-            open_ = msgspec.structs.replace(settings.controls, tool_choice=None)
-            await settings.model.inquire(prompt, open_)
+            await settings.model.inquire(prompt, settings.controls.without_choice())
         self._model, self._offered = settle_tools(
             settings.model,
             tuple(settings.invokers.values()),

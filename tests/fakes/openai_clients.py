@@ -27,7 +27,8 @@ from vibe_llms.providers.interfaces import ProviderConfiguration
 from vibe_llms.providers.openai.chat_completions.client import ChatCompletionsProvider
 from vibe_llms.providers.openai.chat_completions.messages import MODULE as CHAT_MODULE
 from vibe_llms.providers.openai.chat_completions.streams import ChatCompletionsAssimilator
-from vibe_llms.providers.openai.client import OpenAIClient, OpenAIModel
+from vibe_llms.providers.openai.client import OpenAIClient
+from vibe_llms.providers.openai.model import OpenAIModel
 from vibe_llms.providers.openai.responses.client import ResponsesProvider
 from vibe_llms.providers.openai.responses.messages import MODULE as RESPONSES_MODULE
 from vibe_llms.providers.openai.responses.streams import ResponsesAssimilator

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from vibe_llms.exceptions import ArchiveLocked, MemoryInvalid
+from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.changes import HeldScope, evict
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
+from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.messages.identities import produce_identity
 
 ADA, PLACE = Scope.of_user("ada"), Scope.of_conversation("c1")
@@ -140,3 +145,131 @@ async def test_a_file_that_goes_while_entries_are_evicted_is_passed_over(
     )
     gone = await memory.change(ADA, lambda held: evict(held, 2))
     assert [one.content for one in gone] == ["n1"]
+
+
+def count_costs(folder: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """How often a folder is looked through, and sorted, where so many entries are looked up."""
+    memory = Memory(folder, durable=False)
+
+    async def fill() -> list[str]:
+        return [(await memory.add(f"fact {number}", scope=ADA)).identity for number in range(count)]
+
+    identities = asyncio.run(fill())
+    looks = sorts = 0
+    look = MemoryFiles.look
+
+    def count_look(self: MemoryFiles, scope: Scope, *, deleted: bool = False) -> object:
+        nonlocal looks
+        looks += 1
+        return look(self, scope, deleted=deleted)
+
+    def count_sort(self: ScopeIndex) -> Sequence[Known]:
+        nonlocal sorts
+        sorts += 1
+        return self._catalogue.oldest_first
+
+    def work(held: HeldScope) -> None:
+        for number, identity in enumerate(identities):
+            found = held.find(identity)
+            assert found is not None
+            assert found.content == f"fact {number}"
+            if number % 3 == 0:
+                assert held.rewrite(msgspec.structs.replace(found, importance=0.9))
+                assert held.find(identity) != found
+            if number % 3 == 1:
+                assert held.give_up(found)
+                assert held.find(identity) is None
+        assert held.find("nobody") is None
+
+    with monkeypatch.context() as counting:
+        counting.setattr(MemoryFiles, "look", count_look)
+        counting.setattr(ScopeIndex, "entries", property(count_sort))
+        asyncio.run(memory.change(ADA, work))
+    left = asyncio.run(memory.survey(ADA))
+    assert [entry.content for entry in left] == [
+        f"fact {number}" for number in range(count) if number % 3 != 1
+    ]
+    assert [entry.importance for entry in left][:2] == [0.9, 0.5]
+    return looks, sorts
+
+
+def test_looking_up_many_entries_looks_through_the_folder_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, sorts = count_costs(tmp_path, 60, monkeypatch)
+    # Once more where the index is stored.
+    assert looks <= 2
+    assert sorts == 0
+
+
+def test_looking_through_the_folder_for_each_entry_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locate(self: HeldScope, identity: str) -> Known | None:
+        return next((known for known in self.entries if known.identity == identity), None)
+
+    monkeypatch.setattr(HeldScope, "_locate", locate)
+    looks, sorts = count_costs(tmp_path, 60, monkeypatch)
+    assert looks > 60 < sorts
+
+
+async def test_what_is_changed_by_hand_while_it_is_held_is_seen_where_it_is_found(
+    memory: Memory,
+) -> None:
+    fact = await memory.add("tea", scope=ADA)
+    other = await memory.add("coffee", scope=ADA)
+    (path,) = memory.folder.rglob(f"*{fact.identity}.md")
+    (beside,) = memory.folder.rglob(f"*{other.identity}.md")
+
+    def work(held: HeldScope) -> None:
+        assert held.find(fact.identity) == fact
+        path.write_text(path.read_text().replace("tea", "rum"))
+        found = held.find(fact.identity)
+        assert found is not None
+        assert found.content == "rum"
+        # Another file has its name now, and the entry lies somewhere else.
+        path.rename(path.with_name("moved.md"))
+        beside.rename(path)
+        assert held.find(fact.identity) == found
+        assert held.give_up(found)
+        assert held.find(fact.identity) is None
+        assert held.find(other.identity) == other
+
+    await memory.change(ADA, work)
+    assert [one.content for one in await memory.survey(ADA)] == ["coffee"]
+
+
+async def test_of_copies_of_an_entry_the_first_is_taken_until_it_goes(memory: Memory) -> None:
+    fact = await memory.add("tea", scope=ADA)
+    (path,) = memory.folder.rglob("*.md")
+    copy = path.with_name("zz.md")
+
+    def work(held: HeldScope) -> None:
+        assert held.find(fact.identity) == fact
+        copy.write_bytes(path.read_bytes().replace(b"tea", b"rum"))
+        assert len(held.entries) == 2
+        assert held.find(fact.identity) == fact
+        assert held.give_up(fact)
+        left = held.find(fact.identity)
+        assert left is not None
+        assert left.content == "rum"
+
+    await memory.change(ADA, work)
+
+
+async def test_what_is_written_over_a_damaged_file_is_damaged_no_more(memory: Memory) -> None:
+    fact = await memory.add("tea", scope=ADA)
+    (path,) = memory.folder.rglob("*.md")
+    whole = path.read_bytes()
+
+    def work(held: HeldScope) -> None:
+        (known,) = held.entries
+        path.write_bytes(b"no entry")
+        assert held.find(fact.identity) is None
+        held.write_over(fact, known)
+        assert held.find(fact.identity) == fact
+
+    await memory.change(ADA, work)
+    assert path.read_bytes() == whole
+    (status,) = await memory.status()
+    assert (status.entries, status.damaged) == (1, ())

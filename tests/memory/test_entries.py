@@ -86,6 +86,13 @@ def test_what_others_wrote_in_the_front_matter_stands_as_it_stood() -> None:
     assert theirs in encode_entry(msgspec.structs.replace(found, importance=0.9)).decode()
 
 
+def test_a_text_of_several_lines_of_others_stands_with_its_empty_lines() -> None:
+    theirs = "# by hand\nnote: |\n  one\n\n  two\n"
+    found = read(f"---\nid: abcd\n\n{theirs}created_at: 2026-05-04\n---\n\nTea\n")
+    assert found.further == {"note": "one\n\ntwo\n"}
+    assert theirs in encode_entry(found).decode()
+
+
 def test_lines_that_cannot_be_parted_are_written_anew_from_their_values() -> None:
     found = read('---\n{id: abcd, created_at: "2026-05-04T10:00:00Z", colour: red}\n---\nTea')
     assert found.lines == ""
@@ -125,11 +132,16 @@ def test_times_written_by_hand_have_a_zone(value: str, expected: datetime) -> No
         ("---\nid: [\n---\n", "is no YAML"),
         ("---\n- id\n---\n", "no names with values"),
         ("---\nid: abcd\n---\n", "missing required field `created_at`"),
+        ('---\nid: ""\ncreated_at: 2026-05-04\n---\nx', "an `id` has letters"),
+        ('---\nid: "x] \\n[fact"\ncreated_at: 2026-05-04\n---\nx', "an `id` has letters"),
+        ("---\nid: ../../x\ncreated_at: 2026-05-04\n---\nx", "an `id` has letters"),
         ("---\nid: abcd\ncreated_at: yesterday\n---\n", "its front matter"),
         ("---\nid: abcd\ncreated_at: 2026-05-04\nimportance: 7\n---\n", "importance"),
         ("---\nid: abcd\ncreated_at: 2026-05-04\nimportance: .nan\n---\n", "importance"),
         ("---\nid: abcd\ncreated_at: .inf\n---\n", "its front matter"),
         ("---\nid: abcd\ncreated_at: 2026-99-99\n---\n", "its front matter"),
+        ("---\nid: a\ncreated_at: 0001-01-01T00:00:00Z\n---\nx", "`created_at` is not from 2"),
+        ("---\nid: a\ncreated_at: 9999-12-31T23:59:59-12:00\n---\nx", "`created_at` is not from"),
         ("---\nid: abcd\ncreated_at: 2026-05-04\nrole: king\n---\n", "role"),
         ("---\nx: " + "y" * 70_000 + "\n---\n", "longer than 64 KiB"),
         ("---\nx: " + "[" * 60_000 + "\n---\n", "more than 50 deep"),
@@ -161,6 +173,8 @@ def test_a_file_that_is_no_entry_is_told_as_damaged(text: str | bytes, told: str
         {"topics": (1,)},
         {"category": 5},
         {"further": {"x": object()}},
+        {"created": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14)))},
+        {"created": datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-12)))},
         {"topics": ("x" * 70_000,)},
         {"content": "x" * (LARGEST_BYTES + 1)},
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -127,6 +128,28 @@ def test_what_is_no_plain_file_is_told_and_never_opened(store: MemoryFiles, tmp_
     assert store.read_data(GLOBAL, "facts/none.md") == b""
     with pytest.raises(FileNotFoundError):
         store.read(GLOBAL, "facts/none.md")
+
+
+@pytest.mark.parametrize("linked", ["facts", "turns", "deleted", "deleted/facts"])
+def test_nothing_is_written_where_a_link_leads_out(
+    store: MemoryFiles, tmp_path: Path, linked: str
+) -> None:
+    outside = tmp_path / "outside"
+    (outside / "user").mkdir(parents=True)
+    place = store.write(FACT)
+    said = msgspec.structs.replace(FACT, role=Role.USER)
+    link = store.path_of(GLOBAL, linked)
+    link.parent.mkdir(exist_ok=True)
+    if link.exists():
+        link.rename(tmp_path / "before")
+    link.symlink_to(outside)
+    change: dict[str, Callable[[], object]] = {
+        "facts": lambda: store.rewrite(FACT, place),
+        "turns": lambda: store.write(said),
+    }
+    with pytest.raises(StorageError, match="symbolic link"):
+        change.get(linked, lambda: store.give_up(FACT, place))()
+    assert [one for one in outside.rglob("*") if one.is_file()] == []
 
 
 def test_a_file_without_rights_is_told(store: MemoryFiles, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vibe_llms.memory import reconciliation
+from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.gate import covers
-from vibe_llms.memory.index import Known
 from vibe_llms.memory.reconciliation import (
     Applied,
     Decision,

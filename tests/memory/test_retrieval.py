@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from tests.fakes.embedders import WordsEmbedder
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import GLOBAL, Scope
 from vibe_llms.memory.files import MemoryFiles
@@ -69,6 +71,88 @@ async def test_questions_about_the_present_prefer_what_is_new(memory: Memory) ->
     assert (await search(memory, question))[0] == "Ada lives in Porto"
     plain = await search(memory, "Where did Ada live?")
     assert await search(memory, question, recency_weight=0.0) == plain
+
+
+async def test_of_two_that_say_nearly_the_same_the_newer_comes_first(memory: Memory) -> None:
+    said = {
+        "Ada works in the museum in Porto.": 400,
+        "Ada works in the museum shop in Lisbon.": 20,
+        "In Porto there is a museum with a garden.": 1,
+    }
+    for text, days in said.items():
+        await memory.add(text, created=NOW - timedelta(days=days))
+    question = "In which museum does Ada work?"
+    asked = await memory.search(question, settings=RetrievalSettings(newer_first=False), now=NOW)
+    assert next(one.entry.content for one in asked) == "Ada works in the museum in Porto."
+    found = await memory.search(question, now=NOW)
+    texts = [one.entry.content for one in found]
+    assert texts.index("Ada works in the museum in Porto.") == 1 + texts.index(
+        "Ada works in the museum shop in Lisbon."
+    )
+    # What is elsewhere is not the same, although it is newer.
+    assert sorted(texts) == sorted(said)
+    scores = [one.score for one in found]
+    assert scores == sorted(scores, reverse=True)
+    outdated = [one.entry.content for one in found if "outdated" in one.reasons]
+    assert outdated == ["Ada works in the museum in Porto."]
+
+
+async def test_what_was_asked_for_stays_before_what_is_newer_and_something_else(
+    memory: Memory,
+) -> None:
+    await memory.add("The lantern hangs in the boathouse", created=NOW - timedelta(days=9))
+    await memory.add("The kettle hangs in the boathouse", created=NOW)
+    found = await search(memory, "Which lantern hangs in the boathouse?")
+    assert found == ["The lantern hangs in the boathouse", "The kettle hangs in the boathouse"]
+
+
+async def test_of_many_versions_each_stands_behind_the_next(memory: Memory) -> None:
+    for days in range(40):
+        text = f"The lantern costs {days} coins"
+        await memory.add(text, created=NOW - timedelta(days=days))
+    found = await search(memory, "What does the lantern cost?", limit=40)
+    first = found[:30]
+    assert first == sorted(first, key=lambda text: int(text.split()[3]))
+    assert len(set(found)) == 40
+
+
+async def test_a_name_that_everything_has_makes_no_entry_an_answer(tmp_path: Path) -> None:
+    memory = Memory(tmp_path, durable=False, embedder=WordsEmbedder(256))
+    things = [f"thing{number}" for number in range(30)]
+    for thing in things:
+        await memory.add(f"Ottoline likes {thing}")
+    settings = RetrievalSettings(least_relevance=1.0)
+
+    async def ask(question: str) -> list[str]:
+        found = await memory.search(question, settings=settings)
+        return [one.entry.content for one in found]
+
+    assert (await ask("Does Ottoline like thing7?"))[0] == "Ottoline likes thing7"
+    assert await ask("Which motorcycle engine does Ottoline like?") == []
+    # Without a bar there is none for what is usual either.
+    settings = RetrievalSettings(least_relevance=0.0, least_likeness=0.0)
+    assert len(await ask("Which motorcycle engine does Ottoline like?")) == settings.limit
+    await memory.close()
+
+
+async def test_what_everything_speaks_of_in_other_words_is_found(tmp_path: Path) -> None:
+    class Synonyms(WordsEmbedder):
+        def embed_one(self, text: str) -> array[float]:
+            return super().embed_one(text.replace("vehicle", "car"))
+
+    memory = Memory(tmp_path, durable=False, embedder=Synonyms(512))
+    for number in range(40):
+        await memory.add(f"The car of neighbour {number} is red")
+    assert len(await memory.search("vehicle")) == 10
+    await memory.close()
+
+
+async def test_the_only_entry_is_found_though_it_is_all_that_is_usual(tmp_path: Path) -> None:
+    memory = Memory(tmp_path, durable=False, embedder=WordsEmbedder(256))
+    await memory.add("Ottoline likes a violin")
+    settings = RetrievalSettings(least_relevance=1.0)
+    assert len(await memory.search("Does Ottoline like violin music?", settings=settings)) == 1
+    await memory.close()
 
 
 async def test_recency_prefers_what_is_new(memory: Memory) -> None:

@@ -74,6 +74,30 @@ def test_the_nearest_entries_are_found_with_their_cosines(stored: bool) -> None:
     assert index.read(10**6) is None
 
 
+@pytest.mark.parametrize("flat", [100, 10_000])
+def test_the_cosines_of_all_passages_are_known_together(
+    monkeypatch: pytest.MonkeyPatch, flat: int
+) -> None:
+    monkeypatch.setattr(vectors, "FLAT", flat)
+    chance = random.Random(7)
+    index, known = fill(200, chance)
+    for number in list(known)[::3]:
+        index.remove(number)
+        index.remove(number)
+        del known[number]
+    known[1] = [draw(chance)]
+    index.add({1: known[1]})
+    for one in (index, VectorIndex.decode(index.encode())):
+        question = draw(chance)
+        every = [likeness(question, vector) for some in known.values() for vector in some]
+        total, count = one.sum_up(question)
+        assert total == pytest.approx(sum(every), abs=1e-3)
+        assert count == len(every)
+    for number in known:
+        index.remove(number)
+    assert index.sum_up(draw(chance)) == (0.0, 0)
+
+
 def test_of_many_vectors_nearly_all_of_the_nearest_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -145,6 +169,7 @@ def test_bytes_that_are_no_index_are_refused() -> None:
         data[:-10],
         msgspec.msgpack.encode(msgspec.structs.replace(stored, owners=b"")),
         msgspec.msgpack.encode(msgspec.structs.replace(stored, dimension=7)),
+        msgspec.msgpack.encode(msgspec.structs.replace(stored, total=b"")),
         msgspec.msgpack.encode(msgspec.structs.replace(stored, searcher=b"nonsense")),
     ]
     for lie in lies:

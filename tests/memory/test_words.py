@@ -27,6 +27,14 @@ def test_scripts_without_spaces_are_split_into_characters() -> None:
     assert split_words("tea茶") == ["tea", "茶"]
 
 
+def test_words_stay_whole_in_other_scripts_and_however_they_are_written() -> None:
+    assert len(split_words("शिक्षा और चाय।")) == 3
+    assert split_words("தமிழ்") != split_words("தமழ")
+    assert split_words("Straße") == split_words("STRASSE")
+    assert split_words("mother\u00adland") == split_words("motherland")
+    assert split_words("می\u200cخواهم") == split_words("میخواهم")  # noqa: RUF001
+
+
 def test_a_question_has_each_word_once_and_small_words_where_it_has_no_others() -> None:
     assert split_query("tea, teas and more tea") == ["tea"]
     assert split_query("who is it") == ["who", "is", "it"]
@@ -43,6 +51,8 @@ def test_labels_say_who_when_and_what_about() -> None:
         ("Ada likes tea", "ada LIKES tea."),
         ("Ada likes “tea”!", 'Ada  likes\n"tea"'),
         ("ﬁne", "fine"),
+        ("It is '5', I think", "it is 5 I think"),
+        ("Ada is 5.", "Ada is 5"),
     ],
 )
 def test_the_same_said_with_other_marks_is_the_same(one: str, other: str) -> None:
@@ -58,6 +68,12 @@ def test_the_same_said_with_other_marks_is_the_same(one: str, other: str) -> Non
         ("price 1.50", "price 150"),
         ("!", "?"),
         ("\u0915\u093f", "\u0915\u0940"),
+        ("The dose is .5 mg", "The dose is 5 mg"),
+        ("Ada writes .NET", "Ada writes net"),
+        ("The shelf is 6' high", 'The shelf is 6" high'),
+        ("The code is 10²", "The code is 102"),
+        ("The recipe takes 1¼ cups", "The recipe takes 11⁄4 cups"),  # noqa: RUF001
+        ("Ada likes tea.", "Ada likes tea?"),
     ],
 )
 def test_what_says_something_else_is_not_the_same(one: str, other: str) -> None:

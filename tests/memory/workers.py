@@ -18,7 +18,7 @@ from tests.faults import processes
 from vibe_llms.exceptions import MemoryNotFound
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import Deduplication
-from vibe_llms.memory.entries import GLOBAL, Entry, Scope
+from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
 from vibe_llms.memory.extraction import Findings
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.ingestion import Ingestion, IngestionSettings
@@ -73,6 +73,31 @@ async def add_facts(folder: Path, tell: Tell, seed: int, count: int) -> None:
     memory = Memory(folder, durable=False)
     for number in range(count):
         tell((await memory.add(f"fact {number} of worker {seed}")).identity)
+    await memory.close()
+
+
+async def hold_scope(folder: Path, tell: Tell, seed: int, scope: str) -> None:
+    """Hold a scope until killed; tells when it does."""
+    with MemoryFiles(folder).changing(Scope.parse(scope)):
+        tell("held")
+        await asyncio.Event().wait()
+
+
+async def add_to_scopes(folder: Path, tell: Tell, seed: int, names: str, count: int) -> None:
+    """Add facts and turns to several scopes at once, and search them; tells their identities."""
+    memory = Memory(folder, durable=False, lock_seconds=60)
+    scopes = [Scope.parse(name) for name in names.split()]
+    chance = random.Random(seed)
+
+    async def work(scope: Scope) -> None:
+        for number in range(count):
+            role = chance.choice((Role.FACT, Role.USER))
+            added = await memory.add(f"{scope} {number} of {seed}", scope=scope, role=role)
+            tell(added.identity)
+            if number % 5 == 0:
+                await memory.search(f"{number}", scopes=chance.sample(scopes, len(scopes)))
+
+    await asyncio.gather(*map(work, scopes))
     await memory.close()
 
 

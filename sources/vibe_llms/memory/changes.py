@@ -9,21 +9,24 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.entries import Entry, Role, Scope, check_entry
 from vibe_llms.memory.files import DELETED, MemoryFiles
-from vibe_llms.memory.index import Known, ScopeIndex
+from vibe_llms.memory.index import ScopeIndex
 
 
 class HeldScope:
     """A scope while it is held; made by `Memory.change`, and of no use when that has returned.
 
-    All methods wait for the disk; nothing here may call the memory itself.
+    All methods wait for the disk; nothing here may call the memory itself. The folder is looked
+    through once, and what is changed here is known from then on; what people change by hand in that
+    short time is seen where it is about an entry that was found, and by the next change.
     """
 
     def __init__(self, files: MemoryFiles, index: ScopeIndex) -> None:
         self._files = files
         self._index = index
-        self._looked = False
+        self._looked = self._listed = False
 
     @property
     def scope(self) -> Scope:
@@ -33,8 +36,9 @@ class HeldScope:
     @property
     def entries(self) -> Sequence[Known]:
         """What is known of the entries as they are now, the oldest first."""
-        self._index.refresh()
-        return self._index.entries
+        with self._index.lock:
+            self._look()
+            return self._index.entries
 
     def read(self, known: Known) -> Entry | None:
         """The entry itself; none where it has gone or is damaged."""
@@ -42,13 +46,14 @@ class HeldScope:
 
     def find(self, identity: str) -> Entry | None:
         """The entry with this very identity, as its file has it now; none where there is none."""
-        place = self._place_of(identity)
-        return None if place is None else self.read(place)
+        known = self._locate(identity)
+        return None if known is None else self.read(known)
 
     def find_repeat(self, entry: Entry) -> Entry | None:
         """The fact that says the same, word for word; see `ScopeIndex.find_repeat`."""
-        found = self._index.find_repeat(entry, looked=self._looked)
-        self._looked = True
+        with self._index.lock:
+            found = self._index.find_repeat(entry, looked=self._listed)
+            self._listed = True
         return found
 
     def holds(self, entry: Entry) -> bool:
@@ -75,18 +80,15 @@ class HeldScope:
     def add(self, entry: Entry) -> Entry:
         """Write an entry; durable when this returns. Whether it is a repeat is not looked at."""
         checked = check_entry(entry)
-        place = self._files.write(checked)
-        if checked.role == Role.FACT:
-            # The next search finds the others; repeats of facts are looked for before that.
-            self._index.take_in(checked, place)
+        self._take_in(checked, self._files.write(checked))
         return checked
 
     def rewrite(self, entry: Entry) -> bool:
         """Write the entry with this identity anew, in its file; false where there is none."""
-        known = self._place_of(entry.identity)
+        known = self._locate(entry.identity)
         if known is None:
             return False
-        self._files.rewrite(check_entry(entry), known.place)
+        self.write_over(entry, known)
         return True
 
     def is_unchanged(self, known: Known) -> bool:
@@ -95,11 +97,13 @@ class HeldScope:
 
     def write_over(self, entry: Entry, known: Known) -> None:
         """Write an entry anew where its place is known."""
-        self._files.rewrite(check_entry(entry), known.place)
+        checked = check_entry(entry)
+        self._files.rewrite(checked, known.place)
+        self._take_in(checked, known.place)
 
     def give_up(self, entry: Entry, *, replaced_by: str = "") -> bool:
         """Move an entry among the deleted ones; false where it is there no more."""
-        known = self._place_of(entry.identity)
+        known = self._locate(entry.identity)
         if known is None:
             return False
         self.put_away(entry, known, replaced_by=replaced_by)
@@ -108,9 +112,27 @@ class HeldScope:
     def put_away(self, entry: Entry, known: Known, *, replaced_by: str = "") -> None:
         """The same where its place is known."""
         self._files.give_up(entry, known.place, replaced_by=replaced_by)
+        with self._index.lock:
+            self._index.leave_out(known.place)
 
-    def _place_of(self, identity: str) -> Known | None:
-        return next((known for known in self.entries if known.identity == identity), None)
+    def _locate(self, identity: str) -> Known | None:
+        with self._index.lock:
+            if not self._looked:
+                self._look()
+            known = self._index.find(identity)
+            if known is not None and not self.is_unchanged(known):
+                # By hand: it may be somebody else's by now, or lie somewhere else.
+                self._look()
+                known = self._index.find(identity)
+            return known
+
+    def _look(self) -> None:
+        self._index.refresh()
+        self._looked = self._listed = True
+
+    def _take_in(self, entry: Entry, place: str) -> None:
+        with self._index.lock:
+            self._index.take_in(entry, place)
 
     def _is_there(self, scope: Scope, place: str) -> bool:
         return os.path.lexists(self._files.path_of(scope, place))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from contextvars import copy_context
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,8 +39,10 @@ from vibe_llms.memory.retrieval import (
 )
 from vibe_llms.memory.store import ScopeStatus, Store
 from vibe_llms.memory.traces import fold
+from vibe_llms.memory.turnstiles import Turnstiles
 from vibe_llms.memory.versions import Versions
 from vibe_llms.messages.identities import produce_identity
+from vibe_llms.storage.locks import Patience
 
 T = TypeVar("T")
 
@@ -52,6 +57,8 @@ class Memory:
     """Everything below one folder; safe to use from several tasks, threads and processes.
 
     Nothing is read before something is asked. What has been added is durable when `add` returns.
+    Where another process holds a scope, whoever changes that scope waits for `lock_seconds`, and
+    gets `ArchiveLocked`; nobody else waits, and what is cancelled meanwhile changes nothing.
     With an `embedder`, which it closes, entries are also found by their meaning; `tell` is told
     once what keeps them from it, and then they are found by their words alone. With `reranking`,
     which it closes too, a model judges what was found. `versions`, closed as well, are told of each
@@ -85,7 +92,8 @@ class Memory:
             lock_seconds=lock_seconds,
             durable=durable,
         )
-        self._lock = threading.Lock()
+        self._lock_seconds = lock_seconds
+        self._turnstiles: Turnstiles[Scope] = Turnstiles()
 
     @property
     def embedder(self) -> Embedder | None:
@@ -118,7 +126,7 @@ class Memory:
     async def restore(self, entry: Entry) -> Entry:
         """Remember an entry with the identity and the time that it has; repeats as with `add`."""
         checked = check_entry(entry)
-        return await self._alter(lambda: self._store.add(checked))
+        return await self._alter(checked.scope, lambda patience: self._store.add(checked, patience))
 
     async def search(
         self,
@@ -158,11 +166,13 @@ class Memory:
         embedding, count = self._embedding, 0
         if embedding is None:
             return count
-        for scope in await self._do(self._store.survey_scopes) if scopes is None else scopes:
+        for scope in await self._survey_scopes() if scopes is None else scopes:
             try:
-                while vectors := await self._embed_some(embedding, scope):
-                    count += vectors
-                    progress(count)
+                # Numbers that are of one index mean nothing in another one.
+                with self._store.pinned(scope, passing=scopes is None):
+                    while vectors := await self._embed_some(embedding, scope):
+                        count += vectors
+                        progress(count)
             except (EmbeddingsMixed, ConfigurationError) as error:
                 embedding.tell(error)
                 return count
@@ -170,7 +180,7 @@ class Memory:
 
     async def refresh(self, scope: Scope) -> int:
         """Take in now what was changed by hand, as every search does; how many entries it has."""
-        return await self._alter(lambda: self._store.refresh(scope))
+        return await self._do(lambda: self._telling(lambda: self._store.refresh(scope)))
 
     async def survey(
         self, scope: Scope | None = None, *, role: Role | None = None
@@ -184,7 +194,7 @@ class Memory:
         Of others than these `scopes` nothing is said; without them all count.
         """
         chosen = None if scopes is None else tuple(scopes)
-        return await self._do(lambda: self._store.find(identity, chosen)[1])
+        return await self._do(lambda: self._store.find(identity, chosen))
 
     async def revise(
         self, identity: str, *, scopes: Iterable[Scope] | None = None, **changes: Any
@@ -193,10 +203,12 @@ class Memory:
 
         It is looked for as `access` does.
         """
-        chosen = None if scopes is None else tuple(scopes)
         if unknown := set(changes) - _CHANGEABLE:
             raise MemoryInvalid(f"{', '.join(sorted(unknown))} cannot be changed")
-        return await self._alter(lambda: self._store.revise(identity, changes, chosen))
+        found = await self.access(identity, scopes=scopes)
+        return await self._alter(
+            found.scope, lambda patience: self._store.revise(found, changes, patience)
+        )
 
     async def remove(
         self, identity: str, *, replaced_by: str = "", scopes: Iterable[Scope] | None = None
@@ -205,15 +217,19 @@ class Memory:
 
         It is looked for as `access` does.
         """
-        chosen = None if scopes is None else tuple(scopes)
-        return await self._alter(lambda: self._store.remove(identity, replaced_by, chosen))
+        found = await self.access(identity, scopes=scopes)
+        return await self._alter(
+            found.scope, lambda patience: self._store.remove(found, replaced_by, patience)
+        )
 
     async def change(self, scope: Scope, work: Callable[[HeldScope], T]) -> T:
         """Carry out several changes to a scope as one, while others wait; gives what `work` gives.
 
         It runs in a thread, and must not call the memory.
         """
-        return await self._alter(lambda: self._store.carry_out(scope, work))
+        return await self._alter(
+            scope, lambda patience: self._store.carry_out(scope, work, patience)
+        )
 
     async def forget(self, words: str, *, scopes: Iterable[Scope] | None = None) -> Sequence[Entry]:
         """Remove for good whatever holds these words, deleted entries and the index included.
@@ -224,14 +240,22 @@ class Memory:
         wanted = fold(words)
         if not wanted:
             raise MemoryInvalid("say what is to be forgotten")
-        chosen = None if scopes is None else tuple(scopes)
-        return await self._alter(lambda: self._store.forget(wanted, chosen))
+        gone: list[Entry] = []
+        for scope in await self._survey_scopes() if scopes is None else scopes:
+            gone += await self._alter(scope, partial(self._store.forget, scope, wanted))
+        await self._do(self._store.clear_cache)
+        return gone
 
     async def reindex(self, *, progress: Callable[[int], None] = ignore_progress) -> int:
         """Make the index anew from the files, vectors too; how many entries it has."""
-        count = await self._do(self._store.reindex)
+        count = 0
+        for scope in await self._survey_scopes():
+            count += await self._hold(scope, partial(self._store.reindex, scope))
+        await self._do(self._store.clear_cache)
+        if self._embedding is not None:
+            self._embedding.wake()
         await self.embed(progress=progress)
-        await self._do(self._store.keep)
+        await self._keep()
         return count
 
     async def status(self) -> Sequence[ScopeStatus]:
@@ -245,7 +269,7 @@ class Memory:
             for one in (self._reranking, self._embedding, self.versions):
                 if one is not None:
                     stack.push_async_callback(one.close)
-            await self._do(self._store.keep)
+            await self._keep()
 
     async def _rerank(
         self,
@@ -262,23 +286,44 @@ class Memory:
             least_likeness=settings.least_likeness,
             dense_weight=settings.dense_weight,
             recency_weight=0.0,
+            newer_first=False,
         )
         found = await self._do(lambda: self._store.search(asked, scopes, plain))
         relevances = await reranking.weigh(asked.text, found)
         return msgspec.structs.replace(asked, relevances=relevances, pool=count)
 
-    async def _alter(self, work: Callable[[], T]) -> T:
-        """The same as `_do`, for what changes files."""
+    async def _alter(self, scope: Scope, work: Callable[[Patience], T]) -> T:
+        """The same as `_hold`, for what changes files."""
+        return await self._hold(scope, lambda patience: self._telling(lambda: work(patience)))
 
-        def change() -> T:
+    def _telling(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        finally:
+            # Also where it failed half-way: what has changed shall be kept.
+            if self.versions is not None:
+                self.versions.notice()
+
+    async def _hold(self, scope: Scope, work: Callable[[Patience], T]) -> T:
+        """Do work that waits for a scope's folder, after what came before it in this process.
+
+        So one thread at most waits for each folder, and it is none of those that others need.
+        """
+        begun = time.monotonic()
+        turnstile = self._turnstiles.access(scope)
+        async with turnstile:
+            # Whoever waited here because of another process does not wait as long once more.
+            patience = Patience(self._lock_seconds, begun=max(begun, turnstile.moved))
+            run = copy_context().run
+            thread = ThreadPoolExecutor(1, "memory")
             try:
-                return work()
+                return await asyncio.wrap_future(thread.submit(run, work, patience))
             finally:
-                # Also where it failed half-way: what has changed shall be kept.
-                if self.versions is not None:
-                    self.versions.notice()
-
-        return await self._do(change)
+                # Where this was cancelled, the thread ends what it has begun, or waits no more.
+                patience.end()
+                thread.shutdown(wait=False)
+                if patience.met:
+                    turnstile.moved = time.monotonic()
 
     async def _embed_some(self, embedding: Embedding, scope: Scope) -> int:
         """Give vectors to a batch of entries; to how many, 0 where nothing is left to do now."""
@@ -289,12 +334,14 @@ class Memory:
             return 0
         # The memory was free meanwhile: numbers may be those of other entries now.
         every = [known for known, _ in bare]
-        await self._do(lambda: self._store.take_vectors(scope, every, vectors))
-        return len(bare)
+        return await self._do(lambda: self._store.take_vectors(scope, every, vectors))
+
+    async def _survey_scopes(self) -> Sequence[Scope]:
+        return await self._do(self._store.survey_scopes)
+
+    async def _keep(self) -> None:
+        patience = Patience(self._lock_seconds)
+        await self._do(lambda: self._store.keep(patience))
 
     async def _do(self, work: Callable[[], T]) -> T:
-        return await asyncio.to_thread(self._locked, work)
-
-    def _locked(self, work: Callable[[], T]) -> T:
-        with self._lock:
-            return work()
+        return await asyncio.to_thread(work)

@@ -20,12 +20,12 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vibe_llms.exceptions import ArchiveLocked, MemoryInvalid, VibeLlmsError
+from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.files import ENTRIES
-from vibe_llms.memory.index import Known
 from vibe_llms.memory.likeness import (
     Neighbours,
     VectorNeighbours,

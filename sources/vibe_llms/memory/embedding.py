@@ -59,6 +59,10 @@ class Embedding:
             self._told.add(text)
             self._tell(text)
 
+    def wake(self) -> None:
+        """Ask the embedder again now, though it failed a moment ago: somebody wants that."""
+        self._rests_until = 0.0
+
     async def close(self) -> None:
         """Close the embedder."""
         await self.embedder.close()

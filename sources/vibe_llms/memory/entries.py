@@ -17,6 +17,8 @@ from vibe_llms.messages.contents import repair_text
 
 _RULE = "---"
 _IDENTITY = re.compile(r"[0-9a-z][0-9a-z_-]{0,63}")
+#: Ours are small. What is recalled names entries by their identities: no other sign stands there.
+_IDENTITY_BY_HAND = re.compile(r"[0-9A-Za-z_-]{1,64}")
 #: The first lines of a file that may be its front matter.
 _FRONT_BYTES = 64 * 1024
 #: What is longer is no entry: a thing to remember is a sentence, a turn or a summary.
@@ -24,6 +26,7 @@ LARGEST_BYTES = 4 * 1024 * 1024
 #: So deep may values of the front matter lie in each other; the loader in C knows no limit.
 _DEEPEST = 50
 _NESTING = "[{-?:"
+_FIRST_YEAR, _LAST_YEAR = 2, 9998
 
 
 class Role(StrEnum):
@@ -156,7 +159,10 @@ def check_entry(entry: Entry) -> Entry:
         raise MemoryInvalid(f"this cannot be remembered: {error}") from error
     if taken := sorted(_NAMES.keys() & map(str, checked.further)):
         raise MemoryInvalid(f"{', '.join(taken)} cannot stand among what else is known of it")
-    checked = _settle(checked)
+    try:
+        checked = _settle(checked)
+    except OverflowError as error:
+        raise MemoryInvalid(f"this cannot be remembered: {error}") from error
     if len(encode_entry(checked)) > LARGEST_BYTES:
         raise MemoryInvalid(f"this is longer than {LARGEST_BYTES >> 20} MiB; remember less of it")
     return checked
@@ -238,9 +244,13 @@ def decode_entry(data: bytes, scope: Scope, path: str) -> Entry:
             Entry,
             strict=False,
         )
+        if not _IDENTITY_BY_HAND.fullmatch(entry.identity):
+            raise MemoryDamaged(
+                "its front matter: an `id` has letters, digits, - and _, at most 64", path=path
+            )
+        return _settle(entry)
     except (msgspec.ValidationError, OverflowError) as error:
         raise MemoryDamaged(f"its front matter: {_name_as_written(error)}", path=path) from error
-    return _settle(entry)
 
 
 def _name_as_written(error: Exception) -> str:
@@ -253,7 +263,10 @@ def _name_as_written(error: Exception) -> str:
 
 
 def _settle(entry: Entry) -> Entry:
-    """The entry with a time that others can be compared with."""
+    """The entry with a time that others can be compared with; `OverflowError` where none is."""
+    if not _FIRST_YEAR <= entry.created.year <= _LAST_YEAR:
+        # The first and the last year end early in some zones.
+        raise OverflowError(f"`created_at` is not from {_FIRST_YEAR} to {_LAST_YEAR}")
     if entry.created.tzinfo is None:
         return msgspec.structs.replace(entry, created=entry.created.replace(tzinfo=UTC))
     return entry
@@ -318,7 +331,8 @@ def _keep(head: str, further: Mapping[str, Any]) -> str:
             continue
         if line[:1] not in ("", " ", "\t", "-", "\r"):
             foreign = line.partition(":")[0].strip() not in _NAMES
-        if foreign and line.strip():
+        if foreign and (line.strip() or kept):
+            # An empty line may belong to a text of several lines.
             kept.append(line)
     text = "".join(f"{line}\n" for line in kept)
     try:

@@ -35,11 +35,12 @@ from vibe_llms.storage.files import (
     TEMPORARY,
     make_folder,
     read_within,
+    refuse_link,
     replace_file,
     storage_errors,
     synchronise_folder,
 )
-from vibe_llms.storage.locks import locked
+from vibe_llms.storage.locks import Patience, locked
 
 ENTRIES = "entries"
 DELETED = "deleted"
@@ -84,8 +85,11 @@ class MemoryFiles:
         return self.folder / ENTRIES / str(scope) / place
 
     @contextmanager
-    def changing(self, scope: Scope, *, seconds: float | None = None) -> Iterator[None]:
-        """Hold the scope for changes to what it has; others wait, or get `ArchiveLocked`."""
+    def changing(self, scope: Scope, *, seconds: float | Patience | None = None) -> Iterator[None]:
+        """Hold the scope for changes to what it has; others wait, or get `ArchiveLocked`.
+
+        Where its lock stands among others is said in `vibe_llms.memory.indexes`.
+        """
         patience = self._lock_seconds if seconds is None else seconds
         path = self.path_of(scope)
         with storage_errors(path):
@@ -98,7 +102,7 @@ class MemoryFiles:
         place = self.place_of(entry)
         path = self.path_of(entry.scope, place)
         with storage_errors(path):
-            make_folder(path.parent)
+            self._prepare(entry.scope, path.parent)
             replace_file(path, encode_entry(entry), durable=self._durable)
         return place
 
@@ -106,6 +110,7 @@ class MemoryFiles:
         """Write an entry again at the place that it has; to be called while the scope is held."""
         path = self.path_of(entry.scope, place)
         with storage_errors(path):
+            self._prepare(entry.scope, path.parent)
             replace_file(path, encode_entry(entry), durable=self._durable)
 
     def read_data(self, scope: Scope, place: str) -> bytes:
@@ -137,7 +142,8 @@ class MemoryFiles:
         path = self.path_of(entry.scope, place)
         target = self.path_of(entry.scope, f"{DELETED}/{place}")
         with storage_errors(path):
-            make_folder(target.parent)
+            self._prepare(entry.scope, path.parent)
+            self._prepare(entry.scope, target.parent)
             # First of all it moves, so that after a crash it lies in one place only.
             with suppress(FileNotFoundError):
                 os.rename(path, target)
@@ -233,6 +239,15 @@ class MemoryFiles:
                             look = _look_of(item.stat(follow_symlinks=False))
                             found[f"{folder}/{item.name}"] = look
         return found
+
+    def _prepare(self, scope: Scope, folder: Path) -> None:
+        """Make a folder of a scope; an error where a link leads out, as nothing is read there."""
+        make_folder(folder)
+        base = self.path_of(scope)
+        for one in (folder, *folder.parents):
+            if one == base:
+                return
+            refuse_link(one)
 
     def _folders(self, scope: Scope, *, deleted: bool = False) -> list[tuple[str, Path]]:
         base = self.path_of(scope, DELETED if deleted else "")

@@ -19,7 +19,7 @@ from msgspec import Struct
 from vibe_llms.storage.files import make_folder, new_folder, storage_errors, write_new
 
 #: Raised when what is stored changes its form; another one is made anew.
-_FORMAT = f"2 {sys.byteorder}"
+_FORMAT = f"3 {sys.byteorder}"
 _MANIFEST = "manifest"
 _COUNTS = "counts"
 

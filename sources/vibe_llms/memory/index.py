@@ -7,18 +7,16 @@ the index is derived; where it does not fit it is made anew from the files, neve
 from __future__ import annotations
 
 import os
+import threading
 from array import array
-from bisect import bisect_left, insort
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from vibe_llms.exceptions import EmbeddingsMixed, MemoryDamaged, StorageError
+from vibe_llms.exceptions import ArchiveLocked, EmbeddingsMixed, MemoryDamaged, StorageError
+from vibe_llms.memory.catalogue import Catalogue, Known
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.files import Look, MemoryFiles
 from vibe_llms.memory.generations import (
@@ -27,73 +25,62 @@ from vibe_llms.memory.generations import (
     read_generation,
     write_generation,
 )
-from vibe_llms.memory.lexical import NONE, LexicalIndex
+from vibe_llms.memory.lexical import LexicalIndex
 from vibe_llms.memory.lookout import Lookout
+from vibe_llms.memory.sequences import TurnSequence, is_turn
 from vibe_llms.memory.vectors import VectorIndex
 from vibe_llms.memory.words import digest_of, label, split_words
+from vibe_llms.storage.locks import Patience
 
 INDEX = "index"
-#: Turns that are further apart stand in no window of each other.
-_APART = timedelta(hours=1)
 #: So many changes are worth storing the index anew, and this share of all.
 _CHANGES, _SHARE = 64, 0.05
-
-
-class Known(Struct, array_like=True):
-    """What the index keeps of an entry: where it lies, its number, and what it is sorted by."""
-
-    place: str
-    look: Look
-    number: int
-    identity: str
-    role: Role
-    created: datetime
-    importance: float
-    conversation: str
-    digest: str
-    asks: bool
-
-    @property
-    def order(self) -> tuple[str, datetime, str]:
-        """Where it stands among the turns of its conversation."""
-        return self.conversation, self.created, self.identity
 
 
 class ScopeIndex:
     """The entries of one scope, found by their words, and with the vectors of a `model` by those.
 
     `embedder` is the model that its vectors are of, stored ones too; where it is another than
-    `model`, none are taken in or searched until the index is discarded. `summaries` is how many of
-    its entries are such.
+    `model`, none are taken in or searched until the index is discarded. `loaded` tells whether it
+    knows what lies in the files, or did.
+
+    One thread at a time uses it, the one that holds its `lock`. `read` and `discard` need none, and
+    whoever calls `store` must have none; the order is told in `vibe_llms.memory.indexes`.
     """
 
     def __init__(self, files: MemoryFiles, scope: Scope, model: str = "") -> None:
         self.scope = scope
+        self.model = model
         self.embedder = ""
         self.damaged: dict[str, MemoryDamaged] = {}
+        self.lock = threading.RLock()
+        self.loaded = False
         self._files = files
         self._folder = files.folder / INDEX / str(scope)
-        self._lexical = LexicalIndex()
-        self._known: dict[str, Known] = {}
-        self._numbered: dict[int, Known] = {}
-        self._facts: dict[str, dict[str, Known]] = {}
         self._lookout = Lookout(files, scope)
-        self._turns: list[tuple[str, datetime, str, int]] = []
+        self._lexical = LexicalIndex()
+        self._catalogue = Catalogue()
+        self._sequence = TurnSequence(scope, self._lexical)
         self._broken: dict[str, Look] = {}
-        self.model = model
         self._vectors: VectorIndex | None = None
         self._bare: set[int] = set()
-        self.summaries = 0
         self._changes = 0
-        self._loaded = False
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._catalogue)
+
+    def __iter__(self) -> Iterator[Known]:
+        return iter(self._catalogue)
 
     @property
     def entries(self) -> Sequence[Known]:
         """All that is known, the oldest first."""
-        return sorted(self._known.values(), key=lambda one: (one.created, one.identity))
+        return self._catalogue.oldest_first
+
+    @property
+    def summaries(self) -> int:
+        """How many of its entries are such."""
+        return self._catalogue.summaries
 
     @property
     def mixed(self) -> bool:
@@ -106,24 +93,25 @@ class ScopeIndex:
         Where it is not to be `thorough` and there are many files, those that were written over in
         place may be noticed some seconds later.
         """
-        if not self._loaded:
+        if not self.loaded:
             self._load()
-            self._loaded = True
+            self.loaded = True
             thorough = True
+        known = self._catalogue.places
         now = self._lookout.look(self._look_of, thorough=thorough)
         if now is None:
             return
-        gone = [place for place in self._known if place not in now]
+        gone = [place for place in known if place not in now]
         changed = [
             place
             for place, look in now.items()
-            if (known := self._known.get(place)) is None or known.look != look
+            if (old := known.get(place)) is None or old.look != look
             if self._broken.get(place) != look
         ]
         for place in (place for place in self._broken if place not in now):
             self.damaged.pop(place, None)
         self._broken = {place: look for place, look in self._broken.items() if place in now}
-        for place in (*gone, *(place for place in changed if place in self._known)):
+        for place in (*gone, *(place for place in changed if place in known)):
             self._drop(place)
         read: list[tuple[Entry, str, Look]] = []
         for place in changed:
@@ -146,7 +134,7 @@ class ScopeIndex:
 
     def _look_of(self, place: str) -> Look | None:
         """What the file at a place looked like when it was read."""
-        known = self._known.get(place)
+        known = self._catalogue.places.get(place)
         return self._broken.get(place) if known is None else known.look
 
     def frequency(self, word: str) -> int:
@@ -171,6 +159,10 @@ class ScopeIndex:
         """The cosines of some entries, as far as they have vectors."""
         return {} if self._vectors is None else self._vectors.score(question, numbers)
 
+    def sum_up(self, question: array[float]) -> tuple[float, int]:
+        """The cosines of all passages together, and how many passages there are."""
+        return (0.0, 0) if self._vectors is None else self._vectors.sum_up(question)
+
     def vectors_of(self, number: int) -> Any:
         """The vectors of an entry's passages as an array of numpy; none if it has none."""
         return None if self._vectors is None else self._vectors.read(number)
@@ -181,7 +173,7 @@ class ScopeIndex:
         if not self.model or self.mixed:
             return found
         for number in sorted(self._bare, reverse=True)[:count]:
-            known = self._numbered[number]
+            known = self._catalogue.numbers[number]
             entry = self.read(known)
             if entry is None:
                 self._bare.discard(number)
@@ -191,7 +183,7 @@ class ScopeIndex:
 
     def still_has(self, known: Known) -> bool:
         """Whether what was known is so still; an index that was made anew has other numbers."""
-        return self._numbered.get(known.number) is known
+        return self._catalogue.numbers.get(known.number) is known
 
     def take_vectors(self, vectors: Mapping[int, Sequence[array[float]]]) -> None:
         """Take in the vectors of entries, made by the `model`; those of entries gone are not."""
@@ -216,26 +208,47 @@ class ScopeIndex:
 
         Whoever has `looked` since the scope is held knows of all that others added.
         """
-        if not looked and not (self._loaded and self._lookout.is_listed()):
+        if not looked and not (self.loaded and self._lookout.is_listed()):
             self.refresh()
         wanted = digest_of(entry.content)
-        for known in [*self._facts.get(wanted, {}).values()]:
+        for known in self._catalogue.survey_facts(wanted):
             found = self.read(known)
             if found is not None and digest_of(found.content) == wanted:
                 return found
         return None
 
+    def find(self, identity: str) -> Known | None:
+        """What is known of the entry with this very identity."""
+        return self._catalogue.find(identity)
+
     def take_in(self, entry: Entry, place: str) -> None:
-        """Take in a new entry, just written, without a look at all the others."""
+        """Take in an entry, just written at a place, without a look at all the others."""
         look = self._files.look_at(self.scope, place)
-        if look is not None:
-            self._take(entry, place, look)
+        known = self._catalogue.places.get(place)
+        if not self.loaded or look is None or (known is not None and known.look == look):
+            # The next refresh sees it, or one of another thread has.
+            return
+        if known is not None:
+            self._drop(place)
+        self.damaged.pop(place, None)
+        self._broken.pop(place, None)
+        self._take(entry, place, look)
+        if entry.role == Role.FACT:
             self._lookout.listed.add(os.path.basename(place))
+        self._changes += 1
+
+    def leave_out(self, place: str) -> None:
+        """Give up what was at a place, just moved away, without a look at all the others."""
+        known = self._catalogue.places.get(place)
+        if known is not None:
+            self._drop(place)
+            if known.role == Role.FACT:
+                self._lookout.listed.discard(os.path.basename(place))
             self._changes += 1
 
     def access(self, number: int) -> Known:
         """What is known of the entry with a number."""
-        return self._numbered[number]
+        return self._catalogue.numbers[number]
 
     def read(self, known: Known) -> Entry | None:
         """The entry as its file has it now; none where it has gone or is damaged."""
@@ -244,56 +257,77 @@ class ScopeIndex:
         except (FileNotFoundError, MemoryDamaged):
             return None
 
-    def store(self, *, always: bool = False, seconds: float | None = None) -> None:
+    def store(self, *, always: bool = False, seconds: float | Patience | None = None) -> bool:
         """Keep the index for the next process, if enough has changed or it shall be `always`.
 
         It is derived: where the disk is full or read-only, or another process holds the scope for
-        so many `seconds`, nothing is kept, and the next process makes it anew.
+        so many `seconds`, nothing is kept, and the next process makes it anew. False where it was
+        held.
         """
-        if not self._changes:
-            return
-        if not always and self._changes < max(_CHANGES, _SHARE * len(self._known)):
-            return
-        if not os.path.isdir(self._files.path_of(self.scope)):
-            return
-        # Two processes store one after the other, and nobody stores what is gone by now.
-        with suppress(StorageError), self._files.changing(self.scope, seconds=seconds):
-            self._files.clear(self.scope)
-            self.refresh()
-            self._write()
+        enough = 1 if always else max(_CHANGES, _SHARE * len(self))
+        if self._changes < enough or not os.path.isdir(self._files.path_of(self.scope)):
+            return True
+        try:
+            # Two processes store one after the other, and nobody stores what is gone by now.
+            with self._files.changing(self.scope, seconds=seconds):
+                self._files.clear(self.scope)
+                self._write()
+        except ArchiveLocked:
+            return False
+        except StorageError:
+            return True
+        return True
 
     def _write(self) -> None:
+        with self.lock:
+            self.refresh()
+            counts, parts = self._encode()
+            changes, self._changes = self._changes, 0
+        written = False
+        try:
+            write_generation(self._folder, counts, parts)
+            written = True
+        finally:
+            if not written:
+                with self.lock:
+                    self._changes += changes
+
+    def _encode(self) -> tuple[Counts, Mapping[str, bytes]]:
         parts = {
-            "entries": msgspec.msgpack.encode(list(self._known.values())),
+            "entries": msgspec.msgpack.encode(list(self._catalogue)),
             "words": self._lexical.encode(),
         }
         vectors = self._vectors
         if vectors is not None:
             parts["vectors"] = vectors.encode()
         counts = Counts(
-            len(self._known),
+            len(self),
             len(self._lexical),
             0 if vectors is None else len(vectors),
             self.embedder,
         )
-        write_generation(self._folder, counts, parts)
-        self._changes = 0
+        return counts, parts
 
     def discard(self) -> None:
-        """Give up what is stored and known; the next look makes it anew."""
+        """Give up what is stored and known; to be called while the scope is held.
+
+        The next look makes it anew.
+        """
         discard_generations(self._folder)
-        self.embedder = ""
-        self._begin_anew()
+        with self.lock:
+            self.embedder = ""
+            self._begin_anew()
 
     def _begin_anew(self) -> None:
         self._lexical = LexicalIndex()
-        self._known, self._numbered, self._facts, self._turns = {}, {}, {}, []
-        self._vectors, self._bare, self.summaries = None, set(), 0
+        self._catalogue = Catalogue()
+        self._sequence = TurnSequence(self.scope, self._lexical)
+        self._vectors, self._bare = None, set()
         self._broken = {}
         self._lookout.begin_anew()
         self.damaged.clear()
         self._changes = 1
-        self._loaded = True
+        self.loaded = True
 
     def _load(self) -> None:
         """Read a generation that is whole; which one matters little, as the files are looked at."""
@@ -330,14 +364,8 @@ class ScopeIndex:
         self._vectors, self.embedder = vectors, counts.embedder
         self._bare = numbers - (set() if vectors is None else vectors.numbers)
         self._lexical = lexical
-        self._known = {one.place: one for one in known}
-        self._numbered = {one.number: one for one in known}
-        self.summaries = sum(one.role == Role.SUMMARY for one in known)
-        self._facts = {}
-        for one in known:
-            if one.role == Role.FACT:
-                self._facts.setdefault(one.digest, {})[one.place] = one
-        self._turns = sorted((*one.order, one.number) for one in known if _is_turn(one.role))
+        self._catalogue = Catalogue(known)
+        self._sequence = TurnSequence(self.scope, lexical, known)
 
     def _take(self, entry: Entry, place: str, look: Look) -> None:
         number = self._lexical.add(
@@ -354,54 +382,16 @@ class ScopeIndex:
             entry.importance,
             entry.conversation,
             digest_of(entry.content),
-            _is_turn(entry.role) and entry.content.endswith(("?", "\uff1f")),
+            is_turn(entry.role) and entry.content.endswith(("?", "\uff1f")),
         )
         self._bare.add(number)
-        self.summaries += entry.role == Role.SUMMARY
-        self._known[place] = self._numbered[number] = known
-        if entry.role == Role.FACT:
-            self._facts.setdefault(known.digest, {})[place] = known
-        if _is_turn(entry.role):
-            turn = (*known.order, number)
-            insort(self._turns, turn)
-            self._join(bisect_left(self._turns, turn))
+        self._catalogue.add(known)
+        self._sequence.add(known)
 
     def _drop(self, place: str) -> None:
-        known = self._known.pop(place)
-        del self._numbered[known.number]
-        if known.role == Role.FACT:
-            alike = self._facts[known.digest]
-            del alike[place]
-            if not alike:
-                del self._facts[known.digest]
+        known = self._catalogue.remove(place)
         self._lexical.remove(known.number)
         self._bare.discard(known.number)
-        self.summaries -= known.role == Role.SUMMARY
         if self._vectors is not None:
             self._vectors.remove(known.number)
-        if _is_turn(known.role):
-            position = bisect_left(self._turns, (*known.order, known.number))
-            del self._turns[position]
-            if 0 < position < len(self._turns):
-                self._link(position - 1, position)
-
-    def _join(self, position: int) -> None:
-        """Make a turn the neighbour of those beside it."""
-        if position:
-            self._link(position - 1, position)
-        if position + 1 < len(self._turns):
-            self._link(position, position + 1)
-
-    def _link(self, first: int, second: int) -> None:
-        before, behind = self._turns[first], self._turns[second]
-        # Turns of no known conversation are nobody's neighbours.
-        together = before[0] == behind[0] and (before[0] or self.scope.kind == "conversation")
-        if together and behind[1] - before[1] <= _APART:
-            self._lexical.link(before[3], behind[3])
-        else:
-            self._lexical.link(before[3], NONE)
-            self._lexical.link(NONE, behind[3])
-
-
-def _is_turn(role: Role) -> bool:
-    return role in (Role.USER, Role.ASSISTANT)
+        self._sequence.remove(known)

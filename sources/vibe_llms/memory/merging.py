@@ -53,9 +53,9 @@ def merge_contents(kept: str, other: str) -> str:
         return other if says_all(other, kept) else f"{kept}\n\n{other}"
     sentences = split_sentences(kept)
     for sentence in split_sentences(other):
-        if any(_contains(one, sentence) for one in sentences):
+        if any(_repeats(one, sentence) for one in sentences):
             continue
-        said = [place for place, one in enumerate(sentences) if _contains(sentence, one)]
+        said = [place for place, one in enumerate(sentences) if _repeats(sentence, one)]
         if said:
             sentences[said[0]] = sentence
             for place in reversed(said[1:]):
@@ -70,6 +70,11 @@ def says_all(text: str, other: str) -> bool:
     """Whether each sentence of the other text stands word for word within one of the first."""
     sentences = split_sentences(text)
     return all(any(_contains(one, part) for one in sentences) for part in split_sentences(other))
+
+
+def _repeats(sentence: str, part: str) -> bool:
+    # Marks alone stand for themselves: a sentence that has them too may give way to another.
+    return part == sentence or (bool(_read_parts(part)) and _contains(sentence, part))
 
 
 def _contains(sentence: str, part: str) -> bool:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 from vibe_llms.controls import Controls
-from vibe_llms.conversation import Conversation, ConversationDefaults
+from vibe_llms.conversation import Conversation
 from vibe_llms.events import Event, TurnEndedEvent
 from vibe_llms.exceptions import ModelNotFound
 from vibe_llms.ledger import Ledger
 from vibe_llms.messages.canisters import SupervisorCanister, Usage
+from vibe_llms.outfit import ConversationDefaults, Outfit
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.limits import Limiter
 
@@ -45,7 +46,6 @@ class ModelAsker:
             access_model=_access_none,
             access_controls=access_controls,
             access_limiter=access_limiter,
-            enter=lambda _: None,
         )
 
     async def ask(self, supervisor: str, text: str, output: type[T]) -> T:
@@ -54,9 +54,8 @@ class ModelAsker:
         # Controls of the conversation, not of the call: what the model does not take is left out.
         conversation = Conversation(
             Ledger.begin(None, canisters=[instructions]),
-            self._model,
-            self._defaults,
-            controls=self._controls,
+            Outfit(self._model, self._defaults, controls=self._controls),
+            enter=lambda _: None,
         )
         turn = await conversation.converse(text, output=output)
         return cast("T", turn.output)

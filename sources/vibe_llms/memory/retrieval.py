@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
+from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.entries import Entry, Role
-from vibe_llms.memory.index import Known, ScopeIndex
+from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.lexical import rarity_of
 from vibe_llms.memory.words import asks_about_now, split_query, split_words
 
@@ -28,6 +29,17 @@ RECENCY_DAYS = 30.0
 _ASKING = 0.9
 #: What others need beside an entry that fits, of what that needs.
 _BESIDE = 0.5
+#: The usual cosine is counted as if there were so many more passages of something else.
+_VIRTUAL = 5
+#: A cosine of so many times what it must stand out by is enough by itself.
+_CLEARLY = 2
+#: What is found by its words alone needs so much more of them where meaning is compared too.
+_WORDS_BESIDE_MEANING = 4 / 3
+#: Entries that share such a part of their words, and so many, say something about the same; the
+#: newer comes first if it fits nearly as well.
+_SAME, _SHARED, _NEARLY = 0.3, 2, 0.6
+#: Only so many results are compared with each other.
+_COMPARED = 30
 #: What is searched where nothing else is asked for: summaries are not found, they are given.
 FOUND_ROLES = frozenset({Role.FACT, Role.USER, Role.ASSISTANT})
 
@@ -36,23 +48,26 @@ class RetrievalSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fiel
     """How entries are chosen.
 
     `least_relevance` is what an entry needs to be found by its words: the share of what the
-    question's words are worth; `least_likeness` what it needs to be found by its meaning: a cosine.
-    One of the two is enough, and once there is such an entry, half of it is enough for others:
-    what answers in part stands beside what fits, and a question that nothing fits finds nothing.
-    `dense_weight` is what meaning weighs against words, where there are vectors. `recency_weight`
-    and `importance_weight` are what age and importance weigh against relevance, age only for
-    questions about the present, or with `recency` "always" for all; `mmr_lambda` is what relevance
-    weighs against likeness to a better entry.
+    question's words are worth. `least_likeness` is what it needs to be found by its meaning: how
+    far its cosine stands out, as a part of the way from what is usual for the question to 1; a
+    cosine of twice as much is enough as well. One of the two will do, and once there is such an
+    entry, half of it will do for others: what answers in part stands beside what fits, and a
+    question that nothing fits finds nothing. `dense_weight` is what meaning weighs against words,
+    where there are vectors. `recency_weight` and `importance_weight` are what age and importance
+    weigh against relevance, age only for questions about the present, or with `recency` "always"
+    for all; `mmr_lambda` is what relevance weighs against likeness to a better entry. With
+    `newer_first`, of two entries that say nearly the same the newer stands before the older.
     """
 
     limit: Annotated[int, Meta(ge=1)] = 10
     least_relevance: Share = 0.15
-    least_likeness: Share = 0.38
+    least_likeness: Share = 0.32
     dense_weight: Share = 0.4
     recency: Recency = "now"
     recency_weight: Share = 0.1
     importance_weight: Share = 0.0
     mmr_lambda: Share = 1.0
+    newer_first: bool = True
 
 
 class Question(Struct, frozen=True):
@@ -82,6 +97,49 @@ class Recollection(Struct, frozen=True):
     reasons: Mapping[str, float]
 
 
+class _Bars(Struct, frozen=True):
+    """What an entry needs to be found: of words, and of meaning beyond what is usual.
+
+    The usual is the mean cosine of the question with all passages, where they have words of it at
+    all. That it names somebody of whom everything speaks makes no entry an answer; but where no
+    word is shared, everything may speak of what it means.
+    """
+
+    words: float
+    meaning: float
+    usual: float
+
+    @classmethod
+    def of(
+        cls,
+        question: Question,
+        words: Iterable[str],
+        indexes: Sequence[ScopeIndex],
+        settings: RetrievalSettings,
+    ) -> _Bars:
+        total, passages = 0.0, 0
+        if question.vector is not None:
+            for index in indexes:
+                some, count = index.sum_up(question.vector)
+                total, passages = total + some, passages + count
+            if not any(index.frequency(word) for index in indexes for word in words):
+                total = 0.0
+        return cls(
+            settings.least_relevance * (_WORDS_BESIDE_MEANING if passages else 1.0),
+            settings.least_likeness,
+            max(total, 0.0) / (passages + _VIRTUAL),
+        )
+
+    def admit(self, reasons: Mapping[str, float], share: float = 1.0) -> bool:
+        """Whether one of an entry's signals is enough; with a share of what is enough."""
+        words, meaning = reasons["words"], reasons.get("meaning", 0.0)
+        if words > 0 and words >= share * self.words:
+            return True
+        least = share * self.meaning
+        standing_out = (meaning - self.usual) / (1 - self.usual)
+        return meaning > 0 and (standing_out >= least or meaning >= _CLEARLY * least)
+
+
 class _Candidate(Struct):
     index: ScopeIndex
     known: Known
@@ -100,19 +158,24 @@ def retrieve(
     rarities = {
         word: rarity_of(sum(index.frequency(word) for index in indexes), count) for word in words
     }
+    bars = _Bars.of(question, words, indexes, settings)
     pool = [
-        candidate for index in indexes for candidate in _gather(index, question, rarities, settings)
+        candidate
+        for index in indexes
+        for candidate in _gather(index, question, rarities, bars, settings)
     ]
-    if not any(_fits(one.reasons, settings) for one in pool):
+    if not any(bars.admit(one.reasons) for one in pool):
         return []
     pool.sort(key=lambda one: one.score, reverse=True)
-    return _choose(pool, settings)
+    chosen = _choose(pool, settings)
+    return _put_newer_first(chosen, rarities.keys()) if settings.newer_first else chosen
 
 
 def _gather(
     index: ScopeIndex,
     question: Question,
     rarities: Mapping[str, float],
+    bars: _Bars,
     settings: RetrievalSettings,
 ) -> Iterable[_Candidate]:
     """The candidates of one scope: the best by their words, and the best by their meaning."""
@@ -137,16 +200,8 @@ def _gather(
         if not question.admits(index.access(number)):
             continue
         reasons = {"words": relevance, **({"meaning": likeness} if cosines else {})}
-        if _fits(reasons, settings, _BESIDE):
+        if bars.admit(reasons, _BESIDE):
             yield _weigh(index, index.access(number), reasons, settings, question)
-
-
-def _fits(reasons: Mapping[str, float], settings: RetrievalSettings, share: float = 1.0) -> bool:
-    """Whether an entry is found, by one of its signals; with a share of what that needs."""
-    words, meaning = reasons["words"], reasons.get("meaning", 0.0)
-    return (words > 0 and words >= share * settings.least_relevance) or (
-        meaning > 0 and meaning >= share * settings.least_likeness
-    )
 
 
 def _keep_roles(
@@ -205,6 +260,65 @@ def _choose(pool: Sequence[_Candidate], settings: RetrievalSettings) -> list[Rec
             likeness = traits[id(one)].compare(traits[id(best)])
             alike[id(one)] = max(alike[id(one)], likeness)
     return chosen
+
+
+def _put_newer_first(chosen: Sequence[Recollection], asked: Collection[str]) -> list[Recollection]:
+    """The same, but what says nearly the same as something newer that fits stands behind that.
+
+    People change their minds and move house; what they said first still fits as well.
+    """
+    sayings = [_Saying.of(one, asked) for one in chosen[:_COMPARED]]
+    ordered: list[Recollection] = []
+    while sayings:
+        # There is always one: nothing outdates the newest.
+        one = next(one for one in sayings if not one.stands_back(sayings))
+        sayings.remove(one)
+        found = one.found
+        if one.outdated:
+            reasons = {**found.reasons, "outdated": one.outdated}
+            score = min(found.score, ordered[-1].score)
+            found = msgspec.structs.replace(found, score=score, reasons=reasons)
+        ordered.append(found)
+    return [*ordered, *chosen[_COMPARED:]]
+
+
+class _Saying(Struct, eq=False):
+    """A result with its words and those of them that were asked for.
+
+    `outdated` is how much of its words it shares with something newer, once there is such.
+    """
+
+    found: Recollection
+    words: frozenset[str]
+    asked: frozenset[str]
+    outdated: float = 0.0
+
+    @classmethod
+    def of(cls, found: Recollection, asked: Collection[str]) -> _Saying:
+        words = frozenset(split_words(found.entry.content))
+        return cls(found, words, words.intersection(asked))
+
+    def stands_back(self, others: Iterable[_Saying]) -> bool:
+        """Whether something newer is to come first."""
+        likeness = max(other.outdates(self) for other in others)
+        self.outdated = likeness or self.outdated
+        return likeness > 0
+
+    def outdates(self, older: _Saying) -> float:
+        """How much of their words the two share, if this takes the place of the other; else 0.
+
+        It has all words of the question that the other has: of two places the one that was asked
+        for is the answer, however old.
+        """
+        if (
+            self.found.entry.created <= older.found.entry.created
+            or self.found.score < _NEARLY * older.found.score
+            or not self.asked >= older.asked
+        ):
+            return 0.0
+        shared = len(self.words & older.words)
+        likeness = shared / (len(self.words | older.words) or 1)
+        return likeness if shared >= _SHARED and likeness >= _SAME else 0.0
 
 
 class _Trait(Struct, frozen=True):

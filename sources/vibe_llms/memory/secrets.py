@@ -27,18 +27,28 @@ _KEYS = r"""(?x)
     """
 #: A word for a secret, and what is said to be it.
 _NAMED = r"""(?ix)
-    \b (?: pass (?: word | phrase | code | wort )s? | passwd | pwd | kennwort | contraseña
+    \b (?: pass (?: word | phrase | code | wort )s? | passwd | pwd | pw | kennwort | contraseña
          | mot \s de \s passe | wachtwoord | senha | пароль
          | pins? | puk | cvv | cvc | otp | api [\s_-]* keys? | access [\s_-]* keys?
          | secret (?: [\s_-]* (?: key | token ) )? s? | (?: private | encryption ) [\s_-]* keys?
          | tokens? | credentials? | seed [\s_-]* phrase | recovery [\s_-]* (?: code | phrase )s?
-         | security [\s_-]* code | social \s security (?: \s number )? | ssn )
+         | security [\s_-]* code | (?: wi-?fi | wlan ) [\s_-]* key
+         | (?: door | gate | alarm | safe | vault ) \s codes?
+         | social \s security (?: \s number )? | ssn )
     (?: \s+ (?: code | number ) )?
     (?: \s+ (?: for | of | to | at | on | in | with ) \s+ [^.!?\n:=]{1,60}? )?
     (?: \s* (?P<sign> [:=] ) \s*
+      | ['\u2019]s \s+ (?= \S* \d )
       | \s+ (?: is | are | was | lautet | ist | es | est | to | has \s been ) \s+
       (?: (?: still | now | set \s to | just | simply | called ) \s+ )* )
     (?P<value> "[^"\n]+" | '[^'\n]+' | `[^`\n]+` | [^\s,;]+ )
+    """
+#: A secret of several words, to the end of its sentence.
+_PHRASE = r"""(?ix)
+    \b (?: pass [\s_-]? | seed [\s_-]* | recovery [\s_-]* | mnemonic [\s_-]* ) phrases?
+    (?: \s+ (?: for | of | to ) \s+ [^.!?\n:=]{1,60}? )?
+    (?P<sign> \s* [:=] \s* | \s+ (?: is | are | was ) \s+ )
+    (?P<value> [^\s.!?] [^.!?\n]* )
     """
 #: What stands behind such a word and is no value of it.
 _NO_VALUE = """
@@ -76,12 +86,16 @@ def holds_secret(text: str) -> bool:
 
 
 def _find(text: str) -> Iterator[tuple[int, int]]:
-    keys, named, digits, social, chance = _shapes()
+    keys, named, phrase, digits, social, chance = _shapes()
     for found in keys.finditer(text):
         yield found.span()
     for found in named.finditer(text):
         value = found["value"].strip("\"'`")
         if value.lower().strip(".!?") not in _no_values() or found["sign"]:
+            yield found.span("value")
+    for found in phrase.finditer(text):
+        first = found["value"].split()[0]
+        if first.lower().strip(",;") not in _no_values() or found["sign"].strip() in (":", "="):
             yield found.span("value")
     for found in digits.finditer(text):
         if is_card_number(found[0]):
@@ -115,7 +129,7 @@ def _looks_random(word: str) -> bool:
 @cache
 def _shapes() -> tuple[re.Pattern[str], ...]:
     # Not compiled on import: most commands remember nothing.
-    shapes = (_KEYS, _NAMED, _DIGITS, _SOCIAL, _RANDOM)
+    shapes = (_KEYS, _NAMED, _PHRASE, _DIGITS, _SOCIAL, _RANDOM)
     return tuple(re.compile(shape, re.DOTALL) for shape in shapes)
 
 

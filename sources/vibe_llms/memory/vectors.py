@@ -37,6 +37,7 @@ class _Stored(Struct, array_like=True):
     learnt: int
     owners: bytes
     searcher: bytes
+    total: bytes
 
 
 class VectorIndex:
@@ -49,6 +50,8 @@ class VectorIndex:
         self._rows: dict[int, range] = {}
         self._learnt = 0
         self._searcher: Any = None
+        self._total: Any = 0.0
+        self._passages = 0
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -71,6 +74,8 @@ class VectorIndex:
         owned = [(number, len(some)) for number, some in vectors.items() if some]
         if not owned:
             return
+        for number, _ in owned:
+            self.remove(number)
         matrix = numpy.array([one for some in vectors.values() for one in some], numpy.float32)
         self.dimension = matrix.shape[1]
         start = len(self._owners)
@@ -81,12 +86,19 @@ class VectorIndex:
         if self._searcher is None:
             self._searcher = faiss.IndexFlatIP(self.dimension)
         self._searcher.add(matrix)
+        self._total = self._total + matrix.sum(axis=0, dtype=numpy.float64)
+        self._passages += len(matrix)
         if start > max(FLAT, _GROWN * self._learnt):
             self._learn()
 
     def remove(self, number: int) -> None:
         """Give up the vectors of an entry, if it has any."""
-        self._rows.pop(number, None)
+        given_up = self.read(number)
+        if given_up is not None:
+            del self._rows[number]
+            self._passages -= len(given_up)
+            # What is left of many additions is no vector of what is gone.
+            self._total = self._total - given_up.sum(axis=0) if self._passages else 0.0
 
     def search(self, question: array[float], count: int) -> dict[int, float]:
         """So many of the nearest entries, or fewer, with the cosine of the nearest passage."""
@@ -118,6 +130,13 @@ class VectorIndex:
         cosines = iter((matrix @ numpy.frombuffer(question, numpy.float32)).tolist())
         return {number: max(next(cosines) for _ in self._rows[number]) for number in there}
 
+    def sum_up(self, question: array[float]) -> tuple[float, int]:
+        """The cosines of all passages together, and how many passages there are."""
+        if not self._passages:
+            return 0.0, 0
+        _, numpy = _packages()
+        return float(self._total @ numpy.frombuffer(question, numpy.float32)), self._passages
+
     def read(self, number: int) -> Any:
         """The vectors of an entry, one a row, as an array of numpy; none if it has none."""
         rows = self._rows.get(number)
@@ -125,7 +144,7 @@ class VectorIndex:
 
     def encode(self) -> bytes:
         """The index as bytes, for `decode`; without the vectors of entries that are gone."""
-        faiss, _ = _packages()
+        faiss, numpy = _packages()
         owners = array("I", self._owners)
         gone = [row for row, number in enumerate(owners) if row not in self._rows.get(number, ())]
         for row in gone:
@@ -134,7 +153,14 @@ class VectorIndex:
             self._blank(gone)
         searcher = b"" if self._searcher is None else faiss.serialize_index(self._searcher)
         return msgspec.msgpack.encode(
-            _Stored(self.model, self.dimension, self._learnt, owners.tobytes(), bytes(searcher))
+            _Stored(
+                self.model,
+                self.dimension,
+                self._learnt,
+                owners.tobytes(),
+                bytes(searcher),
+                numpy.float32(self._total).tobytes() if self._passages else b"",
+            )
         )
 
     @classmethod
@@ -160,6 +186,10 @@ class VectorIndex:
                 if number != _GONE:
                     index._rows[number] = range(first, row + 1)
                 first = row + 1
+        index._passages = sum(map(len, index._rows.values()))
+        index._total = numpy.frombuffer(stored.total, numpy.float32).astype(numpy.float64)
+        if len(index._total) != (index.dimension if index._passages else 0):
+            raise ValueError("its sum is of other vectors")
         index._prepare()
         return index
 

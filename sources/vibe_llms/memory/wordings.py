@@ -8,15 +8,15 @@ enough to keep two facts apart: facts that are kept apart for nothing cost littl
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable
 
 from msgspec import Struct
 
-from vibe_llms.memory.words import split_words
+from vibe_llms.memory.words import bare_word, plain_letters, split_words
 
 _SENTENCE = re.compile(r"(?<=[.!?\u2026])\s+|\n+")
-_MARKS = ".,;:!?\"'`()[]{}\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb\u2026"
+_BRACKETS = "()[]{}\u201e\u00ab\u00bb"
+_MARKS = f".,;:!?\"'`\u2018\u2019\u201c\u201d\u2026{_BRACKETS}"
 
 
 def _words(text: str) -> frozenset[str]:
@@ -92,8 +92,11 @@ def read_wording(text: str) -> Wording:
     figures: set[str] = set()
     turning: set[str] = set()
     persons: set[str] = set()
-    for raw in unicodedata.normalize("NFKC", text).replace("\u2019", "'").split():
+    for raw in plain_letters(text).replace("\u2019", "'").split():
         part = raw.strip(_MARKS)
+        if any(map(str.isdecimal, part)):
+            # .5 is not 5, and 6' is not 6".
+            part = bare_word(raw.strip(_BRACKETS)).strip(_BRACKETS)
         if not part:
             continue
         word = part.casefold().removesuffix("'s")

@@ -13,6 +13,11 @@ from functools import lru_cache
 #: The apostrophe that typesetters prefer.
 _CURVED = "\u2019"
 _WORD = re.compile(rf"[^\W_]+(?:['{_CURVED}][^\W_]+)*")
+#: The same with the signs of vowels in the scripts of India, which are no letters there.
+_SIGN = r"(?:[^\W_]|[\u0900-\u0963\u0966-\u0dff])"
+_WIDE_WORD = re.compile(rf"{_SIGN}+(?:['{_CURVED}]{_SIGN}+)*")
+#: What is not seen and parts no words.
+_UNSEEN = re.compile("[\u00ad\u200c\u200d\u2060\ufeff]")
 #: Scripts without spaces between words: each character is a word of its own.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u312f\u31f0-\u31ff"
@@ -55,8 +60,12 @@ def _stemmer() -> Callable[[str], str]:
 
 #: The stemmer keeps the word that it works on, so one thread at a time.
 _STEMMING = threading.Lock()
-#: What a sentence ends with or is quoted in, and what makes no other statement of it.
-_MARKS = ".,;:!?\"'`\u2018\u2019\u201c\u201d\u2026"
+#: What a statement ends with, and what it is quoted in: neither makes another one of it. A question
+#: is another one, and so is what begins with a point: .5 is not 5.
+_ENDS = ".,;:!\u2026"
+_QUOTES = "\"'`\u2018\u2019\u201c\u201d"
+#: Raised, lowered and broken numbers are not those of which they are written: 10\u00b2 is not 102.
+_RAISED = re.compile("([\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u209c\u2150-\u215f\u2189]+)")
 
 
 @lru_cache(maxsize=100_000)
@@ -76,11 +85,14 @@ def asks_about_now(question: str) -> bool:
 
 def split_words(text: str) -> list[str]:
     """The words of a text, in order, each as it is searched; those that say little are left out."""
+    pattern = _WORD
     if not text.isascii():
-        text = unicodedata.normalize("NFKD", _UNSPACED.sub(r" \g<0> ", text))
+        pattern = _WIDE_WORD
+        text = _UNSEEN.sub("", _UNSPACED.sub(r" \g<0> ", text)).casefold()
+        text = unicodedata.normalize("NFKD", text)
         text = "".join(character for character in text if not unicodedata.combining(character))
     found: list[str] = []
-    for match in _WORD.findall(text.lower()):
+    for match in pattern.findall(text.lower()):
         word = match.replace(_CURVED, "'").removesuffix("'s").replace("'", "")
         if word and word not in STOP:
             found.append(_stem(word))
@@ -106,8 +118,28 @@ def label(speaker: str, created: datetime, topics: Iterable[str] = ()) -> frozen
 def digest_of(text: str) -> str:
     """The same for texts that say the same word for word, whatever their case and punctuation.
 
-    Only marks around words count as punctuation: `C` and `C++`, 5 and -5 are not the same.
+    Only marks around words count as punctuation: `C` and `C++`, 5 and -5 are not the same, nor are
+    .5 and 5, or 6' and 6".
     """
-    parts = (part.strip(_MARKS) for part in unicodedata.normalize("NFKC", text).casefold().split())
+    parts = map(bare_word, plain_letters(text).casefold().split())
     words = " ".join(part for part in parts if part)
     return hashlib.sha256((words or text.strip()).encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def plain_letters(text: str) -> str:
+    """The text as NFKC has it, but for numbers that would become others."""
+    if text.isascii():
+        return text
+    parts = _RAISED.split(text)
+    parts[::2] = [unicodedata.normalize("NFKC", part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def bare_word(part: str) -> str:
+    """A word without the marks around it."""
+    opened = part.lstrip(_QUOTES)
+    bare = opened.rstrip(_ENDS + _QUOTES)
+    if opened == part and bare[-1:].isdigit():
+        # What follows a number may be feet or inches.
+        return part.rstrip(_ENDS)
+    return bare

@@ -22,8 +22,29 @@ _FIRST_WAIT_SECONDS = 0.001
 _LONGEST_WAIT_SECONDS = 0.01
 
 
+class Patience:
+    """So many seconds to wait for a lock, counted from when it is made, or `begun` before.
+
+    Another thread may end the waiting. `met` tells whether the lock was taken.
+    """
+
+    def __init__(self, seconds: float, *, begun: float | None = None) -> None:
+        self.seconds = seconds
+        self.met = False
+        self._ends = (time.monotonic() if begun is None else begun) + seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is time to give up."""
+        return time.monotonic() >= self._ends
+
+    def end(self) -> None:
+        """Wait no more; what is held by then stays held."""
+        self._ends = 0.0
+
+
 @contextmanager
-def locked(path: Path, *, seconds: float, shared: bool = False) -> Iterator[int]:
+def locked(path: Path, *, seconds: float | Patience, shared: bool = False) -> Iterator[int]:
     """Hold the lock of a folder; gives its descriptor.
 
     `ArchiveLocked` after so many seconds, `FileNotFoundError` where the folder has gone meanwhile.
@@ -41,20 +62,23 @@ def locked(path: Path, *, seconds: float, shared: bool = False) -> Iterator[int]
         os.close(descriptor)
 
 
-def acquire(descriptor: int, path: Path, seconds: float, *, shared: bool = False) -> None:
+def acquire(
+    descriptor: int, path: Path, seconds: float | Patience, *, shared: bool = False
+) -> None:
     """Take the lock of an open folder; `ArchiveLocked` after so many seconds."""
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-    end = time.monotonic() + seconds
+    patience = seconds if isinstance(seconds, Patience) else Patience(seconds)
     wait = _FIRST_WAIT_SECONDS
     while True:
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            patience.met = True
             return
         except BlockingIOError:
-            if time.monotonic() >= end:
+            if patience.is_over:
                 raise ArchiveLocked(
-                    f"another process has held it for {seconds:g} s; try again, or see which one: "
-                    f"fuser {path}",
+                    f"another process has held it for {patience.seconds:g} s; try again, "
+                    f"or see which one: fuser {path}",
                     path=str(path),
                 ) from None
         time.sleep(wait)

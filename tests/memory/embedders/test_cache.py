@@ -8,6 +8,7 @@ import os
 import random
 import sqlite3
 import stat
+import threading
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from vibe_llms.memory.embedders.cache import (
     digest_text,
 )
 from vibe_llms.memory.embedders.interfaces import Embedder
+from vibe_llms.memory.turnstiles import Turnstile
 from vibe_llms.storage.locks import locked
 
 TEXTS = [f"the {number}th thing to remember" for number in range(20)]
@@ -68,6 +70,51 @@ async def test_a_text_is_embedded_once(folder: Path) -> None:
     assert await embedder.embed([]) == []
     await embedder.close()
     assert inner.closed
+
+
+def embed_in_loops(folder: Path, lock: Callable[[], Any]) -> list[str]:
+    """What goes wrong where one embedder is used in several event loops, with tasks that wait."""
+
+    class Slow(WordsEmbedder):
+        async def embed(
+            self, texts: Sequence[str], *, question: bool = False
+        ) -> Sequence[array[float]]:
+            await asyncio.sleep(0.01)
+            return await super().embed(texts, question=question)
+
+    inner = Slow()
+    embedder = produce(inner, folder)
+    embedder._turn = lock()
+    wrong: list[str] = []
+
+    async def embed() -> None:
+        try:
+            async with asyncio.timeout(30 if lock is Turnstile else 2):
+                await asyncio.gather(*(embedder.embed(TEXTS[start:]) for start in range(8)))
+        except (RuntimeError, TimeoutError) as error:
+            wrong.append(repr(error))
+
+    # One after the other, and then some at the same time in threads of their own.
+    for _ in range(2):
+        asyncio.run(embed())
+    cache = EmbeddingCache(folder)
+    cache.give_up("words")
+    threads = [threading.Thread(target=lambda: asyncio.run(embed())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if sorted(inner.texts) != sorted(2 * TEXTS):
+        wrong.append("texts were embedded more than once")
+    return wrong
+
+
+def test_one_embedder_serves_several_event_loops(folder: Path) -> None:
+    assert embed_in_loops(folder, Turnstile) == []
+
+
+def test_a_lock_of_one_event_loop_is_found_out(folder: Path) -> None:
+    assert any("event loop" in one for one in embed_in_loops(folder, asyncio.Lock))
 
 
 async def test_questions_are_not_kept(folder: Path) -> None:

@@ -203,12 +203,22 @@ class Letters:
 
 register("letters", Letters)
 register("nothing", lambda name, configuration: None)
+
+
+def offer_incomplete(name, **members):
+    register(name, lambda *_: type(name, (), {"model": name, "embed": print, **members})())
+
+
+offer_incomplete("endless")
+offer_incomplete("nameless", close=print, model="")
+offer_incomplete("none", close=print, model=None)
+offer_incomplete("unknown", close=print, model=property(lambda self: 1 / 0))
 """
 
 
 @pytest.fixture
 def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A module of somebody else's that registers two factories."""
+    """A module of somebody else's that registers several factories."""
     (tmp_path / "my_letters.py").write_text(THIRD_PARTY)
     monkeypatch.syspath_prepend(str(tmp_path))
     return "my_letters"
@@ -232,6 +242,10 @@ async def test_others_add_their_own(third_party: str) -> None:
         ({"module": "no_such_module"}, "no module 'no_such_module'"),
         ({"module": "my_letters"}, "name one with factory"),
         ({"module": "my_letters", "factory": "nothing"}, "which is no embedder"),
+        ({"module": "my_letters", "factory": "endless"}, "which is no embedder: no close"),
+        ({"module": "my_letters", "factory": "nameless"}, "whose model has no name"),
+        ({"module": "my_letters", "factory": "none"}, "whose model has no name"),
+        ({"module": "my_letters", "factory": "unknown"}, "ZeroDivisionError"),
     ],
 )
 def test_a_row_that_cannot_be_loaded_is_told(

@@ -136,7 +136,7 @@ async def test_what_grows_is_encoded_once_under_the_contract(
             conversation = await session.begin(
                 interface.address, invokers=[look], tool_mode="contract", save=False
             )
-            caches = conversation._caches
+            caches = conversation._outfit._caches
             kept: Any = None
             for number in range(3):
                 server.replies = [interface.texts(CALL), interface.texts(FINAL)]

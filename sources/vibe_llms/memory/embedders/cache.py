@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from vibe_llms.exceptions import StorageError
 from vibe_llms.memory.embedders.interfaces import Embedder
+from vibe_llms.memory.turnstiles import Turnstile
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.storage.databases import open_database
 from vibe_llms.storage.files import make_folder, storage_errors
@@ -72,7 +73,7 @@ class CachedEmbedder:
     def __init__(self, embedder: Embedder, cache: EmbeddingCache) -> None:
         self._embedder = embedder
         self._cache = cache
-        self._turn = asyncio.Lock()
+        self._turn = Turnstile()
 
     @property
     def model(self) -> str:

@@ -104,8 +104,12 @@ def _produce_from_row(
     )
     with guard_row(row, EMBEDDERS):
         embedder = access_embedder(row, chosen)
-        if not callable(getattr(embedder, "embed", None)):
-            raise TypeError(f"its factory made {embedder!r}, which is no embedder")
+        for method in ("embed", "close"):
+            if not callable(getattr(embedder, method, None)):
+                raise TypeError(f"its factory made {embedder!r}, which is no embedder: no {method}")
+        if not isinstance(embedder.model, str) or not embedder.model:
+            # Vectors without a name could not be told from those of another model.
+            raise TypeError(f"its factory made {embedder!r}, whose model has no name")
     return StrictEmbedder(
         embedder,
         row,

@@ -22,8 +22,10 @@ from vibe_llms.exceptions import (
     PackageMissing,
     ProviderUnreachable,
     SessionClosed,
+    VibeLlmsError,
 )
 from vibe_llms.memory.embedders.rows import StrictEmbedder, produce_embedder
+from vibe_llms.memory.embedders.sentence_transformers import embedder as embedder_module
 from vibe_llms.memory.embedders.sentence_transformers import package
 from vibe_llms.offline import forbid_requests
 
@@ -173,6 +175,43 @@ async def test_a_model_is_loaded_once_though_whoever_waited_first_has_gone(
     assert len(await second) == 1
     assert len(packages.model.made) == 1
     await embedder.close()
+
+
+def load_in_loops(folder: Path, *, seconds: float = 30) -> list[str]:
+    """What goes wrong where several event loops, in threads, wait for one model to be loaded."""
+    embedder = produce(f"{ROW}/{folder}")
+    wrong: list[str] = []
+
+    async def embed() -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*(embedder.embed(["text"]) for _ in range(4)))
+        except (VibeLlmsError, TimeoutError) as error:
+            wrong.append(repr(error))
+
+    threads = [threading.Thread(target=lambda: asyncio.run(embed())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    asyncio.run(embedder.close())
+    return wrong
+
+
+@pytest.mark.usefixtures("packages")
+def test_several_event_loops_wait_for_a_model_together(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = package.load_model
+
+    def load_slowly(*arguments: Any, **named: Any) -> package.LoadedModel:
+        time.sleep(0.2)
+        return load(*arguments, **named)
+
+    monkeypatch.setattr(package, "load_model", load_slowly)
+    assert load_in_loops(folder) == []
+    monkeypatch.setattr(embedder_module, "Turnstile", asyncio.Lock)
+    assert load_in_loops(folder, seconds=2) != []
 
 
 async def test_a_text_that_is_cut_is_told_once(packages: FakePackages, folder: Path) -> None:

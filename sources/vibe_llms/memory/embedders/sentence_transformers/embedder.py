@@ -26,6 +26,7 @@ from vibe_llms.exceptions import (
 from vibe_llms.memory.embedders.core import EMBEDDERS, EmbedderConfiguration
 from vibe_llms.memory.embedders.sentence_transformers import package
 from vibe_llms.memory.embedders.sentence_transformers.folders import check_folder, tell_apart
+from vibe_llms.memory.turnstiles import Turnstile
 from vibe_llms.offline import permit_request, requests_forbidden
 from vibe_llms.providers.exchanges import fetch
 from vibe_llms.providers.transport import HttpTransport, Outgoing
@@ -85,7 +86,7 @@ class SentenceTransformersEmbedder:
         self.model = f"{package.ORGANIZATION}{model}" + (f" dimensions={size}" if size else "")
         self._loaded: package.LoadedModel | None = None
         self._executor: ThreadPoolExecutor | None = None
-        self._loading = asyncio.Lock()
+        self._loading = Turnstile()
         self._closed = False
         self._told = False
 

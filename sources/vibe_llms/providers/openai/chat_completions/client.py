@@ -24,8 +24,9 @@ from vibe_llms.providers.openai.chat_completions.streams import ChatCompletionsA
 from vibe_llms.providers.openai.chat_completions.tokenizer import (
     ChatCompletionsConversationTokenizer,
 )
-from vibe_llms.providers.openai.client import OpenAIClient, OpenAIModel, Settings
+from vibe_llms.providers.openai.client import OpenAIClient, Settings
 from vibe_llms.providers.openai.framing import History
+from vibe_llms.providers.openai.model import OpenAIModel
 
 
 class ChatCompletionsSettings(Settings, frozen=True):

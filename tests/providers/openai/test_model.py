@@ -1,8 +1,7 @@
-"""Round trips over sockets: state, counts, models, waits, cancels, retries, sent keys."""
+"""Round trips over sockets: state, counts, waits, cancels, retries, refusals."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import Any
 
@@ -27,12 +26,9 @@ from tests.fakes.openai_clients import MODELS, STREAM, load, produce_openai_mode
 from tests.fakes.server import Answer
 from vibe_llms import open_session
 from vibe_llms.configuration import StreamSettings
-from vibe_llms.credentials import Credential
 from vibe_llms.events import Event, MessageFailedEvent, MessageProgressEvent, Notice
 from vibe_llms.exceptions import (
-    CredentialRefused,
     ProviderOverloaded,
-    ProviderUnreachable,
     ReplyCut,
     ReplyMalformed,
     RequestRefused,
@@ -187,82 +183,6 @@ async def test_tokens_are_counted_by_the_endpoint_or_estimated(fake_openai: Fake
     assert 1000 <= guess.tokens < 1050
     assert len(fake_openai.requests) == 2
     assert fake_openai.refusals == []
-
-
-async def test_models_are_listed_in_the_forms_of_different_servers(
-    fake_openai: FakeOpenAI,
-) -> None:
-    client = (await produce_openai_model("chat", fake_openai.url)).client
-    fake_openai.models = {
-        "object": "list",
-        "data": [
-            {"id": "gpt-6-astra", "object": "model", "created": 1, "owned_by": "openai"},
-            {
-                "id": "a/b",
-                "name": "A: B",
-                "context_length": 4096,
-                "architecture": {"input_modalities": ["text", "image"]},
-            },
-            {"id": "local", "max_model_len": 8192},
-        ],
-    }
-    models = {model.name: model.attributes for model in await client.survey_models()}
-    assert list(models) == ["a/b", "gpt-6-astra", "local"]
-    assert (models["a/b"].context_tokens, models["a/b"].title) == (4096, "A: B")
-    assert "image/png" in models["a/b"].accepts
-    assert models["gpt-6-astra"].context_tokens == 1_050_000
-    assert models["local"].context_tokens == 8192
-    fake_openai.models = [{"id": "bare"}]
-    assert [model.name for model in await client.survey_models()] == ["bare"]
-    fake_openai.models = {"models": 7}
-    with pytest.raises(ReplyMalformed, match="list of models"):
-        await client.survey_models()
-    await client.close()
-
-
-async def test_a_server_without_a_key_that_does_not_run_is_not_waited_for() -> None:
-    model = await produce_openai_model(
-        "chat",
-        stream=StreamSettings(retries=2),
-        credential=Credential("chat", kind="none"),
-    )
-    async with asyncio.timeout(10):
-        with pytest.raises(ProviderUnreachable):
-            await model.client.survey_models()
-    row = {
-        "module": "vibe_llms.providers.openai.chat_completions",
-        "base-url": "http://127.0.0.1:9/v1",
-        "credential": "none",
-    }
-    own = ("vllm", "lmstudio", "llamacpp-server")
-    rows: dict[str, Any] = {name: {"base-url": "http://127.0.0.1:9/v1"} for name in own}
-    async with open_session(configuration={"providers": {"mine": row, **rows}}) as session:
-        names = [f"{model.provider}/{model.name}" for model in await session.survey_models()]
-        assert names == ["scripted/demo"]
-        # No key, so none of them is chosen for somebody who asked for none.
-        assert session.choose_model()[0] == "scripted/demo"
-        with pytest.raises(ProviderUnreachable):
-            await session.survey_models("mine")
-
-
-@pytest.mark.parametrize("interface", INTERFACES)
-async def test_headers_tell_the_key_the_organization_and_the_project(
-    interface: str, fake_openai: FakeOpenAI
-) -> None:
-    model = await produce_openai_model(
-        interface, fake_openai.url, organization="org_1", project="proj_1"
-    )
-    await model.converse(HI)
-    headers = fake_openai.requests[0].headers
-    assert headers["openai-organization"] == "org_1"
-    assert headers["openai-project"] == "proj_1"
-    assert headers["authorization"] == f"Bearer {fake_openai.key}"
-    await model.client.close()
-    fake_openai.key = "sk-another-key-0123456789"
-    model = await produce_openai_model(interface, fake_openai.url)
-    with pytest.raises(CredentialRefused):
-        await model.converse(HI)
-    await model.client.close()
 
 
 @pytest.mark.parametrize("interface", INTERFACES)

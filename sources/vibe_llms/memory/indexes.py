@@ -1,0 +1,147 @@
+"""The indexes of the scopes that are in use, and of those that were used last.
+
+The order of locks, from the outside to the inside; nobody takes one while holding one behind it:
+
+1. the turnstile of a scope in `vibe_llms.memory.core`: tasks of this process that change it wait;
+2. the lock of the scope's folder, `MemoryFiles.changing`: other processes wait, perhaps for long;
+3. the locks of indexes, `ScopeIndex.lock`, several in the order of their scopes: threads that read
+   and take in what was read wait, never for another process;
+4. the lock of the collection here, for no longer than it takes to look something up.
+
+So whoever waits for another process holds the lock of no index, and searches go on. The file of
+vectors and what git keeps have locks of their own, which are asked for without 3 and 4.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from vibe_llms.memory.entries import Scope
+from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.index import ScopeIndex
+from vibe_llms.storage.locks import Patience
+
+#: So many indexes stay: a turn asks those of a user, of a conversation and the global one, and so
+#: there is room for some conversations at once. One of 500 entries, as many as a scope keeps if
+#: nothing else is set, takes 2 MB, and comes back from the disk in 4 ms.
+MOST = 16
+
+
+class _Place:
+    """An index, how many use it, and how many have done so."""
+
+    def __init__(self, index: ScopeIndex) -> None:
+        self.index = index
+        self.users = self.uses = 0
+
+
+class Indexes:
+    """The index of each scope that is used, and of up to `most` in all.
+
+    What is used least recently goes first, stored for when it is used again; whatever is used
+    stays. `model` makes the vectors.
+    """
+
+    def __init__(self, files: MemoryFiles, model: str, *, most: int = MOST) -> None:
+        self._files = files
+        self._model = model
+        self._most = most
+        self._lock = threading.Lock()
+        self._places: OrderedDict[Scope, _Place] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @contextmanager
+    def using(self, scope: Scope, *, passing: bool = False) -> Iterator[ScopeIndex]:
+        """The index of a scope, which stays meanwhile; its lock is not held.
+
+        Afterwards it is stored, if that is worth it and nobody has to be waited for; not so in
+        `passing`, as where all scopes are looked through, or in one of many steps. Nor does that
+        drive out any that was used otherwise.
+        """
+        place = self._take(scope, passing=passing)
+        try:
+            yield place.index
+            if not passing:
+                place.index.store(seconds=0)
+        finally:
+            self._give_back(place)
+            self._shrink()
+
+    @contextmanager
+    def pinned(self, scope: Scope, *, passing: bool = False) -> Iterator[None]:
+        """The index of a scope stays meanwhile; never waits for the disk, so tasks may do so."""
+        place = self._take(scope, passing=passing)
+        try:
+            yield
+        finally:
+            self._give_back(place)
+
+    @contextmanager
+    def holding(self, scopes: Sequence[Scope]) -> Iterator[Sequence[ScopeIndex]]:
+        """The indexes of several scopes with their locks, brought up to date for a search."""
+        with ExitStack() as stack:
+            indexes = {scope: stack.enter_context(self.using(scope)) for scope in scopes}
+            for index in indexes.values():
+                if not index.loaded:
+                    # It may take long, and those of the other scopes are not held meanwhile.
+                    with index.lock:
+                        index.refresh()
+            for scope in sorted(indexes):
+                stack.enter_context(indexes[scope].lock)
+                indexes[scope].refresh(thorough=False)
+            yield list(indexes.values())
+
+    def keep(self, patience: Patience) -> None:
+        """Store all for the next process, as far as others let us in that time."""
+        with self._lock:
+            scopes = list(self._places)
+        for scope in scopes:
+            with self.using(scope, passing=True) as index:
+                index.store(always=True, seconds=patience)
+
+    def _take(self, scope: Scope, *, passing: bool) -> _Place:
+        with self._lock:
+            place = self._places.get(scope)
+            if place is None:
+                place = self._places[scope] = _Place(ScopeIndex(self._files, scope, self._model))
+                if passing:
+                    self._places.move_to_end(scope, last=False)
+            if not passing:
+                self._places.move_to_end(scope)
+            place.users += 1
+            place.uses += 1
+            return place
+
+    def _give_back(self, place: _Place) -> None:
+        with self._lock:
+            place.users -= 1
+
+    def _shrink(self) -> None:
+        """Store and let go what was used least recently, until no more are left than shall be."""
+        busy: set[Scope] = set()
+        while (place := self._choose(busy)) is not None:
+            scope, uses = place.index.scope, place.uses
+            # Where another process holds the scope, it goes another time.
+            free = place.index.store(always=True, seconds=0)
+            with self._lock:
+                place.users -= 1
+                if free and place.uses == uses:
+                    del self._places[scope]
+                else:
+                    busy.add(scope)
+
+    def _choose(self, busy: set[Scope]) -> _Place | None:
+        with self._lock:
+            if len(self._places) <= self._most:
+                return None
+            for scope, place in self._places.items():
+                if not place.users and scope not in busy:
+                    # So that nobody else lets it go at the same time.
+                    place.users += 1
+                    return place
+        return None

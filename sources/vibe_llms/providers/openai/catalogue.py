@@ -1,0 +1,75 @@
+"""What servers say of their models, in the terms of our attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.exceptions import ReplyMalformed
+
+_MODALITIES = {
+    "image": ("image", "image/png", "image/jpeg", "image/gif", "image/webp"),
+    "audio": ("audio", "audio/wav", "audio/x-wav", "audio/mpeg"),
+    "file": ("application/pdf",),
+}
+
+
+class ModelEntry(Struct):
+    """An item of a list of models.
+
+    OpenAI's has a name and a date; the other members are those of OpenRouter, vLLM, Groq, Mistral.
+    """
+
+    id: str
+    name: Any = None
+    shutdown_date: Any = None
+    context_length: Any = None
+    context_window: Any = None
+    max_model_len: Any = None
+    max_context_length: Any = None
+    architecture: Any = None
+
+    def attributes(self) -> Mapping[str, Any]:
+        """What the server says of the model, in the terms of our attributes."""
+        told: dict[str, Any] = {}
+        sizes = (
+            self.context_length,
+            self.context_window,
+            self.max_model_len,
+            self.max_context_length,
+        )
+        for size in sizes:
+            if isinstance(size, int) and size > 0:
+                told["context-tokens"] = size
+                told["context-varies"] = False
+                break
+        if isinstance(self.name, str) and self.name != self.id:
+            told["title"] = self.name
+        if isinstance(self.shutdown_date, str):
+            told["retires"] = self.shutdown_date
+        architecture = self.architecture if isinstance(self.architecture, dict) else {}
+        modalities = architecture.get("input_modalities")
+        if isinstance(modalities, list):
+            told["accepts"] = [
+                kind for name in modalities for kind in _MODALITIES.get(str(name), ())
+            ]
+        return told
+
+
+class _ModelPage(Struct):
+    data: list[ModelEntry]
+
+
+def decode_models(body: bytes, provider: str) -> Sequence[ModelEntry]:
+    """The models of a list; `ReplyMalformed` where it is none."""
+    try:
+        if body.lstrip()[:1] == b"[":
+            return msgspec.json.decode(body, type=list[ModelEntry])
+        return msgspec.json.decode(body, type=_ModelPage).data
+    except (ValueError, RecursionError) as error:
+        raise ReplyMalformed(
+            f"the list of models is not in {body[:80]!r}", provider=provider
+        ) from error
