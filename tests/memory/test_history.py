@@ -163,4 +163,5 @@ async def test_what_git_keeps_is_told_where_it_can_only_be_read(
     lines: list[str] = []
     (change,) = await survey_changes(memory, tell=lines.append)
     assert change.commit
-    assert not lines
+    words = "what changed last is not in git, and not told here: the file system is read-only"
+    assert lines == [words]

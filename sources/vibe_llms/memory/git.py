@@ -29,8 +29,8 @@ T = TypeVar("T")
 #: The longest that git works for one commit.
 LIMIT_SECONDS = 30.0
 _NAME = ".git"
-#: What git says of these in the words of the system, which are those of "C" here.
-_REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+#: What git says of in the words of the system, which are those of "C" here, or in its own.
+_REFUSALS = {errno.ENOSPC: "Out of diskspace", errno.EDQUOT: "", errno.EROFS: ""}
 _ENDED = "git had not finished when the memory was closed, and was ended"
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
 _ENVIRONMENT = {
@@ -181,8 +181,8 @@ class Git:
 def _find_reason(words: str) -> str:
     """Why git failed, of all that it said: what the system refused, or else what ended it."""
     lines = words.strip().splitlines()
-    for number in _REFUSALS:
-        if os.strerror(number) in words:
+    for number, own in _REFUSALS.items():
+        if os.strerror(number) in words or (own and own in words):
             return advise(number)
     fatal = [line for line in lines if line.startswith("fatal: ")]
     return (fatal or lines or [""])[-1].removeprefix("fatal: ")

@@ -77,7 +77,7 @@ async def survey_changes(
     found: Sequence[Change] | None = None
     if memory.versions is not None:
         try:
-            found = await _ask_git(memory.versions, chosen, identity, seconds)
+            found = await _ask_git(memory.versions, chosen, identity, seconds, tell)
         except StorageError as error:
             tell(f"this is what the files tell, and not git: {error}")
     if not found:
@@ -90,24 +90,30 @@ async def survey_changes(
 
 
 async def _ask_git(
-    versions: Versions, scopes: frozenset[Scope] | None, identity: str, seconds: float
+    versions: Versions,
+    scopes: frozenset[Scope] | None,
+    identity: str,
+    seconds: float,
+    tell: Callable[[str], None],
 ) -> Sequence[Change] | None:
     """What git has kept; none where there is no repository, or nothing in it."""
-    ends = time.monotonic() + seconds
+    ends, failure = time.monotonic() + seconds, ""
     # What was changed by hand shall be told as well.
     try:
         await versions.commit(seconds=seconds)
-    except VersioningFailed as error:
-        if error.slow:
+    except StorageError as error:
+        if isinstance(error, VersioningFailed) and error.slow:
             raise
-    except StorageError:
         # It can be read all the same.
-        pass
+        failure = str(error)
     repository = versions.repository
     if not repository.exists:
         return None
     left = max(ends - time.monotonic(), 0.0)
-    return await ask(repository.git, lambda: _read_repository(repository, scopes, identity, left))
+    found = await ask(repository.git, lambda: _read_repository(repository, scopes, identity, left))
+    if failure:
+        tell(f"what changed last is not in git, and not told here: {failure}")
+    return found
 
 
 def _choose(changes: Sequence[Change], identity: str) -> Sequence[Change]:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.command import Outcome, invoke, run
 from tests.cli.terminal import Terminal
+from vibe_llms.cli.memory import drafts
 from vibe_llms.memory import files
 
 Editor: TypeAlias = Callable[[str], None]
@@ -156,6 +157,21 @@ def test_a_disk_that_fails_costs_nothing_of_what_was_written(
     editor("true")
     assert invoke("memory", "edit", identity).status == 0
     assert content() == "Ada sings."
+
+
+def test_where_there_is_no_room_to_edit_nothing_is_begun(
+    home: Path, identity: str, editor: Editor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    editor("echo never")
+    monkeypatch.setattr(drafts, "replace_file", fill)
+    outcome = invoke("memory", "edit", identity)
+    assert outcome.status == 1
+    assert outcome.error.startswith("nothing was changed: ")
+    assert "the disk is full" in outcome.error
+    assert not left(home)
 
 
 def test_what_was_changed_meanwhile_is_not_written_over(

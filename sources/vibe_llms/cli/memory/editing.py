@@ -72,11 +72,12 @@ async def _edit(store: Memory, entry: Entry) -> Entry:
     editor = find_editor(f"give the text: {command} TEXT")
     draft = Draft(find_places(), entry)
     with draft.held():
-        if draft.is_left(entry.content):
-            _tell_left(draft, entry)
-            draft.settle(entry.content)
-        else:
-            draft.begin(entry.content)
+        with keeping(lambda: "nothing was changed"):
+            if draft.is_left(entry.content):
+                _tell_left(draft, entry)
+                draft.settle(entry.content)
+            else:
+                draft.begin(entry.content)
         try:
             run_editor(editor, draft.path)
             changed = await _store(store, entry, draft.read())
