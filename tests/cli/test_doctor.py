@@ -128,3 +128,17 @@ def test_models_of_memory_that_can_be_had_are_well(
     assert invoke("doctor") == (0, "", "all is well\n")
     monkeypatch.setenv("VIBE_LLMS_MEMORY__INGESTION__MODEL", "scripted/demo")
     assert invoke("doctor") == (0, "", "all is well\n")
+
+
+def test_files_that_are_not_remembered_are_told_and_left(home: Path) -> None:
+    invoke("memory", "add", "Ada keeps bees.")
+    assert invoke("doctor") == (0, "", "all is well\n")
+    path = home / "memory" / "entries" / "user-me" / "facts" / "note.md"
+    path.write_text("---\nid: [1\n---\na note\n")
+    outcome = invoke("doctor", "--repair")
+    assert outcome.status == 1
+    assert outcome.output.splitlines() == [
+        f"{path}: its front matter is no YAML: line 3, column 1: did not find expected ',' or ']'",
+        "    mend it by hand, or move it away",
+    ]
+    assert path.exists()

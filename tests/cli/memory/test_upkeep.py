@@ -20,6 +20,15 @@ def test_what_is_edited_by_hand_is_told_until_somebody_ends_it(home: Path) -> No
         terminal.expect("Ctrl-C ends it")
         path.write_text(path.read_text().replace("bees", "goats"))
         terminal.expect("user-me: 1 changed; 1 remembered")
+        text = path.read_text()
+        path.write_text(text.replace("---", "", 1))
+        terminal.expect("user-me: 1 changed; 0 remembered")
+        words = "it does not begin with front matter"
+        if words not in terminal.output:
+            # It may have been seen while the change before was told.
+            terminal.expect(words)
+        path.write_text(text)
+        terminal.expect("user-me: 1 changed; 1 remembered")
         path.unlink()
         terminal.expect("user-me: 1 gone; 0 remembered")
         terminal.press("c-c")

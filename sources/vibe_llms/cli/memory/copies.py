@@ -38,7 +38,7 @@ from vibe_llms.storage.files import replace_file, storage_errors
 _SHOWN_FAULTS = 10
 
 
-@click.command("export")
+@click.command("export", short_help="Write what is remembered into one file.")
 @click.argument("file", default=STANDARD)
 @scope_option
 @click.option("--all", "everything", is_flag=True, help="Everything, of all scopes.")
@@ -65,7 +65,7 @@ def export(file: str, scope: str | None, everything: bool) -> int:
     return run(work())
 
 
-@click.command("import")
+@click.command("import", short_help="Remember what such a file holds.")
 @click.argument("file")
 @scope_option
 @click.option("--dry-run", is_flag=True, help="Only tell what would be imported.")

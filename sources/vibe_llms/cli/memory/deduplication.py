@@ -24,7 +24,7 @@ from vibe_llms.cli.terminal import note
 from vibe_llms.memory.deduplication import Deduplication, Group
 
 
-@click.command("dedup")
+@click.command("dedup", short_help="Make one of facts that say the same.")
 @scope_option
 @click.option("-n", "--dry-run", is_flag=True, help="Only show what would be merged.")
 @json_option

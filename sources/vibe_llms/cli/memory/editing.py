@@ -28,7 +28,7 @@ from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry
 
 
-@click.command("edit")
+@click.command("edit", short_help="Change what an entry says.")
 @click.argument("identity")
 @click.argument("text", nargs=-1)
 @only_scope_option

@@ -30,7 +30,7 @@ from vibe_llms.memory.entries import GLOBAL, Entry
 from vibe_llms.memory.retrieval import Recollection
 
 
-@click.command("add")
+@click.command("add", short_help="Remember a fact.")
 @click.argument("text", nargs=-1, required=True)
 @scope_option
 @click.option(
@@ -73,7 +73,7 @@ def add(
     return run(work())
 
 
-@click.command("search")
+@click.command("search", short_help="Print what fits a question, the best first.")
 @click.argument("question", nargs=-1, required=True)
 @scope_option
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
@@ -113,7 +113,7 @@ def search(
     return run(work())
 
 
-@click.command("list")
+@click.command("list", short_help="Print everything of a scope, the oldest first.")
 @scope_option
 @json_option
 def list_entries(scope: str | None, as_json: bool) -> int:
@@ -134,7 +134,7 @@ def list_entries(scope: str | None, as_json: bool) -> int:
     return run(work())
 
 
-@click.command("show")
+@click.command("show", short_help="Print one entry whole.")
 @click.argument("identity")
 @only_scope_option
 @json_option
@@ -158,7 +158,7 @@ def show(identity: str, scope: str | None, as_json: bool) -> int:
     return run(work())
 
 
-@click.command("rm")
+@click.command("rm", short_help="Give entries up.")
 @click.argument("identities", nargs=-1, required=True)
 @only_scope_option
 @json_option

@@ -63,7 +63,7 @@ class _Found(Struct, frozen=True):
     pending: Sequence[Left]
 
 
-@click.command("forget")
+@click.command("forget", short_help="Remove for good whatever holds some words.")
 @click.argument("words", nargs=-1, required=True)
 @only_scope_option
 @click.option("--history", is_flag=True, help="Remove it from the versions in git, too.")

@@ -26,7 +26,7 @@ from vibe_llms.cli.terminal import note, one_line, write
 from vibe_llms.memory.history import Change, survey_changes
 
 
-@click.command("log")
+@click.command("log", short_help="Print what became of entries, or of one.")
 @click.argument("identity", required=False, default="")
 @scope_option
 @json_option
