@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -154,6 +155,7 @@ def test_an_index_of_another_version_or_that_contradicts_itself_is_not_used(tmp_
 
     lies: list[dict[str, object]] = [
         {"format": "0"},
+        {"format": f"2 {sys.byteorder}"},
         {"checksums": {}},
         {"counts": manifest["counts"] | {"entries": 7}},
         sign(manifest["checksums"], entries=7),

@@ -34,6 +34,9 @@ WHEN = datetime(2026, 5, 4, tzinfo=UTC)
         ("two", "- one\n- two", "- one\n- two"),
         ("?!", "?!", "?!"),
         ("Tea.", "?!", "Tea. ?!"),
+        ("is", "tea !  !  tea tea", "is. tea tea. !"),
+        ("See p. 5.", 'He said "Go." He went.', 'See p. 5. He said "Go." He went.'),
+        ('He said "Go." He went.', "Why?", 'He said "Go." He went. Why?'),
     ],
 )
 def test_contents_are_merged_by_sentences(kept: str, other: str, merged: str) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime
 
 import pytest
 
+from tests.memory.test_sentences import SENTENCES
+from vibe_llms.memory import generations
 from vibe_llms.memory.entries import Entry
 from vibe_llms.memory.passages import MOST, split_passages
 
@@ -25,6 +28,8 @@ def split(content: str, speaker: str = "") -> list[str]:
         ("It is so. Ok", ["It is so.", "Ok"]),
         ("ok", ["ok"]),
         ("これは猫です。それは犬です。", ["これは猫です。", "それは犬です。"]),
+        ("I met Dr. Who. He paid 3.5 euros", ["I met Dr. Who.", "He paid 3.5 euros"]),
+        ("To buy:\n- milk\n- tea", ["To buy:", "- milk", "- tea"]),
     ],
 )
 def test_a_text_is_taken_sentence_by_sentence(content: str, passages: list[str]) -> None:
@@ -37,3 +42,11 @@ def test_a_long_text_has_longer_passages_and_loses_nothing() -> None:
     passages = split(" ".join(sentences))
     assert len(passages) <= MOST
     assert " ".join(passages) == " ".join(sentences)
+
+
+def test_stored_vectors_are_never_those_of_other_passages() -> None:
+    # Where this fails, texts are embedded in other parts than before: raise the format of
+    # generations, so that whatever is stored is made anew, and then write both down here.
+    every = "\n".join("\n".join(split(" ".join(some), "Ada")) for some in SENTENCES.values())
+    digest = hashlib.sha256(every.encode()).hexdigest()[:16]
+    assert (generations._FORMAT.partition(" ")[0], digest) == ("3", "a12886a5e7de16e0")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from vibe_llms.memory.wordings import read_wording, split_sentences, tell_apart
+from vibe_llms.memory.wordings import read_wording, tell_apart
 
 
 class Pair(Struct, forbid_unknown_fields=True):
@@ -92,4 +92,3 @@ def test_a_text_is_taken_apart() -> None:
     assert wording.figures == {"3"}
     assert wording.names == ("tom",)
     assert wording.persons == {"she"}
-    assert split_sentences(" One.  Two!\nThree ") == ["One.", "Two!", "Three"]

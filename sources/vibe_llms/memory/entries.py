@@ -27,6 +27,8 @@ LARGEST_BYTES = 4 * 1024 * 1024
 _DEEPEST = 50
 _NESTING = "[{-?:"
 _FIRST_YEAR, _LAST_YEAR = 2, 9998
+#: So much of the beginning or the end of an identity names an entry; fewer characters fit many.
+SHORTEST_PART = 4
 
 
 class Role(StrEnum):

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from vibe_llms.memory.reports import Refusal, Why
 from vibe_llms.memory.secrets import holds_secret, mask_secrets
+from vibe_llms.memory.sentences import split_sentences
 from vibe_llms.memory.words import STOP, split_words
 from vibe_llms.redaction import REDACTED
 
@@ -104,7 +105,6 @@ _QUOTATION = re.compile(
     r"\"[^\"\n]{40,2000}\"|\u201c[^\u201d]{40,2000}\u201d|\u00ab[^\u00bb]{40,2000}\u00bb"
 )
 _JSON_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
-_SENTENCE_END = re.compile(r"(?<=[.!?\u2026\u3002\uff01\uff1f])[\"'\u201d)]*\s+|\n+")
 _PARAGRAPHS = re.compile(r"\n[ \t]*\n+")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
@@ -173,12 +173,12 @@ def sift_words(text: str, recalled: Recalled = Recalled()) -> Sifted:
         if why is not None:
             refused.append(Refusal(mask_secrets(paragraph.strip()), why, "part"))
             continue
-        for sentence in filter(str.strip, _SENTENCE_END.split(paragraph)):
+        for sentence in split_sentences(paragraph):
             why = _refuse_sentence(sentence, recalled)
             if why is None:
-                kept.append(sentence.strip())
+                kept.append(sentence)
             else:
-                refused.append(Refusal(mask_secrets(sentence.strip()), why, "part"))
+                refused.append(Refusal(mask_secrets(sentence), why, "part"))
     return Sifted("\n".join(kept), tuple(refused))
 
 

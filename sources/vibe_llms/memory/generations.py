@@ -18,7 +18,8 @@ from msgspec import Struct
 
 from vibe_llms.storage.files import make_folder, new_folder, storage_errors, write_new
 
-#: Raised when what is stored changes its form; another one is made anew.
+#: Raised when what is stored changes its form, or is made of other parts than before, as vectors
+#: are of passages; another one is made anew.
 _FORMAT = f"3 {sys.byteorder}"
 _MANIFEST = "manifest"
 _COUNTS = "counts"

@@ -25,7 +25,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.embedders.core import ignore
-from vibe_llms.memory.entries import Entry, Scope, decode_entry
+from vibe_llms.memory.entries import SHORTEST_PART, Entry, Scope, decode_entry
 from vibe_llms.memory.files import DELETED, ENTRIES, MemoryFiles, identity_in
 from vibe_llms.memory.git import ask
 from vibe_llms.memory.objects import Commit, FileChange, read_batch, read_log
@@ -34,7 +34,6 @@ from vibe_llms.memory.versions import Versions
 
 #: So long git may work for somebody who looks on.
 LOG_SECONDS = 10.0
-_SHORTEST_PREFIX = 4
 #: A file that was changed so shortly after its entry was made is as it was made.
 _AT_ONCE = timedelta(seconds=5)
 _ZERO = b"0"
@@ -117,8 +116,8 @@ async def _ask_git(
 
 
 def _choose(changes: Sequence[Change], identity: str) -> Sequence[Change]:
-    if len(identity) < _SHORTEST_PREFIX:
-        raise MemoryNotFound(f"{identity!r} is too short; give at least 4 characters")
+    if len(identity) < SHORTEST_PART:
+        raise MemoryNotFound(f"{identity!r} is too short; give at least {SHORTEST_PART} characters")
     fitting = [
         one
         for one in changes

@@ -8,10 +8,11 @@ from itertools import chain
 import msgspec
 
 from vibe_llms.memory.entries import Entry
-from vibe_llms.memory.wordings import read_wording, split_sentences
+from vibe_llms.memory.sentences import is_ended, split_sentences
+from vibe_llms.memory.wordings import read_wording
 
 _ARTICLES = frozenset({"a", "an", "the", "der", "die", "das", "ein", "eine"})
-_ENDS = ".!?\u2026:;,"
+_GOES_ON = ":;,"
 
 
 def merge_entries(kept: Entry, others: Sequence[Entry]) -> Entry:
@@ -62,7 +63,7 @@ def merge_contents(kept: str, other: str) -> str:
                 del sentences[place]
         else:
             sentences.append(sentence)
-    ended = [one if one[-1] in _ENDS else f"{one}." for one in sentences[:-1]]
+    ended = [one if one[-1] in _GOES_ON or is_ended(one) else f"{one}." for one in sentences[:-1]]
     return " ".join((*ended, sentences[-1]))
 
 

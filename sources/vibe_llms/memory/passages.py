@@ -1,16 +1,15 @@
 """The passages of an entry, each of which has a vector of its own.
 
 The vector of a long text is that of everything it speaks of and near to none of it, so a text is
-taken sentence by sentence, each with the name of who says it.
+taken sentence by sentence, each with the name of who says it. Where other passages are made than
+before, what is stored of an index is none any more: see the format in `generations`.
 """
 
 from __future__ import annotations
 
-import re
-
 from vibe_llms.memory.entries import Entry
+from vibe_llms.memory.sentences import split_sentences
 
-_END = re.compile(r"(?<=[.!?\]…])\s+|(?<=[。！？])|\n{2,}")  # noqa: RUF001
 #: What is shorter says nothing by itself, and stands with the next.
 _SHORTEST = 4
 #: A longer text has longer passages instead of more.
@@ -24,11 +23,11 @@ def split_passages(entry: Entry) -> list[str]:
     """
     parts: list[str] = []
     short = ""
-    for found in _END.split(entry.content):
-        part = f"{short}{found.strip()}"
+    for sentence in split_sentences(entry.content):
+        part = f"{short}{sentence}"
         short = ""
         if len(part) < _SHORTEST:
-            short = f"{part} " if part else ""
+            short = f"{part} "
         else:
             parts.append(part)
     if short:

@@ -19,7 +19,7 @@ from vibe_llms.exceptions import EmbeddingsMixed, MemoryDamaged, MemoryNotFound
 from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.embedders.cache import EmbeddingCache, digest_text
-from vibe_llms.memory.entries import Entry, Role, Scope, check_entry
+from vibe_llms.memory.entries import SHORTEST_PART, Entry, Role, Scope, check_entry
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.indexes import Indexes
 from vibe_llms.memory.passages import split_passages
@@ -32,7 +32,6 @@ T = TypeVar("T")
 
 #: So many entries get their vectors at a time.
 _BATCH = 64
-_SHORTEST_PREFIX = 4
 
 
 class ScopeStatus(Struct, frozen=True):
@@ -129,8 +128,10 @@ class Store:
 
     def _find(self, identity: str, scopes: Sequence[Scope] | None) -> tuple[Entry, str]:
         """The entry, and its place."""
-        if len(identity) < _SHORTEST_PREFIX:
-            raise MemoryNotFound(f"{identity!r} is too short; give at least 4 characters")
+        if len(identity) < SHORTEST_PART:
+            raise MemoryNotFound(
+                f"{identity!r} is too short; give at least {SHORTEST_PART} characters"
+            )
         fitting: list[tuple[Scope, Known]] = []
         for scope in self.survey_scopes() if scopes is None else scopes:
             with self._indexes.using(scope, passing=scopes is None) as index, index.lock:

@@ -7,14 +7,12 @@ enough to keep two facts apart: facts that are kept apart for nothing cost littl
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from msgspec import Struct
 
 from vibe_llms.memory.words import bare_word, plain_letters, split_words
 
-_SENTENCE = re.compile(r"(?<=[.!?\u2026])\s+|\n+")
 _BRACKETS = "()[]{}\u201e\u00ab\u00bb"
 _MARKS = f".,;:!?\"'`\u2018\u2019\u201c\u201d\u2026{_BRACKETS}"
 
@@ -169,8 +167,3 @@ def _is_swapped(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     if not (first and second) or max(len(first), len(second)) > _SWAPPED or not begin + end:
         return False
     return split_words(" ".join(first)) != split_words(" ".join(second))
-
-
-def split_sentences(text: str) -> list[str]:
-    """The sentences and lines of a text, in order."""
-    return [part.strip() for part in _SENTENCE.split(text) if part.strip()]
