@@ -166,12 +166,14 @@ def test_where_there_is_no_room_to_edit_nothing_is_begun(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     editor("echo never")
-    monkeypatch.setattr(drafts, "replace_file", fill)
-    outcome = invoke("memory", "edit", identity)
-    assert outcome.status == 1
-    assert outcome.error.startswith("nothing was changed: ")
-    assert "the disk is full" in outcome.error
-    assert not left(home)
+    for name in ("make_folder", "replace_file"):
+        with monkeypatch.context() as patch:
+            patch.setattr(drafts, name, fill)
+            outcome = invoke("memory", "edit", identity)
+        assert outcome.status == 1
+        assert outcome.error.startswith("nothing was changed: ")
+        assert "the disk is full" in outcome.error
+        assert not left(home)
 
 
 def test_what_was_changed_meanwhile_is_not_written_over(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import click
 
@@ -71,8 +72,9 @@ async def _edit(store: Memory, entry: Entry) -> Entry:
     command = f"vibe-llms memory edit {short_identity(entry)}"
     editor = find_editor(f"give the text: {command} TEXT")
     draft = Draft(find_places(), entry)
-    with draft.held():
+    with ExitStack() as stack:
         with keeping(lambda: "nothing was changed"):
+            stack.enter_context(draft.held())
             if draft.is_left(entry.content):
                 _tell_left(draft, entry)
                 draft.settle(entry.content)
