@@ -27,6 +27,7 @@ from vibe_llms.memory.history import survey_changes
 from vibe_llms.memory.purging import find_held, purge
 from vibe_llms.memory.repository import MARK, Repository
 from vibe_llms.memory.versions import Versions
+from vibe_llms.storage.files import TEMPORARY
 
 _PATIENCE_SECONDS = 60
 
@@ -395,6 +396,24 @@ async def test_a_lock_of_a_git_that_died_is_removed(
         assert not lock.exists()
     assert list_committed(memory.folder) == list_files(memory.folder)
     assert ask_git(memory.folder, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("name", ["make_folder", "write_new"])
+async def test_a_repository_that_another_process_makes_meanwhile_is_used(
+    memory: Memory, repository: Repository, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    await memory.add("Ada keeps bees.")
+    original = getattr(module, name)
+
+    def come_first(path: Path, *given: object, **named: object) -> None:
+        if TEMPORARY in str(path):
+            monkeypatch.undo()
+            assert Repository(memory.folder).commit() == 2
+        original(path, *given, **named)
+
+    monkeypatch.setattr(module, name, come_first)
+    assert repository.commit() == 0
+    assert list_committed(memory.folder) == list_files(memory.folder)
 
 
 async def test_what_a_git_left_unfinished_takes_no_room(

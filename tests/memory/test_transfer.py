@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -368,3 +369,22 @@ def test_what_json_has_no_form_for_becomes_text() -> None:
     assert further["when"] == "2026-01-02T00:00:00+00:00"
     assert (further["share"], further["half"], further["set"]) == ("nan", 0.5, [1])
     assert (further["bytes"], further["5"]) == ("b'raw'", True)
+
+
+async def test_turns_that_say_the_same_at_the_same_time_are_both_taken_in(tmp_path: Path) -> None:
+    when = datetime(2026, 1, 1, tzinfo=UTC)
+    first = Memory(tmp_path / "first", durable=False)
+    for _ in range(2):
+        await first.add("Yes.", scope=ADA, role=Role.USER, created=when)
+    there = await first.survey()
+    for some in (there, there[::-1]):
+        second = Memory(tmp_path / f"second-{some[0].identity}", durable=False)
+        await second.restore(there[0])
+        assert (await take_in(second, some)).new == {str(ADA): 1}
+        assert await second.survey() == there
+        assert (await take_in(second, some)).known == 2
+        # In another scope they are others, and known there as well the next time.
+        moved = [msgspec.structs.replace(one, scope=BEN) for one in some]
+        assert (await take_in(second, moved)).new == {str(BEN): 2}
+        assert (await take_in(second, moved)).known == 2
+        assert len(await second.survey()) == 4

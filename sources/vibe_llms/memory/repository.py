@@ -172,11 +172,18 @@ class Repository:
                 write_new(self.folder / _IGNORE, _IGNORED.encode(), durable=False)
         if self.exists:
             return
-        with suppress(FileExistsError), new_folder(self.git.directory, durable=False) as folder:
-            for name in (MARK, "objects/info", "objects/pack", "refs/heads", "refs/tags"):
-                make_folder(folder / name)
-            write_new(folder / "config", _CONFIG.encode(), durable=False)
-            write_new(folder / "HEAD", b"ref: refs/heads/main\n", durable=False)
+        try:
+            with new_folder(self.git.directory, durable=False) as folder:
+                for name in (MARK, "objects/info", "objects/pack", "refs/heads", "refs/tags"):
+                    make_folder(folder / name)
+                write_new(folder / "config", _CONFIG.encode(), durable=False)
+                write_new(folder / "HEAD", b"ref: refs/heads/main\n", durable=False)
+        except FileExistsError:
+            pass
+        except FileNotFoundError:
+            # Whoever was quicker has cleared away what was unfinished here.
+            if not self.exists:
+                raise
 
     def _branch(self) -> str:
         kind, _, branch = (self.git.directory / "HEAD").read_text().strip().partition(" ")

@@ -13,6 +13,7 @@ A file is checked whole before anything of it is remembered.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
@@ -202,7 +203,11 @@ async def take_in(
     """
     there = await memory.survey()
     scopes = {entry.identity: entry.scope for entry in there}
-    known = {_key(entry) for entry in there}
+    same = {entry.identity for entry in entries if scopes.get(entry.identity) == entry.scope}
+    # What is there by its identity stands for no other turn that says the same at the same time.
+    known = Counter(
+        _key(entry) for entry in there if entry.role == Role.FACT or entry.identity not in same
+    )
     new: dict[str, int] = {}
     repeats = count = 0
     for scope, some in groupby(entries, key=lambda entry: entry.scope):
@@ -210,9 +215,13 @@ async def take_in(
         for start in range(0, len(alike), _BATCH):
             batch, chosen = alike[start : start + _BATCH], list[Entry]()
             for entry in batch:
-                if _key(entry) in known or scopes.get(entry.identity) == scope:
+                key, is_fact = _key(entry), entry.role == Role.FACT
+                if entry.identity in same:
                     continue
-                known.add(_key(entry))
+                if known[key]:
+                    known[key] -= not is_fact
+                    continue
+                known[key] += is_fact
                 # In another scope it is another entry.
                 own = produce_identity() if entry.identity in scopes else entry.identity
                 chosen.append(msgspec.structs.replace(entry, identity=own))

@@ -11,6 +11,7 @@ import pytest
 from tests.cli.command import invoke, run
 from tests.cli.hostile import check_harmless
 from tests.cli.terminal import Terminal
+from vibe_llms.cli.memory import facts
 from vibe_llms.memory import files
 from vibe_llms.memory.entries import LARGEST_BYTES
 
@@ -136,6 +137,16 @@ def test_what_belongs_to_another_user_is_as_unknown_as_what_is_not_there(home: P
     )
     assert "added" in invoke("memory", "log", "--scope", "user-ben", other).output
     assert "gave up" in invoke("memory", "rm", "--scope", "user-ben", other).errors
+
+
+def test_looking_everywhere_would_be_found_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = remember("Ben is vegetarian.", "--scope", "user-ben")
+
+    async def look_everywhere(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(facts, "visible_scopes", look_everywhere)
+    assert invoke("memory", "show", other).status == 0
 
 
 def test_what_all_share_and_what_conversations_have_is_there_by_its_identity(home: Path) -> None:
