@@ -10,6 +10,7 @@ import pytest
 from vibe_llms.memory.catalogue import Catalogue, Known
 from vibe_llms.memory.entries import Role
 from vibe_llms.memory.files import Look
+from vibe_llms.memory.outlines import Outline
 
 BEGIN = datetime(2026, 5, 4, tzinfo=UTC)
 
@@ -26,6 +27,7 @@ def known(number: int, *, identity: str = "", role: Role = Role.FACT, digest: st
         "",
         digest or f"digest-{number}",
         False,
+        Outline(1),
     )
 
 

@@ -10,6 +10,7 @@ from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.entries import GLOBAL, Role, Scope
 from vibe_llms.memory.files import Look
 from vibe_llms.memory.lexical import LexicalIndex
+from vibe_llms.memory.outlines import Outline
 from vibe_llms.memory.sequences import TurnSequence, is_turn
 
 BEGIN = datetime(2026, 5, 4, tzinfo=UTC)
@@ -35,6 +36,7 @@ class Links:
             conversation,
             "",
             False,
+            Outline(1),
         )
         self.sequence.add(known)
         return known
