@@ -172,6 +172,61 @@ def test_a_fact_of_a_model_has_to_be_what_the_user_said(
     assert check_fact(fact, said, RECALLED) == why
 
 
+@pytest.mark.parametrize(
+    ("fact", "said"),
+    [
+        ("The user took 5 mg", "I took .5 mg"),
+        ("The user's score is 5", "my score is -5"),
+        ("The user's score is 5", "my score is \u22125"),
+        ("The user lives in Lisbon", "I do not live in Lisbon"),
+        ("The user lives in Lisbon", "I don't live in Lisbon. I moved."),
+        ("The user lives in Lisbon", "I don\u2019t live in Lisbon anymore"),
+        ("The user lives in Lisbon", "I no longer live in Lisbon, thank God"),
+        ("The user eats meat", "I have never eaten meat"),
+        ("The user has children", "we have no children"),
+        ("Die Nutzerin isst Fleisch", "Ich esse kein Fleisch"),
+        ("Der Nutzer mag Oliven", "Oliven mag ich nicht"),
+        ("L'utilisateur mange du poisson", "Je ne mange pas de poisson"),
+        ("El usuario come pescado", "No como pescado"),
+        ("O usuário gosta de peixe", "Não gosto de peixe"),
+        ("L'utente mangia pesce", "Non mangio pesce"),
+        ("De gebruiker eet vis", "Ik eet geen vis"),
+        ("用户喜欢咖啡", "我不喜欢咖啡"),
+        ("ユーザーはコーヒーが好き", "コーヒーは好きではない"),
+    ],
+)
+def test_what_the_user_denied_or_numbered_otherwise_is_no_fact(fact: str, said: str) -> None:
+    assert check_fact(fact, said) == Why.UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("fact", "said"),
+    [
+        ("The user took 0.5 mg", "I took 0.5 mg."),
+        ("The user works from 9-17", "I work from 9-17"),
+        ("The user was born in 1990", "born 1990."),
+        ("The user does not live in Lisbon", "I do not live in Lisbon"),
+        ("The user dislikes olives", "I don't like olives"),
+        ("The user stopped eating meat", "I do not eat meat any more"),
+        ("The user lives in Porto", "I do not live in Lisbon but in Porto"),
+        ("The user lives in Porto", "No, I live in Porto"),
+        ("The user lives in Porto", "Not Lisbon. Porto is where I live"),
+        ("The user moved to Lisbon", "I didn't know Lisbon before I moved there"),
+        ("The user's favourite food is pasta", "My favourite food isn't pizza, it's pasta"),
+        ("The user is going to Lisbon", "I can't wait to go to Lisbon"),
+        ("The user speaks Dutch and French", "I speak not only Dutch but French too"),
+        ("The user owns 3 cats", "I own 3 cats, not dogs"),
+        ("The user's sister lives in Rome", "It's no problem, my sister lives in Rome"),
+        ("Der Nutzer wohnt in Bremen", "Ich wohne nicht mehr in Kiel, sondern in Bremen"),
+        ("Der Nutzer spielt Geige", "Ich spiele nicht nur Geige"),
+        ("El usuario vive en Madrid", "No, vivo en Madrid"),
+        ("用户住在上海", "不好意思\uff0c我住在上海"),
+    ],
+)
+def test_what_was_said_beside_a_denial_is_a_fact(fact: str, said: str) -> None:
+    assert check_fact(fact, said) is None
+
+
 def test_a_text_says_a_fact_where_it_has_its_words_names_and_numbers() -> None:
     assert covers("The user has a dog named Rex", "The user's dog is Rex")
     assert not covers("The user has a dog", "The user's dog is Rex")

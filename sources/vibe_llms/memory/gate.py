@@ -19,13 +19,17 @@ from msgspec import Struct
 from vibe_llms.memory.outlines import digest_of_sentence
 from vibe_llms.memory.phrases import (
     ASKED,
+    CLAUSE,
     COMMAND,
+    DENIAL,
     DIRECTIVE,
+    DISLIKE,
     GREETING_SIGNS,
     GREETINGS,
     INSTRUCTION,
     LETTER,
     MATERIAL,
+    NO_DENIAL,
     ONESELF,
     QUESTION,
     QUESTION_SIGNS,
@@ -35,7 +39,7 @@ from vibe_llms.memory.phrases import (
 from vibe_llms.memory.reports import Refusal, Why
 from vibe_llms.memory.secrets import holds_secret, mask_secrets
 from vibe_llms.memory.sentences import split_sentences
-from vibe_llms.memory.words import STOP, split_words
+from vibe_llms.memory.words import STOP, UNSPACED, split_words
 from vibe_llms.redaction import REDACTED
 
 #: What is longer is a document, and no turn to be remembered.
@@ -72,7 +76,8 @@ _ASKING = ("?", "\uff1f", "\u061f")
 _JSON_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _PARAGRAPHS = re.compile(r"\n[ \t]*\n+")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
-_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
+#: With what makes another number of it: .5 and -5 are not 5.
+_NUMBER = re.compile(r"(?:(?<![\w.,:])[-\u2212]?\.?)?\d+(?:[.,:]\d+)*")
 
 
 class Sifted(Struct, frozen=True):
@@ -205,13 +210,13 @@ def check_fact(text: str, said: str, recalled: Recalled = Recalled()) -> Why | N
     checks: Sequence[tuple[Why, bool]] = (
         (Why.EMPTY, not text.strip()),
         (Why.GREETING, is_greeting(text)),
-        (Why.SHORT, len(text.strip()) < _SHORTEST_FACT or len(_plain_words(text)) < 2),
+        (Why.SHORT, is_short(text)),
         (Why.SECRET, holds_secret(text)),
         (Why.INSTRUCTION, is_instruction(text)),
         (Why.QUESTION, text.rstrip().endswith(_ASKING)),
         (Why.QUOTED, "```" in text or "\n" in text.strip()),
         (Why.RECALLED, recalled.holds(text)),
-        (Why.UNSUPPORTED, not is_supported(text, said)),
+        (Why.UNSUPPORTED, not is_supported(text, said) or is_denied(text, said)),
     )
     return next((why for why, refused in checks if refused), None)
 
@@ -231,6 +236,13 @@ def is_greeting(text: str) -> bool:
         or _compiled(f"(?:{GREETING_SIGNS})+").fullmatch(word)
         for word in plain
     )
+
+
+def is_short(text: str) -> bool:
+    """Whether a text cannot be understood by itself; a Chinese character says as much as three."""
+    said = text.strip()
+    size = len(said) + 2 * len(UNSPACED.findall(said))
+    return size < _SHORTEST_FACT or (len(said) == size and len(_plain_words(text)) < 2)
 
 
 def is_instruction(text: str) -> bool:
@@ -254,6 +266,30 @@ def is_supported(text: str, said: str) -> bool:
     if any(number not in numbers for number in _NUMBER.findall(text)):
         return False
     return all(_is_said(word, given) for name in _names(text) for word in content_words(name))
+
+
+def is_denied(text: str, said: str) -> bool:
+    """Whether somebody said what a text is about only in denying it, and the text does not.
+
+    >>> is_denied("The user lives in Lisbon", "I do not live in Lisbon")
+    True
+    >>> is_denied("The user lives in Porto", "I do not live in Lisbon but in Porto")
+    False
+    """
+    if _denies(text) or _matches(DISLIKE, text):
+        return False
+    words = content_words(text)
+    wanted = words - _VERBS or words
+    about = [
+        (clause, _share(wanted, frozenset(split_words(clause))))
+        for clause in _compiled(CLAUSE).split(said)
+    ]
+    saying = [clause for clause, share in about if share]
+    return bool(saying) and all(map(_denies, saying))
+
+
+def _denies(text: str) -> bool:
+    return _matches(DENIAL, _compiled(NO_DENIAL).sub(" ", text))
 
 
 def covers(text: str, fact: str) -> bool:

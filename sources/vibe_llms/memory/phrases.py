@@ -241,3 +241,35 @@ COMMAND = r"""(?ix)
           | altijd | nooit | antwoord | stuur | negeer ) \b
       | 总是 | 永远 | 必须 | 务必 | 始终 | 请 | 不要 | 常に | 必ず | 絶対に )
     """
+#: What denies; where nothing stands between words, more words have these signs than deny.
+DENIAL = r"""(?ix)
+    \b (?: not | never | cannot | no | none | neither | nor | nobody | nothing
+      | nicht | nie | niemals | kein\w{0,2} | nichts | weder
+      | ne | jamais | rien | aucune? | pas | nunca | jamás | ningún | ninguna | tampoco
+      | não | nenhum | nenhuma | nem | non | mai | nessun[oa]? | niet | nooit | geen | niets ) \b
+    | \b \w+n['\u2019]t \b | \b n['\u2019] \w
+    | 不 | 没 | 沒 | 未曾 | 从未 | ない | なかった | ません | ぬ
+    """
+#: What has the word of a denial, and denies nothing.
+NO_DENIAL = r"""(?ix)
+    \b (?: not (?: \s+ | - ) (?: only | just | merely ) | no \s+ (?: doubt | problem | wonder | matter | longer \s+ than )
+      | (?: can(?:no|['\u2019])t | cannot | couldn['\u2019]t ) \s+ (?: wait | help | get \s enough | do \s+ without | live \s+ without )
+      | not \s+ (?: un | in | im | dis ) \w+ | why \s+ (?: not | don['\u2019]t ) | do(?:es)?n['\u2019]t \s+ (?: forget | mind )
+      | nicht \s+ (?: nur | bloß | allein ) | (?: kein | ohne ) \s+ (?: problem | zweifel ) | nicht \s+ wahr
+      | (?: ne \s+ )? \w* \s* pas \s+ (?: seulement | que | mal ) | no \s+ s[oó]lo | no \s+ solamente | não \s+ (?: só | apenas )
+      | non \s+ (?: solo | soltanto | vedo \s+ l['\u2019]ora ) | niet \s+ (?: alleen | slechts ) ) \b
+    | 不仅 | 不只 | 不但 | 不错 | 不同 | 不久 | 不好意思 | 不过 | 没错 | 没问题 | だけで(?: は )? ない | かもしれない | しかない | なければならない
+    """
+#: What turns a thing down without a word of denial, as a model may put a denial.
+DISLIKE = r"""(?ix)
+    \b (?: dislik | hat(?:e|es|ed)\b | avoid | refus | reject | lack | without\b | stop | quit | gave \s up | gives \s up
+      | unable | unwilling | allerg | intoleran | former | used \s to | no \s longer | skip | miss(?:es|ed)\b | fail
+      | un(?:happy|sure|familiar|like|employed|married|certain) | single\b | vegan | vegetarian | abstain | opposed | against )
+    """
+#: Where one clause ends and the next begins.
+CLAUSE = r"""(?ix) [.!?;:,\n…—–。！？；，、]+
+    | \b (?: but | and | because | since | before | after | until | while | when | so | though | although | yet | instead
+      | aber | sondern | und | weil | bevor | nachdem | bis | als | wenn | obwohl | dafür
+      | mais | et | parce | avant | après | quand | pero | sino | y | porque | antes | cuando | mas | e | quando
+      | ma | perché | prima | maar | en | omdat | voordat | toen ) \b
+    """

@@ -57,7 +57,7 @@ REASONS = {
     Why.RECALLED: "it was recalled in this turn, and so is remembered already",
     Why.SHORT: "it is too short to be understood by itself",
     Why.LONG: "it is too long; the archive of conversations has it",
-    Why.UNSUPPORTED: "the user did not say so",
+    Why.UNSUPPORTED: "the user did not say so, or said the opposite",
     Why.SURPLUS: "the model gave more facts than were asked for",
     Why.FORGOTTEN: "what it was taken from was forgotten meanwhile",
 }

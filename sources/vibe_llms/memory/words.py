@@ -20,7 +20,7 @@ _WIDE_WORD = re.compile(rf"{_SIGN}+(?:['{_CURVED}]{_SIGN}+)*")
 #: What is not seen and parts no words.
 _UNSEEN = re.compile("[\u00ad\u200c\u200d\u2060\ufeff]")
 #: Scripts without spaces between words: each character is a word of its own.
-_UNSPACED = re.compile(
+UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u312f\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
@@ -98,7 +98,7 @@ def split_forms(text: str) -> list[str]:
     pattern = _WORD
     if not text.isascii():
         pattern = _WIDE_WORD
-        text = _UNSEEN.sub("", _UNSPACED.sub(r" \g<0> ", text)).casefold()
+        text = _UNSEEN.sub("", UNSPACED.sub(r" \g<0> ", text)).casefold()
         text = unicodedata.normalize("NFKD", text)
         text = "".join(character for character in text if not unicodedata.combining(character))
     found: list[str] = []
