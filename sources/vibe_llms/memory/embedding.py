@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.memory.embedders.cache import CachedEmbedder
 from vibe_llms.memory.embedders.core import ignore
-from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.entries import Entry
 from vibe_llms.memory.passages import split_passages
 
@@ -19,7 +19,7 @@ _REST_SECONDS = 60.0
 class Embedding:
     """Vectors of questions and of entries, or `None` where there are none now."""
 
-    def __init__(self, embedder: Embedder, tell: Callable[[str], None] = ignore) -> None:
+    def __init__(self, embedder: CachedEmbedder, tell: Callable[[str], None] = ignore) -> None:
         self.embedder = embedder
         self._tell = tell
         self._told: set[str] = set()
@@ -58,6 +58,11 @@ class Embedding:
         if text not in self._told:
             self._told.add(text)
             self._tell(text)
+
+    async def give_up(self, error: VibeLlmsError) -> None:
+        """Tell that its model is another one under the same name; what was kept is of no use."""
+        await self.embedder.give_up()
+        self.tell(error)
 
     def wake(self) -> None:
         """Ask the embedder again now, though it failed a moment ago: somebody wants that."""
