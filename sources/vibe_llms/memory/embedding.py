@@ -69,8 +69,11 @@ class Embedding:
         self._rests_until = 0.0
 
     async def close(self) -> None:
-        """Close the embedder."""
-        await self.embedder.close()
+        """Close the embedder; where that fails it is told, for nothing that was done is undone."""
+        try:
+            await self.embedder.close()
+        except VibeLlmsError as error:
+            self._tell(f"the embedder {self.model} could not be closed: {error}")
 
     async def _ask(
         self, texts: Sequence[str], *, question: bool = False

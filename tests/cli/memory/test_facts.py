@@ -160,3 +160,46 @@ def test_ctrl_c_ends_a_question_at_once(home: Path, monkeypatch: pytest.MonkeyPa
     assert invoke("memory", "forget", "bees").status == 130
     assert handlers == [signal.default_int_handler]
     assert "bees" in invoke("memory", "list").output
+
+
+BROKEN_CLOSE = """
+from vibe_llms.memory.embedders.core import register
+
+class Broken:
+    def __init__(self, name, configuration):
+        self.model = "broken/one"
+
+    async def embed(self, texts, *, question=False):
+        return [[1.0, float(len(text))] for text in texts]
+
+    async def close(self):
+        raise RuntimeError("the pipe is gone")
+
+register("broken", Broken)
+"""
+
+
+def test_an_embedder_that_cannot_be_closed_spoils_nothing(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.mkdir()
+    (tmp_path / "broken_close.py").write_text(BROKEN_CLOSE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (home / "config.toml").write_text(
+        '[memory]\nembedder = "broken"\n[embedders.broken]\nmodule = "broken_close"\n'
+    )
+    warning = "note: the embedder broken/one could not be closed: "
+    for arguments, printed in (
+        (("add", "Ada keeps bees."), "remembered as "),
+        (("reindex",), "indexed 1 entry"),
+    ):
+        result = invoke("memory", *arguments)
+        assert result.status == 0
+        done, told = result.errors.splitlines()
+        assert done.startswith(printed)
+        assert told.startswith(warning)
+        assert "[embedders.broken]" in told
+        assert "the pipe is gone" in told
+    found = invoke("memory", "search", "Ada")
+    assert (found.status, found.errors.count(warning)) == (0, 1)
+    assert "Ada keeps bees." in found.output

@@ -28,7 +28,7 @@ def reindex() -> int:
     async def work() -> int:
         async with open_memory() as (store, _):
             count = await store.reindex()
-        note(f"indexed {count} {'entry' if count == 1 else 'entries'}")
+            note(f"indexed {count} {'entry' if count == 1 else 'entries'}")
         return 0
 
     return run(work())
