@@ -186,6 +186,8 @@ class Memory:
             except (EmbeddingsMixed, ConfigurationError) as error:
                 embedding.tell(error)
                 return count
+            finally:
+                embedding.tell_refused()
         return count
 
     async def refresh(self, scope: Scope) -> int:

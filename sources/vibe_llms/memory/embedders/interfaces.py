@@ -30,7 +30,8 @@ class Embedder(Protocol):
         `question` tells that the texts are searched with, not for, which some models tell apart.
         Raises a `VibeLlmsError` where it cannot be done: a `ConfigurationError` for what has to be
         installed or set, a `ProviderError` for what a model or a server did not do. Then no vector
-        of this call is given.
+        of this call is given. Where a text is refused for what it says, or for its length, that is
+        `RequestRefused`: the texts are asked again by halves, and those refused alone left out.
         """
         ...
 
