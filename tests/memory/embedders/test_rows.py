@@ -64,6 +64,7 @@ def test_a_row_without_a_model_is_told() -> None:
         ({"devise": "cpu"}, "devise"),
         ({"dimensions": 0}, "dimensions"),
         ({"batch-texts": "many"}, "batch-texts"),
+        ({"timeout-seconds": 0}, "timeout-seconds"),
         ({"enabled": "perhaps"}, "enabled"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from array import array
 from collections.abc import Sequence
@@ -16,8 +17,10 @@ from vibe_llms.exceptions import (
     ProviderOverloaded,
     RegistrationError,
     ReplyMalformed,
+    ReplyTimeout,
 )
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.embedders import strict as module
 from vibe_llms.memory.embedders.strict import StrictEmbedder, make_strict
 from vibe_llms.registries import Row
 
@@ -206,3 +209,108 @@ def test_what_is_no_embedder_is_told_at_once(tmp_path: Path) -> None:
 def test_an_embedder_is_made_strict_once() -> None:
     once = make_strict(WordsEmbedder())
     assert make_strict(once) is once
+
+
+# How long it may take.
+
+
+class Waiting(WordsEmbedder):
+    """Takes its time for each batch, and to close."""
+
+    def __init__(self, seconds: float, timeout_seconds: Any = None, closing: float = 0.0) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.timeout_seconds = timeout_seconds
+        self.closing = closing
+
+    async def embed(
+        self, texts: Sequence[str], *, question: bool = False
+    ) -> Sequence[array[float]]:
+        await asyncio.sleep(self.seconds)
+        return await super().embed(texts, question=question)
+
+    async def inquire(self) -> None:
+        await asyncio.sleep(self.seconds)
+
+    async def close(self) -> None:
+        await asyncio.sleep(self.closing)
+
+
+async def test_an_embedder_that_hangs_is_told_once_and_words_go_on(tmp_path: Path) -> None:
+    told: list[str] = []
+    hanging = Waiting(3600, timeout_seconds=0.05)
+    memory = Memory(tmp_path, durable=False, embedder=hanging, tell=told.append)
+    async with asyncio.timeout(60):
+        await memory.add("The cat is black.")
+        for _ in range(2):
+            (found,) = await memory.search("cat")
+            assert set(found.reasons) == {"words"}
+        assert await memory.reindex() == 1
+        await memory.close()
+    assert told == [
+        (
+            "memory is searched by words alone: Waiting: the embedder words took longer than "
+            "0.05 seconds for 1 text; where it is only slow, raise its timeout_seconds"
+        )
+    ]
+
+
+async def test_one_that_says_nothing_has_a_limit_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Silent(WordsEmbedder):
+        async def embed(
+            self, texts: Sequence[str], *, question: bool = False
+        ) -> Sequence[array[float]]:
+            await asyncio.sleep(3600)
+            raise AssertionError
+
+    assert module.TIMEOUT_SECONDS == 300
+    monkeypatch.setattr(module, "TIMEOUT_SECONDS", 0.05)
+    async with asyncio.timeout(60):
+        with pytest.raises(ReplyTimeout, match=r"longer than 0\.05 seconds for 2 texts"):
+            await make_strict(Silent()).embed(["one", "two"])
+
+
+async def test_without_a_limit_it_would_hang() -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await strict(Waiting(3600)).embed(["text"])
+
+
+async def test_the_limit_of_a_row_counts_for_each_question_and_each_inquiry() -> None:
+    embedder = strict(Waiting(3600, timeout_seconds=3600), timeout_seconds=0.05)
+    for call in (embedder.embed(["text"], question=True), embedder.inquire()):
+        with pytest.raises(ReplyTimeout, match=r"raise \[embedders.mine\] timeout-seconds") as had:
+            await call
+        assert (had.value.limit, had.value.seconds) == ("timeout-seconds", 0.05)
+
+
+async def test_the_limit_is_for_one_batch() -> None:
+    inner = Waiting(1.0)
+    texts = [f"text {number}" for number in range(600)]
+    # Three batches take longer than one may.
+    assert len(await strict(inner, timeout_seconds=2.5).embed(texts)) == 600
+    assert [len(batch) for batch in inner.batches] == [256, 256, 88]
+
+
+async def test_an_embedder_that_hangs_while_it_is_closed_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CLOSE_SECONDS", 0.05)
+    told: list[str] = []
+    memory = Memory(tmp_path, embedder=Waiting(0, closing=3600), tell=told.append)
+    async with asyncio.timeout(60):
+        await memory.close()
+    assert told == [
+        (
+            "the embedder words could not be closed: Waiting: the embedder words took longer than "
+            "0.05 seconds to close"
+        )
+    ]
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "60", float("nan")])
+def test_a_limit_that_is_none_is_told(seconds: Any) -> None:
+    with pytest.raises(RegistrationError, match="its timeout_seconds is "):
+        make_strict(Waiting(0, timeout_seconds=seconds))

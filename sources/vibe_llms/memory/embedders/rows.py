@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from vibe_llms.configuration import Configuration
+from vibe_llms.configuration import Configuration, Seconds
 from vibe_llms.events import ignore_events
 from vibe_llms.memory.embedders.core import (
     EMBEDDERS,
@@ -22,11 +22,17 @@ from vibe_llms.registries import Row
 
 
 class EmbedderRowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """The keys that every row of `[embedders]` may have, whatever its module."""
+    """The keys that every row of `[embedders]` may have, whatever its module.
+
+    One batch of at most 256 texts may take `timeout-seconds`. Without them it is what the embedder
+    says: 1800 for a model in this process, which may have to be fetched, no limit but those of its
+    provider for an endpoint, 300 for any other.
+    """
 
     default_model: str = ""
     query_prefix: str = ""
     entry_prefix: str = ""
+    timeout_seconds: Seconds | None = None
 
 
 def produce_embedder(
@@ -94,6 +100,7 @@ def _produce_from_row(
         row,
         query_prefix=settings.query_prefix,
         entry_prefix=settings.entry_prefix,
+        timeout_seconds=settings.timeout_seconds,
         table=EMBEDDERS,
         owned=own,
     )

@@ -5,14 +5,15 @@ It is given texts that can be embedded, and what it gives is checked before anyb
 
 from __future__ import annotations
 
+import asyncio
 import math
 from array import array
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any
 
-from vibe_llms.exceptions import MemoryInvalid, ReplyMalformed
-from vibe_llms.memory.embedders.interfaces import Embedder, InquiringEmbedder
+from vibe_llms.exceptions import MemoryInvalid, ReplyMalformed, ReplyTimeout
+from vibe_llms.memory.embedders.interfaces import Embedder, InquiringEmbedder, TimedEmbedder
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.core import guard_code, guard_row
 from vibe_llms.providers.rows import PROVIDERS, Providers
@@ -20,13 +21,20 @@ from vibe_llms.registries import Row
 
 #: How far the length of a vector may be from 1 before it is made so.
 _TOLERANCE = 1e-5
+#: So many texts are given at once, which is what the time limit is for.
+BATCH_TEXTS = 256
+#: How long a batch may take where neither the row nor the embedder says it.
+TIMEOUT_SECONDS = 300.0
+#: How long an embedder may take to close: what people wait for is done by then.
+_CLOSE_SECONDS = 10.0
 
 
 class StrictEmbedder:
     """An embedder whose texts and vectors are checked, with the prefixes of its row.
 
-    `row` is the one of `table` that names it, if one does. `RegistrationError` where it is no
-    embedder, or its model has no name.
+    `row` is the one of `table` that names it, if one does. A batch of at most 256 texts may take
+    `timeout_seconds`; without them what the embedder says, or 300. `RegistrationError` where it is
+    no embedder, or its model has no name.
     """
 
     def __init__(
@@ -36,6 +44,7 @@ class StrictEmbedder:
         *,
         query_prefix: str = "",
         entry_prefix: str = "",
+        timeout_seconds: float | None = None,
         table: str = PROVIDERS,
         owned: Providers | None = None,
     ) -> None:
@@ -53,6 +62,12 @@ class StrictEmbedder:
             if not isinstance(model, str) or not model:
                 # Vectors without a name could not be told from those of another model.
                 raise TypeError(f"{embedder!r} is no embedder: its model has no name")
+            own: float | None = TIMEOUT_SECONDS
+            if isinstance(embedder, TimedEmbedder):
+                own = embedder.timeout_seconds
+            if own is not None and (not isinstance(own, int | float) or not own > 0):
+                raise TypeError(f"{embedder!r} is no embedder: its timeout_seconds is {own!r}")
+        self._seconds = own if timeout_seconds is None else timeout_seconds
 
     @property
     def model(self) -> str:
@@ -63,7 +78,7 @@ class StrictEmbedder:
     async def inquire(self) -> None:
         """Raise for what stands in its way, a package, a key or weights; no model is loaded."""
         if isinstance(self._embedder, InquiringEmbedder):
-            with self._guard():
+            async with self._bound("to say whether it could", self._seconds):
                 await self._embedder.inquire()
 
     async def embed(
@@ -72,6 +87,7 @@ class StrictEmbedder:
         """A vector for each text; see `vibe_llms.memory.embedders.interfaces.Embedder`.
 
         `MemoryInvalid` where a text is empty: there is nothing that it could be like.
+        `ReplyTimeout` where a batch takes longer than it may.
         """
         if not all(text.strip() for text in texts):
             raise MemoryInvalid("an empty text has no vector")
@@ -79,14 +95,19 @@ class StrictEmbedder:
             return ()
         prefix = self._prefixes[question]
         wanted = [prefix + repair_text(text) for text in texts]
-        with self._guard():
-            found = await self._embedder.embed(wanted, question=question)
-            return self._check([*found], len(texts))
+        checked: list[array[float]] = []
+        for start in range(0, len(wanted), BATCH_TEXTS):
+            batch = wanted[start : start + BATCH_TEXTS]
+            words = "1 text" if len(batch) == 1 else f"{len(batch)} texts"
+            async with self._bound(f"for {words}", self._seconds):
+                found = await self._embedder.embed(batch, question=question)
+                checked += self._check([*found], len(batch))
+        return checked
 
     async def close(self) -> None:
         """Give up connections and models; safe to call twice."""
         try:
-            with self._guard():
+            async with self._bound("to close", _CLOSE_SECONDS):
                 await self._embedder.close()
         finally:
             owned, self._owned = self._owned, None
@@ -103,6 +124,26 @@ class StrictEmbedder:
             return guard_row(self._row, self._table)
         kind = type(self._embedder)
         return guard_code(f"the embedder {kind.__module__}.{kind.__qualname__}")
+
+    @asynccontextmanager
+    async def _bound(self, what: str, seconds: float | None) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(seconds):
+                with self._guard():
+                    yield
+        except TimeoutError as error:
+            assert seconds is not None
+            remedy = ""
+            if seconds == self._seconds:
+                place = "its" if self._row is None else f"[{self._table}.{self._row.name}]"
+                key = "timeout_seconds" if self._row is None else "timeout-seconds"
+                remedy = f"; where it is only slow, raise {place} {key}"
+            raise ReplyTimeout(
+                f"the embedder {self.model} took longer than {seconds:g} seconds {what}{remedy}",
+                provider=self._name,
+                limit="timeout-seconds",
+                seconds=seconds,
+            ) from error
 
     def _check(self, vectors: Sequence[Any], count: int) -> Sequence[array[float]]:
         if len(vectors) != count:
