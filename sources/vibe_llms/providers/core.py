@@ -58,7 +58,7 @@ def guard_code(what: str, *, file: str = "", table: str = "", key: str = "") -> 
         yield
     except (VibeLlmsError, KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException as error:
+    except BaseException as error:  # the border of a plugin, which may even end the program
         if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
             raise
         raise RegistrationError(
