@@ -233,7 +233,7 @@ BROAD = {
     "cli.repl.Repl.hold": "the terminal, line by line",
     "invocation.execution._invoke": "a tool's call",
     "invocation.threads._Work.carry_out": "raised again where a tool's call is awaited",
-    "providers.core.guard_row": "a plugin's own code: it breaks only itself",
+    "providers.core.guard_code": "a plugin's own code: it breaks only itself",
     "providers.llamacpp.engines.Job.run": "raised again where the work of a thread is awaited",
     "registries.Registry.access": "the import of a plugin: it breaks only itself",
 }

@@ -13,7 +13,7 @@ import pytest
 
 from tests.fakes.embedders import WordsEmbedder
 from tests.memory.test_index import damage
-from vibe_llms.exceptions import ProviderUnreachable
+from vibe_llms.exceptions import ModelUnavailable, ProviderUnreachable, RequestRefused
 from vibe_llms.memory import embedding as embeddings
 from vibe_llms.memory import generations
 from vibe_llms.memory.core import Memory
@@ -511,3 +511,106 @@ async def test_summaries_are_not_found_but_by_those_who_ask_for_them(tmp_path: P
     assert contents(await memory.search("lantern")) == ["The lantern is old."]
     found = await memory.search("lantern", scopes=[GLOBAL], roles=[Role.SUMMARY])
     assert contents(found) == ["The lantern is lit."]
+
+
+class Picky(WordsEmbedder):
+    """Refuses a batch for one text with a certain word."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__(512)
+        self.word = word
+
+    async def embed(
+        self, texts: Sequence[str], *, question: bool = False
+    ) -> Sequence[array[float]]:
+        """A vector for each text, or none for any."""
+        found = await super().embed(texts, question=question)
+        if any(self.word in text for text in texts):
+            raise RequestRefused("a text is blocked", provider="picky", status=400)
+        return found
+
+
+async def test_texts_that_are_refused_leave_all_others_their_vectors(tmp_path: Path) -> None:
+    told: list[str] = []
+    embedder = Picky("forbidden")
+    memory = open_memory(tmp_path, embedder, told)
+    for number in range(100):
+        await memory.add(f"Thing {number} stands there.", role=Role.USER)
+    await memory.add("This is forbidden indeed.")
+    await memory.add("One sentence is fine. Another is forbidden.")
+    await memory.embed()
+    (line,) = told
+    assert line == (
+        "the embedder words refuses 2 texts; they are found by words alone: "
+        "picky: a text is blocked"
+    )
+    # By halves, and not one by one.
+    assert len(embedder.batches) < 30
+    for number in (0, 50, 99):
+        (found, *_) = await memory.search(f"Thing {number} stands there.")
+        assert found.reasons["meaning"] == pytest.approx(1, abs=1e-5)
+    (found, *_) = await memory.search("One sentence is fine.")
+    assert found.reasons["meaning"] == pytest.approx(1, abs=1e-5)
+    (found, *_) = await memory.search("indeed")
+    assert found.entry.content == "This is forbidden indeed."
+    assert found.reasons["meaning"] == 0
+    before = len(embedder.batches)
+    await memory.add("A new thing is there.")
+    await memory.search("indeed")
+    # The new one and the question; what was refused is not asked again, nor told.
+    assert len(embedder.batches) == before + 2
+    assert len(told) == 1
+    # Who wants all anew gets it, with what was refused before.
+    embedder.word = "nothing of it"
+    await memory.reindex()
+    (found, *_) = await memory.search("This is forbidden indeed.")
+    assert found.reasons["meaning"] == pytest.approx(1, abs=1e-5)
+    await memory.close()
+
+
+async def test_a_question_that_is_refused_stops_no_other(tmp_path: Path) -> None:
+    told: list[str] = []
+    memory = open_memory(tmp_path, Picky("forbidden"), told)
+    await memory.add("The cat is black.")
+    for _ in range(2):
+        (found,) = await memory.search("forbidden cat")
+        assert set(found.reasons) == {"words"}
+    assert told == ["a question is searched by its words alone: picky: a text is blocked"]
+    (found,) = await memory.search("cat")
+    assert "meaning" in found.reasons
+
+
+@pytest.mark.parametrize("error", [RequestRefused, ModelUnavailable])
+async def test_an_embedder_that_refuses_everything_is_not_asked_for_each_text(
+    tmp_path: Path, error: type[RequestRefused]
+) -> None:
+    told: list[str] = []
+    embedder = WordsEmbedder()
+    embedder.failure = error("no such size", provider="words")
+    memory = open_memory(tmp_path, embedder, told)
+    for number in range(100):
+        await memory.add(f"Thing {number} stands there.", role=Role.USER)
+    assert len(await memory.search("thing")) == 10
+    assert told == ["memory is searched by words alone: words: no such size"]
+    assert len(embedder.batches) <= 2
+
+
+async def test_a_server_that_goes_away_while_texts_are_divided_is_told(tmp_path: Path) -> None:
+    class Leaving(Picky):
+        async def embed(
+            self, texts: Sequence[str], *, question: bool = False
+        ) -> Sequence[array[float]]:
+            if self.batches:
+                raise ProviderUnreachable("gone", provider="picky")
+            return await super().embed(texts, question=question)
+
+    told: list[str] = []
+    memory = open_memory(tmp_path, Leaving("forbidden"), told)
+    await memory.add("It is forbidden.")
+    await memory.add("It is allowed.")
+    assert len(await memory.search("allowed")) == 1
+    assert told == ["memory is searched by words alone: picky: gone"]
+    told.clear()
+    memory = open_memory(tmp_path / "other", Leaving("forbidden"), told)
+    assert await memory.search("forbidden") == []
+    assert told == ["memory is searched by words alone: picky: gone"]

@@ -29,6 +29,7 @@ from vibe_llms.memory.embedders.cache import (
 )
 from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.embedders.interfaces import Embedder
+from vibe_llms.memory.embedders.strict import make_strict
 from vibe_llms.memory.embedding import Embedding
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry
 from vibe_llms.memory.reranking import Reranking
@@ -84,14 +85,17 @@ class Memory:
         self._settings = settings
         cache = EmbeddingCache(folder / EMBEDDINGS, lock_seconds=lock_seconds)
         self._embedding = None
+        model = ""
         if embedder is not None:
-            self._embedding = Embedding(CachedEmbedder(embedder, cache), tell)
+            strict = make_strict(embedder)
+            self._embedding = Embedding(CachedEmbedder(strict, cache), tell)
+            model = strict.model
         self._reranking = reranking
         self._tell = tell
         self._store = Store(
             folder,
             cache,
-            "" if embedder is None else embedder.model,
+            model,
             lock_seconds=lock_seconds,
             durable=durable,
         )
@@ -151,11 +155,13 @@ class Memory:
             await self.embed(wanted)
             vector = await self._embedding.embed_question(question)
             asked = msgspec.structs.replace(asked, vector=vector)
-        if self._reranking is not None:
-            asked = await self._rerank(self._reranking, asked, wanted, chosen)
-        found = await self._do(lambda: self._store.search(asked, wanted, chosen))
-        self._tell_damaged()
-        return found
+        try:
+            return await self._search(asked, wanted, chosen)
+        except EmbeddingsMixed as error:
+            assert self._embedding is not None
+            await self._embedding.give_up(error)
+            asked = msgspec.structs.replace(asked, vector=None)
+            return await self._search(asked, wanted, chosen)
 
     async def embed(
         self,
@@ -181,6 +187,8 @@ class Memory:
             except (EmbeddingsMixed, ConfigurationError) as error:
                 embedding.tell(error)
                 return count
+            finally:
+                embedding.tell_refused()
         return count
 
     async def refresh(self, scope: Scope) -> int:
@@ -298,6 +306,15 @@ class Memory:
         """Tell once of each file that somebody meant to be remembered, and that is not."""
         for what in self._store.take_damaged():
             self._tell(f"{what}; what it says is not found until it is mended")
+
+    async def _search(
+        self, asked: Question, scopes: Sequence[Scope], settings: RetrievalSettings
+    ) -> Sequence[Recollection]:
+        if self._reranking is not None:
+            asked = await self._rerank(self._reranking, asked, scopes, settings)
+        found = await self._do(lambda: self._store.search(asked, scopes, settings))
+        self._tell_damaged()
+        return found
 
     async def _rerank(
         self,

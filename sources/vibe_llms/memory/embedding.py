@@ -6,24 +6,32 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 
-from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.exceptions import ModelUnavailable, RequestRefused, VibeLlmsError
+from vibe_llms.memory.embedders.cache import CachedEmbedder, digest_text
 from vibe_llms.memory.embedders.core import ignore
-from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.entries import Entry
 from vibe_llms.memory.passages import split_passages
 
 #: So long an embedder is left alone that failed; whoever searches does not wait for it again.
 _REST_SECONDS = 60.0
+#: What is asked to see whether an embedder refuses some texts, or whatever it is asked.
+_HARMLESS = "hello"
 
 
 class Embedding:
     """Vectors of questions and of entries, or `None` where there are none now."""
 
-    def __init__(self, embedder: Embedder, tell: Callable[[str], None] = ignore) -> None:
+    def __init__(self, embedder: CachedEmbedder, tell: Callable[[str], None] = ignore) -> None:
         self.embedder = embedder
         self._tell = tell
         self._told: set[str] = set()
         self._rests_until = 0.0
+        #: The digests of texts that were refused alone, and are not asked again.
+        self._refused: set[bytes] = set()
+        #: How many of them nobody was told of, and why the first was refused.
+        self._untold: tuple[int, str] = (0, "")
+        #: Whether it ever gave a vector: then what it refuses is a matter of the text.
+        self._proven = False
 
     @property
     def model(self) -> str:
@@ -32,48 +40,128 @@ class Embedding:
 
     async def embed_question(self, text: str) -> array[float] | None:
         """The vector that a question is searched with."""
-        vectors = await self._ask([text], question=True) if text.strip() else None
-        return None if vectors is None else vectors[0]
+        if not text.strip() or self._rests():
+            return None
+        try:
+            return await self._embed_question(text)
+        except VibeLlmsError as error:
+            self.tell(error)
+            return None
 
     async def embed_entries(
         self, entries: Sequence[tuple[int, Entry]]
     ) -> dict[int, Sequence[array[float]]] | None:
         """The vectors of the passages of some entries, by the numbers that they are given with.
 
-        One whose file was emptied by hand has none.
+        One whose file was emptied by hand has none, and a passage that is refused neither: such
+        ones are not asked again before `wake`, and are told of by `tell_refused`.
         """
-        passages = [(number, text) for number, entry in entries for text in split_passages(entry)]
-        vectors = await self._ask([text for _, text in passages])
-        if vectors is None:
+        if self._rests():
             return None
-        found: dict[int, list[array[float]]] = {number: [] for number, _ in entries}
-        for (number, _), vector in zip(passages, vectors, strict=True):
-            found[number].append(vector)
-        return {**found}
+        passages = {number: split_passages(entry) for number, entry in entries}
+        texts = [
+            text
+            for some in passages.values()
+            for text in some
+            if digest_text(text) not in self._refused
+        ]
+        try:
+            vectors = await self._divide(texts)
+        except VibeLlmsError as error:
+            self.tell(error)
+            return None
+        return {
+            number: [vectors[text] for text in some if text in vectors]
+            for number, some in passages.items()
+        }
 
     def tell(self, error: VibeLlmsError) -> None:
         """Tell once why there are no vectors; the embedder is left alone for a while."""
         self._rests_until = time.monotonic() + _REST_SECONDS
-        text = f"memory is searched by words alone: {error}"
+        self._tell_once(f"memory is searched by words alone: {error}")
+
+    def tell_refused(self) -> None:
+        """Tell how many texts were refused since this was told last, if any were."""
+        (count, why), self._untold = self._untold, (0, "")
+        if count:
+            texts, them = ("1 text", "it is") if count == 1 else (f"{count} texts", "they are")
+            self._tell_once(
+                f"the embedder {self.model} refuses {texts}; {them} found by words alone: {why}"
+            )
+
+    async def give_up(self, error: VibeLlmsError) -> None:
+        """Tell that its model is another one under the same name; what was kept is of no use."""
+        await self.embedder.give_up()
+        self.tell(error)
+
+    def wake(self) -> None:
+        """Ask the embedder again now, though it failed or refused before: somebody wants that."""
+        self._rests_until = 0.0
+        self._refused.clear()
+
+    async def close(self) -> None:
+        """Close the embedder; where that fails it is told, for nothing that was done is undone."""
+        try:
+            await self.embedder.close()
+        except VibeLlmsError as error:
+            self._tell(f"the embedder {self.model} could not be closed: {error}")
+
+    async def _embed_question(self, text: str) -> array[float] | None:
+        try:
+            (vector,) = await self._ask([text], question=True)
+        except RequestRefused as error:
+            if await self._refuses_all(error):
+                raise
+            self._tell_once(f"a question is searched by its words alone: {error}")
+            return None
+        return vector
+
+    async def _divide(self, texts: Sequence[str]) -> dict[str, array[float]]:
+        """The vectors of texts, but of those that are refused alone: they are found by halves."""
+        found: dict[str, array[float]] = {}
+        left = [texts] if texts else []
+        while left:
+            some = left.pop()
+            try:
+                found.update(zip(some, await self._ask(some), strict=True))
+            except RequestRefused as error:
+                if await self._refuses_all(error):
+                    raise
+                half = len(some) // 2
+                if half:
+                    left += [some[half:], some[:half]]
+                else:
+                    self._leave_out(some[0], error)
+        return found
+
+    async def _refuses_all(self, error: RequestRefused) -> bool:
+        """Whether it would refuse whatever it is asked; a word without harm tells.
+
+        Where that fails otherwise, its error is raised.
+        """
+        if isinstance(error, ModelUnavailable):
+            return True
+        if not self._proven:
+            try:
+                await self._ask([_HARMLESS], question=True)
+            except RequestRefused:
+                return True
+        return False
+
+    def _leave_out(self, text: str, error: RequestRefused) -> None:
+        self._refused.add(digest_text(text))
+        count, why = self._untold
+        self._untold = (count + 1, why or str(error))
+
+    def _rests(self) -> bool:
+        return time.monotonic() < self._rests_until
+
+    async def _ask(self, texts: Sequence[str], *, question: bool = False) -> Sequence[array[float]]:
+        vectors = await self.embedder.embed(texts, question=question)
+        self._proven = True
+        return vectors
+
+    def _tell_once(self, text: str) -> None:
         if text not in self._told:
             self._told.add(text)
             self._tell(text)
-
-    def wake(self) -> None:
-        """Ask the embedder again now, though it failed a moment ago: somebody wants that."""
-        self._rests_until = 0.0
-
-    async def close(self) -> None:
-        """Close the embedder."""
-        await self.embedder.close()
-
-    async def _ask(
-        self, texts: Sequence[str], *, question: bool = False
-    ) -> Sequence[array[float]] | None:
-        if time.monotonic() < self._rests_until:
-            return None
-        try:
-            return await self.embedder.embed(texts, question=question)
-        except VibeLlmsError as error:
-            self.tell(error)
-            return None

@@ -10,6 +10,7 @@ import os
 import threading
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from vibe_llms.exceptions import ArchiveLocked, EmbeddingsMixed, MemoryDamaged, StorageError
@@ -160,6 +161,14 @@ class ScopeIndex:
         """The cosines of all passages together, and how many passages there are."""
         return (0.0, 0) if self._vectors is None else self._vectors.sum_up(question)
 
+    def check_size(self, vector: array[float]) -> None:
+        """`EmbeddingsMixed` where a vector has not as many numbers as those that are stored."""
+        if self._vectors is not None and not self._vectors.fits(vector):
+            raise EmbeddingsMixed(
+                f"{self.model} gives vectors of {len(vector)} dimensions now, not of "
+                f"{self._vectors.dimension}; make them anew: vibe-llms memory reindex"
+            )
+
     def vectors_of(self, number: int) -> Any:
         """The vectors of an entry's passages as an array of numpy; none if it has none."""
         return None if self._vectors is None else self._vectors.read(number)
@@ -189,12 +198,8 @@ class ScopeIndex:
             return
         if self._vectors is None:
             self._vectors = VectorIndex(self.model)
-        every = [one for some in fresh.values() for one in some]
-        if not all(self._vectors.fits(one) for one in every):
-            raise EmbeddingsMixed(
-                f"{self.model} gives vectors of {len(every[0])} dimensions now, not of "
-                f"{self._vectors.dimension}; make them anew: vibe-llms memory reindex"
-            )
+        for one in chain.from_iterable(fresh.values()):
+            self.check_size(one)
         self._vectors.add(fresh)
         self.embedder = self.model
         self._bare -= fresh.keys()

@@ -88,8 +88,11 @@ class Store:
     def search(
         self, question: Question, scopes: Sequence[Scope], settings: RetrievalSettings
     ) -> Sequence[Recollection]:
-        """What fits a question, the best first."""
+        """What fits a question, the best first; `EmbeddingsMixed` where its vector does not."""
         with self._indexes.holding(scopes) as indexes:
+            if question.vector is not None:
+                for index in indexes:
+                    index.check_size(question.vector)
             return retrieve(question, indexes, settings)
 
     def pinned(self, scope: Scope, *, passing: bool) -> AbstractContextManager[None]:

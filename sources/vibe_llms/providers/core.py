@@ -46,6 +46,14 @@ def guard_row(row: Row, table: str = _REGISTRY.table) -> Iterator[None]:
 
     So a broken module is told, and spoils no other.
     """
+    place = {"file": row.file, "table": f"{table}.{row.name}", "key": "module"}
+    with guard_code(f"the module {row.module!r}", **place):
+        yield
+
+
+@contextmanager
+def guard_code(what: str, *, file: str = "", table: str = "", key: str = "") -> Iterator[None]:
+    """What somebody's code raises as an error of this library, one that says `what` it is."""
     try:
         yield
     except (VibeLlmsError, KeyboardInterrupt, GeneratorExit):
@@ -54,10 +62,10 @@ def guard_row(row: Row, table: str = _REGISTRY.table) -> Iterator[None]:
         if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
             raise
         raise RegistrationError(
-            f"the module {row.module!r} does not work: {type(error).__name__}: {error}",
-            file=row.file,
-            table=f"{table}.{row.name}",
-            key="module",
+            f"{what} does not work: {type(error).__name__}: {error}",
+            file=file,
+            table=table,
+            key=key,
         ) from error
 
 

@@ -271,3 +271,86 @@ def test_lists_are_cut_to_what_a_terminal_shows(home: Path) -> None:
     (line,) = invoke("memory", "list", terminals="stdout").output.splitlines()
     assert (len(line), line[-1]) == (80, "…")
     assert len(invoke("memory", "list").output) > 700
+
+
+BROKEN_CLOSE = """
+from vibe_llms.memory.embedders.core import register
+
+class Broken:
+    def __init__(self, name, configuration):
+        self.model = "broken/one"
+
+    async def embed(self, texts, *, question=False):
+        return [[1.0, float(len(text))] for text in texts]
+
+    async def close(self):
+        raise RuntimeError("the pipe is gone")
+
+register("broken", Broken)
+"""
+
+
+def test_an_embedder_that_cannot_be_closed_spoils_nothing(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.mkdir()
+    (tmp_path / "broken_close.py").write_text(BROKEN_CLOSE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (home / "config.toml").write_text(
+        '[memory]\nembedder = "broken"\n[embedders.broken]\nmodule = "broken_close"\n'
+    )
+    warning = "note: the embedder broken/one could not be closed: "
+    for arguments, printed in (
+        (("add", "Ada keeps bees."), "remembered as "),
+        (("reindex",), "indexed 1 entry"),
+    ):
+        result = invoke("memory", *arguments)
+        assert result.status == 0
+        done, told = result.errors.splitlines()
+        assert done.startswith(printed)
+        assert told.startswith(warning)
+        assert "[embedders.broken]" in told
+        assert "the pipe is gone" in told
+    found = invoke("memory", "search", "Ada")
+    assert (found.status, found.errors.count(warning)) == (0, 1)
+    assert "Ada keeps bees." in found.output
+
+
+HANGING = """
+import asyncio
+from vibe_llms.memory.embedders.core import register
+
+class Hanging:
+    def __init__(self, name, configuration):
+        self.model = "hanging/one"
+
+    async def embed(self, texts, *, question=False):
+        await asyncio.Event().wait()
+
+    async def close(self):
+        pass
+
+register("hanging", Hanging)
+"""
+
+
+def test_an_embedder_that_hangs_holds_nothing_up(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.mkdir()
+    (tmp_path / "hanging_embedder.py").write_text(HANGING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (home / "config.toml").write_text(
+        '[memory]\nembedder = "hanging"\n'
+        '[embedders.hanging]\nmodule = "hanging_embedder"\ntimeout-seconds = 0.2\n'
+    )
+    note = "the embedder hanging/one took longer than 0.2 seconds for 1 text; "
+    remedy = "raise [embedders.hanging] timeout-seconds"
+    # Whoever adds waits for no vectors.
+    assert note not in invoke("memory", "add", "Ada keeps bees.").errors
+    found = invoke("memory", "search", "bees")
+    assert (found.status, found.errors.count(note), found.errors.count(remedy)) == (0, 1, 1)
+    assert "Ada keeps bees." in found.output
+    anew = invoke("memory", "reindex")
+    assert (anew.status, anew.errors.count(note)) == (0, 1)
+    assert "indexed 1 entry" in anew.errors

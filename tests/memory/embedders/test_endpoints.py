@@ -24,7 +24,8 @@ from vibe_llms.exceptions import (
     ReplyMalformed,
     RequestForbidden,
 )
-from vibe_llms.memory.embedders.rows import StrictEmbedder, produce_embedder
+from vibe_llms.memory.embedders.rows import produce_embedder
+from vibe_llms.memory.embedders.strict import StrictEmbedder
 from vibe_llms.offline import forbid_requests
 from vibe_llms.providers.rows import Providers
 

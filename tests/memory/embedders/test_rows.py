@@ -3,126 +3,22 @@
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes.embedders import WordsEmbedder, likeness
+from tests.fakes.embedders import likeness
 from tests.fakes.ollama import FakeOllama
 from vibe_llms.configuration import load_configuration
 from vibe_llms.events import ignore_events
 from vibe_llms.exceptions import (
     ConfigurationError,
-    MemoryInvalid,
-    ProviderOverloaded,
     RegistrationError,
-    ReplyMalformed,
 )
 from vibe_llms.memory.embedders.interfaces import Embedder
-from vibe_llms.memory.embedders.rows import StrictEmbedder, produce_embedder
+from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.providers.rows import Providers
-from vibe_llms.registries import Row
-
-ROW = Row("mine", "my_embedder", file="config.toml")
-
-
-def strict(embedder: Any, **prefixes: Any) -> StrictEmbedder:
-    return StrictEmbedder(embedder, ROW, table="embedders", **prefixes)
-
-
-class Broken(WordsEmbedder):
-    """Gives what it is told to."""
-
-    def __init__(self, *answers: Any) -> None:
-        super().__init__()
-        self.answers = list(answers)
-
-    async def embed(
-        self, texts: Sequence[str], *, question: bool = False
-    ) -> Sequence[array[float]]:
-        answer = self.answers.pop(0)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer  # type: ignore[no-any-return]
-
-
-# What is checked.
-
-
-@pytest.mark.parametrize(
-    ("vectors", "told"),
-    [
-        ([], "0 vectors for 1 texts"),
-        ([[1.0], [1.0]], "2 vectors for 1 texts"),
-        ([[math.nan, 1.0]], "no direction"),
-        ([[math.inf, 1.0]], "no direction"),
-        ([[0.0, 0.0]], "no direction"),
-        ([[]], "no direction"),
-        # What is finite as it comes, and not as a single float.
-        ([[1e300, 1.0]], "no direction"),
-    ],
-)
-async def test_what_is_no_vector_is_refused(vectors: Any, told: str) -> None:
-    with pytest.raises(ReplyMalformed, match=told) as caught:
-        await strict(Broken(vectors)).embed(["text"])
-    assert caught.value.provider == "mine"
-
-
-@pytest.mark.parametrize("answer", [None, [None], ["x"], [["x"]], 7, RuntimeError("no memory")])
-async def test_what_breaks_in_an_embedder_names_its_row(answer: Any) -> None:
-    with pytest.raises(RegistrationError, match="my_embedder") as caught:
-        await strict(Broken(answer)).embed(["text"])
-    assert caught.value.table == "embedders.mine"
-
-
-async def test_errors_of_this_library_pass_as_they_are() -> None:
-    embedder = WordsEmbedder()
-    embedder.failure = ProviderOverloaded("later", provider="x")
-    with pytest.raises(ProviderOverloaded) as caught:
-        await strict(embedder).embed(["text"])
-    assert caught.value is embedder.failure
-
-
-async def test_vectors_of_another_length_are_refused_later_on_too() -> None:
-    embedder = strict(Broken([[1.0, 0.0]], [[1.0, 0.0, 0.0]], [[0.0, 1.0]]))
-    await embedder.embed(["one"])
-    with pytest.raises(ReplyMalformed, match="3 numbers after those of 2"):
-        await embedder.embed(["two"])
-    assert await embedder.embed(["three"]) == [array("f", [0, 1])]
-
-
-async def test_every_vector_gets_the_length_1() -> None:
-    (vector,) = await strict(Broken([[3.0, 4.0]])).embed(["text"])
-    assert vector == array("f", [0.6, 0.8])
-    (vector,) = await strict(Broken([array("d", [0.0, -2.0])])).embed(["text"])
-    assert vector == array("f", [0, -1])
-    assert vector.typecode == "f"
-
-
-async def test_an_empty_text_is_refused_before_anybody_is_asked() -> None:
-    embedder = WordsEmbedder()
-    for text in ("", "  \n"):
-        with pytest.raises(MemoryInvalid, match="empty"):
-            await strict(embedder).embed(["fine", text])
-    assert await strict(embedder).embed([]) == ()
-    assert embedder.batches == []
-
-
-async def test_prefixes_stand_before_what_is_embedded() -> None:
-    inner = WordsEmbedder()
-    embedder = strict(inner, query_prefix="query: ", entry_prefix="passage: ")
-    await embedder.embed(["text"])
-    await embedder.embed(["text \ud83d"], question=True)
-    assert inner.texts == ["passage: text", "query: text \ufffd"]
-    # What entries are stored under changes with their prefix, and with no other.
-    assert embedder.model == "words 'passage: '"
-    assert strict(inner, query_prefix="query: ").model == "words"
-
-
-# Addresses.
 
 
 def configure(**tree: Any) -> Any:
@@ -168,6 +64,7 @@ def test_a_row_without_a_model_is_told() -> None:
         ({"devise": "cpu"}, "devise"),
         ({"dimensions": 0}, "dimensions"),
         ({"batch-texts": "many"}, "batch-texts"),
+        ({"timeout-seconds": 0}, "timeout-seconds"),
         ({"enabled": "perhaps"}, "enabled"),
     ],
 )
@@ -241,10 +138,10 @@ async def test_others_add_their_own(third_party: str) -> None:
     [
         ({"module": "no_such_module"}, "no module 'no_such_module'"),
         ({"module": "my_letters"}, "name one with factory"),
-        ({"module": "my_letters", "factory": "nothing"}, "which is no embedder"),
-        ({"module": "my_letters", "factory": "endless"}, "which is no embedder: no close"),
-        ({"module": "my_letters", "factory": "nameless"}, "whose model has no name"),
-        ({"module": "my_letters", "factory": "none"}, "whose model has no name"),
+        ({"module": "my_letters", "factory": "nothing"}, "is no embedder: it has no embed"),
+        ({"module": "my_letters", "factory": "endless"}, "is no embedder: it has no close"),
+        ({"module": "my_letters", "factory": "nameless"}, "its model has no name"),
+        ({"module": "my_letters", "factory": "none"}, "its model has no name"),
         ({"module": "my_letters", "factory": "unknown"}, "ZeroDivisionError"),
     ],
 )

@@ -64,10 +64,11 @@ def add(
                     category=category,
                     topics=topics,
                 )
-        if as_json:
-            print_json(encode_entry(entry))
-        else:
-            note(f"remembered as {short_identity(entry)}")
+            # Before anything is closed, which may take a while, or fail.
+            if as_json:
+                print_json(encode_entry(entry))
+            else:
+                note(f"remembered as {short_identity(entry)}")
         return 0
 
     return run(work())

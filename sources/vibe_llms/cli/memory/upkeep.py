@@ -32,10 +32,10 @@ def reindex(as_json: bool) -> int:
         async with open_memory() as (store, _):
             with progress("making the index") as tell_embedded:
                 count = await store.reindex(progress=tell_embedded)
-        if as_json:
-            print_json({"entries": count})
-            return 0
-        note(f"indexed {count} {'entry' if count == 1 else 'entries'}")
+            if as_json:
+                print_json({"entries": count})
+                return 0
+            note(f"indexed {count} {'entry' if count == 1 else 'entries'}")
         return 0
 
     return run(work())

@@ -97,11 +97,15 @@ class CachedEmbedder:
             async with self._turn:
                 found.update(await self._embed(heap))
             if len({len(vector) for vector in found.values()}) > 1:
-                # The model is another one under the same name: what is kept is of no use.
-                with suppress(StorageError):
-                    await asyncio.to_thread(self._cache.give_up, self.model)
+                # The model is another one under the same name.
+                await self.give_up()
                 return await self._embedder.embed(texts)
         return [found[digest_text(text)] for text in texts]
+
+    async def give_up(self) -> None:
+        """Remove what is kept of its model, which is of no use, as far as the disk lets us."""
+        with suppress(StorageError):
+            await asyncio.to_thread(self._cache.give_up, self.model)
 
     async def close(self) -> None:
         """Close the embedder; safe to call twice."""

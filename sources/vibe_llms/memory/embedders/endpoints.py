@@ -38,6 +38,9 @@ class EndpointSettings(Struct, frozen=True, rename="kebab", forbid_unknown_field
 class EndpointEmbedder:
     """A model of a server that makes vectors."""
 
+    #: Each request has the limits of its provider, and may have to wait for its turn before.
+    timeout_seconds: float | None = None
+
     def __init__(self, name: str, configuration: EmbedderConfiguration) -> None:
         whole = configuration.configuration
         self._settings = whole.read(EndpointSettings, configuration.settings, EMBEDDERS, name)

@@ -28,14 +28,28 @@ class Embedder(Protocol):
         """A vector for each text, in their order: an `array("f")` whose length as a vector is 1.
 
         `question` tells that the texts are searched with, not for, which some models tell apart.
+        At most 256 texts are given, and a call that takes too long is cancelled; see
+        `TimedEmbedder`. Meanwhile the event loop must go on: nobody can end what blocks it.
+
         Raises a `VibeLlmsError` where it cannot be done: a `ConfigurationError` for what has to be
         installed or set, a `ProviderError` for what a model or a server did not do. Then no vector
-        of this call is given.
+        of this call is given. Where a text is refused for what it says, or for its length, that is
+        `RequestRefused`: the texts are asked again by halves, and those refused alone left out.
         """
         ...
 
     async def close(self) -> None:
         """Give up connections and models; safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class TimedEmbedder(Protocol):
+    """An embedder that says how long one call of `embed` may take, where its row does not."""
+
+    @property
+    def timeout_seconds(self) -> float | None:
+        """The seconds, for at most 256 texts; `None` where it keeps to limits of its own."""
         ...
 
 

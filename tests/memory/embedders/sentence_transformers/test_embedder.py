@@ -24,9 +24,10 @@ from vibe_llms.exceptions import (
     SessionClosed,
     VibeLlmsError,
 )
-from vibe_llms.memory.embedders.rows import StrictEmbedder, produce_embedder
+from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.embedders.sentence_transformers import embedder as embedder_module
 from vibe_llms.memory.embedders.sentence_transformers import package
+from vibe_llms.memory.embedders.strict import StrictEmbedder
 from vibe_llms.offline import forbid_requests
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"

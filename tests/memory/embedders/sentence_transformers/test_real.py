@@ -33,8 +33,9 @@ from vibe_llms.configuration import load_configuration
 from vibe_llms.exceptions import ModelUnavailable
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.embedders.interfaces import Embedder
-from vibe_llms.memory.embedders.rows import StrictEmbedder, produce_embedder
+from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.embedders.sentence_transformers.folders import UNWANTED, WANTED, tell_apart
+from vibe_llms.memory.embedders.strict import StrictEmbedder
 
 pytestmark = pytest.mark.minilm
 

@@ -55,6 +55,9 @@ class SentenceTransformersSettings(Struct, frozen=True, rename="kebab", forbid_u
 class SentenceTransformersEmbedder:
     """A model of the hub by its name, or one of a folder by its path."""
 
+    #: The first batch may have to fetch the model, and large ones are slow without a GPU.
+    timeout_seconds: float | None = 1800.0
+
     def __init__(self, name: str, configuration: EmbedderConfiguration) -> None:
         whole = configuration.configuration
         self._row = name

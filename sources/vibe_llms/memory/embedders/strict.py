@@ -1,0 +1,174 @@
+"""`StrictEmbedder`: what every embedder is asked through, whoever wrote it and whoever named it.
+
+It is given texts that can be embedded, and what it gives is checked before anybody compares it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from array import array
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import Any
+
+from vibe_llms.exceptions import MemoryInvalid, ReplyMalformed, ReplyTimeout
+from vibe_llms.memory.embedders.interfaces import Embedder, InquiringEmbedder, TimedEmbedder
+from vibe_llms.messages.contents import repair_text
+from vibe_llms.providers.core import guard_code, guard_row
+from vibe_llms.providers.rows import PROVIDERS, Providers
+from vibe_llms.registries import Row
+
+#: How far the length of a vector may be from 1 before it is made so.
+_TOLERANCE = 1e-5
+#: So many texts are given at once, which is what the time limit is for.
+BATCH_TEXTS = 256
+#: How long a batch may take where neither the row nor the embedder says it.
+TIMEOUT_SECONDS = 300.0
+#: How long an embedder may take to close: what people wait for is done by then.
+_CLOSE_SECONDS = 10.0
+
+
+class StrictEmbedder:
+    """An embedder whose texts and vectors are checked, with the prefixes of its row.
+
+    `row` is the one of `table` that names it, if one does. A batch of at most 256 texts may take
+    `timeout_seconds`; without them what the embedder says, or 300. `RegistrationError` where it is
+    no embedder, or its model has no name.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        row: Row | None = None,
+        *,
+        query_prefix: str = "",
+        entry_prefix: str = "",
+        timeout_seconds: float | None = None,
+        table: str = PROVIDERS,
+        owned: Providers | None = None,
+    ) -> None:
+        self._embedder = embedder
+        self._row = row
+        self._table = table
+        self._prefixes = (repair_text(entry_prefix), repair_text(query_prefix))
+        self._owned = owned
+        self._dimensions: int | None = None
+        with self._guard():
+            for method in ("embed", "close"):
+                if not callable(getattr(embedder, method, None)):
+                    raise TypeError(f"{embedder!r} is no embedder: it has no {method}")
+            model = embedder.model
+            if not isinstance(model, str) or not model:
+                # Vectors without a name could not be told from those of another model.
+                raise TypeError(f"{embedder!r} is no embedder: its model has no name")
+            own: float | None = TIMEOUT_SECONDS
+            if isinstance(embedder, TimedEmbedder):
+                own = embedder.timeout_seconds
+            if own is not None and (not isinstance(own, int | float) or not own > 0):
+                raise TypeError(f"{embedder!r} is no embedder: its timeout_seconds is {own!r}")
+        self._seconds = own if timeout_seconds is None else timeout_seconds
+
+    @property
+    def model(self) -> str:
+        """What its vectors are stored under; the prefix of entries is part of it."""
+        prefix = self._prefixes[0]
+        return f"{self._embedder.model} {prefix!r}" if prefix else self._embedder.model
+
+    async def inquire(self) -> None:
+        """Raise for what stands in its way, a package, a key or weights; no model is loaded."""
+        if isinstance(self._embedder, InquiringEmbedder):
+            async with self._bound("to say whether it could", self._seconds):
+                await self._embedder.inquire()
+
+    async def embed(
+        self, texts: Sequence[str], *, question: bool = False
+    ) -> Sequence[array[float]]:
+        """A vector for each text; see `vibe_llms.memory.embedders.interfaces.Embedder`.
+
+        `MemoryInvalid` where a text is empty: there is nothing that it could be like.
+        `ReplyTimeout` where a batch takes longer than it may.
+        """
+        if not all(text.strip() for text in texts):
+            raise MemoryInvalid("an empty text has no vector")
+        if not texts:
+            return ()
+        prefix = self._prefixes[question]
+        wanted = [prefix + repair_text(text) for text in texts]
+        checked: list[array[float]] = []
+        for start in range(0, len(wanted), BATCH_TEXTS):
+            batch = wanted[start : start + BATCH_TEXTS]
+            words = "1 text" if len(batch) == 1 else f"{len(batch)} texts"
+            async with self._bound(f"for {words}", self._seconds):
+                found = await self._embedder.embed(batch, question=question)
+                checked += self._check([*found], len(batch))
+        return checked
+
+    async def close(self) -> None:
+        """Give up connections and models; safe to call twice."""
+        try:
+            async with self._bound("to close", _CLOSE_SECONDS):
+                await self._embedder.close()
+        finally:
+            owned, self._owned = self._owned, None
+            if owned is not None:
+                await owned.close()
+
+    @property
+    def _name(self) -> str:
+        """What it is called in messages."""
+        return type(self._embedder).__name__ if self._row is None else self._row.name
+
+    def _guard(self) -> AbstractContextManager[None]:
+        if self._row is not None:
+            return guard_row(self._row, self._table)
+        kind = type(self._embedder)
+        return guard_code(f"the embedder {kind.__module__}.{kind.__qualname__}")
+
+    @asynccontextmanager
+    async def _bound(self, what: str, seconds: float | None) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(seconds):
+                with self._guard():
+                    yield
+        except TimeoutError as error:
+            assert seconds is not None
+            remedy = ""
+            if seconds == self._seconds:
+                place = "its" if self._row is None else f"[{self._table}.{self._row.name}]"
+                key = "timeout_seconds" if self._row is None else "timeout-seconds"
+                remedy = f"; where it is only slow, raise {place} {key}"
+            raise ReplyTimeout(
+                f"the embedder {self.model} took longer than {seconds:g} seconds {what}{remedy}",
+                provider=self._name,
+                limit="timeout-seconds",
+                seconds=seconds,
+            ) from error
+
+    def _check(self, vectors: Sequence[Any], count: int) -> Sequence[array[float]]:
+        if len(vectors) != count:
+            self._refuse(f"{len(vectors)} vectors for {count} texts")
+        checked: list[array[float]] = []
+        for one in vectors:
+            vector = one if isinstance(one, array) and one.typecode == "f" else array("f", one)
+            length = math.hypot(*vector)
+            if not math.isfinite(length) or not length:
+                self._refuse("a vector that has no direction: it holds what is no number, or zeros")
+            if abs(length - 1) > _TOLERANCE:
+                vector = array("f", (number / length for number in vector))
+            if self._dimensions is None:
+                self._dimensions = len(vector)
+            if len(vector) != self._dimensions:
+                self._refuse(f"a vector of {len(vector)} numbers after those of {self._dimensions}")
+            checked.append(vector)
+        return checked
+
+    def _refuse(self, what: str) -> None:
+        raise ReplyMalformed(
+            f"the embedder {self.model} gave {what}; nothing of it is used", provider=self._name
+        )
+
+
+def make_strict(embedder: Embedder) -> StrictEmbedder:
+    """An embedder as a memory asks it; one that is strict already stays as it is."""
+    return embedder if isinstance(embedder, StrictEmbedder) else StrictEmbedder(embedder)
