@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import invoke
+from tests.fakes.sentence_transformers import make_folder
+from vibe_llms.memory import cross_encoders
 
 
 def damage(home: Path) -> Path:
@@ -77,3 +79,66 @@ def test_what_stands_in_the_way_of_the_embedder_is_told(monkeypatch: pytest.Monk
     outcome = invoke("doctor")
     assert outcome.status == 1
     assert "names no embedder" in outcome.output
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("nonesuch/x", "names no provider"),
+        ("openai/gpt-x", "OPENAI_API_KEY"),
+        ("broken/x", "nonesuch_module"),
+    ],
+)
+def test_what_stands_in_the_way_of_the_model_that_ingests_is_told(
+    home: Path, model: str, words: str
+) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text(
+        f'[memory.ingestion]\nmodel = "{model}"\n[providers.broken]\nmodule = "nonesuch_module"\n'
+    )
+    outcome = invoke("doctor", "--json")
+    assert outcome.status == 1
+    (found,) = [one for one in outcome.json if one["path"] == "memory.ingestion.model"]
+    assert found["subject"] == "model"
+    assert words in found["text"]
+    assert words in invoke("config", "check").errors
+
+
+def test_what_stands_in_the_way_of_the_model_that_reranks_is_told(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if its package were installed.
+    monkeypatch.setattr(cross_encoders, "find_spec", lambda name: object())
+    home.mkdir()
+    config = home / "config.toml"
+    config.write_text(f'[memory.reranking]\nmodel = "{tmp_path}/none"\n')
+    outcome = invoke("doctor")
+    assert outcome.status == 1
+    assert outcome.output.startswith("memory.reranking.model: ")
+    assert "none holds no model" in outcome.output
+    make_folder(tmp_path / "none")
+    assert invoke("doctor") == (0, "", "all is well\n")
+
+
+def test_models_of_memory_that_can_be_had_are_well(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIBE_LLMS_MEMORY__INGESTION__MODEL", "openai/gpt-x")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-proj-0123456789abcdefghijklmnop")
+    assert invoke("doctor") == (0, "", "all is well\n")
+    monkeypatch.setenv("VIBE_LLMS_MEMORY__INGESTION__MODEL", "scripted/demo")
+    assert invoke("doctor") == (0, "", "all is well\n")
+
+
+def test_files_that_are_not_remembered_are_told_and_left(home: Path) -> None:
+    invoke("memory", "add", "Ada keeps bees.")
+    assert invoke("doctor") == (0, "", "all is well\n")
+    path = home / "memory" / "entries" / "user-me" / "facts" / "note.md"
+    path.write_text("---\nid: [1\n---\na note\n")
+    outcome = invoke("doctor", "--repair")
+    assert outcome.status == 1
+    assert outcome.output.splitlines() == [
+        f"{path}: its front matter is no YAML: line 3, column 1: did not find expected ',' or ']'",
+        "    mend it by hand, or move it away",
+    ]
+    assert path.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -101,3 +102,20 @@ async def test_it_is_silent_where_nobody_wants_it() -> None:
         waiting = Waiting(enabled=False)
         waiting.show("waiting")
         assert waiting._timer is None
+
+
+async def test_what_it_says_may_change_while_it_turns() -> None:
+    with streams(terminals="stderr") as (_, errors):
+        waiting = Waiting()
+        waiting.wipe()
+        assert errors.text == ""
+        waiting.show("searching")
+        await until(lambda: "searching" in errors.text)
+        waiting.change("searching: 64")
+        await until(lambda: "searching: 64" in errors.text)
+        waiting.wipe()
+        sys.stderr.write("note: a line\n")
+        size = len(errors.text)
+        await until(lambda: len(errors.text) > size)
+        waiting.clear()
+        assert Screen().feed(errors.text).text == "note: a line"

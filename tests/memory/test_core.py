@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,7 +71,8 @@ async def test_what_may_not_be_remembered_is_refused(memory: Memory) -> None:
         with pytest.raises(MemoryInvalid):
             await memory.add(content, importance=importance)
     entry = await memory.add("tea")
-    for changes in ({"content": "\n"}, {"importance": "high"}, {"scope": ADA}):
+    wrong: tuple[dict[str, Any], ...] = ({"content": "\n"}, {"importance": "high"}, {"scope": ADA})
+    for changes in wrong:
         with pytest.raises(MemoryInvalid):
             await memory.revise(entry.identity, **changes)
     with pytest.raises(MemoryInvalid):

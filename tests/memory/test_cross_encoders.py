@@ -72,6 +72,25 @@ async def test_a_model_that_is_not_there_is_an_error_at_once(
             await CrossEncoderReranker(model).score("tea", ["tea"])
 
 
+async def test_what_stands_in_the_way_is_told_without_loading_anything(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cross_encoders, "load_cross_encoder", None)
+    with monkeypatch.context() as patch:
+        patch.setattr(cross_encoders, "find_spec", lambda name: None)
+        with pytest.raises(PackageMissing):
+            await CrossEncoderReranker("org/name").inquire()
+    monkeypatch.setattr(cross_encoders, "find_spec", lambda name: object())
+    monkeypatch.setattr(cross_encoders, "find_folder", lambda row, name: None)
+    for model in ("/no/such/folder", "org/name"):
+        with pytest.raises(ModelUnavailable, match=r"hf download org/name|holds no model"):
+            await CrossEncoderReranker(model).inquire()
+    folder = make_folder(tmp_path / "bad", weights="pytorch_model.bin")
+    with pytest.raises(ModelUnavailable, match="pickles"):
+        await CrossEncoderReranker(str(folder)).inquire()
+    await CrossEncoderReranker(str(make_folder(tmp_path / "good"))).inquire()
+
+
 async def test_scores_come_in_order_from_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[tuple[str, Path]] = []
 

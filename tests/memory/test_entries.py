@@ -134,7 +134,7 @@ def test_times_written_by_hand_have_a_zone(value: str, expected: datetime) -> No
         ("", "does not begin with front matter"),
         ("Tea", "does not begin with front matter"),
         ("---\nid: abcd\n", "has no end"),
-        ("---\nid: [\n---\n", "is no YAML"),
+        ("---\nid: [\n---\n", "is no YAML: line 3, column 1: "),
         ("---\n- id\n---\n", "no names with values"),
         ("---\nid: abcd\n---\n", "missing required field `created_at`"),
         ('---\nid: ""\ncreated_at: 2026-05-04\n---\nx', "an `id` has letters"),

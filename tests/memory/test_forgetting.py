@@ -13,9 +13,11 @@ import pytest
 
 from tests.fakes.embedders import WordsEmbedder
 from tests.memory.repositories import ask_git
+from vibe_llms.exceptions import MemoryInvalid
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import LARGEST_BYTES, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.forgetting import survey_traces
 from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.purging import find_held, purge
 from vibe_llms.memory.versions import Versions
@@ -237,3 +239,25 @@ async def test_a_long_file_of_somebody_else_is_looked_through_in_parts(
     assert len(await memory.forget("code is xyzzyq")) == 3
     assert [path.name for path in facts.iterdir()] == ["film.mp4"]
     await memory.close()
+
+
+async def test_what_would_go_is_what_goes(tmp_path: Path) -> None:
+    memory = Memory(tmp_path, durable=False)
+    ben = Scope.of_user("ben")
+    given_up = await memory.add("Ada kept bees.", scope=ADA)
+    await memory.remove(given_up.identity)
+    await memory.add("Ada keeps bees.", scope=ADA)
+    await memory.add("Ben fears Bees.", scope=ben)
+    await memory.add("Ben has a cat.", scope=ben)
+    (tmp_path / "entries" / "user-ben" / "bees.txt").write_text("a note")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    found = await survey_traces(tmp_path, "bees")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert [one.given_up for one in found if one.entry.identity == given_up.identity] == [True]
+    assert [one.place for one in found if not one.entry.identity] == ["bees.txt"]
+    assert len(await survey_traces(tmp_path, "bees", scopes=[ben])) == 2
+    gone = await memory.forget("bees")
+    assert sorted(gone, key=str) == sorted((one.entry for one in found), key=str)
+    assert not await survey_traces(tmp_path, "bees")
+    with pytest.raises(MemoryInvalid, match="say what"):
+        await survey_traces(tmp_path, "  ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -11,7 +12,7 @@ import pytest
 
 from tests.memory.repositories import make_program
 from vibe_llms.exceptions import VersioningFailed
-from vibe_llms.memory.git import Git, is_held
+from vibe_llms.memory.git import Git, ask, is_held
 
 _PATIENCE_SECONDS = 60
 
@@ -132,3 +133,42 @@ def test_a_git_at_work_in_the_folder_holds_its_locks(tmp_path: Path, hanging: Pa
     assert not is_held(lock, tmp_path / "bin")
     git.abort()
     thread.join(_PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "fatal: write error: No space left on device\nfast-import: dumping crash report to x",
+            "git fast-import: the disk is full; free some room and try again",
+        ),
+        ("fatal: sha1 file 'x' write error. Out of diskspace", "git fast-import: the disk is full"),
+        ("error: unable to write: Read-only file system", "git fast-import: the file system is"),
+        ("warning: x\nfatal: Unsupported command\nfast-import: dumping", "git fast-import: Unsup"),
+        ("one\ntwo", "git fast-import: two"),
+        ("", "git fast-import: status 1"),
+    ],
+)
+def test_of_all_that_git_says_the_reason_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, reason: str
+) -> None:
+    (tmp_path / "said").write_text(said)
+    make_program(tmp_path / "bin" / "git", f'cat "{tmp_path}/said" >&2; exit 1')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    with pytest.raises(VersioningFailed) as raised:
+        Git(tmp_path).run("fast-import")
+    assert str(raised.value).startswith(reason)
+
+
+async def test_whoever_is_cancelled_does_not_wait_for_git(tmp_path: Path, hanging: Path) -> None:
+    git = Git(tmp_path)
+    task = asyncio.create_task(ask(git, lambda: git.run("status")))
+    number = await asyncio.to_thread(wait_for, hanging)
+    task.cancel()
+    async with asyncio.timeout(_PATIENCE_SECONDS):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    await asyncio.to_thread(wait_for_the_end, int(number))
+    # The next one may ask it again.
+    with pytest.raises(VersioningFailed, match="took longer"):
+        git.run("status", ends=time.monotonic() + 0.2)

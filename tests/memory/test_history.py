@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.memory.repositories import ask_git
-from vibe_llms.exceptions import MemoryNotFound
+from tests.memory.repositories import ask_git, make_program
+from vibe_llms.exceptions import MemoryNotFound, StorageError
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import GLOBAL, Role, Scope
 from vibe_llms.memory.history import Change, survey_changes
@@ -128,3 +129,39 @@ async def test_where_git_fails_the_files_are_asked(
     assert [one.commit != "" for one in await survey(memory)] == [True]
     monkeypatch.setenv("PATH", str(tmp_path))
     assert [one.commit != "" for one in await survey(memory)] == [False]
+
+
+async def test_a_git_that_hangs_is_ended_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "memory"
+    memory = Memory(folder, durable=False, versions=Versions(folder))
+    entry = await memory.add("Ada keeps bees.")
+    await memory.close()
+    make_program(tmp_path / "bin" / "git", "sleep 1000")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    lines: list[str] = []
+    async with asyncio.timeout(20):
+        found = await survey_changes(memory, tell=lines.append, seconds=0.5)
+    assert [one.entry.identity for one in found] == [entry.identity]
+    (line,) = lines
+    assert line.startswith("this is what the files tell, and not git: git for-each-ref took longer")
+    await memory.close()
+
+
+async def test_what_git_keeps_is_told_where_it_can_only_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory(tmp_path, durable=False, versions=Versions(tmp_path))
+    await memory.add("Ada keeps bees.")
+    await memory.close()
+
+    async def refuse(self: Versions, **_: float) -> int:
+        raise StorageError("the file system is read-only")
+
+    monkeypatch.setattr(Versions, "commit", refuse)
+    lines: list[str] = []
+    (change,) = await survey_changes(memory, tell=lines.append)
+    assert change.commit
+    words = "what changed last is not in git, and not told here: the file system is read-only"
+    assert lines == [words]

@@ -27,6 +27,7 @@ from vibe_llms.memory.history import survey_changes
 from vibe_llms.memory.purging import find_held, purge
 from vibe_llms.memory.repository import MARK, Repository
 from vibe_llms.memory.versions import Versions
+from vibe_llms.storage.files import TEMPORARY
 
 _PATIENCE_SECONDS = 60
 
@@ -395,6 +396,42 @@ async def test_a_lock_of_a_git_that_died_is_removed(
         assert not lock.exists()
     assert list_committed(memory.folder) == list_files(memory.folder)
     assert ask_git(memory.folder, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("name", ["make_folder", "write_new"])
+async def test_a_repository_that_another_process_makes_meanwhile_is_used(
+    memory: Memory, repository: Repository, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    await memory.add("Ada keeps bees.")
+    original = getattr(module, name)
+
+    def come_first(path: Path, *given: object, **named: object) -> None:
+        if TEMPORARY in str(path):
+            monkeypatch.undo()
+            assert Repository(memory.folder).commit() == 2
+        original(path, *given, **named)
+
+    monkeypatch.setattr(module, name, come_first)
+    assert repository.commit() == 0
+    assert list_committed(memory.folder) == list_files(memory.folder)
+
+
+async def test_what_a_git_left_unfinished_takes_no_room(
+    memory: Memory, repository: Repository
+) -> None:
+    await memory.add("Ada keeps bees.")
+    repository.commit()
+    objects = repository.git.directory / "objects"
+    left = [objects / "pack" / "tmp_pack_KYTOeH", objects / "56" / "tmp_obj_v6gdFk"]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("half")
+    repository.commit()
+    # Whoever works there may be somebody else.
+    assert all(path.exists() for path in left)
+    (repository.git.directory / MARK / "running").touch()
+    repository.commit()
+    assert not any(path.exists() for path in left)
 
 
 async def test_a_lock_that_would_stay_is_found_out(

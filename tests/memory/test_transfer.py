@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -300,11 +301,16 @@ def test_an_identity_that_stands_twice_is_told() -> None:
         (b'{"memories": 5}', "Expected `array`"),
         (b'{"memories": [{"data": {"content": NaN}}]}', "malformed"),
         (b'{"memories": [{"data": {"content": "x", "importance": Infinity}}]}', "malformed"),
-        (b'{"memories": [{"data": {"content": "a\\ud800b"}}]}', r"byte 37 stands half a char"),
+        (b'{"memories": [{"data": {"content": "a\\ud800b"}}]}', r"line 1, column 38: half a char"),
         (b'{"memories": [{"data": {"content": "\\udc00b"}}]}', r"half a character, .udc00"),
         (b'{"memories": [' + b"[" * 100_000 + b"]" * 100_000 + b"]}", "too deep"),
         (b'\xff\xfe{\x00"\x00', "cannot be read"),
-        (b"\x80\x04\x95pickled", "cannot be read"),
+        (b"\x80\x04\x95pickled", "line 1, column 1"),
+        (b'{"memories": [\n  {"data": {}},\n  \xc3\xa9]}', "line 3, column 3: JSON is malformed"),
+        (b'{"memories": [\n "\xc3\xa9\xc3\xa9" x]}', "line 2, column 7: JSON is malformed"),
+        (b'\xef\xbb\xbf{"memories": [\n{"data"', "line 2, column 8: it ends before it is whole"),
+        (b'{"memories": [\n"ab\xff"', "line 2, column 4: this is no text in UTF-8"),
+        (b'{"memories": [\nx"ab\xff"', "line 2, column 1: JSON is malformed"),
     ],
 )
 def test_a_file_that_is_none_is_refused_as_a_whole(data: bytes, words: str) -> None:
@@ -325,6 +331,12 @@ def test_what_is_wrong_in_one_item_hurts_no_other(item: bytes) -> None:
     parcel = read_export(b'{"memories": [%s, %s]}' % (item, good), ADA)
     assert [one.index for one in parcel.faults] == [0]
     assert [one.content for one in parcel.entries] == ["Ada keeps bees."]
+
+
+def test_each_item_that_is_bad_is_told_with_its_line() -> None:
+    data = b'{"memories": [\n {},\n {"data": {"content": "x"}},\n {"data":\n {}}, {},\n\n {}]}'
+    parcel = read_export(data, ADA)
+    assert [(one.index, one.line) for one in parcel.faults] == [(0, 2), (2, 4), (3, 5), (4, 7)]
 
 
 def test_a_file_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,3 +369,22 @@ def test_what_json_has_no_form_for_becomes_text() -> None:
     assert further["when"] == "2026-01-02T00:00:00+00:00"
     assert (further["share"], further["half"], further["set"]) == ("nan", 0.5, [1])
     assert (further["bytes"], further["5"]) == ("b'raw'", True)
+
+
+async def test_turns_that_say_the_same_at_the_same_time_are_both_taken_in(tmp_path: Path) -> None:
+    when = datetime(2026, 1, 1, tzinfo=UTC)
+    first = Memory(tmp_path / "first", durable=False)
+    for _ in range(2):
+        await first.add("Yes.", scope=ADA, role=Role.USER, created=when)
+    there = await first.survey()
+    for some in (there, there[::-1]):
+        second = Memory(tmp_path / f"second-{some[0].identity}", durable=False)
+        await second.restore(there[0])
+        assert (await take_in(second, some)).new == {str(ADA): 1}
+        assert await second.survey() == there
+        assert (await take_in(second, some)).known == 2
+        # In another scope they are others, and known there as well the next time.
+        moved = [msgspec.structs.replace(one, scope=BEN) for one in some]
+        assert (await take_in(second, moved)).new == {str(BEN): 2}
+        assert (await take_in(second, moved)).known == 2
+        assert len(await second.survey()) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 import time
@@ -13,6 +14,7 @@ import pytest
 
 from tests.memory.repositories import ask_git, list_committed, list_files, make_program
 from vibe_llms.exceptions import StorageError, VersioningFailed
+from vibe_llms.memory import repository, versions
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.repository import Repository
 from vibe_llms.memory.versions import Versions
@@ -96,7 +98,7 @@ async def test_nobody_waits_for_a_git_that_hangs(
         await kept.memory.close()
     assert len(await Memory(tmp_path / "memory").survey()) == 21
     assert len(kept.told) == 1
-    assert "what is remembered is saved" in kept.told[0]
+    assert "what stands in the files is saved" in kept.told[0]
     # The next one does not even try to wait, since it was so slow a moment ago.
     other = Kept(tmp_path / "memory", close_seconds=1000)
     started.unlink()
@@ -180,6 +182,31 @@ async def test_a_disk_that_keeps_no_state_is_told_once_by_each_process(
         await kept.memory.close()
     assert len(kept.told) == 1
     assert len(await kept.memory.survey()) == 3
+
+
+async def test_a_full_disk_has_room_for_the_state_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept(tmp_path)
+    await kept.memory.add("Ada keeps bees.")
+    await kept.memory.close()
+    before = await kept.versions.status()
+
+    def fill(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    await kept.memory.add("Ben keeps goats.")
+    monkeypatch.setattr(versions, "replace_file", fill)
+    monkeypatch.setattr(repository, "write_new", fill)
+    monkeypatch.setattr(repository, "replace_file", fill)
+    with pytest.raises(StorageError, match="the disk is full"):
+        await kept.versions.commit()
+    status = await kept.versions.status()
+    assert "the disk is full; free some room" in status.failure
+    assert status.last == before.last
+    assert kept.told[0].startswith(
+        "what stands in the files is saved, but git kept no version of it: "
+    )
 
 
 async def test_a_fault_of_ours_does_not_end_the_versions(

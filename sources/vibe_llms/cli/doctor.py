@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 import msgspec
 
 from vibe_llms.cli.running import bound_import, run
 from vibe_llms.cli.terminal import note, shown, write
-from vibe_llms.configuration import find_places, load_configuration
+from vibe_llms.configuration import Configuration, find_places, load_configuration
+from vibe_llms.controls import Controls
 from vibe_llms.credentials import read_keys
 from vibe_llms.events import ignore_events
-from vibe_llms.exceptions import ConfigurationError, VibeLlmsError
+from vibe_llms.exceptions import ConfigurationError, MemoryDamaged, VibeLlmsError
 from vibe_llms.memory.embedders.rows import produce_embedder
-from vibe_llms.memory.settings import read_memory_settings
+from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.settings import produce_reranker, read_memory_settings
 from vibe_llms.providers.rows import Providers
 from vibe_llms.session import open_session
 from vibe_llms.storage.archive import DirectoryArchive
@@ -27,7 +29,7 @@ from vibe_llms.storage.interfaces import Diagnosis
 @click.option("--repair", is_flag=True, help="Mend what can be; old files are kept.")
 @click.option("--json", "as_json", is_flag=True, help="An array of objects.")
 def doctor(repair: bool, as_json: bool) -> int:
-    """Check every conversation and content, the configuration and the keys.
+    """Check every conversation and content, what is remembered, the configuration and the keys.
 
     Leaves with status 1 where something is wrong that was not mended.
     """
@@ -49,6 +51,8 @@ def doctor(repair: bool, as_json: bool) -> int:
         archive = DirectoryArchive(configuration.places.data, configuration.storage)
         for diagnosis in inspect_archive(archive, repair=repair):
             tell(diagnosis)
+        for diagnosis in check_memory(configuration):
+            tell(diagnosis)
         if repair:
             archive.collect_now()
     if as_json:
@@ -62,14 +66,28 @@ COMMANDS: dict[str, click.Command] = {"doctor": doctor}
 
 
 def check_configuration() -> Sequence[Diagnosis]:
-    """What is wrong with the configuration, the keys, the providers and the embedder."""
+    """What is wrong with the configuration, the keys, the providers, and the models of memory."""
     try:
         places = find_places()
         read_memory_settings(load_configuration(places))
         read_keys(places.keys_file)
     except ConfigurationError as error:
         return [Diagnosis("configuration", error.file, str(error))]
-    return [*run(_check_providers()), *run(_check_embedder())]
+    return [*run(_check_providers()), *run(_check_embedder()), *run(_check_models())]
+
+
+def check_memory(configuration: Configuration) -> Iterator[Diagnosis]:
+    """The files of the memory that are no entries, and so are not remembered."""
+    files = MemoryFiles(configuration.places.data / "memory")
+    for scope in files.survey_scopes():
+        for place in sorted(files.look(scope)):
+            try:
+                files.read(scope, place)
+            except FileNotFoundError:
+                pass
+            except MemoryDamaged as error:
+                text = str(error).removeprefix(f"{error.path}: ")
+                yield Diagnosis("memory", error.path, text, "mend it by hand, or move it away")
 
 
 async def _check_providers() -> Sequence[Diagnosis]:
@@ -99,3 +117,28 @@ async def _check_embedder() -> Sequence[Diagnosis]:
     finally:
         await providers.close()
     return []
+
+
+async def _check_models() -> Sequence[Diagnosis]:
+    """What stands in the way of the other models of `[memory]`; none is loaded or asked."""
+    configuration = load_configuration()
+    settings = read_memory_settings(configuration)
+    found: list[Diagnosis] = []
+    if settings.ingestion.model:
+        providers = Providers(configuration, ignore_events, import_guard=bound_import)
+        try:
+            model = await providers.access_model(settings.ingestion.model)
+            model.check((), Controls())
+        except VibeLlmsError as error:
+            found.append(Diagnosis("model", "memory.ingestion.model", str(error)))
+        finally:
+            await providers.close()
+    if settings.reranking.model:
+        reranker = produce_reranker(settings.reranking)
+        try:
+            await reranker.inquire()
+        except VibeLlmsError as error:
+            found.append(Diagnosis("model", "memory.reranking.model", str(error)))
+        finally:
+            await reranker.close()
+    return found

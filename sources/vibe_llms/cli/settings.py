@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shlex
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -14,12 +11,13 @@ from pathlib import Path
 import click
 
 from vibe_llms.cli.doctor import check_configuration
+from vibe_llms.cli.editors import find_editor, run_editor
 from vibe_llms.cli.failures import status_of
 from vibe_llms.cli.terminal import note, one_line, shown, write
 from vibe_llms.configuration import find_places, load_configuration, read_toml
 from vibe_llms.ensembles.core import ENSEMBLES
 from vibe_llms.ensembles.mcp.importing import remember_row
-from vibe_llms.exceptions import ConfigurationError, RequestError
+from vibe_llms.exceptions import ConfigurationError
 from vibe_llms.redaction import redact
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
 from vibe_llms.storage.locks import locked
@@ -82,15 +80,7 @@ def edit() -> None:
         make_folder(file.parent)
         if not file.exists():
             replace_file(file, _STARTING_TEXT.encode())
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    try:
-        done = subprocess.run([*shlex.split(editor), str(file)], check=False)
-    except (OSError, ValueError) as error:
-        raise RequestError(
-            f"the editor {editor!r} cannot be started: {error}; set EDITOR to another"
-        ) from error
-    if done.returncode != 0:
-        raise RequestError(f"the editor {editor!r} ended with status {done.returncode}")
+    run_editor(find_editor(f"edit it yourself: {file}"), file)
     load_configuration()
 
 

@@ -38,6 +38,16 @@ class Waiting:
         self._words, self._since = words, time.monotonic()
         self._timer = asyncio.get_running_loop().call_later(_FIRST_SECONDS, self._draw)
 
+    def change(self, words: str) -> None:
+        """Wait for the same, said in other words."""
+        self._words = words
+
+    def wipe(self) -> None:
+        """Make room for another line, by whatever thread; this one comes again behind it."""
+        if self._drawn:
+            with contextlib.suppress(OSError):
+                write(sys.stderr, _CLEAR)
+
     def clear(self) -> None:
         """Nothing is waited for; the line is empty again."""
         if self._timer is not None:

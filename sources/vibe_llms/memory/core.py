@@ -202,11 +202,16 @@ class Memory:
         chosen = None if scopes is None else tuple(scopes)
         return await self._do(lambda: self._store.find(identity, chosen))
 
-    async def revise(self, identity: str, **changes: Any) -> Entry:
-        """The entry with another content, importance, category or topics, in its file as before."""
+    async def revise(
+        self, identity: str, *, scopes: Iterable[Scope] | None = None, **changes: Any
+    ) -> Entry:
+        """The entry with another content, importance, category or topics, in its file as before.
+
+        It is looked for as `access` does.
+        """
         if unknown := set(changes) - _CHANGEABLE:
             raise MemoryInvalid(f"{', '.join(sorted(unknown))} cannot be changed")
-        found = await self.access(identity)
+        found = await self.access(identity, scopes=scopes)
         return await self._alter(
             found.scope, lambda patience: self._store.revise(found, changes, patience)
         )

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from vibe_llms.exceptions import ModelUnavailable, PackageMissing, SessionClosed
+from vibe_llms.memory.embedders.sentence_transformers.folders import check_folder
 from vibe_llms.memory.embedders.sentence_transformers.package import (
     Scorer,
     find_folder,
@@ -32,6 +33,11 @@ class CrossEncoderReranker:
         self._score: Scorer | None = None
         self._executor: ThreadPoolExecutor | None = None
         self._closed = False
+
+    async def inquire(self) -> None:
+        """Raise where the package is missing, or the model on this disk; loads nothing."""
+        folder = await asyncio.to_thread(self._find)
+        await asyncio.to_thread(check_folder, _ROW, folder)
 
     async def score(self, question: str, texts: Sequence[str]) -> Sequence[float]:
         """The raw logit of each text beside the question."""

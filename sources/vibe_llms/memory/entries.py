@@ -224,8 +224,9 @@ def decode_entry(data: bytes, scope: Scope, path: str) -> Entry:
     try:
         front = _load(head)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        words = " ".join(str(error).split())
-        raise MemoryDamaged(f"its front matter is no YAML: {words}", path=path) from error
+        raise MemoryDamaged(
+            f"its front matter is no YAML: {_describe(error)}", path=path
+        ) from error
     if not isinstance(front, dict):
         raise MemoryDamaged("its front matter has no names with values", path=path)
     known = {
@@ -253,6 +254,14 @@ def decode_entry(data: bytes, scope: Scope, path: str) -> Entry:
         return _settle(entry)
     except (msgspec.ValidationError, OverflowError) as error:
         raise MemoryDamaged(f"its front matter: {_name_as_written(error)}", path=path) from error
+
+
+def _describe(error: Exception) -> str:
+    """What is wrong with a text of YAML, and where in the file whose second line it begins."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is None or not problem:
+        return " ".join(str(error).split())
+    return f"line {mark.line + 2}, column {mark.column + 1}: {problem}"
 
 
 def _name_as_written(error: Exception) -> str:

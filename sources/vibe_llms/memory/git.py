@@ -8,21 +8,29 @@ for what would use them: bytes are handed over, and files are never read by git.
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 import shutil
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
-from vibe_llms.exceptions import VersioningFailed
+from vibe_llms.exceptions import StorageError, VersioningFailed
+from vibe_llms.storage.files import advise
+
+T = TypeVar("T")
 
 #: The longest that git works for one commit.
 LIMIT_SECONDS = 30.0
 _NAME = ".git"
+#: What git says of in the words of the system, which are those of "C" here, or in its own.
+_REFUSALS = {errno.ENOSPC: "Out of diskspace", errno.EDQUOT: "", errno.EROFS: ""}
 _ENDED = "git had not finished when the memory was closed, and was ended"
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
 _ENVIRONMENT = {
@@ -58,6 +66,19 @@ _SETTINGS = {
     "maintenance.auto": "false",
     "tag.gpgSign": "false",
 }
+
+
+async def ask(git: Git, work: Callable[[], T]) -> T:
+    """What work with git gives, done in a thread; whoever is cancelled does not wait for git."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        git.abort()
+        with suppress(StorageError):
+            await task
+        git.allow()
+        raise
 
 
 class Git:
@@ -128,9 +149,9 @@ class Git:
         if self._aborted:
             raise VersioningFailed(_ENDED, slow=True)
         if process.returncode:
-            words = errors.decode("utf-8", "replace").strip().splitlines()
-            reason = words[-1] if words else f"status {process.returncode}"
-            raise VersioningFailed(f"git {arguments[0]}: {reason.removeprefix('fatal: ')}")
+            words = errors.decode("utf-8", "replace")
+            reason = _find_reason(words) or f"status {process.returncode}"
+            raise VersioningFailed(f"git {arguments[0]}: {reason}")
         return output
 
     def abort(self) -> None:
@@ -155,6 +176,16 @@ class Git:
             "GIT_WORK_TREE": str(self.folder),
             "GIT_INDEX_FILE": str(index or self.directory / "index"),
         }
+
+
+def _find_reason(words: str) -> str:
+    """Why git failed, of all that it said: what the system refused, or else what ended it."""
+    lines = words.strip().splitlines()
+    for number, own in _REFUSALS.items():
+        if os.strerror(number) in words or (own and own in words):
+            return advise(number)
+    fatal = [line for line in lines if line.startswith("fatal: ")]
+    return (fatal or lines or [""])[-1].removeprefix("fatal: ")
 
 
 def is_held(lock: Path, folder: Path) -> bool:

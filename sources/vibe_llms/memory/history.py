@@ -7,21 +7,33 @@ of files that were removed.
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, MemoryNotFound, StorageError
+from vibe_llms.exceptions import (
+    MemoryDamaged,
+    MemoryInvalid,
+    MemoryNotFound,
+    StorageError,
+    VersioningFailed,
+)
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.entries import SHORTEST_PART, Entry, Scope, decode_entry
 from vibe_llms.memory.files import DELETED, ENTRIES, MemoryFiles, identity_in
+from vibe_llms.memory.git import ask
 from vibe_llms.memory.objects import Commit, FileChange, read_batch, read_log
 from vibe_llms.memory.repository import Repository
+from vibe_llms.memory.versions import Versions
 
+#: So long git may work for somebody who looks on.
+LOG_SECONDS = 10.0
 #: A file that was changed so shortly after its entry was made is as it was made.
 _AT_ONCE = timedelta(seconds=5)
 _ZERO = b"0"
@@ -47,23 +59,26 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 async def survey_changes(
-    memory: Memory, *, scopes: Iterable[Scope] | None = None, identity: str = ""
+    memory: Memory,
+    *,
+    scopes: Iterable[Scope] | None = None,
+    identity: str = "",
+    tell: Callable[[str], None] = ignore,
+    seconds: float = LOG_SECONDS,
 ) -> Sequence[Change]:
     """What became of the entries of some scopes, or of all, the newest last.
 
     With an `identity`, or at least 4 characters of its beginning or end, of that entry alone;
-    `MemoryNotFound` where there was none. Where git fails, the files are asked.
+    `MemoryNotFound` where there was none. Where git fails, or takes more than so many `seconds`,
+    the files are asked, and `tell` is told.
     """
     chosen = None if scopes is None else frozenset(scopes)
     found: Sequence[Change] | None = None
     if memory.versions is not None:
-        # What was changed by hand shall be told as well.
-        with suppress(StorageError):
-            await memory.versions.commit()
-        repository = memory.versions.repository
-        if repository.exists:
-            with suppress(StorageError):
-                found = await asyncio.to_thread(_read_repository, repository, chosen, identity)
+        try:
+            found = await _ask_git(memory.versions, chosen, identity, seconds, tell)
+        except StorageError as error:
+            tell(f"this is what the files tell, and not git: {error}")
     if not found:
         # Where git has nothing, perhaps no version could be kept so far.
         found = await asyncio.to_thread(_read_files, MemoryFiles(memory.folder), chosen)
@@ -71,6 +86,33 @@ async def survey_changes(
         found = _choose(found, identity)
     # Commits of one second stay in their order.
     return sorted(found, key=lambda one: one.time)
+
+
+async def _ask_git(
+    versions: Versions,
+    scopes: frozenset[Scope] | None,
+    identity: str,
+    seconds: float,
+    tell: Callable[[str], None],
+) -> Sequence[Change] | None:
+    """What git has kept; none where there is no repository, or nothing in it."""
+    ends, failure = time.monotonic() + seconds, ""
+    # What was changed by hand shall be told as well.
+    try:
+        await versions.commit(seconds=seconds)
+    except StorageError as error:
+        if isinstance(error, VersioningFailed) and error.slow:
+            raise
+        # It can be read all the same.
+        failure = str(error)
+    repository = versions.repository
+    if not repository.exists:
+        return None
+    left = max(ends - time.monotonic(), 0.0)
+    found = await ask(repository.git, lambda: _read_repository(repository, scopes, identity, left))
+    if failure:
+        tell(f"what changed last is not in git, and not told here: {failure}")
+    return found
 
 
 def _choose(changes: Sequence[Change], identity: str) -> Sequence[Change]:
@@ -121,9 +163,9 @@ def _time_of(entry: Entry) -> datetime:
 
 
 def _read_repository(
-    repository: Repository, scopes: frozenset[Scope] | None, identity: str
+    repository: Repository, scopes: frozenset[Scope] | None, identity: str, seconds: float
 ) -> Sequence[Change]:
-    with repository.working() as run:
+    with repository.working(seconds) as run:
         commits = [*read_log(run)][::-1]
         wanted = [
             (commit, change, scope, place)

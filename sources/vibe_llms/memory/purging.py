@@ -7,7 +7,6 @@ remove what nothing names any more. Copies elsewhere, such as a remote, are out 
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -18,6 +17,7 @@ from msgspec import Struct
 from vibe_llms.exceptions import MemoryInvalid, VersioningFailed
 from vibe_llms.memory.entries import GLOBAL, Scope
 from vibe_llms.memory.files import ENTRIES, identity_in
+from vibe_llms.memory.git import ask
 from vibe_llms.memory.objects import Run, quote, read_log, read_names, read_objects, unquote
 from vibe_llms.memory.repository import Repository, collect
 from vibe_llms.memory.traces import examine, fold, holds
@@ -46,7 +46,7 @@ async def find_held(
 ) -> Sequence[Held]:
     """The commits that hold these words still, the newest first; nothing where there is no git."""
     chosen = None if scopes is None else {str(scope) for scope in scopes}
-    return await asyncio.to_thread(lambda: _Search(repository, words, chosen).find())
+    return await ask(repository.git, lambda: _Search(repository, words, chosen).find())
 
 
 async def purge(
@@ -57,7 +57,7 @@ async def purge(
     Gives what `find_held` would have given. `VersioningFailed` where something of them is left.
     """
     chosen = None if scopes is None else {str(scope) for scope in scopes}
-    return await asyncio.to_thread(lambda: _Search(repository, words, chosen).purge())
+    return await ask(repository.git, lambda: _Search(repository, words, chosen).purge())
 
 
 def find_surrounding(folder: Path) -> Path | None:

@@ -117,8 +117,8 @@ class Repository:
                 # A crash leaves it, and with it what git had locked; see `_clear_locks`.
                 note.unlink(missing_ok=True)
 
-    def commit(self) -> int:
-        """Commit what has changed below the entries; how many files have."""
+    def commit(self, *, seconds: float | None = None) -> int:
+        """Commit what has changed below the entries, within so many seconds; how many files."""
         with storage_errors(self.folder):
             if not os.path.isdir(self.folder / ENTRIES):
                 return 0
@@ -129,7 +129,7 @@ class Repository:
                     path=str(self.folder / ENTRIES),
                 )
             self._make()
-        with self.working() as run:
+        with self.working(seconds) as run:
             return self.commit_within(run)
 
     def commit_within(self, run: Run) -> int:
@@ -172,11 +172,18 @@ class Repository:
                 write_new(self.folder / _IGNORE, _IGNORED.encode(), durable=False)
         if self.exists:
             return
-        with suppress(FileExistsError), new_folder(self.git.directory, durable=False) as folder:
-            for name in (MARK, "objects/info", "objects/pack", "refs/heads", "refs/tags"):
-                make_folder(folder / name)
-            write_new(folder / "config", _CONFIG.encode(), durable=False)
-            write_new(folder / "HEAD", b"ref: refs/heads/main\n", durable=False)
+        try:
+            with new_folder(self.git.directory, durable=False) as folder:
+                for name in (MARK, "objects/info", "objects/pack", "refs/heads", "refs/tags"):
+                    make_folder(folder / name)
+                write_new(folder / "config", _CONFIG.encode(), durable=False)
+                write_new(folder / "HEAD", b"ref: refs/heads/main\n", durable=False)
+        except FileExistsError:
+            pass
+        except FileNotFoundError:
+            # Whoever was quicker has cleared away what was unfinished here.
+            if not self.exists:
+                raise
 
     def _branch(self) -> str:
         kind, _, branch = (self.git.directory / "HEAD").read_text().strip().partition(" ")
@@ -248,6 +255,9 @@ class Repository:
         # We hold the lock that every git of ours has until it ends, so what ours made is stale.
         interrupted = (directory / MARK / "running").exists()
         locks = [*directory.glob("*.lock"), *(directory / "refs").rglob("*.lock")]
+        if interrupted:
+            # What it had not finished takes room, of which there was perhaps too little.
+            locks += (directory / "objects").glob("*/tmp_*")
         for lock in (*locks, directory / "gc.pid"):
             with suppress(FileNotFoundError):
                 old = time.time() - os.lstat(lock).st_mtime > _OLD_SECONDS

@@ -48,6 +48,14 @@ class Reranker(Protocol):
         ...
 
 
+class InquiringReranker(Reranker, Protocol):
+    """One that can tell beforehand what stands in its way."""
+
+    async def inquire(self) -> None:
+        """Raise a `VibeLlmsError` for what does; nothing is loaded."""
+        ...
+
+
 def rerank(
     recollections: Sequence[Recollection], scores: Sequence[float], settings: RerankingSettings
 ) -> Mapping[str, float]:

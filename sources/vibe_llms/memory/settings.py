@@ -14,7 +14,7 @@ from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.entries import Scope
 from vibe_llms.memory.recall import RecallSettings
 from vibe_llms.memory.reports import IngestionSettings
-from vibe_llms.memory.reranking import Reranking, RerankingSettings
+from vibe_llms.memory.reranking import InquiringReranker, Reranking, RerankingSettings
 from vibe_llms.memory.retrieval import RetrievalSettings
 from vibe_llms.memory.versions import Versions
 from vibe_llms.providers.rows import Providers
@@ -55,11 +55,15 @@ def produce_reranking(
     settings: RerankingSettings, tell: Callable[[str], None] = ignore
 ) -> Reranking | None:
     """The reranking that `[memory.reranking]` asks for, if it does; nothing is loaded yet."""
-    if not settings.model:
-        return None
+    return Reranking(produce_reranker(settings), settings, tell) if settings.model else None
+
+
+def produce_reranker(settings: RerankingSettings) -> InquiringReranker:
+    """What judges by the model of `[memory.reranking]`; nothing is loaded yet."""
     # What it stands on is slow to import, and most people have no use for it.
     module = import_module("vibe_llms.memory.cross_encoders")
-    return Reranking(module.CrossEncoderReranker(settings.model), settings, tell)
+    reranker: InquiringReranker = module.CrossEncoderReranker(settings.model)
+    return reranker
 
 
 def produce_memory(

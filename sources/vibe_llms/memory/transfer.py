@@ -13,6 +13,7 @@ A file is checked whole before anything of it is remembered.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
@@ -37,6 +38,9 @@ IMPORTED = "imported_id"
 #: No memory of a program is older.
 _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
+_NEWLINE = b"\n"
+#: How the codec says where it stopped.
+_BYTE = re.compile(r" \(byte (\d+)\)")
 _HALF_CHARACTER = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -44,10 +48,11 @@ _HALF_CHARACTER = re.compile(
 
 
 class Fault(Struct, frozen=True):
-    """Why an item of a file cannot be remembered; `index` counts from 0."""
+    """Why an item of a file cannot be remembered; `index` counts from 0, its `line` from 1."""
 
     index: int
     reason: str
+    line: int = 0
 
 
 class Parcel(Struct, frozen=True):
@@ -145,34 +150,40 @@ def _take_number(number: int, behind: dict[int, int]) -> int:
     return number
 
 
-def read_export(data: bytes, home: Scope, *, everything: bool = False) -> Parcel:
-    """What a file holds; `MemoryInvalid` where it is no such file at all.
+def read_export(
+    data: bytes, home: Scope, *, everything: bool = False, name: str = "the file"
+) -> Parcel:
+    """What a file holds; `MemoryInvalid` where it is no such file at all, with its `name`.
 
     Items that name no scope get `home`; all of them do with `everything`.
     """
     if len(data) > LARGEST_BYTES:
-        raise MemoryInvalid(f"the file is longer than {LARGEST_BYTES >> 20} MiB; take parts of it")
+        raise MemoryInvalid(f"{name} is longer than {LARGEST_BYTES >> 20} MiB; take parts of it")
+    data = data.removeprefix(b"\xef\xbb\xbf")
     try:
-        file = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"), type=_File)
+        file = msgspec.json.decode(data, type=_File)
     except RecursionError as error:
-        raise MemoryInvalid("the file cannot be read: its values lie too deep") from error
+        raise MemoryInvalid(f"{name} cannot be read: its values lie too deep") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MemoryInvalid(f"the file cannot be read: {_explain(data, error)}") from error
+        raise MemoryInvalid(f"{name} cannot be read: {_explain(data, error)}") from error
     now = datetime.now(UTC)
     updated = _read_time(file.updated_at, now) or now
     entries: list[Entry] = []
     faults: list[Fault] = []
     seen: set[str] = set()
+    lines = _Lines(data)
     for index, raw in enumerate(file.memories):
+        line = lines.find(bytes(raw))
         try:
             entry = _produce_entry(raw, home, updated, now, everything=everything)
         except (msgspec.DecodeError, UnicodeDecodeError, MemoryInvalid) as error:
-            faults.append(Fault(index, str(error)))
+            faults.append(Fault(index, str(error), line))
         except RecursionError:
-            faults.append(Fault(index, "its values lie too deep in each other"))
+            faults.append(Fault(index, "its values lie too deep in each other", line))
         else:
             if entry.identity in seen:
-                faults.append(Fault(index, f"an item before it has the id {entry.identity!r}"))
+                words = f"an item before it has the id {entry.identity!r}"
+                faults.append(Fault(index, words, line))
             else:
                 seen.add(entry.identity)
                 entries.append(entry)
@@ -192,7 +203,11 @@ async def take_in(
     """
     there = await memory.survey()
     scopes = {entry.identity: entry.scope for entry in there}
-    known = {_key(entry) for entry in there}
+    same = {entry.identity for entry in entries if scopes.get(entry.identity) == entry.scope}
+    # What is there by its identity stands for no other turn that says the same at the same time.
+    known = Counter(
+        _key(entry) for entry in there if entry.role == Role.FACT or entry.identity not in same
+    )
     new: dict[str, int] = {}
     repeats = count = 0
     for scope, some in groupby(entries, key=lambda entry: entry.scope):
@@ -200,9 +215,13 @@ async def take_in(
         for start in range(0, len(alike), _BATCH):
             batch, chosen = alike[start : start + _BATCH], list[Entry]()
             for entry in batch:
-                if _key(entry) in known or scopes.get(entry.identity) == scope:
+                key, is_fact = _key(entry), entry.role == Role.FACT
+                if entry.identity in same:
                     continue
-                known.add(_key(entry))
+                if known[key]:
+                    known[key] -= not is_fact
+                    continue
+                known[key] += is_fact
                 # In another scope it is another entry.
                 own = produce_identity() if entry.identity in scopes else entry.identity
                 chosen.append(msgspec.structs.replace(entry, identity=own))
@@ -281,13 +300,48 @@ def _key(entry: Entry) -> tuple[Any, ...]:
 
 
 def _explain(data: bytes, error: Exception) -> str:
-    """Why a file is no such file, in words that help."""
-    if found := _HALF_CHARACTER.search(data):
+    """Why a file is no such file, in words that help, and where."""
+    place = _BYTE.search(str(error))
+    # What ends too early, and what is no text, has no place of the codec's.
+    stopped = len(data) if place is None else int(place[1])
+    try:
+        data[: stopped + 1].decode()
+    except UnicodeDecodeError as broken:
+        if broken.end <= stopped:
+            return f"{_locate(data, broken.start)}: this is no text in UTF-8"
+    if (found := _HALF_CHARACTER.search(data)) and found.start() <= stopped:
         half = found[0].decode()
-        return f"at byte {found.start()} stands half a character, {half}; write it whole"
+        return f"{_locate(data, found.start())}: half a character, {half}; write it whole"
     if isinstance(error, msgspec.ValidationError):
         return f'it is no {{"memories": […]}}: {error}'
-    return str(error)
+    if place is None:
+        return f"{_locate(data, len(data.rstrip()))}: it ends before it is whole"
+    return f"{_locate(data, stopped)}: {_BYTE.sub('', str(error))}"
+
+
+def _locate(data: bytes, position: int) -> str:
+    """The line and the column of a byte; both count from 1, columns in characters."""
+    start = data.rfind(b"\n", 0, position) + 1
+    column = len(data[start:position].decode("utf-8", "replace")) + 1
+    return f"line {data.count(_NEWLINE, 0, position) + 1}, column {column}"
+
+
+class _Lines:
+    """The lines in which parts of a file begin that follow each other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+        self._line = 1
+
+    def find(self, part: bytes) -> int:
+        """The line of the next part."""
+        found = self._data.index(part, self._position)
+        self._line += self._data.count(_NEWLINE, self._position, found)
+        line = self._line
+        self._line += part.count(_NEWLINE)
+        self._position = found + len(part)
+        return line
 
 
 def _plain(value: Any) -> Any:

@@ -19,9 +19,9 @@ from msgspec import Struct
 
 from vibe_llms.exceptions import StorageError, VersioningFailed
 from vibe_llms.memory.embedders.core import ignore
-from vibe_llms.memory.git import LIMIT_SECONDS
+from vibe_llms.memory.git import LIMIT_SECONDS, ask
 from vibe_llms.memory.repository import Repository
-from vibe_llms.storage.files import replace_file, storage_errors
+from vibe_llms.storage.files import replace_file
 
 #: So long after a change others may come, to be committed with it.
 QUIET_SECONDS = 1.0
@@ -85,12 +85,13 @@ class Versions:
                 self._thread = threading.Thread(target=self._work, name="versions", daemon=True)
                 self._thread.start()
 
-    async def commit(self) -> int:
+    async def commit(self, *, seconds: float | None = None) -> int:
         """Commit now what has changed, if something has; how many files.
 
-        `VersioningFailed`, or another `StorageError`, says why that cannot be.
+        Git has so many `seconds`, those of every commit if they are not given. `VersioningFailed`,
+        or another `StorageError`, says why that cannot be.
         """
-        return await asyncio.to_thread(self._commit)
+        return await ask(self.repository.git, lambda: self._commit(seconds))
 
     async def status(self) -> VersionsStatus:
         """How it is now, whichever process committed last."""
@@ -119,9 +120,9 @@ class Versions:
                 if self._thread is threading.current_thread():
                     self._thread = None
 
-    def _commit(self) -> int:
+    def _commit(self, seconds: float | None = None) -> int:
         try:
-            count = self.repository.commit()
+            count = self.repository.commit(seconds=seconds)
         except StorageError as error:
             self._fail(error)
             raise
@@ -158,8 +159,8 @@ class Versions:
             return
         self._told = reason
         self._tell(
-            f"what is remembered is saved, but no version of it was kept: {reason}; "
-            "see: vibe-llms memory status"
+            f"what stands in the files is saved, but git kept no version of it: {reason}; the next "
+            "change makes up for it; see: vibe-llms memory status"
         )
 
     def _load_state(self) -> _State:
@@ -169,8 +170,14 @@ class Versions:
             return _State()
 
     def _store_state(self, state: _State) -> None:
-        with suppress(StorageError), storage_errors(self.folder):
-            replace_file(self.folder / _STATE, msgspec.json.encode(state), durable=False)
+        path, data = self.folder / _STATE, msgspec.json.encode(state)
+        try:
+            replace_file(path, data, durable=False)
+        except OSError:
+            # A disk that is full has no room for another file, and mostly some within this one.
+            with suppress(OSError), path.open("r+b") as file:
+                file.write(data)
+                file.truncate()
 
     def _status(self) -> VersionsStatus:
         state = self._load_state()

@@ -59,6 +59,11 @@ def explain(error: OSError, path: Path) -> StorageError:
     return StorageError(_ADVICE.get(error.errno or 0, error.strerror or str(error)), path=str(path))
 
 
+def advise(number: int) -> str:
+    """What an error of the system means, by its number, and what to do."""
+    return _ADVICE.get(number, os.strerror(number))
+
+
 @contextmanager
 def open_folder(path: Path) -> Iterator[int]:
     """The descriptor of a folder, for names relative to it; a link is refused."""

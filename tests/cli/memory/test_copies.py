@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.command import invoke, run
+from tests.cli.terminal import Terminal
+from vibe_llms.memory import files
+from vibe_llms.storage.files import replace_file
 
 
 def remember(text: str, *options: str) -> str:
@@ -53,14 +59,14 @@ def test_a_file_with_bad_items_is_not_imported_by_halves(home: Path, tmp_path: P
     file.write_text(json.dumps({"memories": [good, *bad]}))
     refused = invoke("memory", "import", str(file))
     assert refused.status == 2
-    assert "memories[1]: there is nothing to remember in an empty text\n" in refused.errors
+    assert "memories[1], line 1: there is nothing to remember in an empty text\n" in refused.errors
     assert "and 2 more; all of them: --dry-run --json\n" in refused.errors
-    assert "nothing was imported: 12 of 13 items cannot be remembered" in refused.error
+    assert f"nothing was imported: 12 of 13 items of {file} cannot be remembered" in refused.error
     assert not (home / "memory" / "entries").exists()
     assert invoke("memory", "import", "--json", str(file)).json["error"]["kind"] == "memory-invalid"
     told = invoke("memory", "import", "--dry-run", "--json", str(file)).json
     assert len(told["bad"]) == 12
-    assert told["bad"][0]["index"] == 1
+    assert (told["bad"][0]["index"], told["bad"][0]["line"]) == (1, 1)
     assert told["new"] == {"user-me": 1}
     told = invoke("memory", "import", "--skip-bad", str(file)).errors
     assert told.endswith("imported 1 entry into user-me\n")
@@ -70,7 +76,7 @@ def test_a_file_with_bad_items_is_not_imported_by_halves(home: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("content", "words", "status"),
     [
-        (b"not JSON", "the file cannot be read", 2),
+        (b'{"a": [\n 1,\n not JSON', "memory.json cannot be read: line 3, column 3: JSON is", 2),
         (b'{"memories": ["\\ud800"]}', "half a character", 2),
         (None, "No such file", 66),
     ],
@@ -84,6 +90,7 @@ def test_a_file_that_cannot_be_read_is_one_clear_error(
     refused = invoke("memory", "import", str(file))
     assert words in refused.error
     assert refused.status == status
+    assert not (home / "memory" / "entries").exists()
 
 
 def test_a_place_that_is_no_file_is_told(home: Path, tmp_path: Path) -> None:
@@ -103,3 +110,47 @@ def test_long_imports_tell_how_far_they_are(home: Path, tmp_path: Path) -> None:
     assert "200 of 1001" in told
     assert "1000 of 1001" in told
     assert "of 1001" not in invoke("memory", "import", "--dry-run", str(file)).errors
+
+
+def test_broken_standard_input_is_named(home: Path) -> None:
+    refused = run("memory", "import", "-", data=b'{"memories": [')
+    assert "standard input cannot be read: line 1, column 15: it ends before" in refused.error
+
+
+def write_many(folder: Path, count: int) -> Path:
+    file = folder / "memory.json"
+    items = [{"data": {"content": f"fact number {number}"}} for number in range(count)]
+    file.write_text(json.dumps({"memories": items}))
+    return file
+
+
+def test_an_import_that_a_full_disk_ends_tells_what_is_there(home: Path, tmp_path: Path) -> None:
+    file = write_many(tmp_path, 1000)
+    calls = 0
+
+    def fill(path: Path, *_: object, **__: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 500:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        original(path, *_, **__)
+
+    original: Any = replace_file
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "replace_file", fill)
+        failed = invoke("memory", "import", str(file))
+    assert failed.status == 1
+    told = "imported 400 of 1000 so far; the same command once more goes on: "
+    assert failed.error.startswith(told)
+    assert "the disk is full; free some room" in failed.error
+    again = invoke("memory", "import", str(file)).errors
+    assert again == "imported 501 entries into user-me\n499 entries there already\n"
+
+
+def test_an_import_that_is_interrupted_tells_what_is_there(home: Path, tmp_path: Path) -> None:
+    file = write_many(tmp_path, 20_000)
+    with Terminal("memory", "import", str(file)) as terminal:
+        terminal.expect("200 of 20000")
+        terminal.press("c-c")
+        terminal.expect(r"imported [1-9]\d*00 of 20000 so far; the same command once more goes on")
+        assert terminal.wait() == 130

@@ -121,7 +121,7 @@ def test_where_git_is_missing_the_memory_goes_on(
     monkeypatch.setenv("PATH", str(tmp_path))
     first = invoke("memory", "add", "Ada lives in Lisbon.")
     assert first.status == 0
-    assert "note: what is remembered is saved, but no version of it was kept" in first.errors
+    assert "note: what stands in the files is saved, but git kept no version of it" in first.errors
     assert "note" not in invoke("memory", "add", "Ada keeps bees.").errors
     status = invoke("memory", "status")
     assert "vibe-llms: no versions since 20" in status.errors
@@ -143,7 +143,7 @@ def test_what_no_version_holds_yet_is_told_from_the_files(
     identity = remember("Ada keeps bees.")
     monkeypatch.setenv("VIBE_LLMS_MEMORY__VERSIONING", "true")
 
-    async def fail(self: Versions) -> None:
+    async def fail(self: Versions, **_: float) -> None:
         raise StorageError("git is slow")
 
     monkeypatch.setattr(Versions, "commit", fail)

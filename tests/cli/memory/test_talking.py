@@ -173,6 +173,13 @@ def test_entries_are_added_found_and_given_up_at_the_prompt(model: str) -> None:
     assert invoke("memory", "list").output == ""
 
 
+def test_what_another_user_has_is_not_given_up_at_the_prompt(model: str) -> None:
+    added = invoke("memory", "add", "--json", "--scope", "user-ben", "Ben has a cat.").json
+    _, errors, _ = hold(f"/memory rm {added['identity']}", model=model)
+    assert f"nothing is remembered as '{added['identity']}'" in errors
+    assert "Ben has a cat." in invoke("memory", "list", "--scope", "user-ben").output
+
+
 @pytest.mark.parametrize("words", ["x", "add", "search", "rm", "on now"])
 def test_other_words_are_explained(model: str, words: str) -> None:
     assert "/memory tells; /memory on, off, search TEXT" in hold(f"/memory {words}", model=model)[1]

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import click
 
-from vibe_llms.cli.memory import copies, deduplication, facts, history, upkeep
+from vibe_llms.cli.memory import (
+    copies,
+    deduplication,
+    editing,
+    facts,
+    forgetting,
+    history,
+    upkeep,
+)
 
 
 @click.group("memory", context_settings={"help_option_names": ["-h", "--help"]})
@@ -20,9 +28,9 @@ for _command in (
     facts.search,
     facts.list_entries,
     facts.show,
-    facts.edit,
+    editing.edit,
     facts.remove,
-    history.forget,
+    forgetting.forget,
     history.log,
     copies.export,
     copies.take,

@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import msgspec
 
 from vibe_llms.cli.memory.opening import (
+    STANDARD,
     json_option,
+    keeping,
     open_memory,
     print_json,
     scope_of,
     scope_option,
 )
-from vibe_llms.cli.running import run
+from vibe_llms.cli.running import interruptible, run
 from vibe_llms.cli.terminal import is_terminal, note, one_line
 from vibe_llms.exceptions import AttachmentUnreadable, MemoryInvalid
-from vibe_llms.memory.core import ignore_progress
-from vibe_llms.memory.transfer import LARGEST_BYTES, Parcel, produce_export, read_export, take_in
+from vibe_llms.memory.core import Memory
+from vibe_llms.memory.entries import Entry
+from vibe_llms.memory.transfer import (
+    LARGEST_BYTES,
+    Fault,
+    Parcel,
+    Taken,
+    produce_export,
+    read_export,
+    take_in,
+)
 from vibe_llms.storage.files import replace_file, storage_errors
 
-_STANDARD = "-"
 _SHOWN_FAULTS = 10
 
 
-@click.command("export")
-@click.argument("file", default=_STANDARD)
+@click.command("export", short_help="Write what is remembered into one file.")
+@click.argument("file", default=STANDARD)
 @scope_option
 @click.option("--all", "everything", is_flag=True, help="Everything, of all scopes.")
 def export(file: str, scope: str | None, everything: bool) -> int:
@@ -42,7 +54,7 @@ def export(file: str, scope: str | None, everything: bool) -> int:
         async with open_memory() as (store, settings):
             entries = await store.survey(None if everything else scope_of(scope, settings))
         data = produce_export(entries)
-        if file == _STANDARD:
+        if file == STANDARD:
             sys.stdout.buffer.write(data)
             sys.stdout.flush()
             return 0
@@ -53,7 +65,7 @@ def export(file: str, scope: str | None, everything: bool) -> int:
     return run(work())
 
 
-@click.command("import")
+@click.command("import", short_help="Remember what such a file holds.")
 @click.argument("file")
 @scope_option
 @click.option("--dry-run", is_flag=True, help="Only tell what would be imported.")
@@ -70,21 +82,21 @@ def take(file: str, scope: str | None, dry_run: bool, skip_bad: bool, as_json: b
     async def work() -> int:
         async with open_memory() as (store, settings):
             home = scope_of(scope, settings)
-            parcel = read_export(_read(file), home, everything=scope is not None)
+            name = "standard input" if file == STANDARD else file
+            parcel = read_export(_read(file), home, everything=scope is not None, name=name)
             stopped = bool(parcel.faults) and not skip_bad and not dry_run
             if stopped and not as_json:
                 _tell_faults(parcel)
             if stopped:
                 raise MemoryInvalid(
                     f"nothing was imported: {len(parcel.faults)} of "
-                    f"{len(parcel.faults) + len(parcel.entries)} items cannot be remembered, "
-                    f"the first one memories[{parcel.faults[0].index}]: "
-                    f"{parcel.faults[0].reason}; leave such out: --skip-bad"
+                    f"{len(parcel.faults) + len(parcel.entries)} items of {name} cannot be "
+                    f"remembered, the first one {_describe(parcel.faults[0])}; "
+                    "leave such out: --skip-bad"
                 )
-            progress = _progress(len(parcel.entries))
-            taken = await take_in(store, parcel.entries, dry_run=dry_run, progress=progress)
+            taken = await _take_in(store, parcel.entries, dry_run=dry_run)
         if as_json:
-            faults = [{"index": one.index, "reason": one.reason} for one in parcel.faults]
+            faults = [msgspec.to_builtins(one) for one in parcel.faults]
             print_json({"new": taken.new, "known": taken.known, "bad": faults, "dry_run": dry_run})
             return 0
         _tell_faults(parcel)
@@ -106,8 +118,9 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _read(file: str) -> bytes:
-    if file == _STANDARD:
-        return sys.stdin.buffer.read(LARGEST_BYTES + 1)
+    if file == STANDARD:
+        with interruptible():
+            return sys.stdin.buffer.read(LARGEST_BYTES + 1)
     try:
         with Path(file).open("rb") as opened:
             return opened.read(LARGEST_BYTES + 1)
@@ -117,19 +130,38 @@ def _read(file: str) -> bytes:
 
 def _tell_faults(parcel: Parcel) -> None:
     for fault in parcel.faults[:_SHOWN_FAULTS]:
-        note(f"memories[{fault.index}]: {one_line(fault.reason)}")
+        note(_describe(fault))
     if len(parcel.faults) > _SHOWN_FAULTS:
         note(f"and {len(parcel.faults) - _SHOWN_FAULTS} more; all of them: --dry-run --json")
 
 
-def _progress(total: int) -> Callable[[int], None]:
-    """Tells on a terminal how far it is."""
+def _describe(fault: Fault) -> str:
+    return f"memories[{fault.index}], line {fault.line}: {one_line(fault.reason)}"
 
-    def tell(done: int) -> None:
-        if 0 < done < total:
+
+async def _take_in(store: Memory, entries: Sequence[Entry], *, dry_run: bool) -> Taken:
+    """Remember entries; tells on a terminal how far it is, and what was kept where it ends early.
+
+    What is there stays there: the same once more goes on.
+    """
+    total, taken = len(entries), 0
+
+    def tell_progress(done: int) -> None:
+        nonlocal taken
+        taken = done
+        if 0 < done < total and is_terminal(sys.stderr):
             note(f"{done} of {total}", dim=True)
 
-    return tell if is_terminal(sys.stderr) else ignore_progress
+    def describe() -> str:
+        return f"imported {taken} of {total} so far; the same command once more goes on"
+
+    try:
+        with keeping(describe):
+            return await take_in(store, entries, dry_run=dry_run, progress=tell_progress)
+    except asyncio.CancelledError:
+        if not dry_run:
+            note(describe())
+        raise
 
 
 def _count(number: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,19 +10,21 @@ import click
 from vibe_llms.cli.memory.opening import (
     encode_entry,
     json_option,
+    keeping,
     open_memory,
     print_entry,
     print_json,
+    progress,
     scope_of,
     scope_option,
     tell,
 )
 from vibe_llms.cli.running import run
-from vibe_llms.cli.terminal import note, write
+from vibe_llms.cli.terminal import note
 from vibe_llms.memory.deduplication import Deduplication, Group
 
 
-@click.command("dedup")
+@click.command("dedup", short_help="Make one of facts that say the same.")
 @scope_option
 @click.option("-n", "--dry-run", is_flag=True, help="Only show what would be merged.")
 @json_option
@@ -37,7 +38,11 @@ def deduplicate(scope: str | None, dry_run: bool, as_json: bool) -> int:
         async with open_memory() as (store, settings):
             deduplication = Deduplication(store, settings.deduplication, tell)
             where = scope_of(scope, settings)
-            report = await (deduplication.survey(where) if dry_run else deduplication.run(where))
+            kept = "not all was merged; the same once more goes on"
+            with keeping(lambda: kept), progress("comparing facts"):
+                report = await (
+                    deduplication.survey(where) if dry_run else deduplication.run(where)
+                )
         if as_json:
             print_json(
                 {
@@ -70,8 +75,7 @@ def deduplicate(scope: str | None, dry_run: bool, as_json: bool) -> int:
 def _print(group: Group) -> None:
     print_entry(group.merged)
     for entry in group.given_up:
-        write(sys.stdout, "  ")
-        print_entry(entry)
+        print_entry(entry, indent="  ")
 
 
 def _encode(groups: Sequence[Group]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`memory add|search|list|show|edit|rm`: one fact, or those that fit."""
+"""`memory add|search|list|show|rm`: one fact, or those that fit."""
 
 from __future__ import annotations
 
@@ -9,22 +9,28 @@ import click
 import msgspec
 
 from vibe_llms.cli.memory.opening import (
+    describe_given_up,
     encode_entry,
     json_option,
+    keeping,
+    only_scope_option,
     open_memory,
     print_entry,
     print_json,
+    progress,
+    read_words,
     scope_of,
     scope_option,
     short_identity,
+    visible_scopes,
 )
-from vibe_llms.cli.running import deaf, run
-from vibe_llms.cli.terminal import note, one_line, shown, visible, write
-from vibe_llms.memory.entries import GLOBAL
+from vibe_llms.cli.running import run
+from vibe_llms.cli.terminal import note, one_line, shown, write
+from vibe_llms.memory.entries import GLOBAL, Entry
 from vibe_llms.memory.retrieval import Recollection
 
 
-@click.command("add")
+@click.command("add", short_help="Remember a fact.")
 @click.argument("text", nargs=-1, required=True)
 @scope_option
 @click.option(
@@ -45,17 +51,19 @@ def add(
     topics: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Remember a fact. The same again changes nothing."""
+    """Remember a fact; - stands for standard input. The same again changes nothing."""
+    words = read_words(text)
 
     async def work() -> int:
         async with open_memory() as (store, settings):
-            entry = await store.add(
-                " ".join(text),
-                scope=scope_of(scope, settings),
-                importance=importance,
-                category=category,
-                topics=topics,
-            )
+            with keeping(lambda: "nothing was remembered"), progress("remembering"):
+                entry = await store.add(
+                    words,
+                    scope=scope_of(scope, settings),
+                    importance=importance,
+                    category=category,
+                    topics=topics,
+                )
         if as_json:
             print_json(encode_entry(entry))
         else:
@@ -65,7 +73,7 @@ def add(
     return run(work())
 
 
-@click.command("search")
+@click.command("search", short_help="Print what fits a question, the best first.")
 @click.argument("question", nargs=-1, required=True)
 @scope_option
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
@@ -79,6 +87,7 @@ def search(
     as_json: bool,
 ) -> int:
     """Print what fits a question, the best first; yours and what is global."""
+    asked = read_words(question)
 
     async def work() -> int:
         async with open_memory() as (store, settings):
@@ -86,7 +95,9 @@ def search(
             if scope is None:
                 scopes.append(GLOBAL)
             chosen = settings if limit is None else msgspec.structs.replace(settings, limit=limit)
-            found = await store.search(" ".join(question), scopes=scopes, settings=chosen)
+            with progress("searching") as tell_embedded:
+                await store.embed(scopes, progress=tell_embedded)
+                found = await store.search(asked, scopes=scopes, settings=chosen)
         if as_json:
             print_json([_encode_found(one) for one in found])
             return 0
@@ -102,7 +113,7 @@ def search(
     return run(work())
 
 
-@click.command("list")
+@click.command("list", short_help="Print everything of a scope, the oldest first.")
 @scope_option
 @json_option
 def list_entries(scope: str | None, as_json: bool) -> int:
@@ -123,19 +134,21 @@ def list_entries(scope: str | None, as_json: bool) -> int:
     return run(work())
 
 
-@click.command("show")
+@click.command("show", short_help="Print one entry whole.")
 @click.argument("identity")
+@only_scope_option
 @json_option
-def show(identity: str, as_json: bool) -> int:
+def show(identity: str, scope: str | None, as_json: bool) -> int:
     """Print one entry whole, with what is known of it."""
 
     async def work() -> int:
-        async with open_memory() as (store, _):
-            entry = await store.access(identity)
+        async with open_memory() as (store, settings):
+            scopes = await visible_scopes(store, settings, scope)
+            entry = await store.access(identity, scopes=scopes)
         if as_json:
             print_json(encode_entry(entry))
             return 0
-        write(sys.stdout, visible(entry.content) + "\n")
+        write(sys.stdout, shown(entry.content) + "\n")
         for name, value in encode_entry(entry).items():
             if name != "content" and value not in ("", (), {}):
                 words = ", ".join(value) if isinstance(value, tuple) else value
@@ -145,45 +158,31 @@ def show(identity: str, as_json: bool) -> int:
     return run(work())
 
 
-@click.command("edit")
-@click.argument("identity")
-@click.argument("text", nargs=-1)
-def edit(identity: str, text: tuple[str, ...]) -> int:
-    """Change what an entry says: to TEXT, or in your editor."""
-
-    async def work() -> int:
-        async with open_memory() as (store, _):
-            entry = await store.access(identity)
-            words = " ".join(text) if text else _ask_editor(entry.content)
-            if words.strip() == entry.content:
-                note("it says that already")
-                return 0
-            await store.revise(entry.identity, content=words.strip())
-            note(f"changed {short_identity(entry)}")
-        return 0
-
-    return run(work())
-
-
-@click.command("rm")
+@click.command("rm", short_help="Give entries up.")
 @click.argument("identities", nargs=-1, required=True)
-def remove(identities: tuple[str, ...]) -> int:
-    """Give entries up: they are found no more; their files lie among the deleted ones."""
+@only_scope_option
+@json_option
+def remove(identities: tuple[str, ...], scope: str | None, as_json: bool) -> int:
+    """Give entries up: they are found no more; their files lie among the deleted ones.
+
+    Nothing is given up where one of them is not there.
+    """
 
     async def work() -> int:
-        async with open_memory() as (store, _):
-            for identity in identities:
-                entry = await store.remove(identity)
-                note(f"gave up {short_identity(entry)}: {shown(entry.content)}")
+        async with open_memory() as (store, settings):
+            scopes = await visible_scopes(store, settings, scope)
+            found = [await store.access(one, scopes=scopes) for one in identities]
+            gone: list[Entry] = []
+            for entry in {one.identity: one for one in found}.values():
+                with keeping(lambda: f"gave up {len(gone)} of {len(found)}"), progress("giving up"):
+                    gone.append(await store.remove(entry.identity, scopes=[entry.scope]))
+                if not as_json:
+                    note(describe_given_up(entry))
+        if as_json:
+            print_json([encode_entry(entry) for entry in gone])
         return 0
 
     return run(work())
-
-
-def _ask_editor(content: str) -> str:
-    """What the editor makes of it. Ctrl-C is for it alone, and nothing gets lost."""
-    with deaf():
-        return click.edit(content) or content
 
 
 def _encode_found(one: Recollection) -> dict[str, Any]:

@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vibe_llms.cli.terminal import note
 from vibe_llms.configuration import Configuration
 from vibe_llms.exceptions import ConversationNotFound
 from vibe_llms.memory.attendant import journal_folder, load_texts
-from vibe_llms.memory.journal import Journal, Ticket
+from vibe_llms.memory.entries import Scope
+from vibe_llms.memory.journal import Journal, Left, Ticket
 from vibe_llms.memory.traces import fold
 from vibe_llms.messages.contents import text_of
 from vibe_llms.storage.archive import DirectoryArchive
 
 
-async def drop_pending(configuration: Configuration, words: str) -> None:
-    """Give up the turns that hold some words and that nobody has taken in yet; tells of them.
+async def find_pending(
+    configuration: Configuration, words: str, *, scopes: Sequence[Scope] | None = None
+) -> Sequence[Left]:
+    """The turns that hold some words, would come into these scopes, and nobody has taken in yet."""
+    left = [
+        one
+        for one in Journal(journal_folder(configuration)).survey()
+        if scopes is None
+        or Scope.of_user(one.ticket.user) in scopes
+        or Scope.of_conversation(one.ticket.conversation) in scopes
+    ]
+    if not left:
+        return ()
+    archive = DirectoryArchive(configuration.places.data, configuration.storage)
+    try:
+        return [one for one in left if await _holds(archive, one.ticket, fold(words))]
+    finally:
+        await archive.close()
+
+
+def drop_pending(configuration: Configuration, pending: Sequence[Left]) -> None:
+    """Give turns up that are still to be taken in; tells of them.
 
     A turn that a running program is at cannot be taken from it: then that is said.
     """
     journal = Journal(journal_folder(configuration))
-    left = journal.survey()
-    if not left:
-        return
-    archive = DirectoryArchive(configuration.places.data, configuration.storage)
-    dropped = held = 0
-    try:
-        for one in left:
-            if await _holds(archive, one.ticket, fold(words)):
-                journal.settle(one.path)
-                held += one.held
-                dropped += not one.held
-    finally:
-        await archive.close()
+    for one in pending:
+        journal.settle(one.path)
+    held = sum(one.held for one in pending)
+    dropped = len(pending) - held
     if dropped:
         turns = "a turn that holds it and was" if dropped == 1 else f"{dropped} turns that were"
         note(f"gave up {turns} still to be remembered")

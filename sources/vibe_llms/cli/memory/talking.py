@@ -5,7 +5,12 @@ from __future__ import annotations
 import sys
 
 from vibe_llms.attendants import MEMORY, Attendant
-from vibe_llms.cli.memory.opening import print_entry, short_identity
+from vibe_llms.cli.memory.opening import (
+    describe_given_up,
+    print_entry,
+    short_identity,
+    visible_scopes,
+)
 from vibe_llms.cli.terminal import note, one_line, shown, write
 from vibe_llms.conversation import Conversation
 from vibe_llms.exceptions import RequestError
@@ -38,8 +43,9 @@ async def obey(words: str, session: Session, conversation: Conversation, *, quie
             note(f"remembered as {short_identity(entry)}")
         case "rm" if rest:
             for identity in rest.split():
-                entry = await _access(session).memory.remove(identity)
-                note(f"gave up {short_identity(entry)}: {shown(one_line(entry.content))}")
+                memory = _access(session)
+                scopes = await visible_scopes(memory.memory, memory.settings)
+                note(describe_given_up(await memory.memory.remove(identity, scopes=scopes)))
         case _:
             raise RequestError(USAGE)
 

@@ -14,47 +14,66 @@ from vibe_llms.cli.memory.opening import (
     local_time,
     open_memory,
     print_json,
+    progress,
 )
 from vibe_llms.cli.running import run
 from vibe_llms.cli.terminal import note, one_line, write
+from vibe_llms.memory.core import Memory
 from vibe_llms.memory.store import ScopeStatus
 from vibe_llms.memory.watching import watch
 
 
 @click.command("reindex")
-def reindex() -> int:
+@json_option
+def reindex(as_json: bool) -> int:
     """Make the index anew from the files."""
 
     async def work() -> int:
         async with open_memory() as (store, _):
-            count = await store.reindex()
+            with progress("making the index") as tell_embedded:
+                count = await store.reindex(progress=tell_embedded)
+        if as_json:
+            print_json({"entries": count})
+            return 0
         note(f"indexed {count} {'entry' if count == 1 else 'entries'}")
         return 0
 
     return run(work())
 
 
-@click.command("watch")
-def watch_files() -> int:
+@click.command("watch", short_help="Tell what is changed in the files, by whomever.")
+@click.option("--json", "as_json", is_flag=True, help="A line of JSON each, for programs.")
+def watch_files(as_json: bool) -> int:
     """Tell what is changed in the files, by whomever, until Ctrl-C.
 
-    The index and the versions follow at once. Nobody needs this to find what was edited.
+    The index and the versions follow at once, and what cannot be read any more is named. Nobody
+    needs this to find what was edited.
     """
 
     async def work() -> int:
         async with open_memory() as (store, _), watch(store) as changes:
+            known = await _find_damaged(store)
             note(f"watching {store.folder}; Ctrl-C ends it", dim=True)
             async for one in changes:
                 counts = {"added": one.added, "changed": one.changed, "gone": one.gone}
-                words = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
-                write(sys.stdout, f"{one.scope}: {words}; {one.entries} remembered\n")
-                sys.stdout.flush()
+                if as_json:
+                    print_json({"scope": str(one.scope), **counts, "entries": one.entries})
+                else:
+                    changed = ", ".join(
+                        f"{count} {name}" for name, count in counts.items() if count
+                    )
+                    write(sys.stdout, f"{one.scope}: {changed}; {one.entries} remembered\n")
+                damaged = await _find_damaged(store)
+                for words in damaged:
+                    if words not in known:
+                        note(f"vibe-llms: {one_line(words)}")
+                known = damaged
         return 0
 
     return run(work())
 
 
-@click.command("status")
+@click.command("status", short_help="Print where the files lie, and what there is.")
 @json_option
 def status(as_json: bool) -> int:
     """Print where the files lie, what there is, and what cannot be read."""
@@ -76,7 +95,7 @@ def status(as_json: bool) -> int:
         write(sys.stdout, f"{folder}\n")
         for one in scopes:
             write(sys.stdout, f"{one.scope}: {one.entries} remembered, {one.deleted} given up\n")
-            for damaged in one.damaged:
+            for damaged in sorted(one.damaged, key=str):
                 note(f"vibe-llms: {one_line(str(damaged))}")
         if versions is not None:
             last = "none yet" if versions.last is None else f"the last {local_time(versions.last)}"
@@ -89,8 +108,13 @@ def status(as_json: bool) -> int:
     return run(work())
 
 
+async def _find_damaged(store: Memory) -> Sequence[str]:
+    """What cannot be read, in words."""
+    return sorted(str(error) for one in await store.status() for error in one.damaged)
+
+
 def _encode_status(one: ScopeStatus) -> dict[str, Any]:
-    damaged: Sequence[str] = [str(error) for error in one.damaged]
+    damaged: Sequence[str] = sorted(str(error) for error in one.damaged)
     return {
         "scope": str(one.scope),
         "entries": one.entries,

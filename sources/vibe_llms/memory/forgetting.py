@@ -1,0 +1,47 @@
+"""What forgetting some words would remove, before anybody does it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from vibe_llms.exceptions import MemoryInvalid
+from vibe_llms.memory.entries import Entry, Scope
+from vibe_llms.memory.files import DELETED, MemoryFiles
+from vibe_llms.memory.summaries import find_derived
+from vibe_llms.memory.traces import find_holding, fold
+
+
+class Trace(Struct, frozen=True):
+    """A file that would go. One that is no entry of ours stands in one without an identity."""
+
+    place: str
+    entry: Entry
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it lies among the deleted ones."""
+        return self.place.startswith(f"{DELETED}/")
+
+
+async def survey_traces(
+    folder: Path, words: str, *, scopes: Iterable[Scope] | None = None
+) -> Sequence[Trace]:
+    """What `Memory.forget` would remove of the memory in a folder now, the oldest first."""
+    wanted = fold(words)
+    if not wanted:
+        raise MemoryInvalid("say what is to be forgotten")
+    chosen = None if scopes is None else tuple(scopes)
+    return await asyncio.to_thread(_survey, MemoryFiles(folder), wanted, chosen)
+
+
+def _survey(files: MemoryFiles, wanted: str, scopes: Sequence[Scope] | None) -> Sequence[Trace]:
+    found: list[Trace] = []
+    for scope in files.survey_scopes() if scopes is None else scopes:
+        holding = find_holding(files, scope, wanted)
+        holding += find_derived(files, scope, holding)
+        found += (Trace(place, entry) for place, entry in holding)
+    return sorted(found, key=lambda one: (one.entry.created, one.entry.identity))

@@ -1,0 +1,124 @@
+"""`memory forget`: what is shown before anything goes, and what goes."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.cli.command import invoke
+from tests.cli.memory.test_pending import leave
+from tests.cli.terminal import Terminal
+from vibe_llms.cli.memory import forgetting
+
+
+def remember(text: str, *options: str) -> str:
+    """Remember a fact; its identity."""
+    identity: str = invoke("memory", "add", "--json", *options, text).json["identity"]
+    return identity
+
+
+def ask(*arguments: str, answer: str) -> tuple[int, str]:
+    """The status, and what is shown, where somebody gives an answer."""
+    with Terminal("memory", "forget", *arguments) as terminal:
+        terminal.expect(r"Remove it for good\? \[y/N\]: ")
+        terminal.enter(answer)
+        return terminal.wait(), terminal.output
+
+
+def test_how_much_would_go_is_shown_before_it_is_asked_for(home: Path) -> None:
+    for number in range(6):
+        remember(f"Ada keeps bees in hive {number}.")
+    invoke("memory", "rm", remember("Ada keeps bees no more."))
+    remember("Ben fears bees.", "--scope", "user-ben")
+    (home / "memory" / "entries" / "user-me" / "facts" / "note.txt").write_text("bees")
+    status, output = ask("bees", answer="n")
+    assert status == 1
+    lines = output.splitlines()
+    words = "8 facts and 1 file that is no entry (1 of them given up)"
+    assert lines[0] == f"'bees' stands in {words}"
+    assert lines[1] == "  facts/note.txt"
+    assert lines[2].endswith("Ada keeps bees in hive 0.")
+    assert lines[6] == "  and 4 more; all of them: --dry-run"
+    assert lines[-1] == "nothing was forgotten"
+    seen = invoke("memory", "forget", "--dry-run", "bees")
+    assert len(seen.output.splitlines()) == 9
+    assert seen.output.splitlines()[-1].startswith("user-ben: ")
+    assert seen.errors == f"would forget {words}; nothing was changed\n"
+    refused = invoke("memory", "forget", "bees")
+    assert (refused.status, f"whether {words} shall go" in refused.error) == (2, True)
+    assert ask("bees", answer="y")[0] == 0
+    assert invoke("memory", "forget", "--dry-run", "bees").errors.startswith("would forget nothing")
+
+
+def test_what_is_shown_is_cut_to_the_width_of_the_terminal(home: Path) -> None:
+    remember("Ada keeps bees and tells everybody of them. " * 50)
+    with Terminal("memory", "forget", "bees", columns=60) as terminal:
+        terminal.expect("good")
+        terminal.enter("n")
+        terminal.wait()
+        assert all(len(line) <= 62 for line in terminal.output.splitlines())
+
+
+def test_where_nothing_would_go_nobody_is_asked(home: Path) -> None:
+    with Terminal("memory", "forget", "bees") as terminal:
+        assert terminal.wait() == 0
+        assert terminal.output.split("\r\n")[:2] == ["'bees' stands in nothing", "forgot 0 entries"]
+
+
+def test_turns_that_are_still_to_be_remembered_count(home: Path) -> None:
+    leave(home, "pets", "My cat is called Tom.").close()
+    told = invoke("memory", "forget", "--dry-run", "Tom")
+    assert told.errors == ("would forget 1 turn still to be remembered; nothing was changed\n")
+    assert invoke("memory", "forget", "-n", "--scope", "user-ben", "Tom").errors.startswith(
+        "would forget nothing"
+    )
+    assert "gave up" not in invoke("memory", "forget", "-y", "--scope", "user-ben", "Tom").errors
+    assert "gave up" in invoke("memory", "forget", "-y", "--scope", "user-me", "Tom").errors
+
+
+def test_programs_are_told_what_went(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIBE_LLMS_MEMORY__VERSIONING", "true")
+    identity = remember("Ada keeps bees.")
+    seen = invoke("memory", "forget", "--json", "--dry-run", "bees")
+    assert seen.errors == ""
+    gone = invoke("memory", "forget", "--json", "--yes", "bees")
+    assert gone.errors == ""
+    for told, dry in ((seen.json, True), (gone.json, False)):
+        assert [one["identity"] for one in told["forgotten"]] == [identity]
+        assert len(told["held"]) == 1
+        assert (told["pending"], told["dry_run"]) == (0, dry)
+    assert len(invoke("memory", "forget", "--json", "-y", "--history", "bees").json["held"]) == 1
+    assert invoke("memory", "forget", "--json", "-y", "--history", "bees").json["held"] == []
+    assert invoke("memory", "forget", "--json", "goats").json["error"]["status"] == 2
+
+
+def test_what_git_would_lose_is_shown_before_it_is_asked_for(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIBE_LLMS_MEMORY__VERSIONING", "true")
+    remember("Ada keeps bees.")
+    invoke("memory", "forget", "--yes", "bees")
+    status, output = ask("--history", "bees", answer="y")
+    assert status == 0
+    assert "git holds it in 1 commit" in output
+    assert "and holds it no more" in output
+    assert "git holds it in 1" not in invoke("memory", "forget", "-n", "bees").errors
+
+
+def test_ctrl_c_ends_a_question_at_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remember("Ada keeps bees.")
+    handlers: list[object] = []
+
+    def press(*_: object, **__: object) -> None:
+        # What input() waits for is not known to the event loop, whose handler would only cancel.
+        handlers.append(signal.getsignal(signal.SIGINT))
+        raise click.Abort
+
+    monkeypatch.setattr(forgetting, "is_terminal", lambda _: True)
+    monkeypatch.setattr(click, "confirm", press)
+    assert invoke("memory", "forget", "bees").status == 130
+    assert handlers == [signal.default_int_handler]
+    assert "bees" in invoke("memory", "list").output
