@@ -262,7 +262,33 @@ async def test_one_that_cancels_itself_does_not_cancel_the_turn(session: Session
         event_handler=events.append,
     )
     assert (await conversation.converse("One")).text == "Works."
-    assert notices(events) == ["companion brings nothing to this turn: CancelledError"]
+    assert notices(events) == ["companion brings nothing to this turn: it was cancelled"]
+
+
+async def test_one_whose_very_beginning_fails_is_told_and_left_out(session: Session) -> None:
+    class Hasty(Companion):
+        def brief(self, occasion: Occasion) -> Any:
+            raise ValueError("not even begun")
+
+    class Boundless(Companion):
+        @property
+        def brief_seconds(self) -> float:
+            raise ValueError("no bound")
+
+        @brief_seconds.setter
+        def brief_seconds(self, seconds: float) -> None:
+            """It has none."""
+
+    events: list[Event] = []
+    conversation = await session.begin(
+        endless(), attendants=[Hasty(), Boundless(name="other")], event_handler=events.append
+    )
+    assert (await conversation.converse("One")).text == "Works."
+    assert sorted(notices(events)) == [
+        "companion brings nothing to this turn: not even begun",
+        "other brings nothing to this turn: no bound",
+    ]
+    check_events(events)
 
 
 async def test_one_that_is_slow_holds_nobody_up(session: Session) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.controls import ControlRange, Controls, read_controls
+from vibe_llms.controls import ControlRange, Controls, leave_choice, read_controls
 from vibe_llms.exceptions import ControlInvalid
 
 
@@ -20,7 +20,7 @@ def test_what_is_not_set_is_not_given() -> None:
 
 def test_the_choice_of_a_tool_is_taken_out_and_nothing_else() -> None:
     controls = Controls(seed=1, tool_choice="look", extras={"row": {"a": 1}})
-    assert controls.without_choice() == Controls(seed=1, extras={"row": {"a": 1}})
+    assert leave_choice(controls) == Controls(seed=1, extras={"row": {"a": 1}})
     assert controls.tool_choice == "look"
 
 

@@ -6,6 +6,7 @@ import ast
 import importlib
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import cache
@@ -223,6 +224,69 @@ def test_sentence_transformers_is_imported_by_name_where_models_are_loaded_only(
         for name, _ in imports(tree)
         if name.partition(".")[0] in names
     }
+
+
+#: Where everything may be caught, and why: code of others runs there, or the program ends there.
+BROAD = {
+    "attendants._border": "an attendant's own code: a turn is not lost with it",
+    "cli.commands.run_command": "the terminal",
+    "cli.repl.Repl.hold": "the terminal, line by line",
+    "invocation.execution._invoke": "a tool's call",
+    "invocation.threads._Work.carry_out": "raised again where a tool's call is awaited",
+    "providers.core.guard_row": "a plugin's own code: it breaks only itself",
+    "providers.llamacpp.engines.Job.run": "raised again where the work of a thread is awaited",
+    "registries.Registry.access": "the import of a plugin: it breaks only itself",
+}
+EVERYTHING = {"Exception", "BaseException"}
+
+
+def catches_everything(node: ast.AST) -> bool:
+    """Whether a statement catches, or suppresses, whatever is raised."""
+    match node:
+        case ast.ExceptHandler(type=None):
+            return True
+        case ast.ExceptHandler(type=types) if types is not None:
+            names: Iterable[ast.AST] = ast.walk(types)
+        case ast.Call(func=ast.Name(id="suppress") | ast.Attribute(attr="suppress"), args=args):
+            names = args
+        case _:
+            return False
+    return any(isinstance(name, ast.Name) and name.id in EVERYTHING for name in names)
+
+
+def broad(tree: ast.AST, place: str) -> Iterator[str]:
+    """The functions below a place that catch everything."""
+    for node in ast.iter_child_nodes(tree):
+        below = place
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            below = f"{place}.{node.name}"
+        if catches_everything(node):
+            yield below
+        yield from broad(node, below)
+
+
+def test_everything_is_caught_only_at_borders() -> None:
+    found = [place for module, tree in modules().items() for place in broad(tree, module)]
+    assert sorted(found) == sorted(BROAD)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "try:\n    pass\nexcept Exception:\n    raise",
+        "try:\n    pass\nexcept (KeyError, BaseException) as error:\n    pass",
+        "try:\n    pass\nexcept* Exception:\n    pass",
+        "try:\n    pass\nexcept:\n    pass",
+        "with suppress(Exception):\n    pass",
+        "with contextlib.suppress(OSError, BaseException):\n    pass",
+    ],
+)
+def test_a_new_place_that_catches_everything_would_be_found_out(code: str) -> None:
+    tree = ast.parse(f"class A:\n    async def b(self):\n{textwrap.indent(code, ' ' * 8)}")
+    assert list(broad(tree, "module")) == ["module.A.b"]
+    harmless = code.replace("BaseException", "OSError").replace("Exception", "ValueError")
+    if harmless != code:
+        assert list(broad(ast.parse(harmless), "module")) == []
 
 
 def loaded_by(code: str) -> set[str]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -133,7 +135,7 @@ class Attendance:
         self._tell = tell
         self._own: dict[str, Attendant] = {}
         self._benches: dict[Attendant, _Bench] = {}
-        self._slow: set[asyncio.Task[Any]] = set()
+        self._slow: set[asyncio.Future[Any]] = set()
 
     @property
     def unfinished(self) -> int:
@@ -159,13 +161,9 @@ class Attendance:
     def conclude(self, attendants: Sequence[Attendant], occasion: Occasion, turn: Turn) -> None:
         """Tell attendants of a turn that has ended; what work it leaves is begun."""
         for one in attendants:
-            try:
-                work = one.conclude(occasion, turn)
-            except Exception as error:  # noqa: BLE001 (whatever it is, the turn has ended well)
-                occasion.notify(_fail(one, "cannot work on this turn", error))
-                continue
-            if work is not None:
-                self._access_bench(one).put(work)
+            with _border(one, "cannot work on this turn", occasion.notify):
+                if (work := one.conclude(occasion, turn)) is not None:
+                    self._access_bench(one).put(work)
 
     async def drain(self) -> None:
         """Wait until all work is done, for each attendant as long as it says; then give it up."""
@@ -200,35 +198,31 @@ class Attendance:
             # Here, so that one whose method is no coroutine fails as others do.
             return await attendant.brief(occasion)
 
-        task = asyncio.ensure_future(brief())
+        slow = False
+        with _border(attendant, "brings nothing to this turn", occasion.notify):
+            seconds = attendant.brief_seconds
+            task = asyncio.ensure_future(brief())
+            if await self._wait(task, seconds):
+                return _read(task)
+            slow = True
+        if slow:
+            text = f"{attendant.name} took longer than {seconds:g} s; this turn goes on without it"
+            occasion.notify(Notice("attendant", text))
+        return None
+
+    async def _wait(self, task: asyncio.Future[Any], seconds: float) -> bool:
+        """Wait for somebody's briefing; whether it has come in time."""
         try:
-            await asyncio.wait([task], timeout=attendant.brief_seconds)
+            await asyncio.wait([task], timeout=seconds)
         finally:
             if not task.done():
                 # Whoever does not heed this holds nobody up.
                 task.cancel()
                 self._slow.add(task)
                 task.add_done_callback(self._forget)
-        if not task.done():
-            seconds = f"{attendant.brief_seconds:g} s"
-            text = f"{attendant.name} took longer than {seconds}; this turn goes on without it"
-            occasion.notify(Notice("attendant", text))
-            return None
-        try:
-            briefing = task.result()
-            brought = tuple(briefing.canisters)
-            foreign = [one for one in brought if not isinstance(one, DocumentCanister)]
-            if foreign:
-                raise TypeError(f"a {type(foreign[0]).__name__} is no document")  # noqa: TRY301
-        except asyncio.CancelledError as error:
-            occasion.notify(_fail(attendant, "brings nothing to this turn", error))
-        except Exception as error:  # noqa: BLE001 (whatever it is, the turn goes on)
-            occasion.notify(_fail(attendant, "brings nothing to this turn", error))
-        else:
-            return Briefing(brought, briefing.outside)
-        return None
+        return task.done()
 
-    def _forget(self, task: asyncio.Task[Any]) -> None:
+    def _forget(self, task: asyncio.Future[Any]) -> None:
         self._slow.discard(task)
         if not task.cancelled():
             # Nobody waits for it any more, so nobody is told.
@@ -236,11 +230,8 @@ class Attendance:
 
     def _access_bench(self, attendant: Attendant) -> _Bench:
         if attendant not in self._benches:
-
-            def tell(error: Exception) -> None:
-                self._tell(_fail(attendant, "could not finish its work", error))
-
-            self._benches[attendant] = _Bench(attendant.name, tell)
+            border = partial(_border, attendant, "could not finish its work", self._tell)
+            self._benches[attendant] = _Bench(attendant.name, border)
         return self._benches[attendant]
 
     async def _drain(self, attendant: Attendant) -> None:
@@ -257,19 +248,17 @@ class Attendance:
             self._tell(Notice("attendant", text))
 
     async def _close(self, attendant: Attendant) -> None:
-        try:
+        with _border(attendant, "cannot be closed", self._tell):
             async with asyncio.timeout(attendant.close_seconds):
                 await attendant.close()
-        except Exception as error:  # noqa: BLE001 (the rest is closed too)
-            self._tell(_fail(attendant, "cannot be closed", error))
 
 
 class _Bench:
     """The work of one attendant: done in order, one at a time."""
 
-    def __init__(self, name: str, tell: Callable[[Exception], None]) -> None:
+    def __init__(self, name: str, border: Callable[[], AbstractContextManager[None]]) -> None:
         self._name = name
-        self._tell = tell
+        self._border = border
         self._waiting: deque[Work] = deque()
         self._given_up = False
         self.task: asyncio.Task[None] | None = None
@@ -304,12 +293,28 @@ class _Bench:
 
     async def _do(self) -> None:
         while self._waiting:
-            try:
+            with self._border():
                 await self._waiting.popleft()
-            except Exception as error:  # noqa: BLE001 (the work on the next turn is not hurt)
-                self._tell(error)
 
 
-def _fail(attendant: Attendant, what: str, error: BaseException) -> Notice:
-    words = " ".join(str(error).split()) or type(error).__name__
-    return Notice("attendant", f"{attendant.name} {what}: {words}")
+@contextmanager
+def _border(attendant: Attendant, what: str, tell: Callable[[Notice], object]) -> Iterator[None]:
+    """Where an attendant's own code runs: whatever goes wrong in it is told, and hurts nobody."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  (the border of an attendant: adr/0034)
+        words = " ".join(str(error).split()) or type(error).__name__
+        tell(Notice("attendant", f"{attendant.name} {what}: {words}"))
+
+
+def _read(task: asyncio.Future[Briefing]) -> Briefing:
+    """What a task has brought, if it is fit for a turn."""
+    if task.cancelled():
+        # Raised here, its own end would be taken for that of the turn.
+        raise RuntimeError("it was cancelled")
+    briefing = task.result()
+    brought = tuple(briefing.canisters)
+    foreign = [one for one in brought if not isinstance(one, DocumentCanister)]
+    if foreign:
+        raise TypeError(f"a {type(foreign[0]).__name__} is no document")
+    return Briefing(brought, briefing.outside)

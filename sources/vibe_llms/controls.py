@@ -73,9 +73,10 @@ class Controls(
             extras.setdefault(row, {}).update(extra)
         return Controls(**values, extras=extras)
 
-    def without_choice(self) -> Controls:
-        """These controls without the choice of a tool, while it is open how tools are offered."""
-        return msgspec.structs.replace(self, tool_choice=None)
+
+def leave_choice(controls: Controls) -> Controls:
+    """Controls without the choice of a tool, while it is open how tools are offered."""
+    return msgspec.structs.replace(controls, tool_choice=None)
 
 
 class ControlRange(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):

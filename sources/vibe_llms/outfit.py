@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from vibe_llms.attendants import Attendance, Attendant
 from vibe_llms.configuration import ToolMode, ToolSettings
-from vibe_llms.controls import Controls
+from vibe_llms.controls import Controls, leave_choice
 from vibe_llms.ensembles.interfaces import Ensemble
 from vibe_llms.events import EventHandler
 from vibe_llms.exceptions import ControlInvalid, RequestError
@@ -182,7 +182,7 @@ class Outfit:
         # A model that is to be asked what it can do is checked once it was.
         known = not isinstance(self.model, InquiringModel)
         checked = self._settle_tools(tools)[0] if known else self.model
-        checked.check(said, controls if known else controls.without_choice())
+        checked.check(said, controls if known else leave_choice(controls))
 
     def _settle_tools(self, tools: Mapping[str, Invoker]) -> tuple[Model, Sequence[Invoker]]:
         mode = self._tool_mode or self._defaults.tools.mode

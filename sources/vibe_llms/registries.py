@@ -58,7 +58,7 @@ class Registry(Generic[T]):
             importlib.import_module(row.module)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:
+        except BaseException as error:  # the border of a plugin, which may even end the program
             # What it has registered by then is no part of a module that will be imported anew.
             for module in self._modules_of(row.module):
                 if module not in sys.modules:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from vibe_llms.attendants import Attendance, Attendant, Occasion
 from vibe_llms.configuration import ToolMode, ToolSettings
-from vibe_llms.controls import Controls
+from vibe_llms.controls import Controls, leave_choice
 from vibe_llms.events import (
     Event,
     EventHandler,
@@ -180,7 +180,7 @@ class TurnRun:
         settings = self._settings
         if inquired := isinstance(settings.model, InquiringModel):
             # Which choices of tools it can be given depends on how they are offered.
-            await settings.model.inquire(prompt, settings.controls.without_choice())
+            await settings.model.inquire(prompt, leave_choice(settings.controls))
         self._model, self._offered = settle_tools(
             settings.model,
             tuple(settings.invokers.values()),

@@ -33,8 +33,11 @@ def test_what_docstrings_show_happens(name: str, home: Path) -> None:
     check_docstrings(name, home)
 
 
-def test_docstrings_that_show_something_are_found(home: Path) -> None:
-    assert check_docstrings("vibe_llms.synchronous", home) > 1
+@pytest.mark.parametrize(
+    "name", ["synchronous", "testing", "invocation.invokers", "messages.contents"]
+)
+def test_there_are_examples_where_a_newcomer_looks_for_them(name: str, home: Path) -> None:
+    assert check_docstrings(f"vibe_llms.{name}", home) > 0
 
 
 def test_a_docstring_that_lies_is_found(

@@ -61,7 +61,7 @@ class SystemCalls:
 
     The call number `fail_at`, from 0, fails with `error` instead of being made. With `short_writes`
     every write takes at most so many bytes. With `syncing=False` no synchronisation is carried out,
-    which only saves time.
+    which only saves time. Calls of those `modules` count, of the storage layer if none are named.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class SystemCalls:
         short_writes: int | None = None,
         syncing: bool = True,
         observer: Observer | None = None,
+        modules: tuple[str, ...] = ("vibe_llms.storage",),
     ) -> None:
         self.names: list[str] = []
         self.failed = ""
@@ -80,6 +81,7 @@ class SystemCalls:
         self._short_writes = short_writes
         self._syncing = syncing
         self._observer = observer
+        self._modules = modules
         self._originals: dict[str, Callable[..., Any]] = {}
         self._lock = threading.RLock()
 
@@ -105,7 +107,7 @@ class SystemCalls:
 
     def _replacement(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
-            if not _comes_from_storage():
+            if not _comes_from(self._modules):
                 return original(*arguments, **options)
             with self._lock:
                 return self._call(name, original, arguments, options)
@@ -136,11 +138,11 @@ class SystemCalls:
         return result
 
 
-def _comes_from_storage() -> bool:
+def _comes_from(modules: tuple[str, ...]) -> bool:
     frame = sys._getframe(2)
     for _ in range(_DEPTH):
         module = frame.f_globals.get("__name__", "")
-        if module.startswith("vibe_llms.storage"):
+        if module.startswith(modules):
             return True
         if module.startswith(("tests.", "vibe_llms.", "_pytest")) or frame.f_back is None:
             return False

@@ -41,7 +41,8 @@ for number in range(300):
     "prints for ever": Attack("while True: print('x' * 1_000_000)"),
     "prints at once": Attack("print('x' * 200_000_000)"),
     "prints in small pieces": Attack(
-        "import sys\nwhile True:\n    print('x' * 1000); sys.stdout.flush()"
+        "import sys\nwhile True:\n    print('x' * 1000); sys.stdout.flush()",
+        words="xxx",
     ),
     "ignores signals": Attack(
         "import signal\n"
@@ -62,13 +63,17 @@ for number in range(300):
 import subprocess, sys
 for _ in range(8):
     subprocess.Popen([sys.executable, "-c", "while True: pass", "TOKEN"])
+print("begun", flush=True)
 import time; time.sleep(3600)
 """,
+        words="begun",
         lost=None,
         slow=True,
     ),
     "detaches a child": Attack(
-        f"import subprocess, sys\nsubprocess.Popen({SLEEPER}, start_new_session=True).poll()"
+        f"import subprocess, sys\nchild = subprocess.Popen({SLEEPER}, start_new_session=True)\n"
+        "print('begun' if child.poll() is None else 'ended')",
+        words="begun",
     ),
     "forks twice": Attack(
         f"""
@@ -78,8 +83,9 @@ if os.fork() == 0:
     if os.fork() == 0:
         os.execv(sys.executable, {SLEEPER})
     os._exit(0)
-os.wait()[1]
-"""
+print("begun" if os.wait()[1] == 0 else "failed")
+""",
+        words="begun",
     ),
     "fills the disk": Attack(
         """

@@ -135,9 +135,14 @@ def test_a_user_is_chosen_that_there_is_in_this_namespace(
     assert cage._choose_user(produce_plan(tmp_path / "flat")) is None
 
 
-def test_whether_others_can_read_is_told_by_all_folders_above(tmp_path: Path) -> None:
+def test_whether_others_can_read_is_told_by_all_folders_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", "/usr/lib")
+    monkeypatch.setattr(os, "__file__", "/usr/lib/os.py")
     (tmp_path / "closed").mkdir(mode=0o700)
     assert not cage._readable_by_others(str(tmp_path / "closed" / "python"))
+    assert cage._readable_by_others("/usr/bin/env")
 
 
 def test_the_limit_of_processes_counts_the_users_others_where_they_count(tmp_path: Path) -> None:

@@ -183,6 +183,7 @@ def test_whether_it_is_enabled_is_true_or_false(enabled: object) -> None:
 async def ask_to_send(home: Path, entry: Role) -> int:
     """How often a tool that sends is asked for, where such an entry is recalled."""
     asked: list[str] = []
+    sent: list[str] = []
 
     def approve(request: Any) -> Decision:
         asked.append(request.reason)
@@ -190,6 +191,7 @@ async def ask_to_send(home: Path, entry: Role) -> int:
 
     def send() -> str:
         """Send."""
+        sent.append("it")
         return "sent"
 
     tool = Invoker.from_function(send, sends=True)
@@ -198,9 +200,12 @@ async def ask_to_send(home: Path, entry: Role) -> int:
         conversation = await session.begin(speaker, memory=True, invokers=[tool], save=False)
         attendant = session.access_memory()
         assert isinstance(attendant, MemoryAttendant)
-        await attendant.memory.add("The cat is called Tom", scope=ME, role=entry)
+        here = Scope.of_conversation(conversation.identity)
+        scope = here if entry == Role.SUMMARY else ME
+        await attendant.memory.add("The cat is called Tom", scope=scope, role=entry, category="L3")
         turn = await conversation.converse("Send the cat")
         assert isinstance(turn.canisters[0], DocumentCanister)
+    assert sent == ["it"]
     return len(asked)
 
 
@@ -211,6 +216,11 @@ async def test_what_the_person_said_does_not_make_tools_ask(home: Path) -> None:
 
 async def test_what_a_model_said_makes_tools_ask_that_send(home: Path) -> None:
     assert await ask_to_send(home, Role.ASSISTANT) == 1
+
+
+async def test_what_a_summary_says_makes_tools_ask_that_send(home: Path) -> None:
+    # It is of what an assistant said too, and so perhaps of a page that it read.
+    assert await ask_to_send(home, Role.SUMMARY) == 1
 
 
 # Ends of turns.

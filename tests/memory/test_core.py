@@ -100,10 +100,35 @@ async def test_an_entry_whose_file_goes_after_the_look_is_not_found(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = await memory.add("tea")
-    monkeypatch.setattr(ScopeIndex, "read", lambda self, known: None)
+
+    def lose(self: MemoryFiles, scope: Scope, place: str) -> Entry:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(MemoryFiles, "read", lose)
     with pytest.raises(MemoryNotFound):
         await memory.access(entry.identity)
     assert await memory.survey() == []
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_an_entry_that_cannot_be_read_is_no_entry_that_is_not_there(
+    memory: Memory, known: bool
+) -> None:
+    entry = await memory.add("tea")
+    path = path_of(memory, entry)
+    if known:
+        await memory.search("tea")
+    with pytest.MonkeyPatch.context() as failing:
+
+        def fail(*_: object) -> bytes:
+            raise OSError(5, "Input/output error")
+
+        failing.setattr(memory_files, "read_within", fail)
+        other = memory if known else Memory(memory.folder, durable=False)
+        with pytest.raises(MemoryDamaged, match="cannot be read: Input/output error") as raised:
+            await other.remove(entry.identity)
+        assert raised.value.path == str(path)
+    assert await other.remove(entry.identity) == entry
 
 
 async def test_what_is_revised_is_found_by_its_new_words_and_keeps_what_others_wrote(
@@ -210,6 +235,7 @@ async def test_foreign_files_are_told_skipped_and_never_changed(memory: Memory) 
 async def mix_users(memory: Memory, rounds: int) -> bool:
     """Whether two users saw only what is theirs, over random additions and searches."""
     chance = random.Random(5)
+    hits = 0
     things = ("tea", "rum", "ale", "cocoa", "water")
     theirs: dict[Scope, set[str]] = {ADA: set(), BEN: set()}
     for number in range(rounds):
@@ -224,6 +250,7 @@ async def mix_users(memory: Memory, rounds: int) -> bool:
             theirs[scope].add(entry.identity)
         else:
             found = await memory.search(chance.choice(things), scopes=[scope])
+            hits += len(found)
             if not {one.entry.identity for one in found} <= theirs[scope]:
                 return False
             if any(one.entry.scope != scope for one in found):
@@ -231,6 +258,7 @@ async def mix_users(memory: Memory, rounds: int) -> bool:
     for scope, identities in theirs.items():
         if {one.identity for one in await memory.survey(scope)} != identities:
             return False
+    assert hits > rounds, "what is never found is not mixed up"
     return True
 
 
@@ -395,10 +423,13 @@ def is_whole_after_a_kill(folder: Path, told: list[str]) -> bool:
 def test_whatever_was_acknowledged_is_there_after_a_kill(
     tmp_path: Path, rounds: Callable[[int, int], int]
 ) -> None:
+    acknowledged = 0
     for seed in range(rounds(15, 500)):
         folder = tmp_path / str(seed % 3)
         told = list(kill_at_random(workers.change_facts, folder, seed=seed))
+        acknowledged += len(told)
         assert is_whole_after_a_kill(folder, told), f"seed {seed}"
+    assert acknowledged
 
 
 def test_facts_acknowledged_before_they_are_written_are_found_out(tmp_path: Path) -> None:

@@ -18,10 +18,12 @@ from vibe_llms.memory import embedding as embeddings
 from vibe_llms.memory import generations
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import Deduplication
+from vibe_llms.memory.embedders.cache import EMBEDDINGS, EmbeddingCache, digest_text
 from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.entries import GLOBAL, Role, Scope
 from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.retrieval import Recollection, RetrievalSettings
+from vibe_llms.memory.store import Store
 from vibe_llms.memory.versions import Versions
 
 ALIKE = {"feline": "cat", "residence": "home", "vehicle": "car"}
@@ -365,6 +367,66 @@ class Slow(WordsEmbedder):
     ) -> Sequence[array[float]]:
         await asyncio.sleep(0.005)
         return await super().embed(texts, question=question)
+
+
+async def keeps_what_another_forgot(folder: Path, *, fails: bool) -> bool:
+    """Whether vectors are kept of what another process forgets while they are made."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    class Waiting(WordsEmbedder):
+        async def embed(
+            self, texts: Sequence[str], *, question: bool = False
+        ) -> Sequence[array[float]]:
+            begun.set()
+            await go_on.wait()
+            if fails and self.batches:
+                # What was made of the batch before is kept.
+                raise ProviderUnreachable("gone", provider="x")
+            return await super().embed(texts, question=question)
+
+    # Each has a cache of its own, as processes have.
+    memory, other = open_memory(folder, Waiting()), open_memory(folder, None)
+    for number in range(60):
+        sentences = " ".join(f"The lantern {number} has {word} oil." for word in "abcde")
+        await memory.add(sentences, role=Role.USER)
+    await memory.add("A secret.")
+    await memory.add("The harbour.")
+    making = asyncio.create_task(memory.embed())
+    await begun.wait()
+    assert [entry.content for entry in await other.forget("secret")] == ["A secret."]
+    go_on.set()
+    assert (await making < 60) == fails
+    cache = EmbeddingCache(folder / EMBEDDINGS)
+    secret, harbour = map(digest_text, ("A secret.", "The harbour."))
+    found = cache.read("words", [secret, harbour])
+    assert harbour in found
+    return secret in found
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_another_process_forgets_while_its_vector_is_made_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    assert not await keeps_what_another_forgot(tmp_path / "ours", fails=fails)
+    monkeypatch.setattr(Store, "forget_vectors", lambda *_: None)
+    assert await keeps_what_another_forgot(tmp_path / "theirs", fails=fails)
+
+
+async def test_what_only_moved_while_its_vector_was_made_keeps_it(tmp_path: Path) -> None:
+    class Moving(WordsEmbedder):
+        async def embed(
+            self, texts: Sequence[str], *, question: bool = False
+        ) -> Sequence[array[float]]:
+            if not question and not self.batches:
+                await other.revise(entry.identity, importance=0.9)
+            return await super().embed(texts, question=question)
+
+    embedder = Moving()
+    memory, other = open_memory(tmp_path, embedder), open_memory(tmp_path, None)
+    entry = await memory.add("The harbour.")
+    assert len(await memory.search("harbour")) == 1
+    await memory.search("harbour")
+    assert embedder.texts.count("The harbour.") == 1
 
 
 @pytest.mark.parametrize("threads", [False, True])

@@ -43,10 +43,12 @@ def test_no_more_than_were_asked_for_are_kept() -> None:
 def test_what_belongs_to_a_fact_is_brought_into_bounds() -> None:
     topics = ("  a \n b ", "", "x" * 41, "a b", "password: frog7", "c", "d", "e", "f")
     finding = Finding("  The user likes   tea ", 7.5, "very " * 20, topics)
+    named = Finding("The user likes tea", 0.5, " food  and drink ", ())
     (settled,) = judge([finding], "I like tea", most=3).facts
     assert settled.statement == "The user likes tea"
     assert settled.importance == 1.0
-    assert len(settled.category) == 40
+    assert settled.category == ""
+    assert judge([named], "I like tea", most=3).facts[0].category == "food and drink"
     assert settled.topics == ("a b", "password: [secret]", "c", "d", "e")
     low = judge([Finding("The user likes tea", -3)], "I like tea", most=3)
     assert low.facts[0].importance == 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 import threading
 import time
@@ -15,19 +16,22 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.embedders import WordsEmbedder
 from tests.memory import workers
 from tests.memory.workers import Worker
-from vibe_llms.exceptions import ArchiveLocked
+from vibe_llms.exceptions import ArchiveLocked, MemoryNotFound
 from vibe_llms.memory import indexes as indexes_module
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.store import Store
+from vibe_llms.memory.turnstiles import Turnstile
 from vibe_llms.storage.locks import Patience
 
 ADA, BEN, TALK = Scope.of_user("ada"), Scope.of_user("ben"), Scope.of_conversation("c1")
 SCOPES = (GLOBAL, ADA, BEN, TALK)
+ROLES = (Role.FACT, Role.USER)
 
 
 @contextmanager
@@ -368,3 +372,113 @@ async def test_an_entry_that_a_search_saw_before_its_writer_took_it_in_is_there_
     with memory._store._indexes.using(GLOBAL) as index:
         assert len(index) == 2
         assert (index._lexical.count == 2) == known
+
+
+async def disturb(folder: Path, seed: int, *, seconds: float = 60) -> str:
+    """What is wrong after changes, searches and their cancelling at random; nothing if all is."""
+    chance = random.Random(seed)
+    memory = Memory(folder, durable=False, lock_seconds=60, embedder=WordsEmbedder(8))
+    told: dict[str, str] = {}
+    maybe: set[str] = set()
+    gone: set[str] = set()
+
+    async def work(number: int) -> None:
+        scope = chance.choice(SCOPES)
+        match chance.choice(("add", "add", "search", "revise", "remove", "forget", "reindex")):
+            case "add":
+                content = f"thing{seed}x{number} of {scope}"
+                maybe.add(content)
+                entry = await memory.add(content, scope=scope, role=chance.choice(ROLES))
+                told[entry.identity] = content
+            case "search":
+                await memory.search(f"thing{seed}x{number // 2}", scopes=SCOPES)
+            case "reindex":
+                await memory.reindex()
+            case kind if told:
+                identity, content = chance.choice([*told.items()])
+                # From now on it may be there or not, until it is told.
+                del told[identity]
+                gone.add(content)
+                with suppress(MemoryNotFound):
+                    if kind == "revise":
+                        await memory.revise(identity, importance=0.9)
+                        gone.discard(content)
+                        told[identity] = content
+                    elif kind == "remove":
+                        await memory.remove(identity)
+                    else:
+                        await memory.forget(content.split()[0], scopes=SCOPES)
+
+    running: set[asyncio.Task[None]] = set()
+    for number in range(60):
+        running.add(asyncio.create_task(work(number)))
+        await asyncio.sleep(chance.random() * 0.004)
+        if chance.random() < 0.6:
+            chance.choice([*running]).cancel()
+        running = {task for task in running if not task.done()}
+    for task in running:
+        if chance.random() < 0.5:
+            task.cancel()
+    # Nobody is kept out by what was cancelled; what goes on in threads comes to its end.
+    try:
+        async with asyncio.timeout(seconds):
+            await asyncio.gather(*running, return_exceptions=True)
+            for scope in SCOPES:
+                await memory.change(scope, lambda held: held.entries)
+    except TimeoutError:
+        return "it stands still"
+    there = {entry.identity: entry.content for entry in await memory.survey()}
+    if lost := {identity for identity in told if there.get(identity) != told[identity]}:
+        return f"{len(lost)} were lost"
+    if new := set(there.values()) - maybe:
+        return f"{new} was never added"
+    for scope in SCOPES:
+        with memory._store._indexes.using(scope) as index, index.lock:
+            index.refresh()
+            if index._lexical.count != len(index):
+                return "words are counted twice"
+    other = Memory(folder, durable=False)
+    if {entry.identity for entry in await other.survey()} != there.keys():
+        return "the index differs from the files"
+    if left := [path.name for path in (folder / "entries").rglob(".new-*")]:
+        return f"{left} are left"
+    await memory.close()
+    return ""
+
+
+@pytest.mark.storm
+async def test_whatever_is_cancelled_at_any_moment_leaves_a_whole_memory(
+    tmp_path: Path, rounds: Callable[[int, int], int]
+) -> None:
+    threads = threading.active_count()
+    for seed in range(rounds(4, 100)):
+        assert await disturb(tmp_path / str(seed), seed) == "", f"seed {seed}"
+    # Those that all tasks share may stay.
+    assert threading.active_count() <= threads + 40
+
+
+async def test_turns_that_are_lost_by_cancelling_are_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Turnstile, "__aexit__", _leave_only_unharmed)
+    for seed in range(10):
+        if await disturb(tmp_path / str(seed), seed, seconds=2) == "it stands still":
+            return
+    pytest.fail("nothing stood still")
+
+
+async def _leave_only_unharmed(self: Turnstile, kind: object, error: object, trace: object) -> None:
+    if not isinstance(error, asyncio.CancelledError):
+        with self._lock:
+            self._call_next()
+
+
+async def test_changes_leave_no_threads_behind(tmp_path: Path) -> None:
+    memory = Memory(tmp_path, durable=False)
+    await memory.add("the first")
+    for number in range(30):
+        await asyncio.gather(*(memory.add(f"{number}", scope=scope) for scope in SCOPES))
+    async with asyncio.timeout(30):
+        while any(thread.name.startswith("memory") for thread in threading.enumerate()):
+            await asyncio.sleep(0.01)
+    assert len(memory._turnstiles) == 0

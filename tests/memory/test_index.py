@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import sys
@@ -13,13 +14,17 @@ import pytest
 
 from tests.faults.processes import Worker as _Worker
 from tests.memory.workers import Worker, add_facts
-from vibe_llms.memory import generations
+from vibe_llms.exceptions import MemoryDamaged
+from vibe_llms.memory import files as memory_files
+from vibe_llms.memory import generations, lookout
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.lexical import LexicalIndex
+from vibe_llms.memory.lookout import Lookout
 from vibe_llms.memory.words import split_words
+from vibe_llms.storage import files as storage_files
 
 WHEN = datetime(2026, 5, 4, 10, 30, tzinfo=UTC)
 THINGS = ("lantern", "kettle", "harbour", "violin", "orchard", "glacier", "saddle", "compass")
@@ -155,7 +160,7 @@ def test_an_index_of_another_version_or_that_contradicts_itself_is_not_used(tmp_
 
     lies: list[dict[str, object]] = [
         {"format": "0"},
-        {"format": f"2 {sys.byteorder}"},
+        {"format": f"3 {sys.byteorder}"},
         {"checksums": {}},
         {"counts": manifest["counts"] | {"entries": 7}},
         sign(manifest["checksums"], entries=7),
@@ -353,3 +358,72 @@ async def test_a_reader_whose_generation_goes_makes_its_own(
     index = ScopeIndex(MemoryFiles(tmp_path), GLOBAL)
     index.refresh()
     assert is_right(index)
+
+
+def finds_what_could_not_be_read(folder: Path, *, many: bool) -> bool:
+    """Whether entries are found again whose files could not be read for a moment."""
+    files = fill(folder)
+    index = ScopeIndex(files, GLOBAL)
+    with pytest.MonkeyPatch.context() as failing:
+        if many:
+            failing.setattr(lookout, "_QUICK", 0.0)
+            failing.setattr(lookout, "_REST", 1e9)
+            failing.setattr(lookout, "_UNSETTLED", -(10**18))
+
+        def fail(*_: object) -> bytes:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        with failing.context() as full:
+            full.setattr(memory_files, "read_within", fail)
+            index.refresh()
+            assert len(index) == 0
+            assert len(index.damaged) == 40
+        index.refresh(thorough=False)
+    return is_right(index) and not index.damaged
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_files_that_could_not_be_read_for_a_moment_are_read_again(
+    tmp_path: Path, many: bool
+) -> None:
+    assert finds_what_could_not_be_read(tmp_path, many=many)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_files_that_are_given_up_for_a_moment_of_the_system_are_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bool
+) -> None:
+    if many:
+        monkeypatch.setattr(Lookout, "doubt", lambda self: None)
+    else:
+        read = MemoryFiles.read
+
+        def hide_the_cause(self: MemoryFiles, scope: Scope, place: str) -> Entry:
+            try:
+                return read(self, scope, place)
+            except MemoryDamaged as error:
+                raise error from None
+
+        monkeypatch.setattr(MemoryFiles, "read", hide_the_cause)
+    assert not finds_what_could_not_be_read(tmp_path, many=many)
+
+
+def test_a_file_that_could_not_be_read_and_goes_is_damaged_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = fill(tmp_path, 2)
+    index = ScopeIndex(files, GLOBAL)
+    read = storage_files.read_within
+
+    def fail(folder: Path, name: str) -> bytes:
+        if "fact-1" in name:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(folder, name)
+
+    monkeypatch.setattr(memory_files, "read_within", fail)
+    index.refresh()
+    (place,) = index.damaged
+    files.erase(GLOBAL, [place])
+    index.refresh()
+    assert index.damaged == {}
+    assert len(index) == 1

@@ -67,6 +67,13 @@ def test_what_looks_like_a_key_is_masked_wherever_it_stands(secret: str) -> None
         ("my PIN's 4711", "my PIN's [secret]"),
         ("the wifi key is 9f8a-7b6c", "the wifi key is [secret]"),
         ("The door code is 4711.", "The door code is [secret]"),
+        ("La password è gatto7", "La password è [secret]"),
+        ("A senha é gato7", "A senha é [secret]"),
+        ("Il mio codice PIN è 4711", "Il mio codice PIN è [secret]"),
+        ("Мой пароль это frog7", "Мой пароль это [secret]"),
+        ("密码是gatto7。", "密码是[secret]。"),
+        ("パスワードは frog7", "パスワードは [secret]"),
+        ("my PIN 4711", "my PIN [secret]"),
         ("secret: a and password: b", "secret: [secret] and password: [secret]"),
     ],
 )
@@ -79,6 +86,8 @@ def test_what_is_said_to_be_a_secret_is_masked(text: str, masked: str) -> None:
     [
         "I forgot my password.",
         "My password manager is Bitwarden",
+        "我忘记了密码。",
+        "I put 12 pins into it",
         "the password is too short",
         "the token is expired",
         "my password's length matters",

@@ -126,3 +126,9 @@ def test_a_stemmer_without_a_lock_is_found_out(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_what_asks_about_the_present(question: str, present: bool) -> None:
     assert asks_about_now(question) == present
+
+
+def test_of_a_very_long_question_the_first_words_are_looked_for() -> None:
+    text = " ".join(f"word{number}" for number in range(200_000))
+    assert split_query(text) == [f"word{number}" for number in range(256)]
+    assert split_query("the " * 200_000) == ["the"]

@@ -223,8 +223,8 @@ async def take_in_the_same(folder: Path, tell: Tell, seed: int, count: int) -> N
 async def take_in_turns_marked_early(folder: Path, tell: Tell, seed: int) -> None:
     """The same, with turns marked as done before their facts are stored."""
 
-    async def keep(self: Ingestion, *arguments: Any, pending: bool = False) -> Entry | None:
-        return await kept(self, *arguments, pending=False)
+    async def keep(self: Ingestion, *arguments: Any, mark: str = "") -> Entry | None:
+        return await kept(self, *arguments, mark="")
 
     async def hear(self: Ingestion, draft: Any, *arguments: Any) -> tuple[Entry | None, str]:
         turn, own = await heard(self, draft, *arguments)
@@ -244,9 +244,9 @@ async def take_in_turns_marked_early(folder: Path, tell: Tell, seed: int) -> Non
 async def take_in_turns_told_early(folder: Path, tell: Tell, seed: int) -> None:
     """The same, with each fact told as stored before it is."""
 
-    async def learn(self: Ingestion, draft: Any, turn: Entry, said: str, recalled: Any) -> None:
+    async def learn(self: Ingestion, draft: Any, turn: Entry, said: str, recalled: Any) -> bool:
         tell(f"done {turn.turn.rpartition('-')[2]}")
-        await learned(self, draft, turn, said, recalled)
+        return await learned(self, draft, turn, said, recalled)
 
     learned = Ingestion._learn
     Ingestion._learn = learn  # type: ignore[method-assign]

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.faults.processes import Worker
 from tests.faults.workers import SHARED
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.exceptions import ArchiveLocked, StorageError
-from vibe_llms.storage.locks import locked
+from vibe_llms.storage.locks import Patience, locked
 
 
 def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:
@@ -173,3 +174,40 @@ def test_nothing_stays_open_or_behind(tmp_path: Path) -> None:
             pass
     assert len(os.listdir("/proc/self/fd")) == before
     assert [*tmp_path.iterdir()] == []
+
+
+def test_whoever_waits_is_told_by_another_thread_to_wait_no_more(tmp_path: Path) -> None:
+    patience = Patience(600)
+    told: list[ArchiveLocked] = []
+
+    def wait() -> None:
+        try:
+            with locked(tmp_path, seconds=patience):
+                pass
+        except ArchiveLocked as error:
+            told.append(error)
+
+    with locked(tmp_path, seconds=0):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        patience.end()
+        thread.join(60)
+        assert not thread.is_alive()
+    assert "for 600 s" in str(told[0])
+    assert not patience.met
+
+
+def test_patience_counts_from_when_one_began_to_wait(tmp_path: Path) -> None:
+    begun = time.monotonic() - 600
+    with locked(tmp_path, seconds=1), pytest.raises(ArchiveLocked, match="for 599 s"):
+        acquire_in_vain(tmp_path, Patience(599, begun=begun))
+    patience = Patience(599, begun=begun)
+    # What is free is taken whoever waited how long.
+    with locked(tmp_path, seconds=patience):
+        assert patience.met
+        assert patience.is_over
+
+
+def acquire_in_vain(folder: Path, patience: Patience) -> None:
+    with locked(folder, seconds=patience):
+        pytest.fail("it was held")

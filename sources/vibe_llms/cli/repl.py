@@ -133,7 +133,7 @@ class Repl:
                 continue
             try:
                 status = await self._answer(line)
-            except Exception as error:  # noqa: BLE001  (a failure does not end the conversation)
+            except Exception as error:  # noqa: BLE001  (the border of the terminal, line by line)
                 if self._options.debug:
                     aside("".join(traceback.format_exception(error)))
                 note(f"vibe-llms: {explain(error)}")

@@ -102,7 +102,7 @@ class _Work:
     def carry_out(self) -> None:
         try:
             value = self._function()
-        except BaseException as error:  # noqa: BLE001  (the border of a tool's call)
+        except BaseException as error:  # noqa: BLE001  (raised where the call is awaited)
             self._tell(self.future.set_exception, _portable(error))
         else:
             self._tell(self.future.set_result, value)

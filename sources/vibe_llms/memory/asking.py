@@ -7,7 +7,13 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import OutputCut, OutputInvalid, RequestRefused, VibeLlmsError
+from vibe_llms.exceptions import (
+    ModelUnavailable,
+    OutputCut,
+    OutputInvalid,
+    RequestRefused,
+    VibeLlmsError,
+)
 from vibe_llms.messages.canisters import Usage
 
 T = TypeVar("T")
@@ -42,6 +48,9 @@ async def attempt(
             return await asker.ask(supervisor, text, output)
     except TimeoutError:
         return Unanswered(f"no answer within {seconds:g} s (timeout-seconds)")
+    except ModelUnavailable as error:
+        # It is named in the settings: another one may answer.
+        return Unanswered(str(error))
     except (OutputCut, OutputInvalid, RequestRefused) as error:
         return Unanswered(str(error), final=True)
     except VibeLlmsError as error:

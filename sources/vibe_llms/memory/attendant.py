@@ -36,6 +36,7 @@ class Taker(Protocol):
 
 #: Makes what takes turns in, with the model that answered.
 TakerFactory: TypeAlias = Callable[[Model], Awaitable[Taker]]
+_SAID_BY_MODELS = (Role.ASSISTANT, Role.SUMMARY)
 _MOST_REPORTS = 100
 #: So often a turn is taken up that could not be taken in whole.
 _MOST_ATTEMPTS = 3
@@ -101,13 +102,13 @@ class MemoryAttendant:
         """What is recalled, as one document; nothing where nothing fits.
 
         What the person said, and the facts of it, are no text from outside. What a model said may
-        be: it read what its tools returned.
+        be: it read what its tools returned, and a summary is of what it said.
         """
         entries = await self.find(occasion)
         if not entries:
             return Briefing()
         canister = write_down(entries, characters=self.settings.recall.characters)
-        return Briefing((canister,), outside=any(one.role == Role.ASSISTANT for one in entries))
+        return Briefing((canister,), outside=any(one.role in _SAID_BY_MODELS for one in entries))
 
     async def find(self, occasion: Occasion) -> Sequence[Entry]:
         """The entries that fit to what is said."""

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from vibe_llms.memory.entries import Role
 from vibe_llms.memory.files import Look
+from vibe_llms.memory.outlines import Outline
 
 
 class Known(Struct, array_like=True):
@@ -24,6 +25,7 @@ class Known(Struct, array_like=True):
     conversation: str
     digest: str
     asks: bool
+    outline: Outline
 
     @property
     def order(self) -> tuple[str, datetime, str]:

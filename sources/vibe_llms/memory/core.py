@@ -20,6 +20,7 @@ from vibe_llms.exceptions import (
     EmbeddingsMixed,
     MemoryInvalid,
 )
+from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.embedders.cache import (
     EMBEDDINGS,
@@ -194,6 +195,19 @@ class Memory:
         self._tell_damaged()
         return entries
 
+    async def outline(self, scope: Scope) -> Sequence[Known]:
+        """What is known of all entries of a scope, the oldest first: enough to choose some.
+
+        Files are read only where they changed. One that was written over in place may be noticed
+        some seconds later.
+        """
+        return await self._do(lambda: self._store.outline(scope))
+
+    async def read(self, scope: Scope, known: Iterable[Known]) -> Sequence[Entry | None]:
+        """Some entries of an outline, as their files have them now; none for those that went."""
+        chosen = tuple(known)
+        return await self._do(lambda: self._store.read(scope, chosen))
+
     async def access(self, identity: str, *, scopes: Iterable[Scope] | None = None) -> Entry:
         """The entry with an identity, or at least 4 characters of its beginning or end.
 
@@ -344,6 +358,8 @@ class Memory:
         bare = await self._do(lambda: self._store.survey_bare(scope))
         asked = [(known.number, entry) for known, entry in bare]
         vectors = await embedding.embed_entries(asked) if asked else None
+        if asked:
+            await self._do(lambda: self._store.forget_vectors(scope, bare))
         if vectors is None:
             return 0
         # The memory was free meanwhile: numbers may be those of other entries now.

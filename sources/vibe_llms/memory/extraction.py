@@ -8,12 +8,13 @@ from datetime import datetime
 from msgspec import Struct
 
 from vibe_llms.memory.asking import Asker, Unanswered, attempt
-from vibe_llms.memory.gate import Recalled, check_fact
+from vibe_llms.memory.gate import LONGEST_FACT, Recalled, check_fact, is_instruction, make_visible
 from vibe_llms.memory.reports import Refusal, Why
 from vibe_llms.memory.secrets import mask_secrets
 
 _MOST_TOPICS = 5
 _LONGEST_TOPIC = 40
+_MOST_WORDS = 4
 
 _SUPERVISOR = """\
 You take notes about a user for an assistant that shall know the user in later conversations.
@@ -85,8 +86,10 @@ def judge(
     facts: list[Finding] = []
     refused: list[Refusal] = []
     for finding in findings:
-        statement = " ".join(finding.statement.split())
-        why = check_fact(finding.statement.strip(), said, recalled)
+        given = make_visible(finding.statement.strip())
+        # What is too long is only told of.
+        statement = " ".join(given[: LONGEST_FACT + 1].split())
+        why = check_fact(given, said, recalled)
         if why is None and len(facts) >= most:
             why = Why.SURPLUS
         if why is None:
@@ -98,11 +101,18 @@ def judge(
 
 def _settle(finding: Finding, statement: str) -> Finding:
     """The finding with what belongs to it within bounds."""
-    words = (" ".join(topic.split()) for topic in finding.topics)
-    topics = dict.fromkeys(word for word in words if 0 < len(word) <= _LONGEST_TOPIC)
+    topics = dict.fromkeys(filter(None, map(_check_topic, finding.topics)))
     return Finding(
         statement,
         min(max(finding.importance, 0.0), 1.0),
-        mask_secrets(" ".join(finding.category.split()))[:_LONGEST_TOPIC],
-        tuple(map(mask_secrets, topics))[:_MOST_TOPICS],
+        _check_topic(finding.category),
+        tuple(topics)[:_MOST_TOPICS],
     )
+
+
+def _check_topic(text: str) -> str:
+    """A few words that say what something is about; empty where it is something else."""
+    words = make_visible(text[: _LONGEST_TOPIC * 2]).split()
+    topic = " ".join(words)
+    short = len(words) <= _MOST_WORDS and len(topic) <= _LONGEST_TOPIC
+    return mask_secrets(topic) if short and not is_instruction(topic) else ""

@@ -194,24 +194,34 @@ class MemoryFiles:
                     synchronise_folder(path.parent)
 
     def survey_files(self, scope: Scope) -> list[str]:
-        """All files below a scope's folder, whoever made them; links are not followed."""
+        """All files below a scope's folder, whoever made them; links are not followed.
+
+        `StorageError` where a folder cannot be looked through: what is in it shall not be missed.
+        """
         base = self.path_of(scope)
-        return [
-            os.path.relpath(os.path.join(folder, name), base)
-            for folder, _, names in os.walk(base)
-            for name in names
-        ]
+        with storage_errors(base):
+            return [
+                os.path.relpath(os.path.join(folder, name), base)
+                for folder, _, names in os.walk(base, onerror=_insist)
+                for name in names
+            ]
 
     def survey_strays(self) -> list[Path]:
-        """Files beside the scopes: in the memory's folder, or in folders that are no scopes."""
+        """Files beside the scopes: in the memory's folder, or in folders that are no scopes.
+
+        `StorageError` where a folder cannot be looked through.
+        """
         base = self.folder / ENTRIES
         scopes = set(map(str, self.survey_scopes()))
-        found = [path for path in self.folder.glob("*") if path.is_file()]
-        for folder, folders, names in os.walk(base):
-            if Path(folder) == base:
-                folders[:] = [name for name in folders if name not in scopes]
-            found += [Path(folder) / name for name in names]
-        return sorted(path for path in found if not path.is_symlink())
+        found: list[Path] = []
+        with storage_errors(self.folder), suppress(FileNotFoundError):
+            found += (Path(item.path) for item in os.scandir(self.folder) if item.is_file())
+            for folder, folders, names in os.walk(base, onerror=_insist):
+                if Path(folder) == base:
+                    folders[:] = [name for name in folders if name not in scopes]
+                found += [Path(folder) / name for name in names]
+            found = [path for path in found if not path.is_symlink()]
+        return sorted(found)
 
     def clear(self, scope: Scope) -> None:
         """Remove what crashes left unfinished; to be called while the scope is held."""
@@ -293,6 +303,12 @@ class MemoryFiles:
     def _folders(self, scope: Scope, *, deleted: bool = False) -> list[tuple[str, Path]]:
         base = self.path_of(scope, DELETED if deleted else "")
         return [(folder, base / folder) for folder in FOLDERS]
+
+
+def _insist(error: OSError) -> None:
+    """Raise what keeps from looking through a folder, unless it has gone."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _is_entry(name: str) -> bool:

@@ -8,6 +8,7 @@ fact that a model found there has to be supported by those words.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
@@ -15,6 +16,22 @@ from functools import cache
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.memory.outlines import digest_of_sentence
+from vibe_llms.memory.phrases import (
+    ASKED,
+    COMMAND,
+    DIRECTIVE,
+    GREETING_SIGNS,
+    GREETINGS,
+    INSTRUCTION,
+    LETTER,
+    MATERIAL,
+    ONESELF,
+    QUESTION,
+    QUESTION_SIGNS,
+    REQUEST,
+    TO_ME,
+)
 from vibe_llms.memory.reports import Refusal, Why
 from vibe_llms.memory.secrets import holds_secret, mask_secrets
 from vibe_llms.memory.sentences import split_sentences
@@ -43,67 +60,15 @@ _VERBS = frozenset(
     )
 )
 
-_GREETING_WORDS = """
-    hi hello hey hallo hola bonjour salut ciao ola good morning afternoon evening night day gm gn
-    thanks thank thx ty you very much so a lot many danke merci gracias obrigado grazie
-    ok okay k kk yes yeah yep yup no nope nah sure fine great nice cool perfect awesome right
-    exactly alright understood got it i see bye goodbye later cheers welcome please sorry wow lol
-    haha hm hmm well then now there all that is was this works for me again everyone bitte ja nein
-    gut si sí oui non go on ahead continue more next stop done well-done
-    """
-_ENGLISH_QUESTION = r"""(?ix)
-    \s* (?: (?: and | but | so | ok | okay | hey | hi | please | well | then ) [\s,]+ )*
-    (?: who | whom | whose | what | when | where | why | which | how
-      | can | could | would | will | should | shall | is | are | was | were | am | do | does | did
-      | has | have | had | may | might | must ) \b
-    """
-#: Where a question speaks of the user, it may tell something of the user.
-_OF_ONESELF = r"(?i)\b(?:i|i'm|i've|i'd|i'll|my|mine|me|myself|we|our|ours|us)\b"
-_REQUEST = r"""(?ix)
-    \s* (?: (?: and | but | so | ok | okay | now | then | please | also | just | hey ) [\s,]+ )*
-    (?: write | translate | summari[sz]e | explain | tell | show | give | list | find | fix | make
-      | create | generate | describe | compare | calculate | compute | convert | rewrite | continue
-      | check | search | look | print | run | solve | draw | define | name | help | repeat | answer
-      | add | remove | refactor | implement | debug | test | open | read | send | try ) \b
-    """
-_INSTRUCTION = r"""(?ix)
-      \b (?: ignore | disregard | forget | override | bypass ) \s+
-         (?: (?: all | any | of | the | these | those | your | my | every | previous | prior | above
-               | earlier | preceding | other | safety | system ) \s+ )*
-         (?: instructions? | prompts? | rules? | guidelines? | directions? | messages? | context
-           | everything \s+ (?: you | above | before | prior | that | i \s+ (?: said | told ) )
-           | above | previous ) \b
-    | \b system \s+ (?: prompt | message | instructions? ) \b
-    | \b developer \s+ (?: prompt | message | instructions? ) \b | \b enter \s+ developer \s+ mode
-    | \b (?: new | updated | real | actual | following ) \s+ instructions? \s* :
-    | \b you \s+ (?: are \s+ now | must \s+ now | will \s+ now ) \b
-    | \b from \s+ now \s+ on ,? \s+ (?: you | the \s+ (?: assistant | model | ai ) ) \b
-    | \b (?: act | behave | respond ) \s+ as \s+ (?: if \s+ you | though \s+ you | dan \b
-         | an? \s+ (?: unrestricted | unfiltered | uncensored | evil ) )
-    | \b pretend \s+ (?: to \s+ be | that \s+ you | you )
-    | \b (?: do \s+ not | don't | never ) \s+ (?: tell | inform | warn | ask ) \s+
-         (?: the \s+ )? (?: user | person | human ) \b
-    | \b jailbr (?: eak | oken ) | \b DAN \s+ mode
-    | < /? (?: system | assistant | instructions? | \|im_ ) | <\| | \[ /? INST \] | <</? SYS
-    """
-#: What no fact says, though a person may say it of something else.
-_DIRECTIVE = r"""(?ix)
-    \b (?: assistant | model | chatbot | ai ) \s+
-        (?: must | should | shall | has \s+ to | is \s+ to | needs? \s+ to | will \s+ always
-          | is \s+ (?: allowed | required | instructed | authori[sz]ed ) )
-    """
-#: What a fact cannot begin with, as it then tells somebody to do something.
-_COMMAND = r"""(?ix)
-    \s* (?: always | never | please | do \s not | don't | you \s (?: must | should | shall | have
-          | need | are | can | will ) | execute | run \b | call \b | send \b | reveal | respond
-          | answer \b | reply | ignore | disregard | remember \s to | make \s sure | be \s sure )
-    """
 _FENCE = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
 _QUOTED_LINES = re.compile(r"(?m)(?:^[ \t]*>.*(?:\n|\Z))+")
 #: What stands in quotation marks and is a sentence or more; names and titles stay.
 _QUOTATION = re.compile(
-    r"\"[^\"\n]{40,2000}\"|\u201c[^\u201d]{40,2000}\u201d|\u00ab[^\u00bb]{40,2000}\u00bb"
+    r"\"[^\"\n]{40,2000}\"|\u201c[^\u201c\u201d]{40,2000}\u201d|\u00ab[^\u00ab\u00bb]{40,2000}\u00bb"
 )
+#: Lines, and what joins letters in some scripts, and emoji.
+_UNSEEN_KEPT = frozenset("\n\r\t\u200c\u200d")
+_ASKING = ("?", "\uff1f", "\u061f")
 _JSON_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _PARAGRAPHS = re.compile(r"\n[ \t]*\n+")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
@@ -120,12 +85,15 @@ class Sifted(Struct, frozen=True):
 class Recalled:
     """What was recalled in a turn, to be known again in what is said there."""
 
-    def __init__(self, texts: Iterable[str] = ()) -> None:
+    def __init__(self, texts: Iterable[str] = (), *, digests: frozenset[str] = frozenset()) -> None:
+        self._digests = digests
         whole = [one for text in texts for one in (text, *_read_quoted(text))]
         self._said = [f" {' '.join(_plain_words(text))} " for text in whole]
 
     def holds(self, text: str) -> bool:
-        """Whether a text stands there word for word."""
+        """Whether a text stands there word for word, or is one of which there is a digest."""
+        if self._digests and digest_of_sentence(text) in self._digests:
+            return True
         words = _plain_words(text)
         if not words or (len(words) < _COPIED_WORDS and len(text.strip()) < _SHORTEST_FACT):
             return False
@@ -162,36 +130,85 @@ def sift_words(text: str, recalled: Recalled = Recalled()) -> Sifted:
         return Sifted("", (Refusal(beginning, Why.LONG, "part"),))
 
     def cut(found: re.Match[str]) -> str:
-        refused.append(Refusal(mask_secrets(found[0]), Why.QUOTED, "part"))
+        refused.append(Refusal(found[0].strip(), Why.QUOTED, "part"))
         return "\n\n"
 
+    # Before anything is taken apart: a key has several lines, and a password may stand on the next.
+    text = mask_secrets(make_visible(text))
     for shape in (_FENCE, _QUOTED_LINES, _QUOTATION):
         text = shape.sub(cut, text)
+    text, others = _leave_out_others(text)
+    refused += (Refusal(part, Why.QUOTED, "part") for part in others)
     kept: list[str] = []
     for paragraph in filter(str.strip, _PARAGRAPHS.split(text)):
         why = _refuse_paragraph(paragraph)
         if why is not None:
-            refused.append(Refusal(mask_secrets(paragraph.strip()), why, "part"))
+            refused.append(Refusal(paragraph.strip(), why, "part"))
             continue
         for sentence in split_sentences(paragraph):
             why = _refuse_sentence(sentence, recalled)
             if why is None:
                 kept.append(sentence)
             else:
-                refused.append(Refusal(mask_secrets(sentence), why, "part"))
+                refused.append(Refusal(sentence, why, "part"))
     return Sifted("\n".join(kept), tuple(refused))
+
+
+def _leave_out_others(text: str) -> tuple[str, list[str]]:
+    """The text without letters of others, and without what only something is to be done with."""
+    parts: list[str] = []
+    letter = _compiled(LETTER).search(text)
+    if letter is not None:
+        parts.append(text[letter.start() :].strip())
+        text = text[: letter.start()]
+    kept, place = "", 0
+    for found in _compiled(MATERIAL).finditer(text):
+        if found.start() < place or _matches(ONESELF, _compiled(TO_ME).sub("", found[0])):
+            continue
+        gap = _PARAGRAPHS.search(text, found.end())
+        end = len(text) if gap is None else gap.start()
+        if not text[found.end() : end].strip():
+            # The text itself comes in paragraphs of its own.
+            end = len(text)
+        parts.append(text[found.start() : end].strip())
+        kept += text[place : found.start()]
+        place = end
+    return kept + text[place:], parts
+
+
+def make_visible(text: str) -> str:
+    """The text without signs that nobody sees, in which instructions for a model may be hidden."""
+    if text.isprintable():
+        return text
+    return "".join(one for one in text if one in _UNSEEN_KEPT or not _is_unseen(one))
+
+
+def normalize(text: str) -> str:
+    """The text in plain letters and without joiners, as phrases are looked for."""
+    if text.isascii():
+        return text
+    plain = unicodedata.normalize("NFKC", make_visible(text))
+    return plain.replace("\u2019", "'").replace("\u200c", "").replace("\u200d", "")
+
+
+def _is_unseen(character: str) -> bool:
+    return (
+        unicodedata.category(character) in ("Cc", "Cf") or "\U000e0100" <= character <= "\U000e01ef"
+    )
 
 
 def check_fact(text: str, said: str, recalled: Recalled = Recalled()) -> Why | None:
     """Why a fact is refused that a model found in what the user `said`; none if it is not."""
+    # What is too long is not gone through.
+    if len(text) > LONGEST_FACT:
+        return Why.LONG
     checks: Sequence[tuple[Why, bool]] = (
         (Why.EMPTY, not text.strip()),
-        (Why.LONG, len(text) > LONGEST_FACT),
         (Why.GREETING, is_greeting(text)),
         (Why.SHORT, len(text.strip()) < _SHORTEST_FACT or len(_plain_words(text)) < 2),
         (Why.SECRET, holds_secret(text)),
         (Why.INSTRUCTION, is_instruction(text)),
-        (Why.QUESTION, text.rstrip().endswith(("?", "\uff1f"))),
+        (Why.QUESTION, text.rstrip().endswith(_ASKING)),
         (Why.QUOTED, "```" in text or "\n" in text.strip()),
         (Why.RECALLED, recalled.holds(text)),
         (Why.UNSUPPORTED, not is_supported(text, said)),
@@ -205,17 +222,20 @@ def is_greeting(text: str) -> bool:
     >>> is_greeting("Hi there!"), is_greeting("Thanks, I moved to Porto.")
     (True, False)
     """
-    words = text.lower().replace("\u2019", "'").split()
-    plain = [word.strip(".,;:!?'\"()*") for word in words]
+    words = re.sub("[,\u3001\u3002~]", " ", normalize(text).lower()).split()
+    plain = [word.strip(".,;:!?\xa1\xbf'\"()*") for word in words]
     # Signs alone, a smile for example, say no more than a nod.
     return len(plain) <= 8 and all(
-        word in _greetings() or not any(map(str.isalnum, word)) for word in plain
+        word in _greetings()
+        or not any(map(str.isalnum, word))
+        or _compiled(f"(?:{GREETING_SIGNS})+").fullmatch(word)
+        for word in plain
     )
 
 
 def is_instruction(text: str) -> bool:
     """Whether a fact tells a model what to do, in place of saying something of the user."""
-    return _matches(_INSTRUCTION, text) or _matches(_DIRECTIVE, text) or _begins(_COMMAND, text)
+    return any((_matches(INSTRUCTION, text), _matches(DIRECTIVE, text), _begins(COMMAND, text)))
 
 
 def is_supported(text: str, said: str) -> bool:
@@ -269,7 +289,7 @@ def _names(text: str) -> Iterator[str]:
 
 
 def _refuse_paragraph(text: str) -> Why | None:
-    if _matches(_INSTRUCTION, text):
+    if _matches(INSTRUCTION, text):
         return Why.INSTRUCTION
     if len(text) > _LONGEST_PARAGRAPH:
         return Why.QUOTED
@@ -283,10 +303,19 @@ def _refuse_sentence(text: str, recalled: Recalled) -> Why | None:
         return Why.SECRET
     if recalled.holds(text):
         return Why.RECALLED
-    asks = text.rstrip().endswith("?") and _begins(_ENGLISH_QUESTION, text)
-    if (asks or _begins(_REQUEST, text)) and not _matches(_OF_ONESELF, text):
+    if _only_asks(normalize(text)):
         return Why.QUESTION
     return Why.SHORT if len(_plain_words(text)) < 2 and text.isascii() else None
+
+
+def _only_asks(text: str) -> bool:
+    """Whether a sentence asks for something, and says nothing of who asks."""
+    request = _compiled(REQUEST).match(text)
+    asks = text.rstrip().endswith(_ASKING) and _begins(QUESTION, text)
+    if request is None and not (asks or _matches(QUESTION_SIGNS, text) or _matches(ASKED, text)):
+        return False
+    rest = text if request is None else text[request.end() :]
+    return not _matches(ONESELF, _compiled(TO_ME).sub("", rest))
 
 
 def _read_quoted(text: str) -> Iterator[str]:
@@ -302,11 +331,11 @@ def _plain_words(text: str) -> list[str]:
 
 
 def _matches(shape: str, text: str) -> bool:
-    return _compiled(shape).search(text) is not None
+    return _compiled(shape).search(normalize(text)) is not None
 
 
 def _begins(shape: str, text: str) -> bool:
-    return _compiled(shape).match(text) is not None
+    return _compiled(shape).match(normalize(text)) is not None
 
 
 @cache
@@ -317,4 +346,4 @@ def _compiled(shape: str) -> re.Pattern[str]:
 
 @cache
 def _greetings() -> frozenset[str]:
-    return frozenset(_GREETING_WORDS.split())
+    return frozenset(GREETINGS.split())

@@ -20,7 +20,7 @@ from vibe_llms.storage.files import make_folder, new_folder, storage_errors, wri
 
 #: Raised when what is stored changes its form, or is made of other parts than before, as vectors
 #: are of passages; another one is made anew.
-_FORMAT = f"3 {sys.byteorder}"
+_FORMAT = f"4 {sys.byteorder}"
 _MANIFEST = "manifest"
 _COUNTS = "counts"
 

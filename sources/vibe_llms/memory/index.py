@@ -10,24 +10,18 @@ import os
 import threading
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from vibe_llms.exceptions import ArchiveLocked, EmbeddingsMixed, MemoryDamaged, StorageError
 from vibe_llms.memory.catalogue import Catalogue, Known
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.files import Look, MemoryFiles
-from vibe_llms.memory.generations import (
-    Counts,
-    discard_generations,
-    read_generation,
-    write_generation,
-)
+from vibe_llms.memory.generations import discard_generations, write_generation
 from vibe_llms.memory.lexical import LexicalIndex
 from vibe_llms.memory.lookout import Lookout
+from vibe_llms.memory.outlines import outline_of
 from vibe_llms.memory.sequences import TurnSequence, is_turn
+from vibe_llms.memory.stored import StoredIndex, encode_index, read_index
 from vibe_llms.memory.vectors import VectorIndex
 from vibe_llms.memory.words import digest_of, label, split_words
 from vibe_llms.storage.locks import Patience
@@ -108,8 +102,7 @@ class ScopeIndex:
             if (old := known.get(place)) is None or old.look != look
             if self._broken.get(place) != look
         ]
-        for place in (place for place in self._broken if place not in now):
-            self.damaged.pop(place, None)
+        self.damaged = {place: error for place, error in self.damaged.items() if place in now}
         self._broken = {place: look for place, look in self._broken.items() if place in now}
         for place in (*gone, *(place for place in changed if place in known)):
             self._drop(place)
@@ -119,7 +112,11 @@ class ScopeIndex:
                 read.append((self._files.read(self.scope, place), place, now[place]))
             except MemoryDamaged as error:
                 self.damaged[place] = error
-                self._broken[place] = now[place]
+                if isinstance(error.__cause__, OSError):
+                    # Not the file is broken, but it could not be read now; the next time perhaps.
+                    self._lookout.doubt()
+                else:
+                    self._broken[place] = now[place]
             except FileNotFoundError:
                 continue
             else:
@@ -281,7 +278,9 @@ class ScopeIndex:
     def _write(self) -> None:
         with self.lock:
             self.refresh()
-            counts, parts = self._encode()
+            known = list(self._catalogue)
+            stored = StoredIndex(known, self._lexical, self._vectors, self.embedder)
+            counts, parts = encode_index(stored)
             changes, self._changes = self._changes, 0
         written = False
         try:
@@ -291,22 +290,6 @@ class ScopeIndex:
             if not written:
                 with self.lock:
                     self._changes += changes
-
-    def _encode(self) -> tuple[Counts, Mapping[str, bytes]]:
-        parts = {
-            "entries": msgspec.msgpack.encode(list(self._catalogue)),
-            "words": self._lexical.encode(),
-        }
-        vectors = self._vectors
-        if vectors is not None:
-            parts["vectors"] = vectors.encode()
-        counts = Counts(
-            len(self),
-            len(self._lexical),
-            0 if vectors is None else len(vectors),
-            self.embedder,
-        )
-        return counts, parts
 
     def discard(self) -> None:
         """Give up what is stored and known; to be called while the scope is held.
@@ -337,35 +320,18 @@ class ScopeIndex:
             return
         for name in names:
             try:
-                self._read_generation(self._folder / name)
+                self._take_over(read_index(self._folder / name, self.model))
                 return
             except (OSError, ValueError, StorageError):
                 self._begin_anew()
 
-    def _read_generation(self, folder: Path) -> None:
-        wanted = ("entries", "words", *(("vectors",) if self.model else ()))
-        counts, parts = read_generation(folder, wanted)
-        if not parts.keys() >= {"entries", "words"}:
-            raise ValueError("parts of it are missing")
-        known = msgspec.msgpack.decode(parts["entries"], type=list[Known])
-        lexical = LexicalIndex.decode(parts["words"])
-        if len(known) != counts.entries or len(lexical) != counts.words:
-            raise ValueError("its counts do not fit")
-        if len(known) != lexical.count:
-            raise ValueError("its parts do not fit each other")
-        numbers = {one.number for one in known}
-        vectors = None
-        if counts.embedder == self.model and "vectors" in parts:
-            vectors = VectorIndex.decode(parts["vectors"])
-            if len(vectors) != counts.vectors or vectors.model != self.model:
-                raise ValueError("its vectors do not fit")
-            if not vectors.numbers <= numbers:
-                raise ValueError("its vectors are of other entries")
-        self._vectors, self.embedder = vectors, counts.embedder
-        self._bare = numbers - (set() if vectors is None else vectors.numbers)
-        self._lexical = lexical
-        self._catalogue = Catalogue(known)
-        self._sequence = TurnSequence(self.scope, lexical, known)
+    def _take_over(self, stored: StoredIndex) -> None:
+        self._vectors, self.embedder = stored.vectors, stored.embedder
+        numbers = {one.number for one in stored.known}
+        self._bare = numbers - (set() if stored.vectors is None else stored.vectors.numbers)
+        self._lexical = stored.lexical
+        self._catalogue = Catalogue(stored.known)
+        self._sequence = TurnSequence(self.scope, stored.lexical, stored.known)
 
     def _take(self, entry: Entry, place: str, look: Look) -> None:
         number = self._lexical.add(
@@ -383,6 +349,7 @@ class ScopeIndex:
             entry.conversation,
             digest_of(entry.content),
             is_turn(entry.role) and entry.content.endswith(("?", "\uff1f")),
+            outline_of(entry),
         )
         self._bare.add(number)
         self._catalogue.add(known)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import msgspec
 from msgspec import Struct
 
 from vibe_llms.events import Notice
@@ -21,6 +20,7 @@ from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.extraction import Finding, extract
 from vibe_llms.memory.gate import LONGEST_FACT, Recalled, sift_turn, sift_words
+from vibe_llms.memory.outlines import MARK, is_pending, produce_mark, read_mark, remove_mark
 from vibe_llms.memory.reconciliation import (
     SUPERVISOR,
     Applied,
@@ -44,9 +44,10 @@ from vibe_llms.memory.summaries import (
     Summary,
     Task,
     check_summary,
-    choose_task,
+    choose_plan,
     keep_summary,
     produce_summary,
+    produce_task,
 )
 from vibe_llms.memory.words import digest_of
 from vibe_llms.messages.canisters import AssistantCanister, Canister, Usage, UserCanister
@@ -54,7 +55,6 @@ from vibe_llms.messages.identities import produce_identity
 
 __all__ = ["Ingestion", "IngestionSettings"]
 
-_MARK, _PENDING = "ingestion", "pending"
 #: So many turns that were left are looked through after one turn.
 _MOST_LEFT = 3
 #: So many summaries at most are made after one turn; a longer backlog waits for the next.
@@ -119,8 +119,11 @@ class Ingestion:
             for answered in spoken.assistant:
                 await self._keep(draft, place, answered, spoken.recalled)
             for turn, own in heard:
-                if turn is not None and turn.further.get(_MARK) == _PENDING:
-                    await self._learn(draft, turn, own, spoken.recalled)
+                if turn is None or not is_pending(turn):
+                    continue
+                if not await self._learn(draft, turn, own, spoken.recalled):
+                    # Nor does it answer about the next one.
+                    break
             if draft.asked and not draft.failures:
                 await self._catch_up(draft, place, most=_MOST_LEFT)
             await self._finish(draft, place)
@@ -144,10 +147,16 @@ class Ingestion:
         return self._report(draft, usage)
 
     async def _catch_up(self, draft: _Draft, place: Scope, most: int | None = None) -> None:
-        turns = await self._memory.survey(place, role=Role.USER)
-        left = [turn for turn in turns if turn.further.get(_MARK) == _PENDING]
-        for turn in left[:most]:
-            await self._learn(draft, turn, sift_words(turn.content).text, Recalled())
+        left = [known for known in await self._memory.outline(place) if known.outline.pending]
+        for turn in await self._memory.read(place, left[:most]):
+            digests = None if turn is None else read_mark(turn)
+            if turn is None or digests is None:
+                continue
+            # What was recalled then is not there any more, but what was refused for it is known.
+            recalled = Recalled(digests=digests)
+            said = sift_words(turn.content, recalled).text
+            if not await self._learn(draft, turn, said, recalled):
+                return
 
     def _report(self, draft: _Draft, before: Usage) -> IngestionReport:
         members = {name: getattr(draft, name) for name in draft.__struct_fields__}
@@ -166,7 +175,9 @@ class Ingestion:
         """Keep what the user said; the turn, and the words in which facts are to be looked for."""
         own = sift_words(text_in(said), recalled)
         looked = bool(own.text and self._settings.facts)
-        turn = await self._keep(draft, place, said, recalled, pending=looked)
+        again = [one.text for one in own.refused if one.why == Why.RECALLED]
+        mark = produce_mark(again) if looked else ""
+        turn = await self._keep(draft, place, said, recalled, mark=mark)
         if turn is not None:
             draft.refused += own.refused
         return turn, own.text
@@ -178,7 +189,7 @@ class Ingestion:
         canister: UserCanister | AssistantCanister,
         recalled: Recalled,
         *,
-        pending: bool = False,
+        mark: str = "",
     ) -> Entry | None:
         """Keep a turn as it was said; none where it is refused, or was given up."""
         sifted = sift_turn(text_in(canister), recalled)
@@ -195,7 +206,7 @@ class Ingestion:
             speaker=self._scope.name if role == Role.USER else "assistant",
             conversation=draft.conversation,
             turn=canister.identity,
-            further={_MARK: _PENDING} if pending else {},
+            further={MARK: mark} if mark else {},
         )
 
         def keep(held: HeldScope) -> tuple[Entry | None, bool]:
@@ -208,8 +219,8 @@ class Ingestion:
             draft.turns.append(turn)
         return turn
 
-    async def _learn(self, draft: _Draft, turn: Entry, said: str, recalled: Recalled) -> None:
-        """Look for facts in what the user said, and take them in; then it is done."""
+    async def _learn(self, draft: _Draft, turn: Entry, said: str, recalled: Recalled) -> bool:
+        """Look for facts in what the user said, and take them in; whether that is done then."""
         settings = self._settings
         draft.asked = True
         found = await extract(
@@ -224,13 +235,14 @@ class Ingestion:
         if found.failure is not None:
             draft.failures.append(f"no facts were looked for: {found.failure.why}")
             if not found.failure.final:
-                return
+                return False
         facts: dict[str, Entry] = {}
         for one in found.facts:
             facts.setdefault(digest_of(one.statement), self._produce_fact(one, turn))
         if facts:
             await self._reconcile(draft, turn, list(facts.values()))
         await self._memory.change(turn.scope, lambda held: _unmark(held, turn))
+        return True
 
     def _produce_fact(self, finding: Finding, turn: Entry) -> Entry:
         return Entry(
@@ -325,8 +337,7 @@ class Ingestion:
 
     async def _summarise(self, draft: _Draft, place: Scope) -> None:
         for _ in range(_MOST_SUMMARIES):
-            task = choose_task(await self._memory.survey(place))
-            if task is None:
+            if (task := await self._choose_task(place)) is None:
                 return
             text, why = await self._sum_up(task)
             if why:
@@ -337,6 +348,20 @@ class Ingestion:
             if not await self._memory.change(place, keep):
                 return
             draft.summaries.append(entry)
+
+    async def _choose_task(self, place: Scope) -> Task | None:
+        """The summary that is to be made next, with the entries that it is of, and no others."""
+        known = await self._memory.outline(place)
+        while (plan := choose_plan(known)) is not None:
+            entries = await self._memory.read(place, plan.members)
+            there = [entry for entry in entries if entry is not None]
+            if len(there) == len(entries):
+                return produce_task(plan, there)
+            gone = {
+                one.place for one, entry in zip(plan.members, entries, strict=True) if entry is None
+            }
+            known = [one for one in known if one.place not in gone]
+        return None
 
     async def _sum_up(self, task: Task) -> tuple[str, str]:
         """The text of a summary; and why it is none, if it is none."""
@@ -355,7 +380,5 @@ class Ingestion:
 def _unmark(held: HeldScope, turn: Entry) -> None:
     """Take the mark off a turn whose facts are stored."""
     entry = held.find(turn.identity)
-    if entry is not None and _MARK in entry.further:
-        further = {name: value for name, value in entry.further.items() if name != _MARK}
-        lines = entry.lines.replace(f"{_MARK}: {_PENDING}\n", "")
-        held.rewrite(msgspec.structs.replace(entry, further=further, lines=lines))
+    if entry is not None and MARK in entry.further:
+        held.rewrite(remove_mark(entry))

@@ -54,6 +54,10 @@ class Lookout:
         """Whether the same facts are there by their names."""
         return self._files.list_facts(self._scope) == self.listed
 
+    def doubt(self) -> None:
+        """Look at the files the next time also where the folder has not changed."""
+        self._stamp = ()
+
     def begin_anew(self) -> None:
         """Take nothing for known."""
         self._stamp, self.listed = (), set()

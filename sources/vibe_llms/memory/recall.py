@@ -39,7 +39,6 @@ _LINE = re.compile(r"^\[[^\]\n]*\bid ([0-9a-z-]{4,64})\] \"", re.MULTILINE)
 _SUMMARY = f"[{_WORDS[Role.SUMMARY]}, "
 #: A longer text says too much to be a question; its beginning and its end are asked.
 _LONGEST_QUESTION = 2000
-_LEVELS = {"L3": 3, "L2": 2, "L1": 1}
 
 
 class RecallSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -173,9 +172,10 @@ async def _read_recalled(asked: Asked) -> tuple[set[str], bool]:
 
 async def _find_summary(memory: Memory, scope: Scope) -> Entry | None:
     """The summary of a conversation that says most of it: of the highest level, the newest."""
-    summaries = await memory.survey(scope, role=Role.SUMMARY)
-    return max(
-        summaries,
-        key=lambda entry: (_LEVELS.get(entry.category, 0), entry.created),
-        default=None,
-    )
+    summaries = [one for one in await memory.outline(scope) if one.role == Role.SUMMARY]
+    summaries.sort(key=lambda one: (one.outline.level, one.created), reverse=True)
+    for one in summaries:
+        (entry,) = await memory.read(scope, [one])
+        if entry is not None:
+            return entry
+    return None

@@ -178,10 +178,8 @@ class Repository:
                     make_folder(folder / name)
                 write_new(folder / "config", _CONFIG.encode(), durable=False)
                 write_new(folder / "HEAD", b"ref: refs/heads/main\n", durable=False)
-        except FileExistsError:
-            pass
-        except FileNotFoundError:
-            # Whoever was quicker has cleared away what was unfinished here.
+        except (FileExistsError, FileNotFoundError):
+            # Another process was quicker, and may have cleared this away; see `_clear_locks`.
             if not self.exists:
                 raise
 

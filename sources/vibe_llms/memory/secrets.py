@@ -39,9 +39,15 @@ _NAMED = r"""(?ix)
     (?: \s+ (?: for | of | to | at | on | in | with ) \s+ [^.!?\n:=]{1,60}? )?
     (?: \s* (?P<sign> [:=] ) \s*
       | ['\u2019]s \s+ (?= \S* \d )
-      | \s+ (?: is | are | was | lautet | ist | es | est | to | has \s been ) \s+
+      | \s+ (?: is | are | was | lautet | ist | es | est | è | é | это | to | has \s been ) \s+
       (?: (?: still | now | set \s to | just | simply | called ) \s+ )* )
     (?P<value> "[^"\n]+" | '[^'\n]+' | `[^`\n]+` | [^\s,;]+ )
+    """
+#: The same where nothing stands between words, and numbers right behind their name.
+_SIGNS = r"""(?ix)
+    (?: 密码 | 密碼 | 口令 | パスワード | 暗証番号 ) \s* (?: 是 | 为 | 為 | は | [:=\uff1a] ) \s*
+      (?P<value> [^\s,;\uff0c\u3002\uff01\uff1f\u3001]+ )
+    | \b (?: pin | puk | cvv | cvc | otp ) s? \s+ (?P<digits> \d{3,8} ) \b
     """
 #: A secret of several words, to the end of its sentence.
 _PHRASE = r"""(?ix)
@@ -86,13 +92,15 @@ def holds_secret(text: str) -> bool:
 
 
 def _find(text: str) -> Iterator[tuple[int, int]]:
-    keys, named, phrase, digits, social, chance = _shapes()
+    keys, named, signs, phrase, digits, social, chance = _shapes()
     for found in keys.finditer(text):
         yield found.span()
     for found in named.finditer(text):
         value = found["value"].strip("\"'`")
         if value.lower().strip(".!?") not in _no_values() or found["sign"]:
             yield found.span("value")
+    for found in signs.finditer(text):
+        yield found.span("value" if found["value"] else "digits")
     for found in phrase.finditer(text):
         first = found["value"].split()[0]
         if first.lower().strip(",;") not in _no_values() or found["sign"].strip() in (":", "="):
@@ -129,7 +137,7 @@ def _looks_random(word: str) -> bool:
 @cache
 def _shapes() -> tuple[re.Pattern[str], ...]:
     # Not compiled on import: most commands remember nothing.
-    shapes = (_KEYS, _NAMED, _PHRASE, _DIGITS, _SOCIAL, _RANDOM)
+    shapes = (_KEYS, _NAMED, _SIGNS, _PHRASE, _DIGITS, _SOCIAL, _RANDOM)
     return tuple(re.compile(shape, re.DOTALL) for shape in shapes)
 
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import EmbeddingsMixed, MemoryDamaged, MemoryNotFound
+from vibe_llms.exceptions import EmbeddingsMixed, MemoryDamaged, MemoryNotFound, StorageError
 from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.embedders.cache import EmbeddingCache, digest_text
 from vibe_llms.memory.entries import SHORTEST_PART, Entry, Role, Scope, check_entry
-from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.files import MemoryFiles, identity_in
 from vibe_llms.memory.generations import discard_generations
 from vibe_llms.memory.index import INDEX
 from vibe_llms.memory.indexes import Indexes
@@ -29,6 +29,7 @@ from vibe_llms.memory.passages import split_passages
 from vibe_llms.memory.retrieval import Question, Recollection, RetrievalSettings, retrieve
 from vibe_llms.memory.summaries import find_derived
 from vibe_llms.memory.traces import find_holding, find_strays
+from vibe_llms.storage.files import storage_errors
 from vibe_llms.storage.locks import Patience
 
 T = TypeVar("T")
@@ -106,6 +107,22 @@ class Store:
                 )
             return index.survey_bare(_BATCH)
 
+    def forget_vectors(self, scope: Scope, bare: Iterable[tuple[Known, Entry]]) -> None:
+        """Keep no vectors of what entries said that were changed or removed while they were made.
+
+        Another process may have forgotten them meanwhile, and does not know of these vectors.
+        """
+        old: set[bytes] = set()
+        with self._indexes.using(scope, passing=True) as index:
+            for known, entry in bare:
+                if self._files.look_at(scope, known.place) != known.look:
+                    now = index.read(known)
+                    old |= _digest_all([entry]) - _digest_all([] if now is None else [now])
+        if old:
+            # Where they stay, the next to forget something gives them up.
+            with suppress(StorageError):
+                self._cache.forget(old)
+
     def take_vectors(
         self, scope: Scope, bare: Iterable[Known], vectors: Mapping[int, Sequence[array[float]]]
     ) -> int:
@@ -129,8 +146,19 @@ class Store:
                         found.append(entry)
         return sorted(found, key=lambda entry: (entry.created, entry.identity))
 
+    def outline(self, scope: Scope) -> Sequence[Known]:
+        """What is known of the entries of a scope, the oldest first."""
+        with self._indexes.using(scope) as index, index.lock:
+            index.refresh(thorough=False)
+            return index.entries
+
+    def read(self, scope: Scope, known: Iterable[Known]) -> Sequence[Entry | None]:
+        """Some entries as their files have them; none for those that have gone."""
+        with self._indexes.using(scope) as index:
+            return [index.read(one) for one in known]
+
     def find(self, identity: str, scopes: Sequence[Scope] | None = None) -> Entry:
-        """The entry of an identity, or of a part of it."""
+        """The entry of an identity, or of a part of it; `MemoryDamaged` if it cannot be read."""
         return self._find(identity, scopes)[0]
 
     def _find(self, identity: str, scopes: Sequence[Scope] | None) -> tuple[Entry, str]:
@@ -140,13 +168,15 @@ class Store:
                 f"{identity!r} is too short; give at least {SHORTEST_PART} characters"
             )
         fitting: list[tuple[Scope, Known]] = []
+        damaged: list[MemoryDamaged] = []
         for scope in self.survey_scopes() if scopes is None else scopes:
             with self._indexes.using(scope, passing=scopes is None) as index, index.lock:
                 index.refresh()
-                fitting += (
-                    (scope, known)
-                    for known in index
-                    if known.identity.startswith(identity) or known.identity.endswith(identity)
+                fitting += ((scope, one) for one in index if _fits(one.identity, identity))
+                damaged += (
+                    error
+                    for place, error in index.damaged.items()
+                    if _fits(identity_in(place), identity)
                 )
         exact = [(scope, known) for scope, known in fitting if known.identity == identity]
         if len(exact) > 1:
@@ -155,10 +185,10 @@ class Store:
         if len(exact or fitting) > 1:
             raise MemoryNotFound(f"{identity!r} fits several entries; give more of it")
         for scope, known in exact or fitting:
-            with self._indexes.using(scope) as index:
-                entry = index.read(known)
-            if entry is not None:
-                return entry, known.place
+            with suppress(FileNotFoundError):
+                return self._files.read(scope, known.place), known.place
+        for error in damaged:
+            raise error
         raise MemoryNotFound(f"nothing is remembered as {identity!r}; see: vibe-llms memory list")
 
     def revise(self, found: Entry, changes: dict[str, Any], patience: Patience) -> Entry:
@@ -186,8 +216,10 @@ class Store:
 
     def forget(self, scope: Scope, wanted: str, patience: Patience) -> Sequence[Entry]:
         """Remove for good what holds these folded words in a scope, and what was made of it."""
-        if not self._files.path_of(scope).is_dir():
-            return []
+        path = self._files.path_of(scope)
+        with storage_errors(path):
+            if not path.is_dir():
+                return []
         with (
             self._indexes.using(scope) as index,
             self._files.changing(scope, seconds=patience),
@@ -216,7 +248,8 @@ class Store:
         """
         base = self._files.folder / INDEX
         # Before the scopes: whoever makes one now has its folder before its index.
-        names = os.listdir(base) if base.is_dir() else []
+        with storage_errors(base):
+            names = os.listdir(base) if base.is_dir() else []
         scopes = set(map(str, self.survey_scopes()))
         for name in names:
             if name not in scopes:
@@ -249,6 +282,10 @@ class Store:
     def keep(self, patience: Patience) -> None:
         """Store all indexes for the next process."""
         self._indexes.keep(patience)
+
+
+def _fits(name: str, identity: str) -> bool:
+    return name.startswith(identity) or name.endswith(identity)
 
 
 def _digest_all(entries: Iterable[Entry]) -> set[bytes]:

@@ -8,24 +8,26 @@ in its file, when enough has been said since.
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, TypeAlias
+from itertools import accumulate
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from vibe_llms.exceptions import MemoryDamaged
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.outlines import LEVELS, Coverage, Outline, count_tokens, read_coverage
 from vibe_llms.memory.secrets import mask_secrets
 from vibe_llms.messages.identities import produce_identity
 
-#: About so many bytes of text make a token.
-_BYTES_PER_TOKEN = 4
 #: So many tokens of turns make a part.
 PART_TOKENS = 1500
 GROUP = 5
@@ -37,7 +39,6 @@ _SHORTEST_TOKENS = 25
 #: A text that is so many times as long as was asked for is no summary.
 _ENDLESS = 5
 _SHOWN_CHARACTERS = 8000
-LEVELS = ("L1", "L2", "L3")
 
 
 class Depth(StrEnum):
@@ -82,30 +83,52 @@ class Summary(Struct, frozen=True):
     summary: str
 
 
-#: A time in a zone, as all others are that it is compared with.
-_Time = Annotated[datetime, Meta(tz=True)]
+class Outlined(Protocol):
+    """What a summary is chosen by: an entry as the index knows it."""
+
+    @property
+    def identity(self) -> str:
+        """That of the entry."""
+        ...
+
+    @property
+    def role(self) -> Role:
+        """What the entry is."""
+        ...
+
+    @property
+    def created(self) -> datetime:
+        """When it was said."""
+        ...
+
+    @property
+    def outline(self) -> Outline:
+        """The rest."""
+        ...
 
 
-class Coverage(Struct, frozen=True):
-    """What the front matter of a summary tells: of what it is, and how much shorter."""
-
-    covers_from: _Time
-    covers_until: _Time
-    source_tokens: Annotated[int, Meta(ge=0)]
-    summary_tokens: Annotated[int, Meta(ge=0)] = 0
-    summary_kind: str = ""
-    compression: float = 0.0
-
-    def covers(self, when: datetime) -> bool:
-        """Whether what was said then is in it."""
-        return self.covers_from <= when <= self.covers_until
+K = TypeVar("K", bound=Outlined)
+_Made: TypeAlias = tuple[Coverage, K]
 
 
-_Made: TypeAlias = tuple[Coverage, Entry]
+class Plan(Struct, Generic[K], frozen=True):
+    """A summary to be made: of which entries, how deep, at which level, in place of which one."""
+
+    level: str
+    depth: Depth
+    sources: tuple[K, ...]
+    coverage: Coverage
+    tokens: int
+    replaces: K | None = None
+
+    @property
+    def members(self) -> tuple[K, ...]:
+        """All that has to be read for it, as `produce_task` takes it."""
+        return self.sources if self.replaces is None else (*self.sources, self.replaces)
 
 
 class Task(Struct, frozen=True):
-    """A summary to be made: of which entries, how deep, at which level, in place of which one."""
+    """The same with the entries themselves."""
 
     level: str
     depth: Depth
@@ -135,36 +158,35 @@ def depth_of(tokens: int) -> Depth:
     return next(depth for least, depth, _ in _DEPTHS if tokens >= least)
 
 
-def count_tokens(text: str) -> int:
-    """About how many tokens a text has."""
-    return -(-len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN)
-
-
-def read_coverage(entry: Entry) -> Coverage | None:
-    """What a summary covers; none where somebody else wrote it, or has changed that."""
-    try:
-        return msgspec.convert(dict(entry.further), Coverage, strict=False)
-    except (msgspec.ValidationError, OverflowError):
-        return None
-
-
-def choose_task(entries: Iterable[Entry]) -> Task | None:
+def choose_plan(entries: Iterable[K]) -> Plan[K] | None:
     """The summary that is to be made next of a conversation; none if nothing much is new."""
-    turns: list[Entry] = []
-    made: dict[str, list[_Made]] = {level: [] for level in LEVELS}
+    turns: list[K] = []
+    made: dict[str, list[_Made[K]]] = {level: [] for level in LEVELS}
     for entry in sorted(entries, key=lambda one: (one.created, one.identity)):
         if entry.role in (Role.USER, Role.ASSISTANT):
             turns.append(entry)
-        elif entry.role == Role.SUMMARY and entry.category in made:
-            coverage = read_coverage(entry)
-            if coverage is not None:
-                made[entry.category].append((coverage, entry))
+        elif entry.outline.coverage is not None:
+            made[entry.outline.level].append((entry.outline.coverage, entry))
     return _choose(turns, made)
 
 
-def _choose(turns: Sequence[Entry], made: Mapping[str, list[_Made]]) -> Task | None:
+def produce_task(plan: Plan[K], entries: Sequence[Entry]) -> Task:
+    """What is to be asked, with the entries of `Plan.members`."""
+    count = len(plan.sources)
+    return Task(
+        plan.level,
+        plan.depth,
+        tuple(entries[:count]),
+        plan.coverage,
+        plan.tokens,
+        None if plan.replaces is None else entries[count],
+    )
+
+
+def _choose(turns: Sequence[K], made: Mapping[str, list[_Made[K]]]) -> Plan[K] | None:
     parts, groups, finals = (made[level] for level in LEVELS)
-    loose = [one for one in turns if not _is_covered(one.created, parts)]
+    in_part, in_group = (_Covered(coverage for coverage, _ in some) for some in (parts, groups))
+    loose = [one for one in turns if not in_part.covers(one.created)]
     total = sum(coverage.source_tokens for coverage, _ in parts) + _count(loose)
     depth = depth_of(total)
     latest = max(finals, key=lambda one: one[0].covers_until, default=None)
@@ -177,10 +199,10 @@ def _choose(turns: Sequence[Entry], made: Mapping[str, list[_Made]]) -> Task | N
     if depth in (Depth.DETAILED, Depth.HIERARCHICAL):
         # Without the last turns, of which more will be said: they wait for their part.
         if (whole := _cut(loose)) is not None:
-            return _task("L1", depth, whole, turns=whole)
-        free = [one for one in parts if not _is_covered(one[0].covers_until, groups)]
+            return _plan("L1", depth, whole, turns=whole)
+        free = [one for one in parts if not in_group.covers(one[0].covers_until)]
         if depth == Depth.HIERARCHICAL and len(free) >= GROUP:
-            return _task("L2", depth, [entry for _, entry in free[:GROUP]], parts=free[:GROUP])
+            return _plan("L2", depth, [entry for _, entry in free[:GROUP]], parts=free[:GROUP])
         free = [*groups, *free]
         free.sort(key=lambda one: one[0].covers_from)
     else:
@@ -194,21 +216,21 @@ def _choose(turns: Sequence[Entry], made: Mapping[str, list[_Made]]) -> Task | N
         covered = [latest, *covered]
         if not free:
             loose = since
-    return _task(
+    return _plan(
         "L3", depth, [*sources, *loose], turns=loose, parts=covered, total=total, old=latest
     )
 
 
-def _task(
+def _plan(
     level: str,
     depth: Depth,
-    sources: Sequence[Entry],
+    sources: Sequence[K],
     *,
-    turns: Sequence[Entry] = (),
-    parts: Sequence[_Made] = (),
+    turns: Sequence[K] = (),
+    parts: Sequence[_Made[K]] = (),
     total: int = 0,
-    old: _Made | None = None,
-) -> Task:
+    old: _Made[K] | None = None,
+) -> Plan[K]:
     times = [turn.created for turn in turns]
     times += [when for one, _ in parts for when in (one.covers_from, one.covers_until)]
     tokens = total or sum(one.source_tokens for one, _ in parts) + _count(turns)
@@ -216,25 +238,36 @@ def _task(
     share = _SHARES.get(level, share)
     bounded = min(max(int(tokens * share), _SHORTEST_TOKENS), _LONGEST_TOKENS)
     coverage = Coverage(min(times), max(times), tokens, summary_kind=str(depth))
-    return Task(level, depth, tuple(sources), coverage, bounded, old[1] if old else None)
+    return Plan(level, depth, tuple(sources), coverage, bounded, old[1] if old else None)
 
 
-def _cut(turns: Sequence[Entry]) -> Sequence[Entry] | None:
+def _cut(turns: Sequence[K]) -> Sequence[K] | None:
     """The first turns that make a part, where at least half a part is left behind them."""
-    count = 0
+    count, whole = 0, _count(turns)
     for position, turn in enumerate(turns, 1):
-        count += count_tokens(turn.content)
-        if count >= PART_TOKENS and _count(turns[position:]) >= PART_TOKENS // 2:
+        count += turn.outline.tokens
+        if count >= PART_TOKENS and whole - count >= PART_TOKENS // 2:
             return turns[:position]
     return None
 
 
-def _is_covered(when: datetime, made: Iterable[_Made]) -> bool:
-    return any(coverage.covers(when) for coverage, _ in made)
+class _Covered:
+    """The times that some summaries cover, however these lie."""
+
+    def __init__(self, made: Iterable[Coverage]) -> None:
+        spans = sorted((one.covers_from, one.covers_until) for one in made)
+        self._begins = [begin for begin, _ in spans]
+        # Whatever begins before a time covers it if the one does that ends last.
+        self._ends = list(accumulate((end for _, end in spans), max))
+
+    def covers(self, when: datetime) -> bool:
+        """Whether any of them covers a time."""
+        count = bisect_right(self._begins, when)
+        return count > 0 and self._ends[count - 1] >= when
 
 
-def _count(turns: Iterable[Entry]) -> int:
-    return sum(count_tokens(turn.content) for turn in turns)
+def _count(turns: Iterable[K]) -> int:
+    return sum(turn.outline.tokens for turn in turns)
 
 
 def check_summary(task: Task, content: str) -> str:
@@ -277,11 +310,10 @@ def keep_summary(held: HeldScope, task: Task, entry: Entry) -> bool:
     if task.replaces is not None:
         return held.find(entry.identity) == task.replaces and held.rewrite(entry)
     for one in known.values():
-        if one.role == Role.SUMMARY and (found := held.read(one)) is not None:
-            made = read_coverage(found) if found.category == task.level else None
+        made = one.outline.coverage if one.outline.level == task.level else None
+        if made is not None and made.covers(task.coverage.covers_until):
             # Another process was quicker.
-            if made is not None and made.covers(task.coverage.covers_until):
-                return False
+            return False
     held.add(entry)
     return True
 
@@ -325,5 +357,7 @@ def _show(entry: Entry) -> str:
     if len(text) > _SHOWN_CHARACTERS:
         half = _SHOWN_CHARACTERS // 2
         text = f"{text[:half]} […] {text[-half:]}"
+    # Nobody, no page least of all, speaks in the name of another.
+    text = re.sub(r"(?m)^(?=[^\S\n]*(?:The user said|The assistant said|So far):)", "> ", text)
     names = {Role.USER: "The user said", Role.ASSISTANT: "The assistant said"}
     return f"{names.get(entry.role, 'So far')}:\n{text}"

@@ -3,7 +3,7 @@
 An entry has a vector for each of its passages, all of one model, and is as near as the nearest of
 them. FAISS searches them: all of them where there are few, the nearest lists of an inverted file
 where there are many (ADR 0037 has the figures). Rows of entries that are gone stay until the
-index is made anew, and are passed over; what is stored has zeros there.
+index is made anew, with zeros in place of what they were.
 """
 
 from __future__ import annotations
@@ -147,11 +147,9 @@ class VectorIndex:
         """The index as bytes, for `decode`; without the vectors of entries that are gone."""
         faiss, numpy = _packages()
         owners = array("I", self._owners)
-        gone = [row for row, number in enumerate(owners) if row not in self._rows.get(number, ())]
-        for row in gone:
-            owners[row] = _GONE
-        if gone:
-            self._blank(gone)
+        for row, number in enumerate(owners):
+            if row not in self._rows.get(number, ()):
+                owners[row] = _GONE
         searcher = b"" if self._searcher is None else faiss.serialize_index(self._searcher)
         return msgspec.msgpack.encode(
             _Stored(

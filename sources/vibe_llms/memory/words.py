@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import lru_cache
+from itertools import islice
 
 #: The apostrophe that typesetters prefer.
 _CURVED = "\u2019"
@@ -68,6 +69,10 @@ _QUOTES = "\"'`\u2018\u2019\u201c\u201d"
 _RAISED = re.compile("([\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u209c\u2150-\u215f\u2189]+)")
 
 
+#: So many words of a question are looked for: each takes time.
+_ASKED = 256
+
+
 @lru_cache(maxsize=100_000)
 def _stem(word: str) -> str:
     with _STEMMING:
@@ -105,11 +110,12 @@ def split_forms(text: str) -> list[str]:
 
 
 def split_query(text: str) -> list[str]:
-    """The different words of a question; also those that say little where it has no others."""
-    found = split_words(text)
-    if not found:
-        found = [_stem(word) for word in _WORD.findall(text.lower())]
-    return list(dict.fromkeys(found))
+    """The different words of a question; also those that say little where it has no others.
+
+    Whoever pastes a book asks for what its first 256 words are about.
+    """
+    found = dict.fromkeys(split_forms(text)) or dict.fromkeys(_WORD.findall(text.lower()))
+    return list(dict.fromkeys(map(_stem, islice(found, _ASKED))))
 
 
 def label(speaker: str, created: datetime, topics: Iterable[str] = ()) -> frozenset[str]:

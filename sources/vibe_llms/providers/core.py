@@ -50,7 +50,7 @@ def guard_row(row: Row, table: str = _REGISTRY.table) -> Iterator[None]:
         yield
     except (VibeLlmsError, KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException as error:
+    except BaseException as error:  # the border of a plugin, which may even end the program
         if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
             raise
         raise RegistrationError(

@@ -39,6 +39,8 @@ FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 8.0
 DRAIN_SECONDS = 0.5
 JSON = "application/json"
+#: Of a request whose body is JSON.
+JSON_HEADERS = {"content-type": JSON}
 HTML = "text/html"
 
 

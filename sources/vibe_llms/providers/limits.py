@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 
 from msgspec import Struct
@@ -68,15 +68,15 @@ class Limiter:
         waiting = _Waiting(tokens, patience, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         self._advance()
-        try:
+        with ExitStack() as undoing:
+            undoing.callback(self._withdraw, waiting)
             await asyncio.wait([waiting.admitted], timeout=TOLD_SECONDS)
             if not waiting.admitted.done():
                 notify(Notice("wait", f"{self.row}: waiting, {self._explain()}"))
                 await asyncio.wait([waiting.admitted])
-            return waiting.admitted.result()
-        except BaseException:
-            self._withdraw(waiting)
-            raise
+            spent = waiting.admitted.result()
+            undoing.pop_all()
+        return spent
 
     def settle(self, spent: _Spent, usage: Usage | None) -> None:
         """Correct what a request was estimated at by what it has really used.

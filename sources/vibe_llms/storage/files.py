@@ -10,7 +10,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from vibe_llms.exceptions import StorageError
@@ -186,7 +186,8 @@ def new_folder(path: Path, *, durable: bool) -> Iterator[Path]:
     """
     temporary = path.with_name(f"{TEMPORARY}{os.urandom(12).hex()}")
     os.mkdir(temporary, 0o700)
-    try:
+    with ExitStack() as undoing:
+        undoing.callback(_discard_folder, temporary)
         yield temporary
         if durable:
             synchronise_folder(temporary)
@@ -196,10 +197,12 @@ def new_folder(path: Path, *, durable: bool) -> Iterator[Path]:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise FileExistsError(error.errno, "it exists already") from error
             raise
-    except BaseException:
-        with suppress(OSError):
-            remove_folder(temporary)
-        raise
+        undoing.pop_all()
+
+
+def _discard_folder(path: Path) -> None:
+    with suppress(OSError):
+        remove_folder(path)
 
 
 def remove_folder(path: Path) -> None:

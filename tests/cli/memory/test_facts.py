@@ -264,3 +264,10 @@ def test_each_subcommand_has_a_line_in_the_help_that_is_whole(home: Path) -> Non
     listed = invoke("memory", "--help").output.partition("Commands:\n")[2].splitlines()
     assert len(listed) == 14
     assert all(line.endswith(".") and not line.endswith("...") for line in listed)
+
+
+def test_lists_are_cut_to_what_a_terminal_shows(home: Path) -> None:
+    remember("Ada keeps bees. " * 50)
+    (line,) = invoke("memory", "list", terminals="stdout").output.splitlines()
+    assert (len(line), line[-1]) == (80, "…")
+    assert len(invoke("memory", "list").output) > 700

@@ -122,3 +122,35 @@ def test_ctrl_c_ends_a_question_at_once(home: Path, monkeypatch: pytest.MonkeyPa
     assert invoke("memory", "forget", "bees").status == 130
     assert handlers == [signal.default_int_handler]
     assert "bees" in invoke("memory", "list").output
+
+
+def test_more_than_a_few_are_counted_and_not_listed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIBE_LLMS_MEMORY__VERSIONING", "true")
+    for number in range(7):
+        remember(f"Ada keeps bees in hive {number}.")
+    for answer, words in ((b"n\n", "nothing was forgotten"), (b"y\n", "and holds it no more")):
+        told = invoke(
+            *("memory", "forget", "--history", "bees"), data=answer, terminals="stdin stderr"
+        ).errors
+        assert "'bees' stands in 7 facts\n" in told
+        assert told.count("Ada keeps bees") == 5
+        assert "  and 2 more; all of them: --dry-run\n" in told
+        assert "git holds it in 7 commits" in told
+        assert words in told
+    told = invoke("memory", "forget", "bees", terminals="stdin stderr").errors
+    assert told.endswith("'bees' stands in nothing\nforgot 0 entries\n")
+
+
+def test_what_is_to_be_forgotten_may_come_from_standard_input(home: Path) -> None:
+    remember("Ada's code is 4711.")
+    remember("Ada's code was 0815.")
+    (home / "memory" / "entries" / "user-ben").mkdir()
+    (home / "memory" / "entries" / "user-ben" / "4711.txt").touch()
+    seen = invoke("memory", "forget", "-n", "-", data=b"4711\n")
+    assert seen.errors.startswith("would forget 1 fact and 1 file that is no entry; ")
+    assert "user-ben: 4711.txt\n" in seen.output
+    assert invoke("memory", "forget", "-y", "-", data=b"4711\n").errors == "forgot 2 entries\n"
+    assert invoke("memory", "add", "-", data=b"\xff").status == 2
+    assert invoke("memory", "add", "-", data=b"a" * 5_000_000).status == 2

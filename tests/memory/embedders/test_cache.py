@@ -18,6 +18,7 @@ import pytest
 
 from tests.fakes.embedders import WordsEmbedder
 from vibe_llms.exceptions import ProviderUnreachable, StorageError
+from vibe_llms.memory.embedders import cache as cache_module
 from vibe_llms.memory.embedders.cache import (
     FILE,
     CachedEmbedder,
@@ -342,6 +343,54 @@ async def test_a_vector_that_changed_on_the_disk_would_be_found_out(folder: Path
         database.execute("update vectors set vector = ? where digest = ?", [data, digest])
         assert cache.read("m", [digest]) == {}
     database.close()
+
+
+def leaves_to_the_writer_what_is_damaged(folder: Path) -> bool:
+    """Whether a reader removes no damaged file, which another process may be making anew."""
+    cache = EmbeddingCache(folder, lock_seconds=0.05)
+    digest = digest_text("one")
+    cache.write("m", {digest: array("f", [0.6, 0.8])})
+    overwrite(folder / FILE, random.Random(4))
+    before = (folder / FILE).read_bytes()
+    with locked(folder, seconds=1):
+        assert cache.read("m", [digest]) == {}
+    left = (folder / FILE).read_bytes() == before
+    cache.write("m", {digest: array("f", [0.6, 0.8])})
+    assert list(cache.read("m", [digest])) == [digest]
+    return left
+
+
+def test_a_damaged_file_is_made_anew_by_whoever_holds_the_lock(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert leaves_to_the_writer_what_is_damaged(folder)
+
+    def read(self: EmbeddingCache, model: str, digests: Sequence[bytes]) -> Any:
+        return self._attempt(lambda database: cache_module._read(database, model, digests))
+
+    monkeypatch.setattr(EmbeddingCache, "read", read)
+    assert not leaves_to_the_writer_what_is_damaged(folder)
+
+
+def test_the_journal_goes_before_the_file_that_it_is_of(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = EmbeddingCache(folder)
+    cache.write("m", {digest_text("one"): array("f", [0.6, 0.8])})
+    journal = folder / f"{FILE}-journal"
+    overwrite(folder / FILE, random.Random(4))
+    journal.write_bytes(b"")
+    gone: list[str] = []
+    unlink = os.unlink
+
+    def note(path: str | Path) -> None:
+        gone.append(Path(path).name)
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", note)
+    cache.forget([])
+    assert gone[0] == journal.name
+    assert FILE in gone
 
 
 async def test_where_nothing_can_be_kept_it_works_without(folder: Path) -> None:

@@ -9,14 +9,15 @@ connection.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import cache
 from typing import Any
 
 import pytest
 
 from tests.fakes.anthropic import FakeAnthropic, stream_bytes
-from tests.fakes.clients import STREAM, produce_client, produce_model
+from tests.fakes.clients import produce_client, produce_model
+from tests.fakes.cuts import SIZES, Outcome, check_cut, check_words, hear, replay, ways
 from tests.fakes.recordings import (
     NAMES,
     PROVENANCE,
@@ -32,55 +33,29 @@ from vibe_llms import open_session
 from vibe_llms.events import (
     Event,
     InvocationStartedEvent,
-    MessageCompletedEvent,
-    MessageFailedEvent,
     MessageStartedEvent,
     ignore_events,
 )
-from vibe_llms.exceptions import ProviderUnreachable, ReplyCut
+from vibe_llms.exceptions import ReplyCut
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     InvocationCanister,
     ReplyCanister,
     UserCanister,
 )
-from vibe_llms.messages.contents import ReasoningContent
-from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.anthropic.streams import AnthropicAssimilator
-from vibe_llms.providers.exchanges import Exchange, hold
-from vibe_llms.providers.interfaces import ignore_notices
-from vibe_llms.providers.transport import Outgoing, Transport
+from vibe_llms.providers.transport import Transport
 from vibe_llms.testing import check_events
 
-SIZES = (1, 31, 512)
-ENDS: tuple[End, ...] = ("clean", "close")
 
-
-async def replay(transport: Transport) -> tuple[Sequence[ReplyCanister], list[Event], bool]:
-    """What a reply over a transport gives: canisters and events, and whether it failed as cut."""
-    events: list[Event] = []
-    accumulator = Accumulator(PROVENANCE, events.append)
-    exchange = Exchange(
-        provider="anthropic",
-        transport=transport,
-        settings=STREAM,
-        produce_assimilator=lambda: AnthropicAssimilator("anthropic", str),
-        read_error=lambda status, headers, body: ReplyCut("refused", provider="anthropic"),
-        notify=ignore_notices,
-    )
-    try:
-        await hold(exchange, Outgoing("POST", "/"), accumulator)
-    except ReplyCut:
-        return accumulator.canisters, events, True
-    return accumulator.canisters, events, False
+def replay_stream(transport: Transport) -> Coroutine[Any, Any, Outcome]:
+    return replay(transport, PROVENANCE, lambda: AnthropicAssimilator("anthropic", str))
 
 
 def check_outcome(
     name: str,
     cut: int,
-    canisters: Sequence[ReplyCanister],
-    events: Sequence[Event],
-    failed: bool,
+    outcome: Outcome,
     *,
     end: End = "clean",
 ) -> None:
@@ -91,23 +66,14 @@ def check_outcome(
     """
     place = f"{name} cut at {cut}"
     whole, stripped = _read_whole(name)
-    check_events(events, turn=False)
-    if cut >= find_end(name) and not (end == "reset" and failed):
-        assert not failed, place
-        assert strip(canisters) == stripped, place
+    check_events(outcome.events, turn=False)
+    if cut >= find_end(name) and not (end == "reset" and outcome.failed):
+        assert not outcome.failed, place
+        assert strip(outcome.canisters) == stripped, place
         return
-    assert failed, f"{place}: a cut reply was taken for whole"
-    failures = [event for event in events if isinstance(event, MessageFailedEvent)]
-    assert len(failures) == 1, place
-    assert events[-1] is failures[0], place
-    completed = [event.canister for event in events if isinstance(event, MessageCompletedEvent)]
-    # Messages before it are whole, as they would have been without the cut.
-    assert strip(completed) == stripped[: len(completed)], place
-    partial = failures[0].partial
-    assert is_cut(partial), place
-    assert [*completed, partial] == [*canisters], place
-    begun = [event for event in events if isinstance(event, MessageStartedEvent)][-1]
-    if len(completed) == len(whole):
+    completed, partial = check_cut(outcome, stripped, strip, place)
+    begun = [event for event in outcome.events if isinstance(event, MessageStartedEvent)][-1]
+    if completed == len(whole):
         # All was there but the mark of the end.
         assert partial == AssistantCanister(
             reply=partial.reply,
@@ -117,7 +83,7 @@ def check_outcome(
             created=partial.created,
         )
         return
-    _check_partial(partial, whole[len(completed)], begun, place)
+    _check_partial(partial, whole[completed], begun, place)
 
 
 @cache
@@ -141,8 +107,7 @@ def _check_partial(
         assert set(partial.ending.severed) <= names, place
         assert bool(partial.ending.severed) == (begun.role == "invocation"), place
     else:
-        assert whole.text.startswith(partial.text), place
-        assert _thoughts(whole).startswith(_thoughts(partial)), place
+        check_words(partial, whole, place)
         assert partial.ending.severed == (), place
 
 
@@ -150,18 +115,12 @@ def _severed(canister: ReplyCanister) -> tuple[str, ...]:
     return canister.ending.severed if canister.ending is not None else ()
 
 
-def _thoughts(canister: AssistantCanister) -> str:
-    return "".join(c.text for c in canister.contents if isinstance(c, ReasoningContent))
-
-
 async def check_cuts(name: str, cuts: Iterable[int], *, every: bool = False) -> None:
     """Cut a stream at these places; in `every` way, or each in one, its neighbours in others."""
     for cut in cuts:
-        sizes = SIZES if every else (SIZES[(cut % 50 > 0) + (cut % 5 > 0)],)
-        for end in ENDS if every else (ENDS[cut % 2],):
-            for size in sizes:
-                transport = ReplayTransport(load(name), size, cut=cut, end=end)
-                check_outcome(name, cut, *await replay(transport))
+        for end, size in ways(cut, every=every):
+            transport = ReplayTransport(load(name), size, cut=cut, end=end)
+            check_outcome(name, cut, await replay_stream(transport))
 
 
 @pytest.mark.storm
@@ -193,23 +152,8 @@ async def check_cut_over_socket(
         for end in ends:
             chunks = [raw[start : start + size] for start in range(0, len(raw), size)]
             server.replies = [stream_bytes(chunks, cut=cut, end=end)]
-            events: list[Event] = []
-            client.event_handler = events.append
-            model = await client.access_model("claude-opus-5")
-            try:
-                canisters = await model.converse([UserCanister.from_text("Hi")])
-                failed = False
-            except (ReplyCut, ProviderUnreachable) as error:
-                # A reset may take the headers too, before they were read.
-                if not isinstance(error, ReplyCut) and end != "reset":
-                    raise
-                canisters = tuple(
-                    event.partial if isinstance(event, MessageFailedEvent) else event.canister
-                    for event in events
-                    if isinstance(event, MessageCompletedEvent | MessageFailedEvent)
-                )
-                failed = True
-            check_outcome(name, cut, canisters, events, failed, end=end)
+            outcome = await hear(client, "claude-opus-5", end)
+            check_outcome(name, cut, outcome, end=end)
     await client.close()
     await server.settled()
 

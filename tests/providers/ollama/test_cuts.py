@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.cuts import SIZES, Outcome, check_cut, check_words, hear, replay, ways
 from tests.fakes.ollama import FakeOllama, stream_bytes
-from tests.fakes.ollama_clients import STREAM, produce_client, produce_model
+from tests.fakes.ollama_clients import produce_client, produce_model
 from tests.fakes.ollama_recordings import NAMES, PROVENANCE, assimilate, find_end, load
 from tests.fakes.recordings import ReplayTransport, is_cut, strip
 from tests.fakes.server import End
@@ -23,53 +24,22 @@ from vibe_llms import open_session
 from vibe_llms.events import (
     Event,
     InvocationStartedEvent,
-    MessageCompletedEvent,
-    MessageFailedEvent,
 )
-from vibe_llms.exceptions import ProviderUnreachable, ReplyCut
+from vibe_llms.exceptions import ReplyCut
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     InvocationCanister,
     ReplyCanister,
     UserCanister,
 )
-from vibe_llms.messages.contents import ReasoningContent
-from vibe_llms.providers.accumulators import Accumulator
-from vibe_llms.providers.exchanges import Exchange, hold
-from vibe_llms.providers.interfaces import ignore_notices
 from vibe_llms.providers.ollama.streams import OllamaAssimilator, _Line
-from vibe_llms.providers.transport import Outgoing, Transport
 from vibe_llms.testing import check_events
-
-SIZES = (1, 31, 512)
-ENDS: tuple[End, ...] = ("clean", "close")
-
-
-async def replay(transport: Transport) -> tuple[Sequence[ReplyCanister], list[Event], bool]:
-    """What a reply over a transport gives: canisters and events, and whether it failed as cut."""
-    events: list[Event] = []
-    accumulator = Accumulator(PROVENANCE, events.append)
-    exchange = Exchange(
-        provider="ollama",
-        transport=transport,
-        settings=STREAM,
-        produce_assimilator=lambda: OllamaAssimilator("ollama", str),
-        read_error=lambda status, headers, body: ReplyCut("refused", provider="ollama"),
-        notify=ignore_notices,
-    )
-    try:
-        await hold(exchange, Outgoing("POST", "/"), accumulator)
-    except ReplyCut:
-        return accumulator.canisters, events, True
-    return accumulator.canisters, events, False
 
 
 def check_outcome(
     name: str,
     cut: int,
-    canisters: Sequence[ReplyCanister],
-    events: Sequence[Event],
-    failed: bool,
+    outcome: Outcome,
     *,
     end: End = "clean",
 ) -> None:
@@ -80,33 +50,24 @@ def check_outcome(
     """
     place = f"{name} cut at {cut}"
     whole, stripped = _read_whole(name)
-    check_events(events, turn=False)
-    if not failed:
+    check_events(outcome.events, turn=False)
+    if not outcome.failed:
         # The last line may lack its end, unless the connection broke.
         assert cut >= find_end(name), f"{place}: a cut reply was taken for whole"
-        assert strip(canisters) == stripped, place
+        assert strip(outcome.canisters) == stripped, place
         return
     # Where the connection broke, a line whose end has come only half is not whole either.
     raw = load(name)
     last = find_end(name) if end == "clean" else len(raw) - raw.endswith(b"\n")
     assert cut <= last or end == "reset", place
-    failures = [event for event in events if isinstance(event, MessageFailedEvent)]
-    assert len(failures) == 1, place
-    assert events[-1] is failures[0], place
-    completed = [event.canister for event in events if isinstance(event, MessageCompletedEvent)]
-    # Messages before it are whole, as they would have been without the cut.
-    assert strip(completed) == stripped[: len(completed)], place
-    partial = failures[0].partial
-    assert is_cut(partial), place
-    assert [*completed, partial] == [*canisters], place
-    expected = whole[len(completed)] if len(completed) < len(whole) else None
+    completed, partial = check_cut(outcome, stripped, strip, place)
+    expected = whole[completed] if completed < len(whole) else None
     if isinstance(partial, InvocationCanister):
         # A call comes whole or not at all; only what follows it was cut.
         assert isinstance(expected, InvocationCanister), place
         assert (partial.name, partial.arguments) == (expected.name, expected.arguments), place
     elif isinstance(expected, AssistantCanister):
-        assert expected.text.startswith(partial.text), place
-        assert _thoughts(expected).startswith(_thoughts(partial)), place
+        check_words(partial, expected, place)
     else:
         assert partial.contents == (), place
     assert partial.ending is not None
@@ -119,20 +80,15 @@ def _read_whole(name: str) -> tuple[Sequence[ReplyCanister], Sequence[Any]]:
     return whole, strip(whole)
 
 
-def _thoughts(canister: AssistantCanister) -> str:
-    return "".join(c.text for c in canister.contents if isinstance(c, ReasoningContent))
-
-
 async def check_cuts(name: str, cuts: Iterable[int], *, every: bool = False) -> None:
     """Cut a stream at these places; in `every` way, or each in one, its neighbours in others."""
     for cut in cuts:
-        sizes = SIZES if every else (SIZES[(cut % 50 > 0) + (cut % 5 > 0)],)
-        for end in ENDS if every else (ENDS[cut % 2],):
-            for size in sizes:
-                transport = ReplayTransport(
-                    load(name), size, cut=cut, end=end, kind="application/x-ndjson"
-                )
-                check_outcome(name, cut, *await replay(transport), end=end)
+        for end, size in ways(cut, every=every):
+            transport = ReplayTransport(
+                load(name), size, cut=cut, end=end, kind="application/x-ndjson"
+            )
+            outcome = await replay(transport, PROVENANCE, lambda: OllamaAssimilator("ollama", str))
+            check_outcome(name, cut, outcome, end=end)
 
 
 @pytest.mark.storm
@@ -164,23 +120,8 @@ async def check_cut_over_socket(
         for end in ends:
             chunks = [raw[start : start + size] for start in range(0, len(raw), size)]
             server.replies = [stream_bytes(chunks, cut=cut, end=end)]
-            events: list[Event] = []
-            client.event_handler = events.append
-            model = await client.access_model("qwen3:8b")
-            try:
-                canisters = await model.converse([UserCanister.from_text("Hi")])
-                failed = False
-            except (ReplyCut, ProviderUnreachable) as error:
-                # A reset may take the headers too, before they were read.
-                if not isinstance(error, ReplyCut) and end != "reset":
-                    raise
-                canisters = tuple(
-                    event.partial if isinstance(event, MessageFailedEvent) else event.canister
-                    for event in events
-                    if isinstance(event, MessageCompletedEvent | MessageFailedEvent)
-                )
-                failed = True
-            check_outcome(name, cut, canisters, events, failed, end=end)
+            outcome = await hear(client, "qwen3:8b", end)
+            check_outcome(name, cut, outcome, end=end)
     await client.close()
     await server.settled()
 

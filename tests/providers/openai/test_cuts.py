@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.cuts import Outcome, check_cut, check_words, hear, replay, ways
 from tests.fakes.openai import FakeOpenAI, stream_bytes
 from tests.fakes.openai_clients import (
     MODELS,
     NAMES,
-    STREAM,
     assimilate,
     load,
     produce_assimilator,
@@ -32,48 +32,22 @@ from vibe_llms import open_session
 from vibe_llms.events import (
     Event,
     InvocationStartedEvent,
-    MessageCompletedEvent,
-    MessageFailedEvent,
 )
-from vibe_llms.exceptions import ProviderUnreachable, ReplyCut
+from vibe_llms.exceptions import ReplyCut
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     InvocationCanister,
     ReplyCanister,
-    UserCanister,
 )
-from vibe_llms.messages.contents import ReasoningContent
-from vibe_llms.providers.accumulators import Accumulator
-from vibe_llms.providers.exchanges import Exchange, hold
-from vibe_llms.providers.interfaces import ignore_notices
 from vibe_llms.providers.openai.chat_completions.streams import ChatCompletionsAssimilator
 from vibe_llms.providers.openai.responses.streams import ResponsesAssimilator
-from vibe_llms.providers.transport import Outgoing
 from vibe_llms.testing import check_events
 
-SIZES = (1, 31, 512)
 
-
-async def replay(
-    name: str, cut: int, end: End, size: int
-) -> tuple[Sequence[ReplyCanister], list[Event], bool]:
-    """What a cut reply gives: canisters and events, and whether it failed as cut."""
+async def replay_cut(name: str, cut: int, end: End, size: int) -> Outcome:
     interface = name.partition("/")[0]
-    events: list[Event] = []
-    accumulator = Accumulator(provenance(interface), events.append)
-    exchange = Exchange(
-        provider=interface,
-        transport=ReplayTransport(load(name), size, cut=cut, end=end),
-        settings=STREAM,
-        produce_assimilator=lambda: produce_assimilator(interface),
-        read_error=lambda status, headers, body: ReplyCut("refused", provider=interface),
-        notify=ignore_notices,
-    )
-    try:
-        await hold(exchange, Outgoing("POST", "/"), accumulator)
-    except ReplyCut:
-        return accumulator.canisters, events, True
-    return accumulator.canisters, events, False
+    transport = ReplayTransport(load(name), size, cut=cut, end=end)
+    return await replay(transport, provenance(interface), lambda: produce_assimilator(interface))
 
 
 @cache
@@ -95,14 +69,7 @@ def find_ends(name: str) -> tuple[int, int]:
     return raw.index(break_, reason) + len(break_), end
 
 
-def check_outcome(
-    name: str,
-    cut: int,
-    end: End,
-    canisters: Sequence[ReplyCanister],
-    events: Sequence[Event],
-    failed: bool,
-) -> None:
+def check_outcome(name: str, cut: int, end: End, outcome: Outcome) -> None:
     """What T1 promises of a stream that was cut after so many bytes.
 
     A reset may take from the reader what was sent before it, so the end may be missing even when
@@ -110,7 +77,8 @@ def check_outcome(
     """
     place = f"{name} cut at {cut} by {end}"
     whole, stripped = read_whole(name)
-    check_events(events, turn=False)
+    canisters, failed = outcome.canisters, outcome.failed
+    check_events(outcome.events, turn=False)
     clean, any_ = find_ends(name)
     if cut >= (clean if end == "clean" else any_) and not (end == "reset" and failed):
         assert not failed, place
@@ -120,38 +88,21 @@ def check_outcome(
         said = [canister.text for canister in canisters if isinstance(canister, AssistantCanister)]
         assert said == [one.text for one in whole if isinstance(one, AssistantCanister)], place
         return
-    assert failed, f"{place}: a cut reply was taken for whole"
-    failures = [event for event in events if isinstance(event, MessageFailedEvent)]
-    assert len(failures) == 1, place
-    assert events[-1] is failures[0], place
-    completed = [event.canister for event in events if isinstance(event, MessageCompletedEvent)]
-    # Messages before it are whole, as they would have been without the cut.
-    assert strip(completed) == stripped[: len(completed)], place
-    partial = failures[0].partial
-    assert is_cut(partial), place
-    assert [*completed, partial] == [*canisters], place
-    if isinstance(partial, InvocationCanister) or len(completed) == len(whole):
+    completed, partial = check_cut(outcome, stripped, strip, place)
+    if isinstance(partial, InvocationCanister) or completed == len(whole):
         return
-    expected = whole[len(completed)]
+    expected = whole[completed]
     if isinstance(expected, AssistantCanister):
-        assert expected.text.startswith(partial.text), place
-        assert _thoughts(expected).startswith(_thoughts(partial)), place
+        check_words(partial, expected, place)
     else:
         assert partial.contents == (), place
 
 
-def _thoughts(canister: AssistantCanister) -> str:
-    return "".join(c.text for c in canister.contents if isinstance(c, ReasoningContent))
-
-
 async def check_cuts(name: str, cuts: Iterable[int], *, every: bool = False) -> None:
     """Cut a stream at these places; in `every` way, or each in one, its neighbours in others."""
-    ends: tuple[End, ...] = ("clean", "close")
     for cut in cuts:
-        sizes = SIZES if every else (SIZES[(cut % 50 > 0) + (cut % 5 > 0)],)
-        for end in ends if every else (ends[cut % 2],):
-            for size in sizes:
-                check_outcome(name, cut, end, *await replay(name, cut, end, size))
+        for end, size in ways(cut, every=every):
+            check_outcome(name, cut, end, await replay_cut(name, cut, end, size))
 
 
 @pytest.mark.storm
@@ -185,10 +136,10 @@ async def test_taking_the_end_of_the_body_for_success_would_be_found_out(
 
 async def test_taking_a_broken_connection_for_the_end_would_be_found_out() -> None:
     clean, any_ = find_ends("chat/text")
-    canisters, events, failed = await replay("chat/text", clean, "clean", 512)
-    assert not failed
+    outcome = await replay_cut("chat/text", clean, "clean", 512)
+    assert not outcome.failed
     with pytest.raises(AssertionError):
-        check_outcome("chat/text", clean, "close", canisters, events, failed)
+        check_outcome("chat/text", clean, "close", outcome)
     assert clean < any_
 
 
@@ -205,23 +156,8 @@ async def test_a_connection_closed_or_reset_at_any_byte_is_a_failure(
         for end in ends:
             chunks = [raw[start : start + 512] for start in range(0, len(raw), 512)]
             fake_openai.replies = [stream_bytes(chunks, cut=cut, end=end)]
-            events: list[Event] = []
-            client.event_handler = events.append
-            model = await client.access_model(MODELS[interface])
-            try:
-                canisters = await model.converse([UserCanister.from_text("Hi")])
-                failed = False
-            except (ReplyCut, ProviderUnreachable) as error:
-                # A reset may take the headers too, before they were read.
-                if not isinstance(error, ReplyCut) and end != "reset":
-                    raise
-                failed = True
-                canisters = tuple(
-                    event.partial if isinstance(event, MessageFailedEvent) else event.canister
-                    for event in events
-                    if isinstance(event, MessageCompletedEvent | MessageFailedEvent)
-                )
-            check_outcome(name, cut, end, canisters, events, failed)
+            outcome = await hear(client, MODELS[interface], end)
+            check_outcome(name, cut, end, outcome)
     await client.close()
     await fake_openai.settled()
     assert not fake_openai.refusals

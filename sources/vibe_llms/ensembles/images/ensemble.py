@@ -24,7 +24,7 @@ from vibe_llms.exceptions import (
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.contents import ImageContent, TextualContent
-from vibe_llms.providers.exchanges import fetch
+from vibe_llms.providers.exchanges import JSON_HEADERS, fetch
 from vibe_llms.providers.transport import HttpTransport, Outgoing, produce_http_transport
 
 _PATH = "/images/generations"
@@ -94,7 +94,7 @@ class ImagesEnsemble:
             self._row.base_url,
             self._stream,
             credential,
-            {"content-type": "application/json"},
+            JSON_HEADERS,
             offline=self._offline,
         )
         self._invokers: tuple[Invoker, ...] = ()

@@ -142,7 +142,8 @@ class EmbeddingCache:
         if not self.exists():
             return {}
         with suppress(StorageError):
-            return self._attempt(lambda database: _read(database, model, digests))
+            # A damaged file is made anew by whoever writes next, and so holds the lock.
+            return self._attempt(lambda database: _read(database, model, digests), again=False)
         return {}
 
     def write(
@@ -200,7 +201,7 @@ class EmbeddingCache:
                 self._attempt(change)
 
     def _attempt(self, work: Callable[[sqlite3.Connection], T], *, again: bool = True) -> T:
-        """What work gives; where the file is damaged, with a new one.
+        """What work gives; where the file is damaged, `again` with a new one, under the lock.
 
         `StorageError` where the disk does not let us.
         """
@@ -235,7 +236,8 @@ class EmbeddingCache:
         )
 
     def _discard(self) -> None:
-        for suffix in ("", "-journal"):
+        # The journal first: another process would take it for that of a new file.
+        for suffix in ("-journal", ""):
             with suppress(FileNotFoundError):
                 os.unlink(f"{self._path}{suffix}")
 

@@ -34,7 +34,7 @@ from vibe_llms.providers.anthropic.requests import Cache, CacheDuration, Request
 from vibe_llms.providers.anthropic.streams import AnthropicAssimilator
 from vibe_llms.providers.anthropic.tokenizer import AnthropicConversationTokenizer
 from vibe_llms.providers.attributes import ModelAttributes, load_attributes
-from vibe_llms.providers.exchanges import Exchange, fetch, hold
+from vibe_llms.providers.exchanges import JSON_HEADERS, Exchange, fetch, hold
 from vibe_llms.providers.interfaces import (
     Loader,
     Model,
@@ -175,7 +175,7 @@ class AnthropicClient:
         body = await request.produce_body(_COUNTED)
         return await fetch(
             self.transport,
-            Outgoing("POST", _COUNT, body, {"content-type": "application/json"}),
+            Outgoing("POST", _COUNT, body, JSON_HEADERS),
             provider=self.provider,
             settings=self.stream,
             read_error=self.read_error,
@@ -217,7 +217,7 @@ class AnthropicModel:
         request = await requests.assemble(canisters, invokers, controls, context, self)
         names = self.client.invocations.assimilate_names(invokers)
         body = await request.produce_body()
-        outgoing = Outgoing("POST", _MESSAGES, body, {"content-type": "application/json"})
+        outgoing = Outgoing("POST", _MESSAGES, body, JSON_HEADERS)
         exchange = Exchange(
             provider=self.provider,
             transport=self.client.transport,

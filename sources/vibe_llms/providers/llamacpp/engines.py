@@ -52,7 +52,7 @@ class Job(Generic[T]):
         try:
             if not self.halt.is_set():
                 self._work(self, load())
-        except BaseException as error:  # noqa: BLE001  (whoever waits would wait for ever)
+        except BaseException as error:  # noqa: BLE001  (raised by `listen`, where it is waited for)
             self._error = error
         self._end()
 

@@ -23,7 +23,7 @@ from vibe_llms.messages.canisters import Canister, Usage
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.attributes import ModelAttributes, load_attributes
 from vibe_llms.providers.embeddings import check_vectors
-from vibe_llms.providers.exchanges import fetch
+from vibe_llms.providers.exchanges import JSON_HEADERS, fetch
 from vibe_llms.providers.interfaces import Embeddings, Loader, ProviderConfiguration
 from vibe_llms.providers.limits import access_passage
 from vibe_llms.providers.measures import Measure
@@ -49,7 +49,6 @@ T = TypeVar("T")
 
 #: How long the server may take to say what a model can do, before it is used without that.
 DESCRIBE_SECONDS = 10.0
-_JSON = {"content-type": "application/json"}
 
 
 class Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -162,7 +161,7 @@ class OllamaClient:
             request["keep_alive"] = self.settings.keep_alive
         body = await fetch(
             self.transport,
-            Outgoing("POST", "/api/embed", (encode_json(request),), _JSON),
+            Outgoing("POST", "/api/embed", (encode_json(request),), JSON_HEADERS),
             provider=self.provider,
             settings=self.stream,
             read_error=lambda status, headers, data: self.read_error(
@@ -217,7 +216,7 @@ class OllamaClient:
             try:
                 body = await fetch(
                     self.transport,
-                    Outgoing("POST", "/api/show", (encode_json({"model": name}),), _JSON),
+                    Outgoing("POST", "/api/show", (encode_json({"model": name}),), JSON_HEADERS),
                     provider=self.provider,
                     settings=quick,
                     read_error=self.read_error,

@@ -18,7 +18,7 @@ from vibe_llms.messages.canisters import Canister, Provenance, ReplyCanister
 from vibe_llms.messages.contents import Reference
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.attributes import ModelAttributes, settle_controls
-from vibe_llms.providers.exchanges import Exchange, hold
+from vibe_llms.providers.exchanges import JSON_HEADERS, Exchange, hold
 from vibe_llms.providers.interfaces import (
     Loader,
     Notifier,
@@ -126,7 +126,7 @@ class OllamaModel:
         request = await self.encode(canisters, invokers, controls, context)
         names = client.invocations.assimilate_names(invokers)
         body = await request.produce_body()
-        outgoing = Outgoing("POST", _CHAT, body, {"content-type": "application/json"})
+        outgoing = Outgoing("POST", _CHAT, body, JSON_HEADERS)
         exchange = Exchange(
             provider=self.provider,
             transport=client.transport,

@@ -21,6 +21,7 @@ from vibe_llms.exceptions import ReplyMalformed
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.embeddings import check_vectors
+from vibe_llms.providers.exchanges import JSON_HEADERS
 from vibe_llms.providers.interfaces import Embeddings
 from vibe_llms.providers.limits import access_passage
 from vibe_llms.providers.pieces import encode_json
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from vibe_llms.providers.openai.client import OpenAIClient
 
 _PATH = "/embeddings"
-_JSON = {"content-type": "application/json"}
 
 
 class _Item(Struct, frozen=True):
@@ -59,7 +59,7 @@ async def embed(
     request: dict[str, Any] = {"model": model, "input": [repair_text(text) for text in texts]}
     if dimensions is not None:
         request["dimensions"] = dimensions
-    outgoing = Outgoing("POST", _PATH, (encode_json(request),), _JSON)
+    outgoing = Outgoing("POST", _PATH, (encode_json(request),), JSON_HEADERS)
     body = await client.fetch(outgoing, passage=access_passage())
     try:
         answer = _ANSWER.decode(body)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from vibe_llms.configuration import merge
-from vibe_llms.controls import Controls
+from vibe_llms.controls import Controls, leave_choice
 from vibe_llms.exceptions import ControlInvalid, ProviderError
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, Provenance, ReplyCanister
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.attributes import ModelAttributes, settle_controls
-from vibe_llms.providers.exchanges import Exchange, hold
+from vibe_llms.providers.exchanges import JSON_HEADERS, Exchange, hold
 from vibe_llms.providers.interfaces import Loader, TokenCount, TurnContext, refuse_loading
 from vibe_llms.providers.openai.controls import read_native
 from vibe_llms.providers.openai.framing import History, read_tools
@@ -26,8 +26,6 @@ from vibe_llms.providers.transport import Outgoing
 
 if TYPE_CHECKING:
     from vibe_llms.providers.openai.client import OpenAIClient
-
-JSON_HEADERS = {"content-type": "application/json"}
 
 
 class Prepared(Struct, frozen=True):
@@ -64,7 +62,7 @@ class OpenAIModel(ABC):
             self.client.check(canister, self)
         settled, _ = settle_controls(controls, Controls(), self.attributes, self.name)
         # Which tools there will be is not known yet.
-        self.client.nativize_controls(settled.without_choice(), self, {})
+        self.client.nativize_controls(leave_choice(settled), self, {})
 
     async def converse(
         self,

@@ -12,10 +12,11 @@ from vibe_llms.events import EventHandler
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, ReplyCanister
 from vibe_llms.providers.attributes import ModelAttributes
+from vibe_llms.providers.exchanges import JSON_HEADERS
 from vibe_llms.providers.interfaces import Loader, ProviderConfiguration, TurnContext
 from vibe_llms.providers.openai.client import OpenAIClient, Settings
 from vibe_llms.providers.openai.framing import History
-from vibe_llms.providers.openai.model import JSON_HEADERS, OpenAIModel, Prepared
+from vibe_llms.providers.openai.model import OpenAIModel, Prepared
 from vibe_llms.providers.openai.responses.controls import ResponsesControlsProcessor
 from vibe_llms.providers.openai.responses.invocations import ResponsesInvocationsProcessor
 from vibe_llms.providers.openai.responses.messages import (
