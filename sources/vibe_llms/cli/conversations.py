@@ -230,8 +230,7 @@ def remove(conversations: tuple[str, ...], yes: bool) -> int:
 
     async def work() -> None:
         async with open_archive() as archive:
-            for identity in identities:
-                await archive.remove(identity)
+            await archive.remove(*identities)
             await archive.collect()
 
     identities = run(resolve())

@@ -277,6 +277,15 @@ class Memory:
             self._tell(f"{path} holds it too; it is no part of the memory, and is not touched")
         return gone
 
+    async def forget_scope(self, scope: Scope) -> Sequence[Entry]:
+        """Remove all of a scope for good, its folder, its index and its vectors included.
+
+        What was removed is returned; what is no entry of ours stands in one without an identity.
+        """
+        gone = await self._alter(scope, partial(self._store.forget_scope, scope))
+        await self._do(self._store.clear_cache)
+        return gone
+
     async def reindex(self, *, progress: Callable[[int], None] = ignore_progress) -> int:
         """Make the index anew from the files, vectors too; how many entries it has."""
         count = 0

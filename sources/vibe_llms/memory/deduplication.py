@@ -25,7 +25,7 @@ from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.entries import Entry, Role, Scope
-from vibe_llms.memory.files import ENTRIES
+from vibe_llms.memory.files import ENTRIES, UPKEEP
 from vibe_llms.memory.likeness import (
     Neighbours,
     VectorNeighbours,
@@ -41,8 +41,6 @@ from vibe_llms.memory.retrieval import Share
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
 from vibe_llms.storage.locks import locked
 
-#: What is derived and belongs to upkeep lies here, below a memory's folder.
-UPKEEP = "upkeep"
 _LAST = "deduplicated.json"
 #: What is longer is a text and no fact.
 _LONGEST = 1000

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC
 from pathlib import Path
 
@@ -44,6 +45,8 @@ from vibe_llms.storage.files import (
 from vibe_llms.storage.locks import Patience, locked
 
 ENTRIES = "entries"
+#: What is derived and belongs to upkeep lies here, below a memory's folder.
+UPKEEP = "upkeep"
 DELETED = "deleted"
 _LEVELS = ("L1", "L2", "L3")
 _PLACES = {Role.FACT: "facts", Role.USER: "turns/user", Role.ASSISTANT: "turns/assistant"}
@@ -96,10 +99,14 @@ class MemoryFiles:
         """
         patience = self._lock_seconds if seconds is None else seconds
         path = self.path_of(scope)
-        with storage_errors(path):
-            make_folder(path)
-            with locked(path, seconds=patience):
-                yield
+        with storage_errors(path), ExitStack() as stack:
+            while True:
+                make_folder(path)
+                # Whoever has forgotten all of the scope meanwhile has removed its folder.
+                with suppress(FileNotFoundError):
+                    stack.enter_context(locked(path, seconds=patience))
+                    break
+            yield
 
     def write(self, entry: Entry) -> str:
         """Write an entry, new or in place of its file; its place. Durable when this returns."""
@@ -194,6 +201,17 @@ class MemoryFiles:
                 path.unlink()
                 if self._durable:
                     synchronise_folder(path.parent)
+
+    def erase_scope(self, scope: Scope) -> None:
+        """Remove the folder of a scope for good; to be called while the scope is held.
+
+        What its links lead to is not touched.
+        """
+        path = self.path_of(scope)
+        with storage_errors(path):
+            shutil.rmtree(path)
+            if self._durable:
+                synchronise_folder(path.parent)
 
     def survey_files(self, scope: Scope) -> list[str]:
         """All files below a scope's folder, whoever made them; links are not followed.

@@ -12,7 +12,7 @@ from vibe_llms.exceptions import MemoryInvalid
 from vibe_llms.memory.entries import Entry, Scope
 from vibe_llms.memory.files import DELETED, MemoryFiles
 from vibe_llms.memory.summaries import find_derived
-from vibe_llms.memory.traces import find_holding, fold
+from vibe_llms.memory.traces import find_all, find_holding, fold
 
 
 class Trace(Struct, frozen=True):
@@ -28,11 +28,14 @@ class Trace(Struct, frozen=True):
 
 
 async def survey_traces(
-    folder: Path, words: str, *, scopes: Iterable[Scope] | None = None
+    folder: Path, words: str | None, *, scopes: Iterable[Scope] | None = None
 ) -> Sequence[Trace]:
-    """What `Memory.forget` would remove of the memory in a folder now, the oldest first."""
-    wanted = fold(words)
-    if not wanted:
+    """What `Memory.forget` would remove of the memory in a folder now, the oldest first.
+
+    Without words it is what `Memory.forget_scope` would.
+    """
+    wanted = "" if words is None else fold(words)
+    if words is not None and not wanted:
         raise MemoryInvalid("say what is to be forgotten")
     chosen = None if scopes is None else tuple(scopes)
     return await asyncio.to_thread(_survey, MemoryFiles(folder), wanted, chosen)
@@ -41,7 +44,8 @@ async def survey_traces(
 def _survey(files: MemoryFiles, wanted: str, scopes: Sequence[Scope] | None) -> Sequence[Trace]:
     found: list[Trace] = []
     for scope in files.survey_scopes() if scopes is None else scopes:
-        holding = find_holding(files, scope, wanted)
-        holding += find_derived(files, scope, holding)
+        holding = find_holding(files, scope, wanted) if wanted else find_all(files, scope)
+        if wanted:
+            holding += find_derived(files, scope, holding)
         found += (Trace(place, entry) for place, entry in holding)
     return sorted(found, key=lambda one: (one.entry.created, one.entry.identity))

@@ -18,7 +18,15 @@ from vibe_llms.exceptions import MemoryInvalid, VersioningFailed
 from vibe_llms.memory.entries import GLOBAL, Scope
 from vibe_llms.memory.files import ENTRIES, identity_in
 from vibe_llms.memory.git import ask
-from vibe_llms.memory.objects import Run, quote, read_log, read_names, read_objects, unquote
+from vibe_llms.memory.objects import (
+    FileChange,
+    Run,
+    quote,
+    read_log,
+    read_names,
+    read_objects,
+    unquote,
+)
 from vibe_llms.memory.repository import Repository, collect
 from vibe_llms.memory.traces import examine, fold, holds
 
@@ -42,17 +50,22 @@ class Held(Struct, frozen=True):
 
 
 async def find_held(
-    repository: Repository, words: str, *, scopes: Iterable[Scope] | None = None
+    repository: Repository, words: str | None, *, scopes: Iterable[Scope] | None = None
 ) -> Sequence[Held]:
-    """The commits that hold these words still, the newest first; nothing where there is no git."""
+    """The commits that hold these words still, the newest first; nothing where there is no git.
+
+    Without words it is those that hold any file of the scopes.
+    """
     chosen = None if scopes is None else {str(scope) for scope in scopes}
     return await ask(repository.git, lambda: _Search(repository, words, chosen).find())
 
 
 async def purge(
-    repository: Repository, words: str, *, scopes: Iterable[Scope] | None = None
+    repository: Repository, words: str | None, *, scopes: Iterable[Scope] | None = None
 ) -> Sequence[Held]:
     """Remove these words from the history, whatever becomes of the names of commits.
+
+    Without words all files of the scopes are removed from it.
 
     Gives what `find_held` would have given. `VersioningFailed` where something of them is left.
     """
@@ -66,11 +79,12 @@ def find_surrounding(folder: Path) -> Path | None:
 
 
 class _Search:
-    def __init__(self, repository: Repository, words: str, scopes: set[str] | None) -> None:
+    def __init__(self, repository: Repository, words: str | None, scopes: set[str] | None) -> None:
         self._repository = repository
-        self._words = fold(words)
+        self._words = "" if words is None else fold(words)
+        self._all = words is None and scopes is not None
         self._scopes = scopes
-        if not self._words:
+        if not self._words and not self._all:
             raise MemoryInvalid("say what is to be forgotten")
 
     def find(self) -> Sequence[Held]:
@@ -88,6 +102,7 @@ class _Search:
             held, blobs = self._find(run)
             if held:
                 self._rewrite(run, blobs)
+            if held or self._all:
                 self._collect(run)
                 if left := self._find(run)[0]:
                     raise VersioningFailed(
@@ -100,14 +115,15 @@ class _Search:
     def _find(self, run: Run) -> tuple[Sequence[Held], set[bytes]]:
         """The commits with the words, and the blobs, among all that the repository has."""
         blobs, trees, messages = self._scan(run)
-        if not blobs and not trees and not messages:
+        if not blobs and not trees and not messages and not self._all:
             return [], blobs
         held: dict[bytes, Held] = {}
         seen: set[bytes] = set()
         for one in read_log(run):
             seen |= {one.name, *(change.after for change in one.changes)}
             if one.name in messages or any(
-                change.after in blobs or self._is_named(os.path.basename(change.path))
+                change.after in blobs
+                or (self._is_named(os.path.basename(change.path)) and self._stays(change))
                 for change in one.changes
                 if self._is_meant(change.path)
             ):
@@ -122,6 +138,9 @@ class _Search:
         blobs: set[bytes] = set()
         trees: set[bytes] = set()
         messages: set[bytes] = set()
+        if self._all:
+            # The places of files tell, and nothing else does.
+            return blobs, trees, messages
         for kind, name, data in read_objects(run):
             match kind:
                 case b"tree":
@@ -137,8 +156,14 @@ class _Search:
         return blobs, trees, messages
 
     def _is_named(self, name: bytes) -> bool:
+        if self._all:
+            return True
         text = name.decode("utf-8", "replace")
         return not identity_in(text) and holds(self._words, [text])
+
+    def _stays(self, change: FileChange) -> bool:
+        """Whether a change leaves something of a file; a name alone may stand in any."""
+        return not self._all or change.status != "D"
 
     def _is_meant(self, path: bytes) -> bool:
         """Whether a file is one of the entries, and in a scope that is meant."""
@@ -166,7 +191,7 @@ class _Search:
             if line.startswith(b"data "):
                 message = exported[end : end + int(line[5:])]
                 position = end + len(message)
-                if holds(self._words, [message.decode("utf-8", "replace")]):
+                if not self._all and holds(self._words, [message.decode("utf-8", "replace")]):
                     message = _FORGOTTEN
                 yield b"data %d\n%s" % (len(message), message)
             elif line.startswith(b"M "):
@@ -178,7 +203,8 @@ class _Search:
             elif line.startswith(b"D "):
                 # What was never there need not go; one that others have may.
                 path = unquote(line[2:].rstrip(b"\n"))
-                if not self._is_named(os.path.basename(path)):
+                bad = self._is_named(os.path.basename(path))
+                if not bad or (self._all and not self._is_meant(path)):
                     yield b"D %s\n" % quote(path)
             else:
                 yield line

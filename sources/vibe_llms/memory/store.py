@@ -7,6 +7,7 @@ is told in `vibe_llms.memory.indexes`.
 from __future__ import annotations
 
 import os
+import shutil
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -21,14 +22,14 @@ from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.embedders.cache import EmbeddingCache, digest_text
 from vibe_llms.memory.entries import SHORTEST_PART, Entry, Role, Scope, check_entry
-from vibe_llms.memory.files import MemoryFiles, identity_in
+from vibe_llms.memory.files import UPKEEP, MemoryFiles, identity_in
 from vibe_llms.memory.generations import discard_generations
 from vibe_llms.memory.index import INDEX
 from vibe_llms.memory.indexes import Indexes
 from vibe_llms.memory.passages import split_passages
 from vibe_llms.memory.retrieval import Question, Recollection, RetrievalSettings, retrieve
 from vibe_llms.memory.summaries import find_derived
-from vibe_llms.memory.traces import find_holding, find_strays
+from vibe_llms.memory.traces import find_all, find_holding, find_strays
 from vibe_llms.storage.files import storage_errors
 from vibe_llms.storage.locks import Patience
 
@@ -238,6 +239,27 @@ class Store:
                 # A search may have read the files meanwhile.
                 index.discard()
                 index.refresh()
+        return [entry for _, entry in holding]
+
+    def forget_scope(self, scope: Scope, patience: Patience) -> Sequence[Entry]:
+        """Remove a scope for good, with all that lies in its folder and belongs to it."""
+        path = self._files.path_of(scope)
+        holding: list[tuple[str, Entry]] = []
+        with storage_errors(path):
+            if path.is_dir():
+                with (
+                    self._indexes.using(scope, passing=True) as index,
+                    self._files.changing(scope, seconds=patience),
+                ):
+                    holding = find_all(self._files, scope)
+                    index.discard()
+                    self._cache.forget(_digest_all(entry for _, entry in holding))
+                    self._files.erase_scope(scope)
+                    index.discard()
+            # Those may be there without the folder, which somebody removed by hand.
+            for base in (INDEX, UPKEEP):
+                if (folder := self._files.folder / base / str(scope)).is_dir():
+                    shutil.rmtree(folder)
         return [entry for _, entry in holding]
 
     def find_strays(self, wanted: str) -> Sequence[Path]:

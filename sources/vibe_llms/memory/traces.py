@@ -55,6 +55,12 @@ def find_holding(files: MemoryFiles, scope: Scope, wanted: str) -> list[tuple[st
     return found
 
 
+def find_all(files: MemoryFiles, scope: Scope) -> list[tuple[str, Entry]]:
+    """All places within a scope, and what lies there."""
+    # No words stand in every text.
+    return find_holding(files, scope, "")
+
+
 def _holds_in_parts(wanted: str, parts: Iterable[bytes]) -> bool:
     """Whether a text has the words that is too long to be read at once."""
     before = b""

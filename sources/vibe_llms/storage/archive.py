@@ -26,6 +26,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import Reference
+from vibe_llms.storage.appending import MESSAGES
 from vibe_llms.storage.contents import ContentStore, references_of
 from vibe_llms.storage.conversations import (
     ConversationFolder,
@@ -52,6 +53,8 @@ CONVERSATIONS = "conversations"
 CONTENT = "content"
 INDEX = "index.sqlite3"
 _SHORTEST_PREFIX = 4
+#: The start of the names of conversations that were given up; whoever sees one removes it.
+_DOOMED = f"{TEMPORARY}gone-"
 #: Whatever looks like a hash counts as one, since a newer version may write it elsewhere.
 _HASH = re.compile(rb"[0-9a-f]{64}")
 #: How many conversations are remembered; each may have two descriptors open. Forgetting one costs
@@ -113,9 +116,12 @@ class DirectoryArchive:
             changes["tags"] = lambda tags: sorted({*(tags or ()), *add_tags} - {*remove_tags})
         return await _in_thread(self.access_folder(identity).revise, changes)
 
-    async def remove(self, identity: str) -> None:
-        """Give a conversation up. Contents that nobody needs any more go with `collect`."""
-        await _in_thread(self.remove_now, identity)
+    async def remove(self, *identities: str) -> None:
+        """Remove conversations for good, with what the index has of them.
+
+        Contents that nobody needs any more go with `collect`.
+        """
+        await _in_thread(self.remove_now, *identities)
 
     async def resolve(self, text: str) -> str:
         """The identity that a prefix of at least 4 characters, or a name, stands for."""
@@ -225,8 +231,15 @@ class DirectoryArchive:
             with self._appearing(child.path) as temporary:
                 child.copy_first(temporary, details, lines)
 
-    def remove_now(self, identity: str) -> None:
+    def remove_now(self, *identities: str) -> None:
         """See `remove`."""
+        try:
+            for identity in identities:
+                self._remove(identity)
+        finally:
+            self._index().clean()
+
+    def _remove(self, identity: str) -> None:
         folder = self.access_folder(identity)
         with storage_errors(folder.path):
             try:
@@ -239,6 +252,7 @@ class DirectoryArchive:
     def resolve_now(self, text: str) -> str:
         """See `resolve`."""
         self.prepare()
+        self._finish_removals()
         identities = list(survey_folders(self.conversations))
         if text in identities:
             return text
@@ -263,19 +277,23 @@ class DirectoryArchive:
     def survey_now(self, limit: int | None = None, tag: str = "") -> Sequence[Summary]:
         """See `survey`."""
         self.prepare()
+        self._finish_removals()
         return self._index().survey(limit=limit, tag=tag)
 
     def search_now(self, text: str, limit: int = 20) -> Sequence[Finding]:
         """See `search`."""
         self.prepare()
+        self._finish_removals()
         return self._index().search(text, limit=limit)
 
     def collect_now(self, *, grace_seconds: float = GRACE_SECONDS) -> Sequence[str]:
         """Give up the contents that no conversation refers to; gives their hashes.
 
-        What is younger than the grace is kept. Takes the archive's lock alone.
+        What is younger than the grace is kept, unless it was part of a conversation that was
+        removed. Takes the archive's lock alone.
         """
         with self._locked(shared=False), storage_errors(self.folder):
+            self._finish_removals()
             used = self._used_hashes()
             before = time.time() - grace_seconds
             given_up = [
@@ -354,11 +372,7 @@ class DirectoryArchive:
         """Every hash that stands in any file of any conversation, the ones set aside included."""
         used: set[str] = set()
         for folder in _folders_in(self.conversations):
-            for entry in _entries_of(folder):
-                if entry.is_file(follow_symlinks=False):
-                    with suppress(FileNotFoundError):
-                        data = read_within(folder, entry.name)
-                        used.update(digest.decode() for digest in _HASH.findall(data))
+            used |= _hashes_in(folder)
         return used
 
     @contextmanager
@@ -387,10 +401,29 @@ class DirectoryArchive:
 
     def _give_up(self, path: Path) -> None:
         # Renamed first, so that a crash leaves no half of a conversation behind.
-        doomed = path.with_name(f"{TEMPORARY}{os.urandom(12).hex()}")
+        doomed = path.with_name(f"{_DOOMED}{os.urandom(12).hex()}")
         os.rename(path, doomed)
         if self._durable:
             synchronise_folder(path.parent)
+        self._finish_removal(doomed)
+
+    def _finish_removals(self) -> None:
+        """Remove what a crash has left of conversations that were given up, if it can be."""
+        with storage_errors(self.conversations):
+            names = os.listdir(self.conversations)
+        for name in names:
+            if name.startswith(_DOOMED):
+                with suppress(OSError):
+                    self._finish_removal(self.conversations / name)
+
+    def _finish_removal(self, doomed: Path) -> None:
+        last = _changed(doomed / MESSAGES)
+        for digest in _hashes_in(doomed):
+            # What was put after its last message may be needed by whoever put it.
+            path = self.contents.folder / digest
+            if _changed(path) <= last:
+                with suppress(FileNotFoundError):
+                    os.utime(path, (0, 0))
         remove_folder(doomed)
 
     def _index(self) -> Index:
@@ -399,6 +432,17 @@ class DirectoryArchive:
 
 async def _in_thread(function: Callable[..., T], *arguments: Any) -> T:
     return await asyncio.get_running_loop().run_in_executor(None, lambda: function(*arguments))
+
+
+def _hashes_in(folder: Path) -> set[str]:
+    """Every hash that stands in any file of a folder."""
+    found: set[str] = set()
+    for entry in _entries_of(folder):
+        if entry.is_file(follow_symlinks=False):
+            with suppress(FileNotFoundError):
+                data = read_within(folder, entry.name)
+                found.update(digest.decode() for digest in _HASH.findall(data))
+    return found
 
 
 def _entries_of(folder: Path) -> Sequence[os.DirEntry[str]]:

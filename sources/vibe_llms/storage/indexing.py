@@ -1,7 +1,7 @@
 """What the index takes in of a conversation's files: its details, and its new lines.
 
-A conversation that was rewritten is forgotten first. The words of what is gone stay behind without
-a message, and so are never found again; when they are most of all, the index is made anew.
+A conversation that was rewritten is forgotten first, with all its words. The index keeps the text
+of every message, packed, as a word can only be taken out of it by whoever knows where it stood.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ UNSPACED = (
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u312f\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
-#: An index is made anew when more messages than it has, and than this, are gone from it.
-_WASTE = 1000
+#: Texts are small, and there are many.
+_PACKING = 1
 
 #: What tells that a conversation changed: size and time of its lines; size, time and inode of its
 #: details, which are replaced, perhaps twice within one tick of the clock.
@@ -59,7 +59,7 @@ class Intake:
         self._database = database
         self._conversations = conversations
         self._contents = contents
-        self._forgot = False
+        self.forgot = False
 
     def take_in(self, identity: str, look: Look, before: Look | None) -> bool:
         """Index one conversation, from where it was left if that still stands."""
@@ -136,7 +136,7 @@ class Intake:
             )
             assert made.lastrowid is not None
             key = made.lastrowid
-        messages: list[tuple[int, int, int]] = []
+        messages: list[tuple[int, int, int, bytes]] = []
         words: list[tuple[int, str]] = []
         lines = data.split(b"\n")[:-1]
         start = offset = taken.size
@@ -149,9 +149,10 @@ class Intake:
             text = text_of_all(canister, self._contents)
             if not title and isinstance(canister, UserCanister):
                 title = _title(text)
-            messages.append((number, key, start))
-            words.append((number, spread(text)))
-        self._database.executemany("insert into messages values (?, ?, ?)", messages)
+            text = spread(text)
+            messages.append((number, key, start, _pack(text)))
+            words.append((number, text))
+        self._database.executemany("insert into messages values (?, ?, ?, ?)", messages)
         self._database.executemany("insert into words (rowid, text) values (?, ?)", words)
         count = taken.messages + len(lines)
         if not lines:
@@ -164,23 +165,22 @@ class Intake:
         return int((row.fetchone() or (0,))[0])
 
     def forget(self, identity: str) -> None:
-        """Give up what is known of a conversation."""
-        # The words of its messages remain without a message, and so are never found again.
+        """Give up what is known of a conversation; then the database is to be cleaned."""
         row = self._database.execute(
             "select key from conversations where identity = ?", (identity,)
         ).fetchone()
-        if row is not None:
-            self._database.execute("delete from messages where conversation = ?", row)
-            self._database.execute("delete from conversations where key = ?", row)
-            self._forgot = True
-
-    @property
-    def wasteful(self) -> bool:
-        """Whether most of the words belong to messages that are gone."""
-        if not self._forgot:
-            return False
-        (kept,) = self._database.execute("select count(*) from messages").fetchone()
-        return bool(self._last_message() - kept > max(kept, _WASTE))
+        if row is None:
+            return
+        for number, packed in self._database.execute(
+            "select key, text from messages where conversation = ?", row
+        ).fetchall():
+            self._database.execute(
+                "insert into words (words, rowid, text) values ('delete', ?, ?)",
+                (number, _unpack(packed)),
+            )
+        self._database.execute("delete from messages where conversation = ?", row)
+        self._database.execute("delete from conversations where key = ?", row)
+        self.forgot = True
 
 
 class _Taken(Struct, frozen=True):
@@ -215,6 +215,22 @@ def _hash(data: bytes) -> bytes:
     import hashlib
 
     return hashlib.sha256(data).digest()
+
+
+def _pack(text: str) -> bytes:
+    import zlib
+
+    return zlib.compress(text.encode(), _PACKING)
+
+
+def _unpack(packed: bytes) -> str:
+    """The text of a message; `ValueError` where it is damaged."""
+    import zlib
+
+    try:
+        return zlib.decompress(packed).decode()
+    except zlib.error as error:
+        raise ValueError("the text of a message is damaged") from error
 
 
 def _title(text: str) -> str:

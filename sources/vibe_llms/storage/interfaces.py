@@ -140,8 +140,8 @@ class Archive(Protocol):
         """Change what is kept besides the canisters."""
         ...
 
-    async def remove(self, identity: str) -> None:
-        """Give a conversation up. Contents that nobody needs any more go with `collect`."""
+    async def remove(self, *identities: str) -> None:
+        """Remove conversations for good. Contents that nobody needs any more go with `collect`."""
         ...
 
     async def resolve(self, text: str) -> str:

@@ -2,6 +2,10 @@
 
 Files are the truth. Appends never touch the index; whoever reads it looks at the size and time of
 every file first and takes in what changed. An index that is missing or damaged is made anew.
+
+Of what was removed no word stays in the file. A full-text index only notes that words are gone, and
+SQLite leaves copies where rows have moved; so the index is merged into one piece and the file
+written anew. Until then a mark stands in it, so that after a crash the next one cleans it.
 """
 
 from __future__ import annotations
@@ -35,10 +39,13 @@ if TYPE_CHECKING:
     import sqlite3
 
 #: Raised when the tables change; an index of another version is made anew.
-_VERSION = 2
+_VERSION = 3
 _TITLE_LENGTH = 60
 _EXCERPT_LENGTH = 60
 _INDEXED_CHARACTERS = 200_000
+
+_MARK_BYTES = 16
+_UNCLEAN = "words of what was removed stay in it until the next `vibe-llms list`"
 
 T = TypeVar("T")
 
@@ -52,7 +59,8 @@ create table conversations (
 create index conversations_updated on conversations (updated, created);
 create index conversations_name on conversations (name);
 create table messages (
-    key integer primary key autoincrement, conversation integer not null, offset integer not null);
+    key integer primary key autoincrement, conversation integer not null, offset integer not null,
+    text blob not null);
 create index messages_conversation on messages (conversation);
 create virtual table words using fts5 (text, content='', tokenize='unicode61 remove_diacritics 2');
 """
@@ -85,33 +93,46 @@ class Index:
             return []
         return self._answer(lambda: self._search(words, limit))
 
+    def clean(self) -> None:
+        """Leave no word of conversations that are gone, nor anything that a crash left.
+
+        `ArchiveLocked` or `StorageError` where that cannot be; the next answer does so then.
+        """
+        if os.path.lexists(self._path):
+            self._answer(lambda: None, cleaning=True)
+
     def discard(self) -> None:
         """Give the index up. It is derived, so nothing is lost with it."""
         for suffix in ("", "-journal"):
             with suppress(FileNotFoundError):
                 os.unlink(f"{self._path}{suffix}")
 
-    def _answer(self, question: Callable[[], T]) -> T:
+    def _answer(self, question: Callable[[], T], *, cleaning: bool = False) -> T:
         """The answer of an index that is up to date.
 
         One that is damaged is made anew. Where none can be kept, as on a read-only disk, one is
-        made in memory, so that no list fails for its index.
+        made in memory, so that no list fails for its index; except where it is about the
+        `cleaning` of the file.
         """
         import sqlite3
 
         with storage_errors(self._conversations):
             now = self._look_at_all()
-        for place in (str(self._path), str(self._path), IN_MEMORY):
+        places = (str(self._path), str(self._path), *(() if cleaning else (IN_MEMORY,)))
+        failure: Exception | None = None
+        for place in places:
             try:
                 with closing(self._open(place)) as self._database:
                     self._update(now)
+                    self._clean(patient=cleaning)
                     return question()
             except (sqlite3.Error, OSError, ValueError, TypeError) as error:
                 code = getattr(error, "sqlite_errorcode", 0) & 0xFF
                 if code == sqlite3.SQLITE_BUSY:
                     raise ArchiveLocked(
                         "other processes have been busy with the index for "
-                        f"{self._contents.settings.lock_seconds:g} s; try again",
+                        f"{self._contents.settings.lock_seconds:g} s; "
+                        + (_UNCLEAN if cleaning else "try again"),
                         path=str(self._path),
                     ) from error
                 failure = error
@@ -121,8 +142,6 @@ class Index:
 
     def _update(self, now: dict[str, Look]) -> None:
         """Take in what changed since the last time."""
-        import sqlite3
-
         if self._looks() == now:
             return
         database = self._access()
@@ -146,9 +165,29 @@ class Index:
             database.execute(
                 "insert or replace into state values ('looks', ?)", (msgspec.msgpack.encode(taken),)
             )
-        if intake.wasteful:
-            raise sqlite3.DatabaseError("most of its words belong to messages that are gone")
+        if intake.forgot:
+            database.execute(
+                "insert or replace into state values ('unclean', ?)", (os.urandom(_MARK_BYTES),)
+            )
         database.execute("commit")
+
+    def _clean(self, *, patient: bool) -> None:
+        """Write the file anew where words of what is gone may stand in it."""
+        import sqlite3
+
+        database = self._access()
+        mark = database.execute("select value from state where name = 'unclean'").fetchone()
+        if mark is None:
+            return
+        try:
+            database.execute("insert into words (words) values ('optimize')")
+            database.execute("vacuum")
+            # Whoever forgot something meanwhile has left another mark.
+            database.execute("delete from state where name = 'unclean' and value = ?", mark)
+        except sqlite3.OperationalError as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if patient or code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise
 
     def _survey(self, values: Mapping[str, object]) -> Sequence[Summary]:
         rows = self._access().execute(
@@ -203,6 +242,8 @@ class Index:
             version=_VERSION,
             tables=_TABLES,
             seconds=self._contents.settings.lock_seconds,
+            # Also names that were changed and titles go at once.
+            pragmas=("secure_delete = on",),
         )
 
     def _access(self) -> sqlite3.Connection:

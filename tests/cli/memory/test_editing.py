@@ -237,6 +237,17 @@ def test_what_is_forgotten_is_in_no_draft(home: Path, identity: str, editor: Edi
     assert not left(home)
 
 
+def test_no_draft_stays_of_a_scope_that_is_forgotten(
+    home: Path, identity: str, editor: Editor
+) -> None:
+    editor('echo Ada keeps a secret. > "$1"; exit 1')
+    invoke("memory", "edit", identity)
+    invoke("memory", "forget", "--yes", "--all", "--scope", "user-m")
+    assert left(home)
+    invoke("memory", "forget", "--yes", "--all", "--scope", "user-me")
+    assert not left(home)
+
+
 def test_ctrl_c_belongs_to_the_editor(home: Path, identity: str, editor: Editor) -> None:
     editor("trap 'echo not yet' INT\necho open\nread line\nsed -i s/bees/goats/ \"$1\"")
     with Terminal("memory", "edit", identity) as terminal:

@@ -154,3 +154,56 @@ def test_what_is_to_be_forgotten_may_come_from_standard_input(home: Path) -> Non
     assert invoke("memory", "forget", "-y", "-", data=b"4711\n").errors == "forgot 2 entries\n"
     assert invoke("memory", "add", "-", data=b"\xff").status == 2
     assert invoke("memory", "add", "-", data=b"a" * 5_000_000).status == 2
+
+
+def test_a_whole_scope_is_shown_asked_for_and_forgotten(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIBE_LLMS_MEMORY__VERSIONING", "true")
+    remember("Ada keeps bees.")
+    for text in ("Ben fears bees.", "Ben has a cat."):
+        remember(text, "--scope", "user-ben")
+    invoke("memory", "rm", "--scope", "user-ben", remember("Ben left.", "--scope", "user-ben"))
+    whole = ("memory", "forget", "--scope", "user-ben", "--all")
+    seen = invoke(*whole, "--dry-run")
+    assert len(seen.output.splitlines()) == 3
+    assert "would forget 3 facts (1 of them given up); nothing was changed" in seen.errors
+    refused = invoke(*whole)
+    assert (refused.status, "3 facts (1 of them given up)" in refused.error) == (2, True)
+    for answer, words in ((b"n\n", "nothing was forgotten"), (b"y\n", "forgot 3 entries")):
+        told = invoke(*whole, data=answer, terminals="stdin stderr").errors
+        assert "user-ben has 3 facts (1 of them given up)\n" in told
+        assert words in told
+    assert "    vibe-llms memory forget --yes --history --scope user-ben --all\n" in told
+    told = invoke(*whole, "--yes", "--history").errors
+    assert "forgot 0 entries\n" in told
+    assert "and holds it no more" in told
+    memory = home / "memory"
+    assert not [path for path in memory.rglob("*") if "user-ben" in path.name]
+    assert invoke("memory", "list").output.endswith("Ada keeps bees.\n")
+    assert invoke(*whole, "-y", "--json").json == {
+        "forgotten": [],
+        "pending": 0,
+        "held": [],
+        "dry_run": False,
+    }
+
+
+def test_turns_still_to_be_remembered_go_with_their_scope(home: Path) -> None:
+    leave(home, "pets", "My cat is called Tom.").close()
+    whole = ("memory", "forget", "--all", "--yes", "--scope")
+    assert "gave up" not in invoke(*whole, "user-ben").errors
+    assert "gave up" in invoke(*whole, "user-me").errors
+    assert "gave up" not in invoke(*whole, "user-me").errors
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--all",), ("--all", "--scope", "user-me", "bees"), (), ("--scope", "user-me")],
+)
+def test_all_is_of_a_scope_and_words_are_words(home: Path, arguments: tuple[str, ...]) -> None:
+    remember("Ada keeps bees.")
+    told = invoke("memory", "forget", "--yes", *arguments)
+    assert told.status == 2
+    assert "--scope" in told.errors
+    assert "bees" in invoke("memory", "list").output

@@ -248,6 +248,73 @@ async def test_what_no_entry_has_any_more_is_removed(folder: Path) -> None:
     assert count(folder) == 0
 
 
+def fill(folder: Path) -> tuple[EmbeddingCache, dict[bytes, array[float]]]:
+    """A cache with so many vectors that rows move from page to page."""
+    chance = random.Random(3)
+    cache = EmbeddingCache(folder)
+    vectors = {
+        chance.randbytes(16): array("f", [chance.random() for _ in range(64)]) for _ in range(3000)
+    }
+    digests = list(vectors)
+    for start in range(0, len(digests), 100):
+        cache.write("m", {one: vectors[one] for one in digests[start : start + 100]})
+    return cache, vectors
+
+
+def count_digests(folder: Path, digests: Iterable[bytes]) -> int:
+    data = (folder / FILE).read_bytes()
+    return sum(one in data for one in digests)
+
+
+def test_no_copy_of_a_digest_stays_where_rows_have_moved(folder: Path) -> None:
+    cache, vectors = fill(folder)
+    digests = random.Random(4).sample(list(vectors), 3000)
+    for end in range(2500, 1000, -500):
+        gone, kept = digests[end : end + 500], digests[:end]
+        cache.forget(gone)
+        cache.retain(kept)
+        assert count_digests(folder, gone) == 0
+        assert count_digests(folder, kept) == len(kept)
+
+
+def test_such_a_copy_would_be_found_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EmbeddingCache, "_write_anew", lambda self, database: None)
+    cache, vectors = fill(folder)
+    digests = random.Random(4).sample(list(vectors), 3000)
+    for end in range(2900, 0, -100):
+        cache.retain(digests[:end])
+        if count_digests(folder, digests[end:]):
+            return
+    raise AssertionError("no copy was left")
+
+
+def test_where_the_disk_is_full_the_file_is_given_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full:
+        def __init__(self, database: sqlite3.Connection) -> None:
+            self.database = database
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.database, name)
+
+        def execute(self, statement: str, *rest: object) -> sqlite3.Cursor:
+            if statement == "vacuum":
+                (pages,) = self.database.execute("pragma page_count").fetchone()
+                self.database.execute(f"pragma max_page_count = {pages}")
+                self.database.execute("create table filling (data)")
+                self.database.execute("insert into filling values (zeroblob(1000000))")
+            return self.database.execute(statement, *rest)  # type: ignore[arg-type]
+
+    cache, vectors = fill(folder)
+    opened = cache._open
+    monkeypatch.setattr(cache, "_open", lambda: Full(opened()))
+    cache.retain(list(vectors)[:10])
+    assert not (folder / FILE).exists()
+    monkeypatch.undo()
+    assert cache.read("m", list(vectors)) == {}
+
+
 async def test_without_the_forgetting_there_would_be_traces(folder: Path) -> None:
     embedder = produce(WordsEmbedder(), folder)
     vectors = await embedder.embed(TEXTS)

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from vibe_llms.attachments import read_text
 from vibe_llms.configuration import Places
 from vibe_llms.exceptions import ArchiveLocked, RequestError
-from vibe_llms.memory.entries import LARGEST_BYTES, Entry
+from vibe_llms.memory.entries import LARGEST_BYTES, Entry, Scope
 from vibe_llms.memory.traces import holds
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
 from vibe_llms.storage.locks import locked
@@ -92,8 +92,8 @@ class Draft:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def forget_drafts(places: Places, wanted: str) -> int:
-    """Remove the drafts that hold folded words; how many did."""
+def forget_drafts(places: Places, wanted: str, *, scope: Scope | None = None) -> int:
+    """Remove the drafts that hold folded words, or those of a scope; how many did."""
     gone = 0
     with suppress(FileNotFoundError):
         for folder in sorted((places.state / _FOLDER).iterdir()):
@@ -102,7 +102,8 @@ def forget_drafts(places: Places, wanted: str) -> int:
                 for path in folder.iterdir()
                 if path.is_file()
             ]
-            if holds(wanted, texts):
+            of_scope = folder.name.startswith(f"{scope}__")
+            if of_scope if scope is not None else holds(wanted, texts):
                 shutil.rmtree(folder)
                 gone += 1
     return gone

@@ -49,9 +49,12 @@ _NAMES = {
 
 
 class _What(Struct, frozen=True):
-    """The words that are to be forgotten, where, and the scope of who asks for that."""
+    """The words that are to be forgotten, where, and the scope of who asks for that.
 
-    words: str
+    Without words it is all of the one scope.
+    """
+
+    words: str | None
     scopes: Sequence[Scope] | None
     own: Scope
 
@@ -64,8 +67,9 @@ class _Found(Struct, frozen=True):
 
 
 @click.command("forget", short_help="Remove for good whatever holds some words.")
-@click.argument("words", nargs=-1, required=True)
+@click.argument("words", nargs=-1)
 @only_scope_option
+@click.option("--all", "whole", is_flag=True, help="Remove all of the scope, instead of words.")
 @click.option("--history", is_flag=True, help="Remove it from the versions in git, too.")
 @click.option("-n", "--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -73,6 +77,7 @@ class _Found(Struct, frozen=True):
 def forget(
     words: tuple[str, ...],
     scope: str | None,
+    whole: bool,
     history: bool,
     dry_run: bool,
     yes: bool,
@@ -82,9 +87,13 @@ def forget(
 
     You see how much that is before you are asked. Without --scope it goes in all scopes; - stands
     for the text of standard input. What git holds still is named; --history writes its history anew
-    without it, so that commits get other names.
+    without it, so that commits get other names. With --scope and --all nothing of that scope stays.
     """
-    text = read_words(words)
+    if whole and (words or scope is None):
+        raise click.UsageError("--all forgets a scope: give --scope, and no words")
+    if not whole and not words:
+        raise click.UsageError("say what is to be forgotten: words, or --scope with --all")
+    text = None if whole else read_words(words)
 
     async def work() -> int:
         scopes = None if scope is None else [Scope.parse(scope)]
@@ -99,20 +108,31 @@ def forget(
                 return 1
             with keeping(lambda: "not all of it was forgotten, so do it again"):
                 with progress("forgetting"):
-                    gone = await store.forget(text, scopes=scopes)
-                    drafts = forget_drafts(configuration.places, fold(text))
+                    gone, drafts = await _forget(store, configuration, what)
                     pending = await find_pending(configuration, text, scopes=scopes)
                 if not as_json:
                     note(f"forgot {len(gone)} {'entry' if len(gone) == 1 else 'entries'}")
                 if drafts:
                     tell("what was left of an edit held it, too, and is removed")
                 drop_pending(configuration, pending)
-            held = await _look_into_history(store, text, scope, history=history, quiet=as_json)
+            held = await _look_into_history(store, what, scope, history=history, quiet=as_json)
         if as_json:
             print_json(_encode(gone, pending, held, dry_run=False))
         return 0
 
     return run(work())
+
+
+async def _forget(
+    store: Memory, configuration: Configuration, what: _What
+) -> tuple[Sequence[Entry], int]:
+    """The entries that went, and how many drafts did."""
+    if what.words is not None:
+        gone = await store.forget(what.words, scopes=what.scopes)
+        return gone, forget_drafts(configuration.places, fold(what.words))
+    (scope,) = what.scopes or ()
+    gone = await store.forget_scope(scope)
+    return gone, forget_drafts(configuration.places, "", scope=scope)
 
 
 async def _find(store: Memory, configuration: Configuration, what: _What) -> _Found:
@@ -150,7 +170,10 @@ async def _confirm(
             f"there is nobody to be asked whether {_count(found)} shall go; to forget for good: "
             "--yes; to see it only: --dry-run"
         )
-    note(f"{what.words!r} stands in {_count(found)}")
+    if what.words is None:
+        note(f"{', '.join(map(str, what.scopes or ()))} has {_count(found)}")
+    else:
+        note(f"{what.words!r} stands in {_count(found)}")
     for line in _describe(found, what.own, sys.stderr, most=_SHOWN):
         note(f"  {line}")
     if len(found.traces) > _SHOWN:
@@ -207,7 +230,9 @@ def _name(trace: Trace) -> str:
             return "turn"
 
 
-async def _find_held(store: Memory, text: str, scopes: Sequence[Scope] | None) -> Sequence[Held]:
+async def _find_held(
+    store: Memory, text: str | None, scopes: Sequence[Scope] | None
+) -> Sequence[Held]:
     """What git holds of it; where that cannot be told, that is told."""
     try:
         with progress("looking into the past"):
@@ -218,10 +243,10 @@ async def _find_held(store: Memory, text: str, scopes: Sequence[Scope] | None) -
 
 
 async def _look_into_history(
-    store: Memory, text: str, scope: str | None, *, history: bool, quiet: bool
+    store: Memory, what: _What, scope: str | None, *, history: bool, quiet: bool
 ) -> Sequence[Held]:
     """What git holds of it still, or held before it was purged."""
-    scopes = None if scope is None else [Scope.parse(scope)]
+    text, scopes = what.words, what.scopes
     if history:
         with progress("writing the history of git anew"):
             held = await purge(_repository_of(store), text, scopes=scopes)
@@ -240,11 +265,11 @@ def _repository_of(store: Memory) -> Repository:
     return Repository(store.folder) if store.versions is None else store.versions.repository
 
 
-def _name_history(held: Sequence[Held], text: str, scope: str | None) -> None:
+def _name_history(held: Sequence[Held], text: str | None, scope: str | None) -> None:
     parts = ["vibe-llms", "memory", "forget", "--yes", "--history"]
     if scope is not None:
         parts += ["--scope", scope]
-    command = shlex.join([*parts, "--", text])
+    command = shlex.join([*parts, "--all"] if text is None else [*parts, "--", text])
     note(f"git holds it still in {describe_held(held)}; to remove it there, too:")
     note(f"    {command}")
 

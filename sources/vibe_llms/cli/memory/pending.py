@@ -16,9 +16,12 @@ from vibe_llms.storage.archive import DirectoryArchive
 
 
 async def find_pending(
-    configuration: Configuration, words: str, *, scopes: Sequence[Scope] | None = None
+    configuration: Configuration, words: str | None, *, scopes: Sequence[Scope] | None = None
 ) -> Sequence[Left]:
-    """The turns that hold some words, would come into these scopes, and nobody has taken in yet."""
+    """The turns that hold some words, would come into these scopes, and nobody has taken in yet.
+
+    Without words it is all that would come into them.
+    """
     left = [
         one
         for one in Journal(journal_folder(configuration)).survey()
@@ -26,8 +29,8 @@ async def find_pending(
         or Scope.of_user(one.ticket.user) in scopes
         or Scope.of_conversation(one.ticket.conversation) in scopes
     ]
-    if not left:
-        return ()
+    if not left or words is None:
+        return left
     archive = DirectoryArchive(configuration.places.data, configuration.storage)
     try:
         return [one for one in left if await _holds(archive, one.ticket, fold(words))]

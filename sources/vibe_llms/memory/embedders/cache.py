@@ -167,14 +167,20 @@ class EmbeddingCache:
         self._remove(lambda database: database.execute(statement, [model]))
 
     def forget(self, digests: Iterable[bytes]) -> None:
-        """Remove the vectors of digests; `StorageError` where they stay."""
+        """Remove the vectors of digests; `StorageError` where they stay.
+
+        Of some a copy of the digest may stay until `retain` is called.
+        """
         values = [(digest,) for digest in digests]
         self._remove(
             lambda database: database.executemany("delete from vectors where digest = ?", values)
         )
 
     def retain(self, digests: Iterable[bytes]) -> None:
-        """Remove all vectors but those of these digests; `StorageError` where they stay."""
+        """Remove all vectors but those of these digests; `StorageError` where they stay.
+
+        The file is written anew, since SQLite leaves copies of digests where rows have moved.
+        """
         values = [(digest,) for digest in digests]
 
         def work(database: sqlite3.Connection) -> None:
@@ -182,22 +188,26 @@ class EmbeddingCache:
             database.executemany("insert or ignore into kept values (?)", values)
             database.execute("delete from vectors where digest not in (select digest from kept)")
 
-        self._remove(work)
+        self._remove(work, anew=True)
 
-    def _remove(self, work: Callable[[sqlite3.Connection], object]) -> None:
+    def _remove(self, work: Callable[[sqlite3.Connection], object], *, anew: bool = False) -> None:
         with self._lock:
             self.epoch += 1
-            self._remove_from_file(work)
+            self._remove_from_file(work, anew=anew)
 
-    def _remove_from_file(self, work: Callable[[sqlite3.Connection], object]) -> None:
+    def _remove_from_file(
+        self, work: Callable[[sqlite3.Connection], object], *, anew: bool = False
+    ) -> None:
         if self.exists():
-            self._change(work)
+            self._change(work, anew=anew)
 
-    def _change(self, work: Callable[[sqlite3.Connection], object]) -> None:
+    def _change(self, work: Callable[[sqlite3.Connection], object], *, anew: bool = False) -> None:
         def change(database: sqlite3.Connection) -> None:
             database.execute("begin immediate")
             work(database)
             database.execute("commit")
+            if anew:
+                self._write_anew(database)
 
         with storage_errors(self._folder):
             make_folder(self._folder)
@@ -238,6 +248,17 @@ class EmbeddingCache:
             pragmas=("secure_delete = on", "auto_vacuum = full"),
             any_thread=True,
         )
+
+    def _write_anew(self, database: sqlite3.Connection) -> None:
+        import sqlite3
+
+        try:
+            database.execute("vacuum")
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
+                raise
+            # There is no room for it twice, and it is only derived.
+            self._discard()
 
     def _discard(self) -> None:
         # The journal first: another process would take it for that of a new file.
