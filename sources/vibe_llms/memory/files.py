@@ -207,15 +207,21 @@ class MemoryFiles:
             ]
 
     def survey_strays(self) -> list[Path]:
-        """Files beside the scopes: in the memory's folder, or in folders that are no scopes."""
+        """Files beside the scopes: in the memory's folder, or in folders that are no scopes.
+
+        `StorageError` where a folder cannot be looked through.
+        """
         base = self.folder / ENTRIES
         scopes = set(map(str, self.survey_scopes()))
-        found = [path for path in self.folder.glob("*") if path.is_file()]
-        for folder, folders, names in os.walk(base):
-            if Path(folder) == base:
-                folders[:] = [name for name in folders if name not in scopes]
-            found += [Path(folder) / name for name in names]
-        return sorted(path for path in found if not path.is_symlink())
+        found: list[Path] = []
+        with storage_errors(self.folder), suppress(FileNotFoundError):
+            found += (Path(item.path) for item in os.scandir(self.folder) if item.is_file())
+            for folder, folders, names in os.walk(base, onerror=_insist):
+                if Path(folder) == base:
+                    folders[:] = [name for name in folders if name not in scopes]
+                found += [Path(folder) / name for name in names]
+            found = [path for path in found if not path.is_symlink()]
+        return sorted(found)
 
     def clear(self, scope: Scope) -> None:
         """Remove what crashes left unfinished; to be called while the scope is held."""

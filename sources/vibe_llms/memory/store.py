@@ -248,7 +248,8 @@ class Store:
         """
         base = self._files.folder / INDEX
         # Before the scopes: whoever makes one now has its folder before its index.
-        names = os.listdir(base) if base.is_dir() else []
+        with storage_errors(base):
+            names = os.listdir(base) if base.is_dir() else []
         scopes = set(map(str, self.survey_scopes()))
         for name in names:
             if name not in scopes:
