@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import os
 import signal
@@ -414,6 +415,35 @@ def test_an_interrupted_wait_ends_its_work(monkeypatch: pytest.MonkeyPatch) -> N
     finally:
         pressing.join(30)
         portal.close()
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_interruption_that_wakes_nobody_is_seen(session: Session, streamed: bool) -> None:
+    # Ctrl-C just before a wait begins is noted by Python, and no system call is interrupted by it.
+    rescued = threading.Event()
+
+    def rescue() -> None:
+        rescued.set()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    late = threading.Timer(30, rescue)
+    late.start()
+    pressing = threading.Timer(1, _thread.interrupt_main)
+    conversation = session.begin(endless())
+
+    def hold() -> None:
+        pressing.start()
+        if streamed:
+            for _ in conversation.stream("wait"):
+                pass
+        else:
+            conversation.converse("wait")
+
+    with pytest.raises(KeyboardInterrupt):
+        hold()
+    late.cancel()
+    assert not rescued.is_set()
+    assert conversation.canisters
 
 
 def test_a_turn_that_is_cancelled_from_another_thread_says_so(session: Session) -> None:

@@ -18,8 +18,8 @@ import functools
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from vibe_llms import conversation as asynchronous
@@ -40,6 +40,21 @@ I = TypeVar("I")  # noqa: E741  (the asynchronous thing within)
 
 _QUEUED_EVENTS = 256
 _ROOM_SECONDS = 0.005
+#: A Ctrl-C that comes when a wait is about to begin does not end it, and is seen so much later.
+_UNSEEN_SECONDS = 0.25
+
+
+def _await(outcome: Future[Any]) -> None:
+    """Wait for an outcome, whatever it is."""
+    while not wait([outcome], timeout=_UNSEEN_SECONDS).done:
+        pass
+
+
+def _take(events: queue.Queue[T]) -> T:
+    """The next of a queue, waited for in the same way."""
+    while True:
+        with suppress(queue.Empty):
+            return events.get(timeout=_UNSEEN_SECONDS)
 
 
 class Portal:
@@ -57,10 +72,11 @@ class Portal:
         errand = Errand(self.require(work))
         try:
             errand.begin(self._loop)
-            return errand.outcome.result()
+            _await(errand.outcome)
         except KeyboardInterrupt:
             errand.end()
             raise
+        return errand.outcome.result()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Errand[T]:
         """Begin work on the loop without waiting for it."""
@@ -112,6 +128,7 @@ class Errand(Generic[T]):
             self._work.close()
             return
         self._loop.call_soon_threadsafe(self._cancel)
+        _await(self.outcome)
         if isinstance(error := self.outcome.exception(), StorageError):
             raise error
 
@@ -188,7 +205,7 @@ def _streams(
         errand = self._portal.begin(pump())
         errand.outcome.add_done_callback(lambda _: events.put(None))
         try:
-            while (event := events.get()) is not None:
+            while (event := _take(events)) is not None:
                 yield event
         finally:
             if not errand.outcome.done():

@@ -67,6 +67,7 @@ class MemoryFiles:
 
     def __init__(self, folder: Path, *, lock_seconds: float = 10.0, durable: bool = True) -> None:
         self.folder = folder
+        self._entries = f"{folder / ENTRIES}"
         self._lock_seconds = lock_seconds
         self._durable = durable
         self._damaged: dict[str, str] = {}
@@ -153,19 +154,20 @@ class MemoryFiles:
         return new
 
     def _read(self, scope: Scope, place: str) -> Entry:
-        path = self.path_of(scope, place)
+        # Every search does this ten times, and values of `Path` take their time.
+        path = f"{self._entries}/{scope}/{place}"
         try:
             status = os.lstat(path)
             if not stat.S_ISREG(status.st_mode):
-                raise MemoryDamaged("it is a link, or no file", path=str(path))
+                raise MemoryDamaged("it is a link, or no file", path=path)
             if status.st_size > LARGEST_BYTES:
-                raise MemoryDamaged(f"it is longer than {LARGEST_BYTES >> 20} MiB", path=str(path))
-            data = read_within(path.parent, path.name)
+                raise MemoryDamaged(f"it is longer than {LARGEST_BYTES >> 20} MiB", path=path)
+            data = read_within(*os.path.split(path))
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise MemoryDamaged(f"it cannot be read: {error.strerror}", path=str(path)) from error
-        return decode_entry(data, scope, str(path))
+            raise MemoryDamaged(f"it cannot be read: {error.strerror}", path=path) from error
+        return decode_entry(data, scope, path)
 
     def give_up(self, entry: Entry, place: str, *, replaced_by: str = "") -> None:
         """Move an entry among the deleted ones; to be called while the scope is held."""
@@ -244,11 +246,13 @@ class MemoryFiles:
         It is much quicker than a look, and does not tell of files that were written over in place.
         """
         found: list[int] = []
-        for folder in FOLDERS:
-            path = self.path_of(scope, folder)
-            found.append(0)
-            with storage_errors(path), suppress(FileNotFoundError):
-                found[-1] = os.stat(path).st_mtime_ns
+        base = self.path_of(scope)
+        with storage_errors(base):
+            for folder in FOLDERS:
+                try:
+                    found.append(os.stat(f"{base}/{folder}").st_mtime_ns)
+                except FileNotFoundError:
+                    found.append(0)
         return tuple(found)
 
     def glance(self, scope: Scope) -> Iterator[tuple[str, int]]:

@@ -183,10 +183,12 @@ class LexicalIndex:
         scores: dict[int, float] = {}
         if not self.count:
             return scores
-        left, many = sum(rarities.values()), False
+        ideal = left = sum(rarities.values())
+        many = False
         for word in sorted(rarities, key=rarities.__getitem__, reverse=True):
             near: Collection[int] | None = None
-            if many or len(scores) >= _MANY:
+            # No entry has more by now than all the words that were counted are worth.
+            if many or (len(scores) >= _MANY and ideal - left >= _USUAL * left):
                 hundredth = heapq.nlargest(BEST, scores.values())[-1]
                 many = many or hundredth >= _USUAL * left
                 if many:
@@ -214,10 +216,11 @@ class LexicalIndex:
         """Add what a word is worth in some entries to their scores."""
         fixed, scaled = K1 * (1 - B), K1 * B * self.count / (self._total or 1.0)
         sizes, live, get = self._sizes, self._live, scores.get
+        if self.count < len(self):
+            weights = {number: weight for number, weight in weights.items() if live[number]}
         for number, weight in weights.items():
-            if live[number]:
-                part = rarity * weight / (weight + fixed + scaled * sizes[number])
-                scores[number] = get(number, 0.0) + part
+            part = rarity * weight / (weight + fixed + scaled * sizes[number])
+            scores[number] = get(number, 0.0) + part
 
     def _spread(self, word: str) -> dict[int, float]:
         """How much of a word each entry has, in all its fields."""

@@ -65,7 +65,7 @@ def advise(number: int) -> str:
 
 
 @contextmanager
-def open_folder(path: Path) -> Iterator[int]:
+def open_folder(path: Path | str) -> Iterator[int]:
     """The descriptor of a folder, for names relative to it; a link is refused."""
     descriptor = os.open(path, FOLDER)
     try:
@@ -146,7 +146,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
         synchronise_folder(path.parent)
 
 
-def read_within(folder: Path, name: str) -> bytes:
+def read_within(folder: Path | str, name: str) -> bytes:
     """The bytes of a file in a folder; neither of the two may be a link."""
     with open_folder(folder) as descriptor:
         return read_relative(descriptor, name)
