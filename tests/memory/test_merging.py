@@ -24,6 +24,19 @@ WHEN = datetime(2026, 5, 4, tzinfo=UTC)
         ("Ada likes tea", "Ada drinks tea", "Ada likes tea. Ada drinks tea"),
         ("Ada eats meat.", "Ada eats all but meat.", "Ada eats meat. Ada eats all but meat."),
         ("One. Two.", "Two. Three.", "One. Two. Three."),
+        *(
+            (kept, other, f"{kept} {other}")
+            for kept, other in (
+                ("Ada moved.", "Ben mooted that Ada moved."),
+                ("Ada moved.", "Ada moved?"),
+                ("Ada moved?", "Ada moved."),
+                ("Ada likes tea.", "Ada likes tea as much as dirt."),
+                ("Ada likes tea.", "Ada likes tea towels."),
+                ("Tea.", "Not tea."),
+                ("Tea.", "Tea?"),
+            )
+        ),
+        ("- Ada has a cat\n- two", "Ada has a cat.", "- Ada has a cat\n- two"),
         (
             "Fox. Owl. Bee.",
             "The fox runs. The bee and the owl.",
@@ -44,7 +57,9 @@ def test_contents_are_merged_by_sentences(kept: str, other: str, merged: str) ->
 
 
 _TEXTS = st.lists(
-    st.sampled_from(["tea", "is", "not", "the", "Ada", "5", "C++", "five. ", "\n", "! "]),
+    st.sampled_from(
+        ["tea", "is", "not", "the", "Ada", "5", "C++", "five. ", "with", "so?", "\n", "! "]
+    ),
     min_size=1,
 ).map(" ".join)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from tests.fakes.askers import ScriptedAsker, sums_up
+from vibe_llms.memory import summaries as summaries_module
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.ingestion import Ingestion, IngestionSettings
@@ -70,14 +71,14 @@ def carry_out(task: Task, text: str = "") -> Entry:
     return produce_summary(task, text or f"{task.level} of {len(task.sources)}", PLACE, "c1")
 
 
-def sum_up(turns: Sequence[Entry]) -> tuple[list[Entry], list[Task]]:
-    """All summaries that are made while these turns come one by one, and all tasks."""
+def sum_up(turns: Sequence[Entry]) -> tuple[list[Entry], list[tuple[Task, Entry]]]:
+    """All summaries that are made while these turns come one by one, and all tasks with theirs."""
     made: dict[str, Entry] = {}
-    tasks: list[Task] = []
+    tasks: list[tuple[Task, Entry]] = []
     for count in range(1, len(turns) + 1):
         while (task := choose([*turns[:count], *made.values()])) is not None:
-            tasks.append(task)
             entry = carry_out(task)
+            tasks.append((task, entry))
             made[entry.identity] = entry
     return list(made.values()), tasks
 
@@ -125,6 +126,7 @@ def test_a_summary_goes_on_from_the_one_before_in_its_file() -> None:
         "source_tokens": 120,
         "summary_tokens": 3,
         "compression": 0.025,
+        "sums_up": "t0 t1",
     }
     old = msgspec.structs.replace(old, further={**old.further, "mood": "good"})
     # Not after every turn.
@@ -161,7 +163,7 @@ def test_a_long_conversation_is_summed_up_in_parts() -> None:
     for part in parts:
         assert dict(part.further)["source_tokens"] == PART_TOKENS
         assert dict(part.further)["summary_kind"] == "detailed"
-    last = tasks[-1]
+    last, _ = tasks[-1]
     assert last.level == "L3"
     shown = [one.category or one.identity for one in last.sources]
     assert shown[:3] == ["L1", "L1", "L1"]
@@ -175,15 +177,15 @@ def test_a_very_long_conversation_has_groups_of_parts() -> None:
     parts, groups = of_level(made, "L1"), of_level(made, "L2")
     assert len(parts) >= 2 * GROUP
     assert len(groups) == len(parts) // GROUP
-    grouping = [task for task in tasks if task.level == "L2"]
+    grouping = [task for task, _ in tasks if task.level == "L2"]
     assert all([one.category for one in task.sources] == ["L1"] * GROUP for task in grouping)
-    last = tasks[-1]
+    last, _ = tasks[-1]
     levels = [one.category for one in last.sources]
     assert levels.count("L2") == len(groups)
     assert levels.count("L1") == len(parts) % GROUP
     assert last.depth == Depth.HIERARCHICAL
     # However long it gets, what one task shows is bounded.
-    assert max(count_tokens(task.text) for task in tasks) < 4 * PART_TOKENS
+    assert max(count_tokens(task.text) for task, _ in tasks) < 4 * PART_TOKENS
 
 
 def test_turns_that_were_given_up_live_on_in_the_summary() -> None:
@@ -280,6 +282,84 @@ def test_every_turn_is_in_one_part_at_most_and_the_whole_covers_all_but_the_newe
         assert sum(count_tokens(turn.content) for turn in since) < PART_TOKENS
     # Each costs a question: there are fewer of them than turns, in the long run far fewer.
     assert len(tasks) <= len(turns) + len(parts) + 1
+
+
+def find_unheard(tasks: Sequence[tuple[Task, Entry]], turns: Sequence[Entry]) -> list[Entry]:
+    """The turns of which nothing went into the summary of the whole, however it was made."""
+    heard = {turn.identity: {turn.identity} for turn in turns}
+    whole: set[str] = set()
+    for task, entry in tasks:
+        sources = [heard[one.identity] for one in task.sources]
+        heard[entry.identity] = set().union(*sources)
+        if task.level == "L3":
+            whole = heard[entry.identity]
+    return [turn for turn in turns if turn.identity not in whole]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 900), st.integers(0, 40)), min_size=1, max_size=60),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_the_clock_says_all_but_the_newest_turns_are_summed_up(
+    said_when: list[tuple[int, int]],
+) -> None:
+    turns = [
+        msgspec.structs.replace(said(number, size), created=BEGIN + timedelta(minutes=when))
+        for number, (size, when) in enumerate(said_when)
+    ]
+    made, tasks = sum_up(turns)
+    unheard = find_unheard(tasks, turns)
+    assert sum(count_tokens(turn.content) for turn in unheard) < PART_TOKENS
+    parts = [task.sources for task, _ in tasks if task.level == "L1"]
+    grouped = [task.sources for task, _ in tasks if task.level == "L2"]
+    for some in (parts, grouped):
+        names = [one.identity for sources in some for one in sources]
+        assert len(names) == len(set(names))
+    assert len(of_level(made, "L3")) <= 1
+    assert len(tasks) <= len(turns) + len(parts) + len(grouped) + 1
+
+
+def find_unheard_after(minutes: int) -> list[Entry]:
+    """The turns that are in no summary where the clock was set to such a time in between."""
+    when = BEGIN + timedelta(minutes=minutes)
+    turns = [said(number, 400) for number in range(20, 28)]
+    turns += [msgspec.structs.replace(said(50 + n, 400), created=when) for n in range(6)]
+    made, tasks = sum_up(turns)
+    assert of_level(made, "L1")
+    return find_unheard(tasks, turns)
+
+
+@pytest.mark.parametrize("minutes", [-60, 22, 27, 60])
+def test_what_is_said_after_the_clock_was_set_back_is_summed_up(minutes: int) -> None:
+    assert len(find_unheard_after(minutes)) < 3
+
+
+def test_summaries_that_tell_only_times_would_be_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    describe = summaries_module.describe
+    monkeypatch.setattr(
+        summaries_module, "describe", lambda *given: {**describe(*given), "sums_up": ""}
+    )
+    assert len(find_unheard_after(22)) == 6
+
+
+async def test_a_conversation_goes_on_in_its_summary_after_the_clock_was_set_back(
+    memory: Memory,
+) -> None:
+    asker: Any = ScriptedAsker(summary=[sums_up()])
+    ingestion = Ingestion(memory, asker, IngestionSettings(), scope=Scope.of_user("ada"))
+    for when in (BEGIN, BEGIN - timedelta(days=1)):
+        words = UserCanister.from_text(f"What about {when} {'x' * 900}?")
+        words = msgspec.structs.replace(words, created=when)
+        report = await ingestion.take_in([words], conversation="c1")
+        assert len(report.summaries) == 1
+    (whole,) = await memory.survey(PLACE, role=Role.SUMMARY)
+    coverage = read_coverage(whole)
+    assert coverage is not None
+    turns = await memory.survey(PLACE, role=Role.USER)
+    assert coverage.names == {turn.identity[-12:] for turn in turns}
+    assert coverage.covers_from == BEGIN - timedelta(days=1)
 
 
 async def prepare(memory: Memory, tokens: int = 200) -> tuple[Task, Entry]:
@@ -417,4 +497,8 @@ def test_a_time_is_covered_where_any_summary_covers_it(
         return BEGIN + timedelta(minutes=minutes)
 
     made = [Coverage(at(begin), at(end), 1) for begin, end in spans]
-    assert _Covered(made).covers(at(when)) == any(one.covers(at(when)) for one in made)
+    covered = _Covered(made)
+    assert covered.covers("t1", at(when)) == any(one.covers(at(when)) for one in made)
+    # Those that name what they are of are of nothing else.
+    named = [msgspec.structs.replace(one, sums_up=f"t{n} p") for n, one in enumerate(made)]
+    assert _Covered(named).covers("t1", at(when)) == (len(made) > 1)

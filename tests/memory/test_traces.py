@@ -56,3 +56,21 @@ def test_what_every_file_has_in_its_front_matter_is_no_trace() -> None:
     _, texts = examine(data, GLOBAL, "facts/x__y.md")
     assert [word for word in ("memory", "role", "2026", "category") if holds(word, texts)] == []
     assert holds("home", texts)
+
+
+def test_the_ids_in_a_summary_are_no_trace_and_what_a_person_wrote_there_is() -> None:
+    created = datetime(2026, 1, 1, tzinfo=UTC)
+    for names, seen in (
+        ("471147114711 fe4711123456", False),
+        ("471147114711", False),
+        ("4711", True),
+        ("471147114711 4711", True),
+    ):
+        entry = Entry(
+            content="They met.",
+            identity=produce_identity(),
+            created=created,
+            further={"sums_up": names},
+        )
+        _, texts = examine(encode_entry(entry), GLOBAL, "summaries/L3/x__y.md")
+        assert holds("4711", texts) is seen, names

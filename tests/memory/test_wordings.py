@@ -38,15 +38,15 @@ def told(one: str, other: str) -> str:
 def test_pairs_that_say_the_same_are_rarely_told_apart() -> None:
     same = [pair for pair in read_pairs() if pair.same]
     apart = [pair for pair in same if told(pair.one, pair.other)]
-    assert len(same) == 40
-    assert len(apart) <= 6
+    assert len(same) == 66
+    assert len(apart) <= 7
 
 
 def test_pairs_that_do_not_say_the_same_are_told_apart_unless_they_have_little_in_common() -> None:
     different = [pair for pair in read_pairs() if not pair.same]
     apart = [pair for pair in different if told(pair.one, pair.other)]
-    assert len(different) == 82
-    assert len(apart) >= 80
+    assert len(different) == 110
+    assert len(apart) >= 108
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,16 @@ def test_pairs_that_do_not_say_the_same_are_told_apart_unless_they_have_little_i
         ("Ada loves walking by the sea.", "Ada loves to walk by the sea.", ""),
         ("Commit messages are short.", "Short are commit messages.", ""),
         ("Tom is 3.", "Tom is 3, or nearly so.", "sense"),
+        ("Ada moved to Porto.", "Ada moved to Porto?", "sense"),
+        ("Ada moved to Porto.", "What Ben made up:\nAda moved to Porto.", "sense"),
+        ("Ada moved to Porto.", "Ben's tale: Ada moved to Porto.", "sense"),
+        ("Ada moved to Porto.", "Ada moved to Porto. Ben mooted that Ada moved to Porto.", ""),
+        ("Ada turned the heating.", "Ada turned the heating on.", "sense"),
+        ("Ada likes Ben.", "Ada likes Ben's car.", "sense"),
+        ("Ada likes tea.", "Ada likes tea with honey.", ""),
+        ("Ada likes tea.", "Ada likes tea with honey, she says.", "sense"),
+        ("Married.", "Ben is married.", "words"),
+        ("Married.", "Married!", ""),
         ("Ada keeps 3 cats.", "Ada keeps 3 cats and a dog.", ""),
         ("", "", ""),
         ("...", "Tea.", ""),
@@ -92,3 +102,4 @@ def test_a_text_is_taken_apart() -> None:
     assert wording.figures == {"3"}
     assert wording.names == ("tom",)
     assert wording.persons == {"she"}
+    assert wording.statements == (wording.parts[1:],)

@@ -9,9 +9,9 @@ import msgspec
 
 from vibe_llms.memory.entries import Entry
 from vibe_llms.memory.sentences import is_ended, split_sentences
+from vibe_llms.memory.statements import includes
 from vibe_llms.memory.wordings import read_wording
 
-_ARTICLES = frozenset({"a", "an", "the", "der", "die", "das", "ein", "eine"})
 _GOES_ON = ":;,"
 
 
@@ -42,8 +42,8 @@ def merge_entries(kept: Entry, others: Sequence[Entry]) -> Entry:
 def merge_contents(kept: str, other: str) -> str:
     """The one text and then what only the other says, by sentences.
 
-    A sentence is left out only where another has all its words, in order and next to each other;
-    articles do not count.
+    A sentence is left out only where another has all its words, in order and next to each other,
+    and nothing around them that may change what they say; articles do not count.
 
     >>> merge_contents("Tea is served at five.", "Tea is served at five in the garden. Be early.")
     'Tea is served at five in the garden. Be early.'
@@ -64,7 +64,10 @@ def merge_contents(kept: str, other: str) -> str:
         else:
             sentences.append(sentence)
     ended = [one if one[-1] in _GOES_ON or is_ended(one) else f"{one}." for one in sentences[:-1]]
-    return " ".join((*ended, sentences[-1]))
+    ended.append(sentences[-1])
+    joined = " ".join(ended)
+    # A sentence like "5." would be taken for the number of the next one.
+    return joined if split_sentences(joined) == ended else "\n".join(ended)
 
 
 def says_all(text: str, other: str) -> bool:
@@ -79,14 +82,9 @@ def _repeats(sentence: str, part: str) -> bool:
 
 
 def _contains(sentence: str, part: str) -> bool:
-    whole, wanted = _read_parts(sentence), _read_parts(part)
-    if not wanted:
-        return part in sentence
-    return any(
-        whole[start : start + len(wanted)] == wanted
-        for start in range(len(whole) - len(wanted) + 1)
-    )
+    wanted = _read_parts(part)
+    return includes(_read_parts(sentence), wanted) if wanted else part in sentence
 
 
-def _read_parts(text: str) -> list[str]:
-    return [part for part in read_wording(text).parts if part not in _ARTICLES]
+def _read_parts(text: str) -> Sequence[str]:
+    return tuple(chain.from_iterable(read_wording(text).statements))

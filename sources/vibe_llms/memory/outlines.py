@@ -20,6 +20,8 @@ from vibe_llms.memory.words import digest_of
 #: The front matter of a turn whose facts are still to be looked for.
 MARK, PENDING = "ingestion", "pending"
 _DIGEST_LENGTH = 12
+#: The last group of a UUID is left to chance.
+_NAME_LENGTH = 12
 LEVELS = ("L1", "L2", "L3")
 #: About so many bytes of text make a token.
 _BYTES_PER_TOKEN = 4
@@ -32,7 +34,11 @@ _Tokens = Annotated[int, Meta(ge=0, le=_MOST_TOKENS)]
 
 
 class Coverage(Struct, frozen=True):
-    """What the front matter of a summary tells: of what it is, and how much shorter."""
+    """What the front matter of a summary tells: of what it is, and how much shorter.
+
+    `sums_up` are the ends of the ids of what it was made of. Times alone do not tell: a clock may
+    be set back.
+    """
 
     covers_from: _Time
     covers_until: _Time
@@ -40,9 +46,15 @@ class Coverage(Struct, frozen=True):
     summary_tokens: _Tokens = 0
     summary_kind: str = ""
     compression: float = 0.0
+    sums_up: str = ""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What it was made of, each by `name_of` its identity."""
+        return frozenset(self.sums_up.split())
 
     def covers(self, when: datetime) -> bool:
-        """Whether what was said then is in it."""
+        """Whether what was said then may be in it; surely not where this is false."""
         return self.covers_from <= when <= self.covers_until
 
 
@@ -56,6 +68,11 @@ class Outline(Struct, frozen=True, array_like=True):
     pending: bool = False
     level: str = ""
     coverage: Coverage | None = None
+
+
+def name_of(identity: str) -> str:
+    """The end of an identity, by which a summary names what it is of."""
+    return identity[-_NAME_LENGTH:]
 
 
 def outline_of(entry: Entry) -> Outline:

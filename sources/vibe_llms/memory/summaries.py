@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -24,7 +24,14 @@ from vibe_llms.exceptions import MemoryDamaged
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
-from vibe_llms.memory.outlines import LEVELS, Coverage, Outline, count_tokens, read_coverage
+from vibe_llms.memory.outlines import (
+    LEVELS,
+    Coverage,
+    Outline,
+    count_tokens,
+    name_of,
+    read_coverage,
+)
 from vibe_llms.memory.secrets import mask_secrets
 from vibe_llms.messages.identities import produce_identity
 
@@ -186,11 +193,11 @@ def produce_task(plan: Plan[K], entries: Sequence[Entry]) -> Task:
 def _choose(turns: Sequence[K], made: Mapping[str, list[_Made[K]]]) -> Plan[K] | None:
     parts, groups, finals = (made[level] for level in LEVELS)
     in_part, in_group = (_Covered(coverage for coverage, _ in some) for some in (parts, groups))
-    loose = [one for one in turns if not in_part.covers(one.created)]
+    loose: Sequence[K] = [one for one in turns if not in_part.covers(one.identity, one.created)]
     total = sum(coverage.source_tokens for coverage, _ in parts) + _count(loose)
     depth = depth_of(total)
     latest = max(finals, key=lambda one: one[0].covers_until, default=None)
-    since = [one for one in turns if latest is None or one.created > latest[0].covers_until]
+    since = turns if latest is None else _find_news(latest[0], turns, made)
     if depth == Depth.NONE or not since:
         return None
     wanted = min(max(total * _NEWS_SHARE, _NEWS_LEAST), _NEWS_MOST)
@@ -199,15 +206,17 @@ def _choose(turns: Sequence[K], made: Mapping[str, list[_Made[K]]]) -> Plan[K] |
     if depth in (Depth.DETAILED, Depth.HIERARCHICAL):
         # Without the last turns, of which more will be said: they wait for their part.
         if (whole := _cut(loose)) is not None:
-            return _plan("L1", depth, whole, turns=whole)
-        free = [one for one in parts if not in_group.covers(one[0].covers_until)]
+            return _plan("L1", depth, whole, whole, turns=whole)
+        free = [one for one in parts if not _is_in(in_group, one)]
         if depth == Depth.HIERARCHICAL and len(free) >= GROUP:
-            return _plan("L2", depth, [entry for _, entry in free[:GROUP]], parts=free[:GROUP])
+            group = [entry for _, entry in free[:GROUP]]
+            return _plan("L2", depth, group, group, parts=free[:GROUP])
         free = [*groups, *free]
         free.sort(key=lambda one: one[0].covers_from)
     else:
         free = []
     sources = [entry for _, entry in free]
+    members = [*sources, *loose]
     covered = list(free)
     first = min((one.covers_from for one, _ in free), default=None)
     if latest is not None and (first is None or latest[0].covers_from < first):
@@ -217,14 +226,34 @@ def _choose(turns: Sequence[K], made: Mapping[str, list[_Made[K]]]) -> Plan[K] |
         if not free:
             loose = since
     return _plan(
-        "L3", depth, [*sources, *loose], turns=loose, parts=covered, total=total, old=latest
+        "L3",
+        depth,
+        [*sources, *loose],
+        members,
+        turns=loose,
+        parts=covered,
+        total=total,
+        old=latest,
     )
+
+
+def _find_news(
+    latest: Coverage, turns: Sequence[K], made: Mapping[str, list[_Made[K]]]
+) -> Sequence[K]:
+    """The turns that are neither in the summary of the whole nor in what it was made of."""
+    known = [latest]
+    for level in ("L2", "L1"):
+        covered = _Covered(known)
+        known += [coverage for coverage, one in made[level] if _is_in(covered, (coverage, one))]
+    covered = _Covered(known)
+    return [one for one in turns if not covered.covers(one.identity, one.created)]
 
 
 def _plan(
     level: str,
     depth: Depth,
     sources: Sequence[K],
+    members: Sequence[K],
     *,
     turns: Sequence[K] = (),
     parts: Sequence[_Made[K]] = (),
@@ -237,7 +266,8 @@ def _plan(
     share = next(share for _, one, share in _DEPTHS if one == depth)
     share = _SHARES.get(level, share)
     bounded = min(max(int(tokens * share), _SHORTEST_TOKENS), _LONGEST_TOKENS)
-    coverage = Coverage(min(times), max(times), tokens, summary_kind=str(depth))
+    names = " ".join(name_of(one.identity) for one in members)
+    coverage = Coverage(min(times), max(times), tokens, summary_kind=str(depth), sums_up=names)
     return Plan(level, depth, tuple(sources), coverage, bounded, old[1] if old else None)
 
 
@@ -252,18 +282,27 @@ def _cut(turns: Sequence[K]) -> Sequence[K] | None:
 
 
 class _Covered:
-    """The times that some summaries cover, however these lie."""
+    """What some summaries are of: by name, and where one names nothing by time."""
 
     def __init__(self, made: Iterable[Coverage]) -> None:
-        spans = sorted((one.covers_from, one.covers_until) for one in made)
+        every = list(made)
+        self._names = frozenset(chain.from_iterable(one.names for one in every))
+        spans = sorted((one.covers_from, one.covers_until) for one in every if not one.sums_up)
         self._begins = [begin for begin, _ in spans]
         # Whatever begins before a time covers it if the one does that ends last.
         self._ends = list(accumulate((end for _, end in spans), max))
 
-    def covers(self, when: datetime) -> bool:
-        """Whether any of them covers a time."""
+    def covers(self, identity: str, when: datetime) -> bool:
+        """Whether any of them is of an entry of that time."""
+        if name_of(identity) in self._names:
+            return True
         count = bisect_right(self._begins, when)
         return count > 0 and self._ends[count - 1] >= when
+
+
+def _is_in(covered: _Covered, made: _Made[K]) -> bool:
+    coverage, entry = made
+    return covered.covers(entry.identity, coverage.covers_until)
 
 
 def _count(turns: Iterable[K]) -> int:
@@ -309,9 +348,10 @@ def keep_summary(held: HeldScope, task: Task, entry: Entry) -> bool:
         return False
     if task.replaces is not None:
         return held.find(entry.identity) == task.replaces and held.rewrite(entry)
+    names = task.coverage.names
     for one in known.values():
         made = one.outline.coverage if one.outline.level == task.level else None
-        if made is not None and made.covers(task.coverage.covers_until):
+        if made is not None and not names.isdisjoint(made.names):
             # Another process was quicker.
             return False
     held.add(entry)
@@ -349,6 +389,7 @@ def describe(task: Task, content: str) -> Mapping[str, str | int | float]:
         "source_tokens": source,
         "summary_tokens": tokens,
         "compression": round(tokens / source, 3) if source else 0.0,
+        "sums_up": task.coverage.sums_up,
     }
 
 

@@ -22,6 +22,8 @@ _PLAIN = re.compile(
     r"|(?:category|topics|speaker|merged_from):)",
     re.MULTILINE,
 )
+#: The ends of ids that are in a summary, which say as little.
+_SUMMED_UP = re.compile(r"^sums_up: '?[0-9a-f]{12}(?: [0-9a-f]{12})*'?$", re.MULTILINE)
 
 #: So much of a part is read again with the next one, where words may end that begin in it.
 _OVERLAP = 64 * 1024
@@ -95,7 +97,9 @@ def examine(data: bytes, scope: Scope, place: str) -> tuple[Entry, Sequence[str]
         created = datetime.fromtimestamp(0, UTC)
         return Entry(content=text, identity=own, scope=scope, created=created), (text, name)
     said = (entry.content, entry.category, *entry.topics, entry.speaker)
-    return entry, (*said, *_find_texts(entry.further), _PLAIN.sub("", text), name)
+    further = entry.further.items()
+    told = [one for one in further if not _SUMMED_UP.fullmatch(": ".join(map(str, one)))]
+    return entry, (*said, *_find_texts(told), _SUMMED_UP.sub("", _PLAIN.sub("", text)), name)
 
 
 def _find_texts(value: Any) -> list[str]:

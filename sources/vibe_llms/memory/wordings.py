@@ -1,8 +1,8 @@
 """How a fact is worded, and whether two facts that look alike may say different things.
 
 Likeness, of words or of vectors, does not see what changes the sense of a sentence: a "not",
-another number, another name, who does it to whom. Here that is looked for, and any sign of it is
-enough to keep two facts apart: facts that are kept apart for nothing cost little.
+another number, another name, who does it to whom, what it stands in. Here that is looked for, and
+any sign of it is enough to keep two facts apart: facts that are kept apart for nothing cost little.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from vibe_llms.memory.sentences import split_sentences
+from vibe_llms.memory.statements import is_turned, is_turning, read_statement
 from vibe_llms.memory.words import bare_word, plain_letters, split_words
 
 _BRACKETS = "()[]{}\u201e\u00ab\u00bb"
+_CLOSING = "\"'`\u2018\u2019\u201c\u201d)]}\u00bb!"
+_CHANGING = ("?", ":")
 _MARKS = f".,;:!?\"'`\u2018\u2019\u201c\u201d\u2026{_BRACKETS}"
 
 
@@ -21,22 +25,6 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: Words that change what a sentence says: denial, the past, wishes, conditions, directions.
-_TURNING = _words(
-    """
-    not no never none nothing nobody nowhere neither nor cannot without hardly barely longer
-    stop stops stopped quit quits ceased former formerly ex lacks refuses avoids except but unless
-    was were had used would could should might may want wants wanted wish wishes hope hopes plan
-    plans will shall must if when while before after until since from under over above below up
-    down off out against only all some most few
-    think thinks thought believe believes believed guess guesses doubt doubts claim claims claimed
-    say says said perhaps maybe probably possibly almost nearly allegedly
-    nicht kein keine keinen keinem keiner nie niemals ohne nichts weder au\u00dfer war waren
-    hatte hatten wollte will m\u00f6chte soll sollte wenn falls vor nach seit bis unter
-    \u00fcber aus gegen
-    ne pas jamais rien sans non nunca nada sin
-    """
-)
 #: Numbers in words; and the parts of a day, which stand for hours.
 _NUMBERS = _words(
     """
@@ -72,7 +60,8 @@ class Wording(Struct, frozen=True):
 
     `words` are those that it is searched by, in order. `turning` are the words that change its
     sense, `figures` its numbers and signs, `names` what is written with a capital, in order, and
-    `persons` whom its pronouns mean. `parts` are all its words, in order.
+    `persons` whom its pronouns mean. `parts` are all its words, in order, and `statements` the same
+    sentence by sentence, as they are compared.
     """
 
     words: tuple[str, ...]
@@ -81,6 +70,7 @@ class Wording(Struct, frozen=True):
     figures: frozenset[str]
     names: tuple[str, ...]
     persons: frozenset[str]
+    statements: tuple[tuple[str, ...], ...]
 
 
 def read_wording(text: str) -> Wording:
@@ -90,28 +80,36 @@ def read_wording(text: str) -> Wording:
     figures: set[str] = set()
     turning: set[str] = set()
     persons: set[str] = set()
-    for raw in plain_letters(text).replace("\u2019", "'").split():
-        part = raw.strip(_MARKS)
-        if any(map(str.isdecimal, part)):
-            # .5 is not 5, and 6' is not 6".
-            part = bare_word(raw.strip(_BRACKETS)).strip(_BRACKETS)
-        if not part:
-            continue
-        word = part.casefold().removesuffix("'s")
-        parts.append(word)
-        if word.endswith("n't"):
-            turning.add("not")
-        elif word in _TURNING:
-            turning.add(word)
-        elif word in _PERSONS:
-            persons.add(_PERSONS[word])
-        elif word in _NUMBERS or any(map(str.isdecimal, word)):
-            figures.add(word)
-        elif not word.replace("-", "").replace("'", "").isalpha():
-            # C and C++, me@here and me@there.
-            turning.add(word)
-        elif part[0].isupper() and (stems := split_words(part)):
-            names += stems
+    statements: list[tuple[str, ...]] = []
+    for sentence in split_sentences(plain_letters(text).replace("\u2019", "'")):
+        begin = len(parts)
+        for raw in sentence.split():
+            part = raw.strip(_MARKS)
+            if any(map(str.isdecimal, part)):
+                # .5 is not 5, and 6' is not 6".
+                part = bare_word(raw.strip(_BRACKETS)).strip(_BRACKETS)
+            if not part:
+                continue
+            word = part.casefold().removesuffix("'s")
+            parts.append(word)
+            if word.endswith("n't"):
+                turning.add("not")
+            elif is_turning(word):
+                turning.add(word)
+            elif word in _PERSONS:
+                persons.add(_PERSONS[word])
+            elif word in _NUMBERS or any(map(str.isdecimal, word)):
+                figures.add(word)
+            elif not word.replace("-", "").replace("'", "").isalpha():
+                # C and C++, me@here and me@there.
+                turning.add(word)
+            elif part[0].isupper() and (stems := split_words(part)):
+                names += stems
+        ending = sentence.rstrip(_CLOSING)[-1:]
+        if begin < len(parts) and ending in _CHANGING:
+            # A question says nothing, nor is what stands below a heading said by itself.
+            turning.add(ending)
+        statements.append(read_statement(parts[begin:], asked=ending == "?"))
     return Wording(
         tuple(split_words(text)),
         tuple(parts),
@@ -119,12 +117,13 @@ def read_wording(text: str) -> Wording:
         frozenset(figures),
         tuple(names),
         frozenset(persons),
+        tuple(filter(None, statements)),
     )
 
 
 def tell_apart(one: Wording, other: Wording) -> str:
     """What speaks against that two facts say the same, in a word; empty where nothing does."""
-    if one.turning != other.turning:
+    if one.turning != other.turning or _turns(one, other) or _turns(other, one):
         return "sense"
     if not (one.figures <= other.figures or other.figures <= one.figures):
         return "figures"
@@ -136,7 +135,18 @@ def tell_apart(one: Wording, other: Wording) -> str:
     shared = set(one.names) & set(other.names)
     if _keep(one.names, shared) != _keep(other.names, shared):
         return "order"
+    if min(len(one.parts), len(other.parts)) == 1 and one.parts != other.parts:
+        # Of whom one word is said nobody knows.
+        return "words"
     return "" if not _is_swapped(one.parts, other.parts) else "words"
+
+
+def _turns(one: Wording, other: Wording) -> bool:
+    """Whether a statement of the one stands in the other where it is not said."""
+    return any(
+        part not in other.statements and is_turned(part, other.statements)
+        for part in one.statements
+    )
 
 
 def _has_more(names: Iterable[str], other: Wording) -> bool:
