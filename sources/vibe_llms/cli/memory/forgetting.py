@@ -130,9 +130,12 @@ async def _forget(
     if what.words is not None:
         gone = await store.forget(what.words, scopes=what.scopes)
         return gone, forget_drafts(configuration.places, fold(what.words))
-    (scope,) = what.scopes or ()
-    gone = await store.forget_scope(scope)
-    return gone, forget_drafts(configuration.places, "", scope=scope)
+    every: list[Entry] = []
+    drafts = 0
+    for scope in what.scopes or ():
+        every += await store.forget_scope(scope)
+        drafts += forget_drafts(configuration.places, "", scope=scope)
+    return every, drafts
 
 
 async def _find(store: Memory, configuration: Configuration, what: _What) -> _Found:
