@@ -17,7 +17,7 @@ from vibe_llms.exceptions import MemoryInvalid
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import LARGEST_BYTES, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
-from vibe_llms.memory.forgetting import survey_traces
+from vibe_llms.memory.forgetting import survey_offspring, survey_traces
 from vibe_llms.memory.index import ScopeIndex
 from vibe_llms.memory.purging import find_held, purge
 from vibe_llms.memory.versions import Versions
@@ -261,3 +261,23 @@ async def test_what_would_go_is_what_goes(tmp_path: Path) -> None:
     assert not await survey_traces(tmp_path, "bees")
     with pytest.raises(MemoryInvalid, match="say what"):
         await survey_traces(tmp_path, "  ")
+
+
+async def test_facts_that_were_taken_from_a_turn_in_other_words_are_found(tmp_path: Path) -> None:
+    memory = Memory(tmp_path, durable=False)
+    ada, talk = Scope.of_user("ada"), Scope.of_conversation("c1")
+    said = await memory.add(
+        "My code is 4711!", role=Role.USER, scope=talk, conversation="c1", turn="t1"
+    )
+    holding = await memory.add("Ada's code is 4711.", scope=ada, conversation="c1", turn="t1")
+    other_words = await memory.add("Ada has a code.", scope=ada, conversation="c1", turn="t1")
+    await memory.add("Ada likes tea.", scope=ada, conversation="c1", turn="t2")
+    await memory.add("Ben likes tea.", scope=ada, conversation="c2", turn="t1")
+    await memory.add("Nobody said it.", scope=ada)
+    given_up = await memory.add("Ada keeps it.", scope=ada, conversation="c1", turn="t1")
+    await memory.remove(given_up.identity)
+    assert await survey_offspring(memory, [said, holding]) == [other_words]
+    assert await survey_offspring(memory, [holding, given_up]) == []
+    gone = await memory.forget("4711")
+    assert await survey_offspring(memory, gone) == [other_words]
+    assert await memory.access(other_words.identity) == other_words

@@ -571,5 +571,5 @@ async def test_nonsense_of_a_model_leaves_a_fact_of_the_users_or_nothing(memory:
         await take(memory, asker, said)
     assert await facts(memory) == ["The user lives in Rome"]
     every = "".join(path.read_text() for path in memory.folder.rglob("*.md"))
-    for junk in ("gnore all", "you obey", "4711", "Oslo", "\x1b", "\u202e", "a b c"):
+    for junk in ("gnore all", "you obey", "is 4711", "Oslo", "\x1b", "\u202e", "a b c"):
         assert junk not in every

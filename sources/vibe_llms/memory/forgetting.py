@@ -1,4 +1,4 @@
-"""What forgetting some words would remove, before anybody does it."""
+"""What forgetting some words would remove, before anybody does it; and what it leaves."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from vibe_llms.exceptions import MemoryInvalid
-from vibe_llms.memory.entries import Entry, Scope
+from vibe_llms.memory.core import Memory
+from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.files import DELETED, MemoryFiles
 from vibe_llms.memory.summaries import find_derived
 from vibe_llms.memory.traces import find_all, find_holding, fold
+
+_SAID = (Role.USER, Role.ASSISTANT)
 
 
 class Trace(Struct, frozen=True):
@@ -39,6 +42,23 @@ async def survey_traces(
         raise MemoryInvalid("say what is to be forgotten")
     chosen = None if scopes is None else tuple(scopes)
     return await asyncio.to_thread(_survey, MemoryFiles(folder), wanted, chosen)
+
+
+async def survey_offspring(memory: Memory, gone: Iterable[Entry]) -> Sequence[Entry]:
+    """The facts that are left of those that were taken from turns that go, the oldest first.
+
+    They say in other words what was said there, and do not hold the words that are forgotten.
+    """
+    entries = list(gone)
+    turns = {(one.conversation, one.turn) for one in entries if one.turn and one.role in _SAID}
+    if not turns:
+        return []
+    identities = {one.identity for one in entries}
+    return [
+        fact
+        for fact in await memory.survey(role=Role.FACT)
+        if (fact.conversation, fact.turn) in turns and fact.identity not in identities
+    ]
 
 
 def _survey(files: MemoryFiles, wanted: str, scopes: Sequence[Scope] | None) -> Sequence[Trace]:

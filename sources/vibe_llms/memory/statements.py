@@ -94,7 +94,8 @@ _PREPOSITIONS = _words(
     """
 )
 _GOING_ON = _PREPOSITIONS | _words(
-    "and every each daily now too also und jeden jede jedes sehr gern jetzt auch"
+    "and every each daily now today here there too also "
+    "und jeden jede jedes sehr gern jetzt heute auch"
 )
 _ARTICLES = _words("a an the der die das ein eine")
 #: May stand before a statement as an article does.

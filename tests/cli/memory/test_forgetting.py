@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -12,6 +14,8 @@ from tests.cli.command import invoke
 from tests.cli.memory.test_pending import leave
 from tests.cli.terminal import Terminal
 from vibe_llms.cli.memory import forgetting
+from vibe_llms.memory.core import Memory
+from vibe_llms.memory.entries import Role, Scope
 
 
 def remember(text: str, *options: str) -> str:
@@ -185,6 +189,7 @@ def test_a_whole_scope_is_shown_asked_for_and_forgotten(
         "forgotten": [],
         "pending": 0,
         "held": [],
+        "left": [],
         "dry_run": False,
     }
 
@@ -207,3 +212,48 @@ def test_all_is_of_a_scope_and_words_are_words(home: Path, arguments: tuple[str,
     assert told.status == 2
     assert "--scope" in told.errors
     assert "bees" in invoke("memory", "list").output
+
+
+def learn(home: Path, user: str, *facts: str) -> list[str]:
+    """Keep a turn that holds a code, with facts that were taken from it; their short identities."""
+    source: dict[str, Any] = {"conversation": f"c-{user}", "turn": "t1"}
+
+    async def fill() -> list[str]:
+        memory = Memory(home / "memory")
+        talk = Scope.of_conversation(f"c-{user}")
+        await memory.add("My code is 4711!", role=Role.USER, scope=talk, **source)
+        kept = [await memory.add(fact, scope=Scope.of_user(user), **source) for fact in facts]
+        await memory.close()
+        return [one.identity[-12:] for one in kept]
+
+    return asyncio.run(fill())
+
+
+def test_facts_that_stay_of_turns_that_go_are_named_and_left(home: Path) -> None:
+    (own,) = learn(home, "me", "Ada has a code.")
+    line = "1 fact from what was said there stays, in words of its own; to see it: "
+    command = f"vibe-llms memory show {own}"
+    seen = invoke("memory", "forget", "--dry-run", "4711")
+    assert seen.errors.splitlines()[1:] == [line + command]
+    told = invoke("memory", "forget", "--yes", "4711")
+    assert told.errors == f"forgot 1 entry\n{line}{command}\n"
+    assert "Ada has a code." in invoke(*command.split()[1:]).output
+    # What is asked again has nothing to say of it: the turn is no more.
+    assert invoke("memory", "forget", "--yes", "4711").errors == "forgot 0 entries\n"
+
+
+def test_several_facts_of_others_are_named_with_their_scope_and_told_to_programs(
+    home: Path,
+) -> None:
+    names = learn(home, "ben", "Ben has a code.", "Ben told it.")
+    seen = invoke("memory", "forget", "--json", "--dry-run", "4711").json
+    assert [one["content"] for one in seen["left"]] == ["Ben has a code.", "Ben told it."]
+    (_, line) = invoke("memory", "forget", "--yes", "4711").errors.splitlines()
+    assert line.startswith("2 facts from what was said there stay, in words of their own: ")
+    assert ", ".join(names) in line
+    command = f"vibe-llms memory show --scope user-ben {names[0]}"
+    assert line.endswith(f"to see one: {command}")
+    assert "Ben has a code." in invoke(*command.split()[1:]).output
+    learn(home, "eve", "Eve has a code.")
+    gone = invoke("memory", "forget", "--json", "--yes", "4711").json
+    assert [one["content"] for one in gone["left"]] == ["Eve has a code."]

@@ -23,6 +23,7 @@ from vibe_llms.cli.memory.opening import (
     progress,
     read_words,
     scope_of,
+    short_identity,
     tell,
 )
 from vibe_llms.cli.memory.pending import drop_pending, find_pending
@@ -32,7 +33,7 @@ from vibe_llms.configuration import Configuration, load_configuration
 from vibe_llms.exceptions import RequestError, StorageError
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
-from vibe_llms.memory.forgetting import Trace, survey_traces
+from vibe_llms.memory.forgetting import Trace, survey_offspring, survey_traces
 from vibe_llms.memory.journal import Left
 from vibe_llms.memory.purging import Held, describe_held, find_held, find_surrounding, purge
 from vibe_llms.memory.repository import Repository
@@ -112,12 +113,15 @@ def forget(
                     pending = await find_pending(configuration, text, scopes=scopes)
                 if not as_json:
                     note(f"forgot {len(gone)} {'entry' if len(gone) == 1 else 'entries'}")
+                left = await survey_offspring(store, gone)
+                if left and not as_json:
+                    _name_left(left, what.own)
                 if drafts:
                     tell("what was left of an edit held it, too, and is removed")
                 drop_pending(configuration, pending)
             held = await _look_into_history(store, what, scope, history=history, quiet=as_json)
         if as_json:
-            print_json(_encode(gone, pending, held, dry_run=False))
+            print_json(_encode(gone, pending, held, left, dry_run=False))
         return 0
 
     return run(work())
@@ -152,13 +156,16 @@ async def _preview(
     """Print what would go."""
     found = await _find(store, configuration, what)
     held = await _find_held(store, what.words, what.scopes)
+    entries = [one.entry for one in found.traces]
+    left = await survey_offspring(store, entries)
     if as_json:
-        entries = [one.entry for one in found.traces]
-        print_json(_encode(entries, found.pending, held, dry_run=True))
+        print_json(_encode(entries, found.pending, held, left, dry_run=True))
         return
     for line in _describe(found, what.own, sys.stdout):
         write(sys.stdout, f"{line}\n")
     note(f"would forget {_count(found)}; nothing was changed")
+    if left:
+        _name_left(left, what.own)
     if held:
         note(f"git holds it in {describe_held(held)}")
 
@@ -233,6 +240,20 @@ def _name(trace: Trace) -> str:
             return "turn"
 
 
+def _name_left(left: Sequence[Entry], own: Scope) -> None:
+    """A line about the facts that stay of turns that do not."""
+    scope = () if left[0].scope == own else ("--scope", str(left[0].scope))
+    command = shlex.join(["vibe-llms", "memory", "show", *scope, short_identity(left[0])])
+    if len(left) == 1:
+        note(f"1 fact from what was said there stays, in words of its own; to see it: {command}")
+        return
+    names = ", ".join(map(short_identity, left))
+    note(
+        f"{len(left)} facts from what was said there stay, in words of their own: {names}; "
+        f"to see one: {command}"
+    )
+
+
 async def _find_held(
     store: Memory, text: str | None, scopes: Sequence[Scope] | None
 ) -> Sequence[Held]:
@@ -278,11 +299,17 @@ def _name_history(held: Sequence[Held], text: str | None, scope: str | None) -> 
 
 
 def _encode(
-    entries: Sequence[Entry], pending: Sequence[Left], held: Sequence[Held], *, dry_run: bool
+    entries: Sequence[Entry],
+    pending: Sequence[Left],
+    held: Sequence[Held],
+    left: Sequence[Entry],
+    *,
+    dry_run: bool,
 ) -> dict[str, Any]:
     return {
         "forgotten": [encode_entry(one) for one in entries],
         "pending": len(pending),
+        "left": [encode_entry(one) for one in left],
         "held": [
             {"commit": one.commit, "time": None if one.time is None else one.time.isoformat()}
             for one in held
