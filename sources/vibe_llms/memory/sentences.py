@@ -17,14 +17,15 @@ _WIDE = "\u3002\uff01\uff1f\uff61\u17d4\u104b"
 #: What may stand between the end of a sentence and the space behind it.
 _QUOTES = "\"'\u2019\u201d\u201c\u00bb)\\]}\u300d\u300f\uff09\u3011"
 _EMOJI = "\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\U0001f000-\U0001faff"
-# Every part takes all that it can and gives nothing back, so no mark is looked at twice.
+# Whatever follows a mark may be missing, so nothing that was taken is given back and tried again.
+# Possessive quantifiers would say so, but do not work in Python before 3.11.5.
 _MARK = rf"""(?x)
-      `[^`]*+`
-    | (?P<wide> [{_WIDE}] [{_WIDE}{_ENDS}]*+ ) (?P<quoted> [{_QUOTES}]*+ )
-      (?: [^\S\n]*+ [{_EMOJI}]++ )*+ (?P<space> \s*+ )
-    | (?P<marks> [{_ENDS}]++ ) (?: \[ \d{{1,3}} \] )*+
-      (?P<closed> (?: [^\S\n]*+ \u00bb | [{_QUOTES}*_] )*+ )
-      (?: [^\S\n]*+ [{_EMOJI}]++ )*+ (?P<gap> \s*+ )
+      `[^`]*`
+    | (?P<wide> [{_WIDE}] [{_WIDE}{_ENDS}]* ) (?P<quoted> [{_QUOTES}]* )
+      (?: [^\S\n]* [{_EMOJI}]+ )* (?P<space> \s* )
+    | (?P<marks> [{_ENDS}]+ ) (?: \[ \d{{1,3}} \] )*
+      (?P<closed> (?: [^\S\n]* \u00bb | [{_QUOTES}*_] )* )
+      (?: [^\S\n]* [{_EMOJI}]+ )* (?P<gap> \s* )
     """
 #: How far before and behind a mark is looked: the words there are shorter.
 _NEAR = 40
@@ -189,7 +190,7 @@ def _mark() -> re.Pattern[str]:
 
 @cache
 def _end() -> re.Pattern[str]:
-    return re.compile(rf"[{_ENDS}{_WIDE}][{_QUOTES}*_]*+(?:\s*+[{_EMOJI}]++)*+\s*+\Z")
+    return re.compile(rf"[{_ENDS}{_WIDE}][{_QUOTES}*_]*[{_EMOJI}\s]*\Z")
 
 
 @cache
