@@ -26,7 +26,6 @@ from vibe_llms.exceptions import (
 from vibe_llms.interpreter.kernels import KernelLost
 from vibe_llms.interpreter.server import KernelsBusy
 from vibe_llms.invocation.results import ResultTooLarge
-from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.invocation.threads import ThreadsExhausted
 from vibe_llms.messages.codecs import LineUnreadable
 from vibe_llms.outputs import OutputMismatch
@@ -47,7 +46,7 @@ ERRORS = {
 #: the fake server an answer of a refusal, the interpreter a failed result of a kernel's end, the
 #: contract plain text, or another request, of a form.
 INNER = {
-    *(ArgumentsInvalid, ResultTooLarge, ThreadsExhausted),
+    *(ResultTooLarge, ThreadsExhausted),
     *(EventTooLarge, GgufInvalid, LineUnreadable, MessageTooLong, OutputMismatch, Refusal),
     *(FormBroken, FormForeign, KernelLost, KernelsBusy),
 }

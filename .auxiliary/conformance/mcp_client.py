@@ -17,7 +17,7 @@ from pathlib import Path
 
 from vibe_llms import ElicitationAnswer, ElicitationRequest, Invoker, open_session
 from vibe_llms.ensembles.mcp import McpEnsemble
-from vibe_llms.exceptions import EnsembleFailed
+from vibe_llms.exceptions import ArgumentsInvalid, EnsembleFailed
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 CONTEXT = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
@@ -86,7 +86,7 @@ async def main(url: str) -> None:
                 try:
                     output = await server.invoke(name, arguments)
                     print(name, "failed:" if output.failed else "returned:", output.text)
-                except EnsembleFailed as error:
+                except (ArgumentsInvalid, EnsembleFailed) as error:
                     print(error, file=sys.stderr)
 
 

@@ -16,6 +16,7 @@ The families are cut by what the caller does next::
     │   ├── ContentNotLoaded
     │   ├── AttachmentUnreadable
     │   ├── InvokerInvalid
+    │   ├── ArgumentsInvalid
     │   ├── AnswerInvalid
     │   ├── ScriptInvalid
     │   ├── ConversationNotFound
@@ -152,6 +153,10 @@ class AttachmentUnreadable(RequestError):
 
 class InvokerInvalid(RequestError):
     """A function cannot be offered as a tool, or two tools would share a name."""
+
+
+class ArgumentsInvalid(RequestError):
+    """The arguments of a call do not fit the tool's schema; the message lists what to change."""
 
 
 class AnswerInvalid(RequestError):

@@ -6,8 +6,7 @@ import pytest
 
 from tests.fakes.models import model_of, says
 from vibe_llms.ensembles.functions import FunctionEnsemble
-from vibe_llms.exceptions import InvokerInvalid
-from vibe_llms.invocation.schemata import ArgumentsInvalid
+from vibe_llms.exceptions import ArgumentsInvalid, InvokerInvalid
 from vibe_llms.messages.canisters import ResultCanister
 from vibe_llms.session import Session
 from vibe_llms.testing import Part, ScriptedReply

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from vibe_llms.exceptions import InvokerInvalid
+from vibe_llms.exceptions import ArgumentsInvalid, InvokerInvalid, VibeLlmsError
 from vibe_llms.invocation import checks
 from vibe_llms.invocation.checks import SchemaCheck
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
-from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.canisters import InvocationCanister
 
 SCHEMA: dict[str, Any] = {
@@ -212,3 +211,21 @@ async def test_a_reader_that_completes_what_is_cut_would_be_found_out(
     monkeypatch.setattr(checks, "read_object", read_leniently)
     with pytest.raises(AssertionError):
         await check_fuzz(produce_invokers(), 100)
+
+
+def test_null_for_an_optional_property_that_takes_no_null_is_left_out() -> None:
+    properties = {
+        "city": {"type": "string"},
+        "days": {"type": "integer"},
+        "tag": {"type": ["string", "null"]},
+    }
+    check = SchemaCheck({"properties": properties, "required": ["city"]}, trusted=False)
+    assert check('{"city": "Oslo", "days": null, "tag": null}') == {"city": "Oslo", "tag": None}
+    with pytest.raises(ArgumentsInvalid, match="city: None is not of type 'string'") as told:
+        check('{"city": null, "days": null}')
+    assert "days" not in str(told.value)
+
+
+def test_arguments_that_do_not_fit_are_an_error_of_the_library() -> None:
+    with pytest.raises(VibeLlmsError):
+        SchemaCheck(SCHEMA)("{}")

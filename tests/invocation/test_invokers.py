@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.exceptions import InvokerInvalid
+from vibe_llms.exceptions import ArgumentsInvalid, InvokerInvalid
 from vibe_llms.invocation import schemata
 from vibe_llms.invocation.invokers import (
     InvocationContext,
@@ -22,7 +22,6 @@ from vibe_llms.invocation.invokers import (
     gather_invokers,
     invoker,
 )
-from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.canisters import InvocationCanister
 
 

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from vibe_llms.exceptions import InvokerInvalid
-from vibe_llms.invocation.schemata import ArgumentsInvalid, Signature
+from vibe_llms.exceptions import ArgumentsInvalid, InvokerInvalid
+from vibe_llms.invocation.schemata import Signature
 
 
 class Colour(enum.Enum):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
-from vibe_llms.exceptions import InvokerInvalid
-from vibe_llms.invocation.schemata import ArgumentsInvalid
+from vibe_llms.exceptions import ArgumentsInvalid, InvokerInvalid
 
 _TOLD_PROBLEMS = 20
 #: Keywords whose regular expressions somebody else wrote, which can take for ever to match.
 _EXPRESSIONS = ("pattern", "patternProperties")
+
+
+#: Where an argument does not fit, and why.
+_Problem: TypeAlias = tuple[Sequence[str | int], str]
 
 
 def read_object(arguments: str) -> dict[str, Any]:
@@ -28,31 +31,47 @@ class SchemaCheck:
 
     Nothing that a schema refers to is ever fetched. A schema of somebody else's is not `trusted`:
     its regular expressions are not applied, and where it cannot be applied at all, whoever wrote
-    it has to check.
+    it has to check. `null` for an optional property that takes no null is left out: models send it
+    for "not given".
     """
 
     def __init__(self, schema: Mapping[str, Any], *, trusted: bool = True) -> None:
         self._schema = schema
         self._trusted = trusted
-        self._find: Callable[[Any], list[str]] | None = None
+        self._find: Callable[[Any], Sequence[_Problem]] | None = None
         if trusted:
             self._find = self._produce()
 
     def __call__(self, arguments: str) -> dict[str, Any]:
         """The arguments as values; `ArgumentsInvalid` lists what does not fit."""
         values = read_object(arguments)
+        problems = self._list_problems(values)
+        if unwanted := self._find_nulls(values, problems):
+            values = {key: value for key, value in values.items() if key not in unwanted}
+            problems = self._list_problems(values)
+        if problems:
+            raise ArgumentsInvalid("\n".join(map(_describe, problems[:_TOLD_PROBLEMS])))
+        return values
+
+    def _list_problems(self, values: dict[str, Any]) -> Sequence[_Problem]:
         if self._find is None:
             self._find = self._produce()
         try:
-            problems = self._find(values)
+            return self._find(values)
         except RecursionError:
             # A schema that refers to itself without end.
-            problems = ["the schema cannot be applied"] if self._trusted else []
-        if problems:
-            raise ArgumentsInvalid("\n".join(problems[:_TOLD_PROBLEMS]))
-        return values
+            return [((), "the schema cannot be applied")] if self._trusted else []
 
-    def _produce(self) -> Callable[[Any], list[str]]:
+    def _find_nulls(self, values: dict[str, Any], problems: Sequence[_Problem]) -> set[str | int]:
+        required = self._schema.get("required")
+        needed = required if isinstance(required, list) else []
+        return {
+            path[0]
+            for path, _ in problems
+            if len(path) == 1 and path[0] not in needed and values[str(path[0])] is None
+        }
+
+    def _produce(self) -> Callable[[Any], Sequence[_Problem]]:
         from jsonschema import Draft202012Validator, validators
         from jsonschema.exceptions import SchemaError
         from referencing import Registry
@@ -71,10 +90,10 @@ class SchemaCheck:
             kind = extend(kind, dict.fromkeys(_EXPRESSIONS))
         validator = kind(dict(self._schema), registry=Registry())
 
-        def find(values: Any) -> list[str]:
+        def find(values: Any) -> Sequence[_Problem]:
             try:
                 return [
-                    f"{'.'.join(map(str, error.absolute_path))}: {error.message}".removeprefix(": ")
+                    (tuple(error.absolute_path), error.message)
                     for error in validator.iter_errors(values)
                 ]
             except (Unresolvable, SchemaError, TypeError, AttributeError, KeyError) as error:
@@ -83,6 +102,11 @@ class SchemaCheck:
                 return []
 
         return find
+
+
+def _describe(problem: _Problem) -> str:
+    path, message = problem
+    return f"{'.'.join(map(str, path))}: {message}" if path else message
 
 
 def _mentions(node: object, key: str) -> bool:

@@ -16,11 +16,11 @@ from vibe_llms.events import (
     InvocationProgressEvent,
     InvocationStartedEvent,
 )
+from vibe_llms.exceptions import ArgumentsInvalid
 from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.invocation.invokers import InvocationContext, Invoker, find_invoker
 from vibe_llms.invocation.limits import Limit
 from vibe_llms.invocation.results import ResultTooLarge, bound_contents
-from vibe_llms.invocation.schemata import ArgumentsInvalid
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.codecs import repair_canister
 from vibe_llms.messages.contents import Content, TextualContent, repair_text

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import msgspec
 
-from vibe_llms.exceptions import InvokerInvalid
+from vibe_llms.exceptions import ArgumentsInvalid, InvokerInvalid
 from vibe_llms.messages.contents import repair_text
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 Schema = dict[str, Any]
 _TOLD_PROBLEMS = 20
-
-
-class ArgumentsInvalid(ValueError):
-    """Arguments do not fit the schema; the message is for the model, which can mend them."""
 
 
 class Signature:
