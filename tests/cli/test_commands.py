@@ -8,7 +8,7 @@ import click
 import pytest
 
 from tests.cli.command import Outcome, invoke, run
-from tests.cli.terminal import COMMAND, Terminal
+from tests.cli.terminal import COMMAND, PROMPT, Terminal
 from vibe_llms import __version__
 from vibe_llms.cli import commands
 from vibe_llms.cli.commands import COMMANDS, command, run_command
@@ -113,13 +113,13 @@ def test_without_arguments_piped_input_is_the_prompt() -> None:
     assert invoke(data=b"hello\n").output.startswith("Hello!")
 
 
-def test_without_arguments_a_terminal_gets_the_help() -> None:
-    outcome = invoke(terminals="stdin stdout")
-    assert outcome.status == 0
-    assert outcome.output.startswith("Usage: vibe-llms ")
+def test_without_arguments_a_terminal_gets_the_repl() -> None:
     with Terminal() as terminal:
-        terminal.expect("Commands:")
+        terminal.expect("Ctrl-D leaves")
+        terminal.expect(PROMPT)
+        terminal.enter("quit")
         assert terminal.wait() == 0
+    assert invoke("list", "--json").json == []
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_lines_are_said_and_answered_until_the_person_leaves() -> None:
     assert errors.splitlines() == ["scripted/demo. /help tells the commands, Ctrl-D leaves."]
 
 
-@pytest.mark.parametrize("leave", ["/exit", "/quit", EOFError])
+@pytest.mark.parametrize("leave", ["/exit", "/quit", "exit", " Quit ", EOFError])
 def test_there_are_several_ways_out(leave: str | type[BaseException]) -> None:
     status, output, _, _ = hold(leave, "hello")
     assert (status, output) == (0, "")
@@ -97,6 +97,13 @@ def test_the_help_tells_every_command() -> None:
     for name in COMMANDS:
         assert f"\n{name} " in f"\n{errors}"
     assert HELP in errors
+
+
+def test_the_bare_word_help_is_not_sent() -> None:
+    _, output, errors, repl = hold("help", "help me")
+    assert HELP in errors
+    assert texts(repl)[::2] == ["help me"]
+    assert output.startswith("I am **scripted")
 
 
 def test_every_command_of_the_help_is_one() -> None:

@@ -12,7 +12,8 @@ from vibe_llms.cli.answering import produce_elicitor
 from vibe_llms.cli.approving import produce_approver
 from vibe_llms.cli.completion import complete_conversations, complete_models, complete_paths
 from vibe_llms.cli.draining import hold_work
-from vibe_llms.cli.failures import INTERRUPTED
+from vibe_llms.cli.failures import BAD_USAGE, INTERRUPTED
+from vibe_llms.cli.lookalikes import is_meant, leaves
 from vibe_llms.cli.options import (
     Options,
     Said,
@@ -170,6 +171,11 @@ def chat(**values: Any) -> int:
     Everything is kept unless -n is given.
     """
     options = Options(**values)
+    context = click.get_current_context()
+    if leaves(context, options.prompt):
+        return 0
+    if not is_meant(context, options.prompt):
+        return BAD_USAGE
     check_options(options)
     said = read_said(options)
     if not options.prompt and is_terminal(sys.stdin):

@@ -6,7 +6,6 @@ Nothing but click is imported here, so that `--help` and completion answer at on
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -14,6 +13,7 @@ import click
 from click.shell_completion import shell_complete
 
 from vibe_llms.cli.failures import report
+from vibe_llms.cli.lookalikes import FORCED, IMPLICIT
 from vibe_llms.meta import __version__
 
 PROGRAM = "vibe-llms"
@@ -39,6 +39,7 @@ COMMANDS = {
     "config": ("settings", "Show, check and edit the configuration."),
     "doctor": ("doctor", "Check the archive and the configuration; mend what can be."),
     "completion": ("completion", "Print the completion script of a shell."),
+    "help": ("help", "Print the help of a command."),
 }
 _OWN_OPTIONS = frozenset({"-h", "--help", "--version"})
 
@@ -62,10 +63,19 @@ class _Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
-            args = ["--help"] if sys.stdin.isatty() else ["chat"]
-        elif args and args[0] not in COMMANDS and args[0] not in _OWN_OPTIONS:
+            args = ["chat"]
+        elif args and not _is_command(args) and args[0] not in _OWN_OPTIONS:
+            ctx.meta[IMPLICIT] = True
             args = ["chat", *args]
+        ctx.meta[FORCED] = "--" in args
         return super().parse_args(ctx, args)
+
+
+def _is_command(args: Sequence[str]) -> bool:
+    # "help me with this" is a prompt.
+    if args[0] == "help" and len(args) > 2:
+        return args[1] in COMMANDS
+    return args[0] in COMMANDS
 
 
 @click.group(

@@ -18,7 +18,7 @@ from vibe_llms.exceptions import VibeLlmsError
 from vibe_llms.redaction import redact
 
 INTERRUPTED = 130
-_BAD_USAGE = 2
+BAD_USAGE = 2
 
 #: The first class that fits decides.
 STATUSES: tuple[tuple[type[VibeLlmsError], int], ...] = (
@@ -39,7 +39,7 @@ STATUSES: tuple[tuple[type[VibeLlmsError], int], ...] = (
     (exceptions.ConversationAmbiguous, 66),
     (exceptions.ConfigurationError, 78),
     (exceptions.TurnInterrupted, INTERRUPTED),
-    (exceptions.RequestError, _BAD_USAGE),
+    (exceptions.RequestError, BAD_USAGE),
 )
 
 
@@ -48,7 +48,7 @@ def status_of(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return INTERRUPTED
     if isinstance(error, click.ClickException):
-        return _BAD_USAGE
+        return BAD_USAGE
     return next((status for kind, status in STATUSES if isinstance(error, kind)), 1)
 
 

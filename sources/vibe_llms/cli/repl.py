@@ -18,6 +18,7 @@ from vibe_llms.cli.conversations import draw_canister
 from vibe_llms.cli.display import Display, describe_usage, tell_notice
 from vibe_llms.cli.draining import hold_work
 from vibe_llms.cli.failures import INTERRUPTED, explain, status_of
+from vibe_llms.cli.lookalikes import LEAVING
 from vibe_llms.cli.options import (
     Options,
     Said,
@@ -45,6 +46,9 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import Content, TextualContent, repair_text
 from vibe_llms.session import Session, open_session
+
+# What is a command without the slash, too.
+_BARE = LEAVING | {"help"}
 
 #: The commands, and what stands behind them in the help.
 COMMANDS = {
@@ -147,6 +151,8 @@ class Repl:
     async def _answer(self, line: str) -> int:
         if line.startswith("//"):
             return await self._say(line[1:])
+        if (word := line.strip().lower()) in _BARE:
+            line = f"/{word}"
         if not line.startswith("/"):
             return await self._say(line)
         name, _, rest = line.partition(" ")
