@@ -541,3 +541,10 @@ def test_another_program_is_led_here_by_the_environment(tmp_path: Path) -> None:
             )
             assert (done.stdout, done.returncode) == ("Hello.\n", 0), done.stderr
     assert server.refusals == []
+
+
+def test_a_server_that_does_not_record_answers_and_keeps_nothing() -> None:
+    with fake_server(["Hi"], recording=False) as server:
+        for _ in range(3):
+            assert ask_ollama(server, streaming=True).text == "Hi"
+    assert (server.received, server.requests, server.heads) == ([], [], [])

@@ -47,15 +47,17 @@ def scripted_model(
     event_handler: EventHandler = ignore_events,
     name: str = "script",
     stream: StreamSettings = StreamSettings(),
+    recording: bool = True,
 ) -> ScriptedModel:
     """A model that answers from a script, without a network.
 
     `script` is the chunks of a single reply, one reply, a script, or a function of the conversation
-    and the tools that returns the reply. `requests` of the model are what it was sent.
+    and the tools that returns the reply. `requests` of the model are what it was sent, unless
+    `recording` is off: each request holds its whole history, which adds up over thousands of turns.
     """
     client = ScriptedClient("scripted", event_handler, stream=stream, scripts={})
     if isinstance(script, ScriptedReply):
         script = Script((script,))
     elif isinstance(script, Sequence):
         script = Script((ScriptedReply.from_chunks(*script),))
-    return ScriptedModel(client, name, script)
+    return ScriptedModel(client, name, script, recording=recording)

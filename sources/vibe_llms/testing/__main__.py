@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _UNUSABLE
     with suppress(KeyboardInterrupt):
         try:
-            with fake_server(script, key=given.key, port=given.port) as server:
+            with fake_server(script, key=given.key, port=given.port, recording=False) as server:
                 for name, value in server.environment.items():
                     print(f"export {name}={shlex.quote(value)}", flush=True)  # noqa: T201
                 threading.Event().wait()

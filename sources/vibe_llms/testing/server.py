@@ -81,8 +81,9 @@ class FakeServer(Listener):
         models: Sequence[str] = (),
         key: str = KEY,
         port: int = 0,
+        recording: bool = True,
     ) -> None:
-        super().__init__(port=port)
+        super().__init__(port=port, recording=recording)
         self.key = key
         self.received: list[Received] = []
         self._scripts = (
@@ -168,7 +169,8 @@ class FakeServer(Listener):
         """The answer to a request."""
         wire = next((wire for wire in self._wires if wire.claims(request)), self._otherwise)
         received = Received(wire.name, request)
-        self.received.append(received)
+        if self.recording:
+            self.received.append(received)
         try:
             wire.authorize(request, self.key)
             if not wire.asks(request):
@@ -221,6 +223,7 @@ def fake_server(
     models: Sequence[str] = (),
     key: str = KEY,
     port: int = 0,
+    recording: bool = True,
 ) -> FakeServer:
     """A server that answers as those of Anthropic, OpenAI and Ollama do, offline, from a script.
 
@@ -236,9 +239,10 @@ def fake_server(
     conversation and the tools (called in the server's thread), or one of these for each model by
     its name. Replies without `when` are given in order, one to each request. Other models than
     those of `models`, or of the scripts, are unknown; where neither names any, all names serve.
-    Requests are checked as the real servers check them. `port` 0 takes a free one.
+    Requests are checked as the real servers check them. `port` 0 takes a free one. With `recording`
+    off, `received` stays empty, for a server that runs for a long time.
     """
-    return FakeServer(script, models=models, key=key, port=port)
+    return FakeServer(script, models=models, key=key, port=port, recording=recording)
 
 
 def _usage_of(reply: ScriptedReply, asked: Asked) -> Usage:

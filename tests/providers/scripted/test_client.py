@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -311,6 +313,34 @@ async def test_requests_are_recorded_as_they_would_be_sent() -> None:
     preview = await model.preview(canisters, [], Controls(), context)
     assert b'"from the archive"' in preview
     assert len(model.requests) == 1
+
+
+async def test_a_model_of_the_row_keeps_no_requests(tmp_path: Path) -> None:
+    turns = 150
+    async with open_session(home=tmp_path) as session:
+        conversation = await session.begin("scripted/demo")
+        await conversation.converse("hello")
+        gc.collect()
+        tracemalloc.start()
+        try:
+            for _ in range(turns):
+                await conversation.converse("hello")
+            gc.collect()
+            grown = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        model = await session.access_model("scripted/demo")
+    # What was said, and not the history of every request: with it, 72 KB for each turn.
+    assert grown / turns < 8192, f"{grown} bytes in {turns} turns"
+    assert isinstance(model, clients.ScriptedModel)
+    assert model.requests == []
+
+
+async def test_a_double_records_unless_it_is_told_not_to() -> None:
+    for recording in (True, False):
+        model = scripted_model(["Hi"], recording=recording)
+        await model.converse(HELLO)
+        assert len(model.requests) == recording
 
 
 async def test_tokens_are_estimated() -> None:

@@ -164,15 +164,27 @@ class ScriptedClient:
 
 
 class ScriptedModel:
-    """One script. `requests` are the requests that it was sent, for tests to look at."""
+    """One script.
 
-    def __init__(self, client: ScriptedClient, name: str, script: Script | Improvisation) -> None:
+    With `recording`, `requests` holds every request that the model was sent, for tests to look at.
+    Each holds its whole history, so a conversation without a test does not record.
+    """
+
+    def __init__(
+        self,
+        client: ScriptedClient,
+        name: str,
+        script: Script | Improvisation,
+        *,
+        recording: bool = False,
+    ) -> None:
         self.client = client
         self.name = name
         self.attributes = ModelAttributes(
             accepts=("image", "audio", "video", "file"), title="a script, not a model"
         )
         self.requests: list[Mapping[str, Any]] = []
+        self._recording = recording
         self._script = script
         self._served = 0
 
@@ -195,7 +207,8 @@ class ScriptedModel:
         context: TurnContext = TurnContext(),
     ) -> tuple[ReplyCanister, ...]:
         """One round trip; see `vibe_llms.providers.interfaces.Model`."""
-        self.requests.append(await self._encode(canisters, invokers, controls, context))
+        if self._recording:
+            self.requests.append(await self._encode(canisters, invokers, controls, context))
         accumulator = Accumulator(
             Provenance(MODULE, self.provider, self.name),
             context.event_handler or self.client.event_handler,
@@ -236,7 +249,7 @@ class ScriptedModel:
         controls: Controls,
         context: TurnContext,
     ) -> bytes:
-        """The request that would be recorded."""
+        """The request as a recording model keeps it."""
         return encode_json(await self._encode(canisters, invokers, controls, context))
 
     async def _encode(
