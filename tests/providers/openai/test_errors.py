@@ -21,6 +21,7 @@ from tests.fakes.openai import (
 )
 from tests.fakes.openai_clients import assimilate, produce_openai_model
 from tests.fakes.server import Answer
+from vibe_llms.configuration import StreamSettings
 from vibe_llms.exceptions import (
     ContextOverflow,
     CredentialRefused,
@@ -35,7 +36,13 @@ from vibe_llms.exceptions import (
     RequestTooLarge,
 )
 from vibe_llms.messages.canisters import UserCanister
-from vibe_llms.providers.openai.errors import BY_CODE, BY_STATUS, read_error
+from vibe_llms.providers.openai.errors import (
+    BY_CODE,
+    BY_STATUS,
+    produce_error,
+    read_error,
+    read_object,
+)
 
 #: Classes of the package without a status of their own: of the client's side, of its parsing and
 #: of connections, which `package.py` and `transport.py` translate; `InternalServerError` stands for
@@ -125,6 +132,75 @@ def test_type_code_and_status_decide(
     assert type(error) is expected
     assert error.status == status
     assert "no" in str(error)
+
+
+#: What llama-cpp-python's server says of a request that its types do not take: the text of what
+#: FastAPI raised, in its two forms.
+PROBLEM = {
+    "type": "string_type",
+    "loc": ("body", "messages", 1, "typed-dict", "content"),
+    "msg": "Input should be a valid string",
+    "input": None,
+}
+FAILED_ON_THE_REQUEST: dict[str, dict[str, Any]] = {
+    "a list as text": {
+        "error": {"message": str([PROBLEM]), "type": "internal_server_error", "code": None}
+    },
+    "lines of text": {
+        "error": {
+            "message": f"1 validation error:\n  {PROBLEM}\n",
+            "type": "internal_server_error",
+            "code": None,
+        }
+    },
+    "pydantic's own words": {
+        "error": "2 validation errors for ChatRequest\nmessages.1.content ..."
+    },
+    "a list in detail": {"detail": [PROBLEM]},
+    "a list in the error": {"error": {"message": [PROBLEM], "type": "server_error"}},
+    "a code": {"error": {"message": "messages: null is no string", "type": "None", "code": 400}},
+    "a code as text": {"error": {"message": "null is no string", "type": "None", "code": "422"}},
+}
+
+
+@pytest.mark.parametrize("name", FAILED_ON_THE_REQUEST)
+def test_a_failure_that_names_the_request_as_its_cause_is_a_refusal(name: str) -> None:
+    body = json.dumps(FAILED_ON_THE_REQUEST[name]).encode()
+    error = read_error("local", 500, {}, body)
+    assert type(error) is RequestRefused
+    assert error.status == 500
+    assert any(words in str(error) for words in ("valid string", "null is no", "messages.1"))
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "expected"),
+    [
+        (500, {"message": "CUDA error", "type": "internal_server_error"}, ProviderOverloaded),
+        (500, {"message": "oh", "type": "server_error", "code": 500}, ProviderOverloaded),
+        (502, {"message": "slow down", "code": 429}, RateLimited),
+        (None, {"message": "slow down", "code": 429}, RateLimited),
+        (503, {"message": "no such model", "code": "404"}, ModelUnavailable),
+        # The status of an answer that says itself that the request is at fault stays what it is.
+        (404, {"message": "no such model", "code": 400}, ModelUnavailable),
+    ],
+)
+def test_a_status_that_the_error_names_counts_where_the_server_failed(
+    status: int | None, said: dict[str, Any], expected: type[ProviderError]
+) -> None:
+    error = produce_error("local", read_object(said), status=status)
+    assert (type(error), error.status) == (expected, status)
+
+
+async def test_a_request_that_the_server_failed_on_is_not_sent_again(
+    fake_openai: FakeOpenAI,
+) -> None:
+    said = FAILED_ON_THE_REQUEST["a list as text"]["error"]
+    fake_openai.replies = [answer_json({"error": said}, status=500)] * 2
+    model = await produce_openai_model("chat", fake_openai.url, stream=StreamSettings(retries=1))
+    with pytest.raises(RequestRefused, match="Input should be a valid string"):
+        await model.converse([UserCanister.from_text("Hi")])
+    assert len(fake_openai.requests) == 1
+    await model.client.close()
 
 
 @pytest.mark.parametrize(
@@ -261,7 +337,7 @@ def test_an_answer_that_is_no_error_object_is_an_error_all_the_same(
         ({"error": {"message": "boom", "type": "server_error"}}, ProviderOverloaded),
         ({"error": {"message": "slow", "code": "rate_limit_exceeded"}}, RateLimited),
         ({"error": "out of memory"}, ProviderOverloaded),
-        ({"object": "error", "message": "too long", "code": 400}, ProviderOverloaded),
+        ({"object": "error", "message": "too long", "code": 400}, RequestRefused),
         ({"detail": "no such model"}, ProviderOverloaded),
         ({"error": {"message": "x", "code": "context_length_exceeded"}}, ContextOverflow),
     ],

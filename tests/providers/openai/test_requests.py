@@ -356,6 +356,17 @@ async def test_calls_have_identities_that_mistral_takes(fake_openai: FakeOpenAI)
     await model.client.close()
 
 
+async def test_a_reply_of_calls_alone_has_empty_text() -> None:
+    # llama-cpp-python's server answers 500 to null, and in most of its formats to no content too.
+    call = InvocationCanister(name="look", call="call_1")
+    result = ResultCanister((TextualContent("up"),), invocation=call.identity)
+    words = AssistantCanister((TextualContent("Let me look."),))
+    for reply, content in ([call], ""), ([words, call], "Let me look."):
+        body = await preview("chat", [UserCanister.from_text("Hi"), *reply, result])
+        assert body["messages"][1]["content"] == content
+        assert [one["id"] for one in body["messages"][1]["tool_calls"]] == ["call_1"]
+
+
 async def test_reasoning_goes_back_to_a_model_that_wants_it() -> None:
     from vibe_llms.providers.openai.chat_completions.messages import MODULE
 

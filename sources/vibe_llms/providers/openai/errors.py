@@ -134,31 +134,40 @@ _OVERFLOWS = tuple(
 )
 
 
+# llama-cpp-python's server has no other sign than the text of pydantic's and FastAPI's errors.
+_INVALID = re.compile(r"\A\d{1,6} validation errors?\b|'loc': \('body'")
+
+
 class ErrorObject(Struct, frozen=True):
-    """What a server says of an error: in a body, in the middle of a stream, or in a response."""
+    """What a server says of an error: in a body, in the middle of a stream, or in a response.
+
+    `status` is a status of the 400s that the object itself names, whatever the answer's status is;
+    an object that lists what does not fit in the request has 422.
+    """
 
     message: str = ""
     type: str = ""
     code: str = ""
     tokens: int | None = None
     limit: int | None = None
+    status: int | None = None
 
 
 def read_object(value: Any) -> ErrorObject:
     """An error object in any of the forms that servers send: an object, a text, nothing."""
     value = repair(value)
-    if isinstance(value, str):
-        return ErrorObject(value)
     if not isinstance(value, dict):
-        return ErrorObject()
+        value = {"message": value} if value else {}
     message = value.get("message") or value.get("msg") or value.get("detail") or ""
     code = value.get("code")
+    words = message if isinstance(message, str) else msgspec.json.encode(message).decode()
     return ErrorObject(
-        message if isinstance(message, str) else msgspec.json.encode(message).decode(),
+        words,
         _word(value.get("type")),
         "" if isinstance(code, int) else _word(code),
         _number(value.get("n_prompt_tokens")),
         _number(value.get("n_ctx")),
+        422 if _lists_problems(message) or _INVALID.search(words) else _read_status(code),
     )
 
 
@@ -211,12 +220,17 @@ def produce_error(
 ) -> ProviderError:
     """The error of an error object, in a body or in the middle of a stream."""
     kind = BY_CODE.get(error.code) or BY_TYPE.get(error.type)
-    known = BY_STATUS.get(status) if status is not None else None
-    if kind is RequestRefused and status in (401, 402, 403, 404, 413, 429):
+    named = status
+    if error.status is not None and (status is None or status >= 500):
+        # The server failed, but at what the request says: sent again it would fail again.
+        named = error.status
+        kind = None if kind is ProviderOverloaded else kind
+    known = BY_STATUS.get(named) if named is not None else None
+    if kind is RequestRefused and named in (401, 402, 403, 404, 413, 429):
         kind = BY_CODE.get(error.code) or known
     if kind is None:
         kind = known or (
-            RequestRefused if status is not None and status < 500 else ProviderOverloaded
+            RequestRefused if named is not None and named < 500 else ProviderOverloaded
         )
     message = redact(repair_text(error.message)) or error.code or error.type or "an error"
     overflow = _find_overflow(message, kind)
@@ -260,6 +274,19 @@ def _produce_overflow(
     made.tokens = error.tokens or _number(sizes.get("tokens"))
     made.limit = error.limit or _number(sizes.get("limit"))
     return made
+
+
+def _lists_problems(value: object) -> bool:
+    """Whether this is what FastAPI and pydantic say of a request that does not fit its schema."""
+    return isinstance(value, list) and any(
+        isinstance(one, dict) and {"loc", "msg", "type"} <= one.keys() for one in value
+    )
+
+
+def _read_status(code: object) -> int | None:
+    """The status in the 400s that a code is, as a number or its digits."""
+    text = str(code) if isinstance(code, int | str) else ""
+    return int(text) if re.fullmatch(r"4[0-9]{2}", text, re.ASCII) else None
 
 
 def _word(value: object) -> str:

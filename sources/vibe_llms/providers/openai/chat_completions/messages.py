@@ -259,7 +259,9 @@ class ChatCompletionsFramer:
             for member, text in piece.reasoning.items():
                 reasoning[member] = reasoning.get(member, "") + text
         fragments: list[Fragment] = [b'{"role":"assistant","content":']
-        fragments.append(join_texts(texts) or b"null")
+        # The interface takes null beside calls, or no member at all. The types of the server of
+        # llama-cpp-python 0.3.36 refuse null, and most of its chat formats need the member.
+        fragments.append(join_texts(texts) or b'""')
         if reasoning:
             fragments.append(b"," + encode_json(reasoning)[1:-1])
         if calls:
