@@ -49,6 +49,8 @@ def test_controls_lie_over_defaults_one_by_one() -> None:
         ({"parallel-invocations": "false"}, Controls(parallel_invocations=False)),
         ({"effort": "high", "tool-choice": "any"}, Controls(effort="high", tool_choice="any")),
         ({"extras": {"row": {"x": [1]}}}, Controls(extras={"row": {"x": [1]}})),
+        ({"extras": '{"row": {"x": [1]}}'}, Controls(extras={"row": {"x": [1]}})),
+        ({"response-schema": '{"a": 1}'}, Controls(response_schema={"a": 1})),
         ({"top_p": 0.1, "top-p": 0.2}, Controls(top_p=0.2)),
     ],
 )

@@ -74,6 +74,9 @@ class Controls(
         return Controls(**values, extras=extras)
 
 
+_TABLES = frozenset({"response-schema", "extras"})
+
+
 def leave_choice(controls: Controls) -> Controls:
     """Controls without the choice of a tool, while it is open how tools are offered."""
     return msgspec.structs.replace(controls, tool_choice=None)
@@ -108,7 +111,8 @@ class ControlRange(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
 def read_controls(values: Mapping[str, Any]) -> Controls:
     """Controls from names and values as configuration and the command line give them.
 
-    Text is read as the type that the control has: `"0.5"` is a number for `temperature`.
+    Text is read as the type that the control has: `"0.5"` is a number for `temperature`, and a JSON
+    object a table for `response-schema` and `extras`.
     `ControlInvalid` names the control that is unknown or has no such value.
     """
     known = dict(zip(Controls.__struct_encode_fields__, Controls.__struct_fields__, strict=True))
@@ -120,7 +124,7 @@ def read_controls(values: Mapping[str, Any]) -> Controls:
                 f"there is no control {key!r}; the controls are {', '.join(sorted(known))}",
                 control=key,
             )
-        prepared[name] = [value] if name == "stop" and isinstance(value, str) else value
+        prepared[name] = _read_words(name, value) if isinstance(value, str) else value
     controls = Controls()
     for name, value in prepared.items():
         try:
@@ -132,6 +136,17 @@ def read_controls(values: Mapping[str, Any]) -> Controls:
             raise _refused(name, value, reason)
         controls = one.over(controls)
     return controls
+
+
+def _read_words(name: str, text: str) -> object:
+    if name == "stop":
+        return [text]
+    if name not in _TABLES:
+        return text
+    try:
+        return msgspec.json.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise _refused(name, text, f"it must be a JSON object: {error}") from error
 
 
 def _refused(name: str, value: object, reason: str) -> ControlInvalid:

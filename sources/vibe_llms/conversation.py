@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from vibe_llms.attendants import Attendant, Occasion
+import msgspec
+
+from vibe_llms.attendants import Attendant
 from vibe_llms.controls import Controls
 from vibe_llms.ensembles.interfaces import Ensemble
 from vibe_llms.events import EventHandler, Notice, NoticeEvent
 from vibe_llms.exceptions import ConversationBusy, RequestError, SessionClosed
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.ledger import Ledger, finish, locate, start_of_turn
+from vibe_llms.ledger import Ledger, finish, locate
 from vibe_llms.messages.canisters import Canister, Turn
 from vibe_llms.outfit import Outfit
 from vibe_llms.outputs import OutputForm, OutputType, produce_form
 from vibe_llms.prompts import Prompt, read_prompt
-from vibe_llms.providers.interfaces import Loader, Model, TokenCount, TurnContext, refuse_loading
+from vibe_llms.providers.interfaces import Loader, Model, TokenCount, refuse_loading
 from vibe_llms.running import EventStream, RunningTurn
 from vibe_llms.toolbox import Tool
-from vibe_llms.turns import TurnRun
+from vibe_llms.turns import TurnRun, TurnSettings
 
 
 class Conversation:
@@ -207,32 +209,23 @@ class Conversation:
         return await model.count_tokens(history, tools, self._load)
 
     async def preview(
-        self, prompt: Prompt | None = None, *, controls: Controls | None = None
+        self,
+        prompt: Prompt | None = None,
+        *,
+        invokers: Iterable[Tool] | None = None,
+        controls: Controls | None = None,
+        output: OutputType | None = None,
+        streaming: bool = True,
     ) -> str:
-        """The request that `converse` would send, as its provider writes it; nothing is sent.
+        """The first request that `converse` would send, as its provider writes it.
 
-        Attendants are asked what they bring; nothing of it is kept.
+        What `converse` refuses is refused. Nothing is kept, and nothing of it is sent; attendants
+        are asked what they bring, and a server may be asked what its model can do.
         """
-        said: Sequence[Canister] = read_prompt(prompt)
-        place = start_of_turn(said)
-        if self.attendants and place is not None:
-            occasion = Occasion(
-                conversation=self.identity,
-                model=self.model,
-                history=self.canisters,
-                said=said,
-                kept=self._ledger.archive is not None,
-                load=self._load,
-                notify=self._notify,
-            )
-            briefings = await self._outfit.attendance.brief(self.attendants, occasion)
-            brought = [canister for one in briefings for canister in one.canisters]
-            said = [*said[:place], *brought, *said[place:]]
-        context = TurnContext(default_controls=self._outfit.default_controls, load=self._load)
-        model, tools, instructions = self._outfit.settle()
-        history = [*instructions, *self._ledger.canisters, *said]
-        body = await model.preview(history, tools, controls or Controls(), context)
-        return body.decode("utf-8", "replace")
+        form = None if output is None else produce_form(output)
+        said, settings = self._prepare(prompt, invokers, controls, None, streaming, form)
+        settings = msgspec.structs.replace(settings, told=set(), access_cache=lambda _: None)
+        return (await TurnRun(self._ledger, settings).preview(said)).decode("utf-8", "replace")
 
     async def close(self) -> None:
         """End a running turn, and accept no further one."""
@@ -249,11 +242,29 @@ class Conversation:
         form: OutputForm | None = None,
         throttle: Callable[[], Awaitable[object]] | None = None,
     ) -> RunningTurn:
+        said, settings = self._prepare(
+            prompt, invokers, controls, event_handler, streaming, form, throttle
+        )
+        run = TurnRun(self._ledger, settings)
+        self._running = RunningTurn(run, said, name=f"turn of {self.identity}")
+        return self._running
+
+    def _prepare(
+        self,
+        prompt: Prompt | None,
+        invokers: Iterable[Tool] | None,
+        controls: Controls | None,
+        event_handler: EventHandler | None,
+        streaming: bool,
+        form: OutputForm | None = None,
+        throttle: Callable[[], Awaitable[object]] | None = None,
+    ) -> tuple[Sequence[Canister], TurnSettings]:
+        """What is said in a turn, and what it is held with; raises for what surely cannot be."""
         self._require_free()
         said: Sequence[Canister] = read_prompt(prompt)
         if not said and not self._ledger.canisters:
             raise RequestError("there is nothing to answer yet; say something")
-        said, settings = self._outfit.prepare(
+        return self._outfit.prepare(
             said,
             invokers=invokers,
             controls=controls,
@@ -262,9 +273,6 @@ class Conversation:
             form=form,
             throttle=throttle,
         )
-        run = TurnRun(self._ledger, settings)
-        self._running = RunningTurn(run, said, name=f"turn of {self.identity}")
-        return self._running
 
     @property
     def _load(self) -> Loader:

@@ -26,8 +26,7 @@ async def check_room(
 ) -> None:
     """Raise `ContextOverflow` where history and what is said are surely too long for a model."""
     limit = model.attributes.context_tokens
-    backwards = chain(reversed(said), reversed(history))
-    if limit is None or estimate_tokens(backwards) < limit * _COUNTED_SHARE:
+    if limit is None or not is_near_limit(model, history, said):
         return
     try:
         count = await model.count_tokens([*history, *said], invokers, load)
@@ -46,6 +45,13 @@ async def check_room(
         )
         overflow.tokens, overflow.limit = tokens, limit
         raise overflow
+
+
+def is_near_limit(model: Model, history: Sequence[Canister], said: Sequence[Canister]) -> bool:
+    """Whether history and what is said may be too long for a model, so that they are counted."""
+    limit = model.attributes.context_tokens
+    backwards = chain(reversed(said), reversed(history))
+    return limit is not None and estimate_tokens(backwards) >= limit * _COUNTED_SHARE
 
 
 def estimate_tokens(backwards: Iterable[Canister]) -> int:

@@ -55,7 +55,7 @@ from vibe_llms.providers.interfaces import (
     refuse_loading,
 )
 from vibe_llms.providers.limits import Limiter, limited
-from vibe_llms.room import check_room, estimate_tokens
+from vibe_llms.room import check_room, estimate_tokens, is_near_limit
 
 #: How often a typed output is asked for.
 OUTPUT_ATTEMPTS = 3
@@ -125,6 +125,7 @@ class TurnRun:
         self._repeats = 0
         self._output: object = None
         self._vouched: set[str] = set()
+        self._counts = True
 
     async def run(self, prompt: Sequence[Canister]) -> Turn:
         """Hold the turn. Whatever ends it, what was received is kept, and the end is told last."""
@@ -136,7 +137,12 @@ class TurnRun:
             await self._settle(prompt)
             await self._check_room(prompt)
             self._tell_blocked()
-            said = await self._brief(prompt)
+            try:
+                said = await self._brief(prompt)
+            except asyncio.CancelledError:
+                # What the person said is not lost with what was looked up for it.
+                await self._keep(prompt)
+                raise
             self._said = len(said)
             await self._keep(said)
             reason = await self._hold(frozenset(canister.identity for canister in prompt))
@@ -163,6 +169,21 @@ class TurnRun:
                     )
                 )
         return self.result(reason)
+
+    async def preview(self, prompt: Sequence[Canister]) -> bytes:
+        """The body of the first request of the turn, after the checks that `run` makes.
+
+        Nothing is kept, and no content is sent: where only the server can count the tokens of what
+        may be too long, a notice says so.
+        """
+        await self._settle(prompt)
+        self._counts = False
+        await self._check_room(prompt)
+        self._tell_blocked()
+        said = await self._brief(prompt)
+        context = self._produce_context(frozenset(canister.identity for canister in prompt))
+        history = [*self._history, *said]
+        return await self._model.preview(history, self._offered, self._settings.controls, context)
 
     def result(self, reason: str) -> Turn:
         """What the turn gave so far."""
@@ -203,10 +224,6 @@ class TurnRun:
             said = [*prompt[:place], *brought, *prompt[place:]]
             if brought:
                 await self._check_room(said)
-        except asyncio.CancelledError:
-            # What the person said is not lost with what was looked up for it.
-            await self._keep(prompt)
-            raise
         except ContextOverflow:
             self._notify(Notice("attendant", "there is no room for what was to be recalled"))
             return prompt
@@ -284,17 +301,7 @@ class TurnRun:
 
     async def _ask(self, fresh: frozenset[str]) -> Sequence[ReplyCanister]:
         settings = self._settings
-        context = TurnContext(
-            conversation=self._ledger.identity,
-            event_handler=self._dispatcher,
-            notify=self._notify,
-            load=self._load,
-            streaming=settings.streaming,
-            fresh=fresh,
-            default_controls=settings.default_controls,
-            cache=settings.access_cache(self._model),
-            throttle=settings.throttle,
-        )
+        context = self._produce_context(fresh)
         received = self._dispatcher.received
         received.clear()
         try:
@@ -315,6 +322,20 @@ class TurnRun:
             if any(_is_worth_keeping(canister) for canister in received):
                 await self._keep(tuple(received))
         return reply
+
+    def _produce_context(self, fresh: frozenset[str]) -> TurnContext:
+        settings = self._settings
+        return TurnContext(
+            conversation=self._ledger.identity,
+            event_handler=self._dispatcher,
+            notify=self._notify,
+            load=self._load,
+            streaming=settings.streaming,
+            fresh=fresh,
+            default_controls=settings.default_controls,
+            cache=settings.access_cache(self._model),
+            throttle=settings.throttle,
+        )
 
     def _limited(self) -> AbstractContextManager[None]:
         limiter = self._settings.limiter
@@ -410,7 +431,11 @@ class TurnRun:
 
     async def _check_room(self, said: Sequence[Canister]) -> None:
         """Refuse what is surely too long before anything is kept or sent."""
-        await check_room(self._model, self._history, said, self._offered, self._load)
+        if self._counts:
+            await check_room(self._model, self._history, said, self._offered, self._load)
+        elif is_near_limit(self._model, self._history, said):
+            text = f"this may be too long for {self._model.name}; a real request is counted first"
+            self._notify(Notice("preview", text))
 
     @property
     def _history(self) -> Sequence[Canister]:

@@ -343,6 +343,68 @@ def test_a_request_is_shown_instead_of_sent(claude: FakeAnthropic, home: Path) -
     assert "\u202e" not in clean.output
 
 
+@pytest.mark.parametrize(
+    ("flags", "status"),
+    [
+        (["-a", "{folder}/sound.mp3"], 2),
+        (["-a", "{folder}/nonesuch.png"], 66),
+        (["-o", "temperature", "0.5"], 2),
+        (["-o", "effort", "enormous"], 2),
+        (["-o", "tool-choice", "nonesuch"], 2),
+        (["-o", "bogus", "1"], 2),
+        (["--schema", '{"type": "objct"}'], 2),
+        (["-T", "nonesuch"], 78),
+        (["-m", "openai/gpt-6"], 77),
+        (["--cid", "nonesuch"], 66),
+    ],
+)
+def test_what_would_be_refused_is_refused_by_a_dry_run(
+    claude: FakeAnthropic, tmp_path: Path, home: Path, flags: list[str], status: int
+) -> None:
+    (tmp_path / "sound.mp3").write_bytes(b"ID3\x03\0\0\0\0\0\x0a" + b"\0" * 100)
+    flags = [flag.replace("{folder}", str(tmp_path)) for flag in flags]
+    given = ("-m", "anthropic/claude-sonnet-5-5", *flags, "hi")
+    real, dry = invoke(*given), invoke("--dry-run", *given)
+    assert real.status == status, real
+    assert dry == real
+    assert claude.requests == []
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["--no-stream"],
+        ["-s", "Be brief.", "-o", "effort", "low"],
+        ["-a", "{folder}/dot.png"],
+        ["--schema", "name, age int"],
+        ["-c"],
+        ["-c", "-n"],
+        ["-c", "--fork"],
+    ],
+)
+def test_a_dry_run_prints_just_what_is_sent(
+    claude: FakeAnthropic, tmp_path: Path, home: Path, flags: list[str]
+) -> None:
+    (tmp_path / "dot.png").write_bytes(PNG)
+    ask("-m", _MODEL, "x" * 5000)
+    flags = [flag.replace("{folder}", str(tmp_path)) for flag in flags]
+    given = ("-m", "anthropic/claude-sonnet-5-5", *flags, "hi")
+    before, (known,) = listed(), claude.requests
+    dry = ask("--dry-run", *given)
+    assert listed() == before
+    assert claude.requests == [known]
+    claude.replies = [text_reply('{"name": "a", "age": 1}')]
+    ask(*given)
+    assert claude.requests[1].json == dry.json
+
+
+def test_a_dry_run_of_what_may_be_too_long_asks_no_server_to_count(claude: FakeAnthropic) -> None:
+    outcome = ask("-m", _MODEL, "--dry-run", "word " * 150_000)
+    assert "this may be too long for claude-sonnet-4-5" in outcome.errors
+    assert claude.requests == []
+
+
 @pytest.mark.parametrize("code", ["x = 1\n", "y = 2\n"])
 def test_only_code_is_printed(tmp_path: Path, code: str) -> None:
     model = write_script(

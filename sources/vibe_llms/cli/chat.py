@@ -22,6 +22,7 @@ from vibe_llms.cli.options import (
     controls_of,
     keys_of,
     open_conversation,
+    output_of,
     overrides_of,
     produce_display,
     read_said,
@@ -146,6 +147,12 @@ from vibe_llms.session import open_session
     help="Recall what is remembered of you, and remember what you say; as [memory] enabled, if not "
     "given.",
 )
+@click.option(
+    "--schema",
+    metavar="SCHEMA",
+    shell_complete=complete_paths,
+    help="Answer with JSON that follows a schema: JSON, a file, or 'name, age int, bio: a text'.",
+)
 @click.option("--stream/--no-stream", default=True, help="Show the answer as it comes, or whole.")
 @click.option("--render/--raw", default=None, help="Draw Markdown, or show it as it is written.")
 @click.option("--json", is_flag=True, help="Print one JSON object.")
@@ -192,6 +199,7 @@ COMMANDS: dict[str, click.Command] = {"chat": chat}
 
 async def _ask_once(options: Options, said: Said) -> int:
     canisters = said.canisters()
+    output = output_of(options)
     display = produce_display(options)
     asking = asyncio.Lock()
     async with open_session(
@@ -207,11 +215,13 @@ async def _ask_once(options: Options, said: Said) -> int:
     ) as session:
         conversation = await open_conversation(session, options)
         if options.dry_run:
-            preview = await conversation.preview(canisters, controls=controls_of(options))
+            preview = await conversation.preview(
+                canisters, controls=controls_of(options), output=output, streaming=options.stream
+            )
             write(sys.stdout, shown(preview) + "\n")
             return 0
         running = conversation.converse(
-            canisters, controls=controls_of(options), streaming=options.stream
+            canisters, controls=controls_of(options), output=output, streaming=options.stream
         )
         display.begin(address_of(conversation))
         try:

@@ -28,6 +28,8 @@ STATUSES: tuple[tuple[type[VibeLlmsError], int], ...] = (
     (exceptions.ProviderUnreachable, 69),
     (exceptions.ReplyTimeout, 69),
     (exceptions.ReplyCut, 69),
+    (exceptions.OutputCut, 65),
+    (exceptions.OutputInvalid, 65),
     (exceptions.CredentialMissing, 77),
     (exceptions.CredentialRefused, 77),
     (exceptions.ModelNotFound, 66),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from vibe_llms.attachments import (
 from vibe_llms.cli.conversations import load_whole
 from vibe_llms.cli.display import Display, EventLines, Silence, describe_usage, take_code
 from vibe_llms.cli.plugins import offer_plugin
+from vibe_llms.cli.schemas import print_output, read_schema
 from vibe_llms.cli.terminal import is_terminal, note, write
 from vibe_llms.configuration import ToolMode
 from vibe_llms.controls import Controls, read_controls
@@ -73,6 +74,7 @@ class Options(Struct, frozen=True, kw_only=True):
     tools_debug: bool = False
     rounds: int | None = None
     memory: bool | None = None
+    schema: str | None = None
     stream: bool = True
     render: bool | None = None
     json: bool = False
@@ -122,6 +124,8 @@ def check_options(options: Options) -> None:
         (options.system is not None and options.system_file is not None, "-s and --system-file"),
         (options.json and options.jsonl, "--json and --jsonl"),
         (options.extract and options.extract_last, "-x and --xl"),
+        (options.schema is not None and options.extract, "--schema and -x"),
+        (options.schema is not None and options.extract_last, "--schema and --xl"),
     )
     for both, names in pairs:
         if both:
@@ -186,9 +190,17 @@ def produce_display(options: Options) -> Display | EventLines | Silence:
         return EventLines()
     if options.json:
         return Silence(quiet=options.quiet)
-    transform = None
+    return produce_text_display(options)
+
+
+def produce_text_display(options: Options) -> Display:
+    """The event handler that shows answers as text."""
+    transform: Callable[[str], str] | None = None
     if options.extract or options.extract_last:
         transform = take_code("last" if options.extract_last else "first")
+    elif options.schema is not None:
+        # What is no value of the schema is asked for again, so only the last answer is printed.
+        transform = _show_nothing
     return Display(
         render=options.render,
         hide_reasoning=options.hide_reasoning,
@@ -196,6 +208,15 @@ def produce_display(options: Options) -> Display | EventLines | Silence:
         transform=transform,
         tools_debug=options.tools_debug,
     )
+
+
+def _show_nothing(_: str) -> str:
+    return ""
+
+
+def output_of(options: Options) -> Mapping[str, Any] | None:
+    """The JSON Schema that answers have to follow, if there is one."""
+    return None if options.schema is None else read_schema(options.schema)
 
 
 async def open_conversation(session: Session, options: Options) -> Conversation:
@@ -227,6 +248,8 @@ async def _open(session: Session, options: Options) -> Conversation:
         if not newest:
             raise ConversationNotFound("there is no conversation to go on with yet")
         wanted = newest[0].identity
+    # A request that is only shown leaves no trace, neither a fork nor another model.
+    keeps = not (options.no_log or options.dry_run)
     if wanted is None:
         return await session.begin(
             options.model,
@@ -235,9 +258,9 @@ async def _open(session: Session, options: Options) -> Conversation:
             ensembles=options.tools,
             tool_mode=options.tool_mode,
             memory=memory,
-            save=not options.no_log,
+            save=keeps,
         )
-    if not options.fork and not options.no_log:
+    if keeps and not options.fork:
         return await session.resume(
             wanted,
             model=options.model,
@@ -251,7 +274,7 @@ async def _open(session: Session, options: Options) -> Conversation:
     ledger, notices = await Ledger.restore(session.archive, await session.archive.resolve(wanted))
     for notice in notices:
         note(f"note: {notice.text}")
-    if options.no_log:
+    if not keeps:
         history = [
             await load_whole(canister, session.archive)
             for canister in ledger.canisters
@@ -309,6 +332,8 @@ def report_turn(session: Session, conversation: Conversation, turn: Turn, option
     cost = access_cost(session, turn.canisters) if options.usage else None
     if options.json:
         write(sys.stdout, _encode_turn(conversation, turn, cost, options) + "\n")
+    elif options.schema is not None and not options.jsonl and turn.output is not None:
+        print_output(turn.output)
     if turn.stop_reason == StopReason.LENGTH and not options.quiet:
         note("note: the answer was cut off by its length limit (-o output-tokens N)")
     if turn.stop_reason == StopReason.REFUSED and not options.quiet:
@@ -339,6 +364,7 @@ def _encode_turn(
             "conversation": None if options.no_log else conversation.identity,
             "model": address_of(conversation),
             "text": turn.text,
+            **({} if options.schema is None else {"output": turn.output}),
             "stop_reason": turn.stop_reason,
             "usage": turn.usage,
             "cost": None

@@ -27,7 +27,9 @@ from vibe_llms.cli.options import (
     controls_of,
     keys_of,
     open_conversation,
+    output_of,
     overrides_of,
+    produce_text_display,
     report_turn,
 )
 from vibe_llms.cli.pictures import report_pictures
@@ -170,16 +172,12 @@ class Repl:
                 self._before, self._attached = (), ()
 
     async def _converse(self, said: Sequence[Canister] | None) -> int:
-        display = self._display = Display(
-            render=self._options.render,
-            hide_reasoning=self._options.hide_reasoning,
-            quiet=self._options.quiet,
-            tools_debug=self._options.tools_debug,
-        )
+        display = self._display = produce_text_display(self._options)
         running = self.conversation.converse(
             said,
             controls=controls_of(self._options),
             event_handler=display,
+            output=output_of(self._options),
             streaming=self._options.stream,
         )
         display.begin(address_of(self.conversation))
