@@ -279,6 +279,20 @@ def test_hostile_names_and_words_do_not_drive_the_terminal(tmp_path: Path) -> No
         check_harmless(outcome.errors)
 
 
+def test_json_on_a_terminal_is_the_same_and_drives_nothing() -> None:
+    said = "".join(produce_payloads(5, 60)).replace("\0", "") + "\u00ad\u2800\u3164"
+    begin("--name", "a\u202eb", said)
+    for command in (
+        ("show", listed()[0]["id"], "--json"),
+        ("list", "--json"),
+        ("--jsonl", "hello"),
+    ):
+        seen = do(*command, terminals="stdout").output
+        check_harmless(seen)
+        if command[0] != "--jsonl":
+            assert json.loads(seen) == do(*command).json
+
+
 def test_a_hole_in_the_clearing_of_lists_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     begin("--name", "\x1b[2Jx", "hello")
     monkeypatch.setattr("vibe_llms.cli.conversations.visible", lambda text: text)

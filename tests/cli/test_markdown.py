@@ -8,6 +8,7 @@ import io
 import os
 import random
 import re
+import time
 from collections.abc import Iterable, Sequence
 
 import pytest
@@ -129,7 +130,7 @@ def test_a_drawing_that_trusts_what_has_changed_would_be_seen(
 
 
 def test_a_table_that_were_settled_early_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(markdown, "_TABLE", markdown._FENCE)
+    monkeypatch.setattr(markdown, "_has_table", lambda _: False)
     with pytest.raises(AssertionError):
         check_once(_TABLE)
 
@@ -296,3 +297,13 @@ async def test_a_window_that_was_closed_meanwhile_is_told_with_the_next_text() -
 )
 def test_a_block_is_done_when_nothing_can_change_it(text: str, done: str) -> None:
     assert split_blocks(text) == (done, text.removeprefix(done))
+
+
+def test_a_line_of_blanks_takes_as_long_as_it_is() -> None:
+    def measure(count: int) -> float:
+        begun = time.process_time()
+        show(["|-" + " " * count + "x"])
+        return time.process_time() - begun
+
+    measure(10)
+    assert measure(40_000) < 40 * max(measure(4_000), 0.02)

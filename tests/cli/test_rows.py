@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tomllib
 from pathlib import Path
 
@@ -97,3 +98,15 @@ def test_a_file_that_does_not_parse_is_not_written_over(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="not valid TOML"):
         add_rows(file, "ensembles", {"new": ROW})
     assert file.read_text() == "a = = 1"
+
+
+def test_many_comments_take_as_long_as_they_are(tmp_path: Path) -> None:
+    def measure(count: int) -> float:
+        file = tmp_path / "config.toml"
+        file.write_text("[ensembles.old]\n" + "#\n" * count + "a = 1\n[other]\n")
+        begun = time.process_time()
+        remove_row(file, "ensembles", "old")
+        return time.process_time() - begun
+
+    measure(10)
+    assert measure(20_000) < 40 * max(measure(2_000), 0.01)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import io
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.cli.command import streams
 from tests.cli.hostile import check_harmless
+from vibe_llms.cli import terminal
 from vibe_llms.cli.terminal import (
     VisibleText,
     aside,
@@ -156,6 +159,21 @@ def test_a_note_that_nobody_can_read_is_no_error(monkeypatch: pytest.MonkeyPatch
     aside("y")
     # Both were tried, the second although the first had failed.
     assert full.getvalue() == "x\ny"
+
+
+def test_json_is_printed_in_one_way() -> None:
+    folder = Path(terminal.__file__).parent
+    calls = [
+        ast.unparse(node)
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    printing = [
+        call for call in calls if "json." in call and call.startswith(("write(", "_print("))
+    ]
+    assert printing == []
+    assert len([call for call in calls if call.startswith("write_json(")]) > 15
 
 
 def test_a_text_becomes_one_line() -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from vibe_llms.cli.completion import complete_conversations
 from vibe_llms.cli.drawing import Drawing
+from vibe_llms.cli.layout import cut
 from vibe_llms.cli.running import run
 from vibe_llms.cli.terminal import (
     BOLD,
@@ -26,6 +27,7 @@ from vibe_llms.cli.terminal import (
     styled,
     visible,
     write,
+    write_json,
 )
 from vibe_llms.configuration import load_configuration
 from vibe_llms.exceptions import RequestError
@@ -80,7 +82,7 @@ def list_conversations(limit: int, tag: str, as_json: bool) -> None:
         async with open_archive() as archive:
             summaries = await archive.survey(limit=limit or None, tag=tag)
         if as_json:
-            _print(json.dumps([describe_summary(one) for one in summaries], ensure_ascii=False))
+            write_json(json.dumps([describe_summary(one) for one in summaries], ensure_ascii=False))
         elif not summaries:
             note("no conversations yet; begin one: vibe-llms chat")
         for summary in () if as_json else summaries:
@@ -107,7 +109,7 @@ def show(conversation: str, as_json: bool, lenient: bool, render: bool | None) -
             for notice in restored.notices:
                 note(f"note: {notice.text}")
             if as_json:
-                _print(encode_conversation(restored))
+                write_json(encode_conversation(restored))
                 return
             drawn = has_colours(sys.stdout) if render is None else render
             drawing = Drawing(sys.stdout) if drawn else None
@@ -143,7 +145,7 @@ def search(text: tuple[str, ...], limit: int, as_json: bool) -> None:
         async with open_archive() as archive:
             findings = await archive.search(" ".join(text), limit=limit)
         if as_json:
-            _print(msgspec.json.encode(findings).decode())
+            write_json(msgspec.json.encode(findings).decode())
         elif not findings:
             note("nothing was found")
         for finding in () if as_json else findings:
@@ -174,7 +176,7 @@ def fork(conversation: str, at: str | None, name: str, as_json: bool) -> None:
             twin = await ledger.fork(locate(ledger.canisters, _read_point(at)), name=name)
         if as_json:
             made = {"id": twin.identity, "forked_from": identity, "messages": len(twin.canisters)}
-            _print(json.dumps(made))
+            write_json(json.dumps(made))
         else:
             _print(twin.identity)
 
@@ -298,8 +300,7 @@ def draw_summary(summary: Summary) -> str:
     text = one_line(f"{summary.title}{tags}{fork}")
     if is_terminal(sys.stdout):
         room = max(20, columns(sys.stdout) - len(summary.identity) - len(head) - 2)
-        text = visible(text)
-        text = text if len(text) <= room else f"{text[: room - 1]}…"
+        text = cut(visible(text), room)
     return f"{styled(summary.identity, BOLD)}  {head}{text}"
 
 

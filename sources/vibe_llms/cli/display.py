@@ -25,6 +25,7 @@ from vibe_llms.cli.terminal import (
     obeys,
     one_line,
     write,
+    write_json,
 )
 from vibe_llms.cli.waiting import Waiting
 from vibe_llms.costs import Cost
@@ -185,7 +186,7 @@ class EventLines:
 
     def __call__(self, event: Event) -> None:
         """Print an event."""
-        write(sys.stdout, f"{encode_event(event)}\n")
+        write_json(encode_event(event))
 
     def finish(self) -> None:
         """Everything has been printed."""

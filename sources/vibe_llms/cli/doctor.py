@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from vibe_llms.cli.running import bound_import, run
-from vibe_llms.cli.terminal import note, shown, write
+from vibe_llms.cli.terminal import note, shown, write, write_json
 from vibe_llms.configuration import Configuration, find_places, load_configuration
 from vibe_llms.controls import Controls
 from vibe_llms.credentials import read_keys
@@ -56,7 +56,7 @@ def doctor(repair: bool, as_json: bool) -> int:
         if repair:
             archive.collect_now()
     if as_json:
-        write(sys.stdout, msgspec.json.encode(found).decode() + "\n")
+        write_json(msgspec.json.encode(found).decode())
     elif not found:
         note("all is well")
     return 1 if any(not diagnosis.mended for diagnosis in found) else 0

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import click
 
 from vibe_llms import exceptions
-from vibe_llms.cli.terminal import aside, is_terminal, note, one_line, write
+from vibe_llms.cli.terminal import aside, is_terminal, note, one_line, write_json
 from vibe_llms.exceptions import VibeLlmsError
 from vibe_llms.redaction import redact
 
@@ -59,7 +59,7 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
     if "--debug" in arguments:
         aside(redact("".join(traceback.format_exception(error))))
     if "--json" in arguments or "--jsonl" in arguments:
-        write(sys.stdout, json.dumps({"error": describe(error)}) + "\n")
+        write_json(json.dumps({"error": describe(error)}))
     status = status_of(error)
     if status != INTERRUPTED:
         note(f"vibe-llms: {explain(error)}")

@@ -34,10 +34,9 @@ def cut(text: str, cells: int) -> str:
     >>> cut("some words", 6), cut("日本語", 5)
     ('some …', '日本…')
     """
-    if len(text) * 2 <= cells or width(text) <= cells:
+    if len(_take(text, cells)) == len(text):
         return text
-    head, _ = _split_at(text, cells - 1)
-    return f"{head}{_ELLIPSIS}" if cells > 0 else ""
+    return f"{_take(text, cells - 1)}{_ELLIPSIS}" if cells > 0 else ""
 
 
 def pad(text: str, cells: int) -> str:
@@ -135,14 +134,17 @@ def _break(text: str, cells: int) -> list[str]:
     return [*parts, text[begin:]]
 
 
-def _split_at(text: str, cells: int) -> tuple[str, str]:
+def _take(text: str, cells: int) -> str:
+    """As much of the beginning as fits."""
+    if text.isascii():
+        return text[: max(0, cells)]
     used = position = 0
     for cluster, size in _split_clusters(text):
         used += size
         if used > cells:
             break
         position += len(cluster)
-    return text[:position], text[position:]
+    return text[:position]
 
 
 def _split_clusters(text: str) -> Iterator[tuple[str, int]]:

@@ -20,7 +20,6 @@ from vibe_llms.cli.terminal import obeys, visible, write
 
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _LIST = re.compile(r"^ {0,3}([-*+]|\d{1,9}[.)])\s")
-_TABLE = re.compile(r"^ {0,3}(?=.*\|)\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$", re.MULTILINE)
 _PAUSE_SECONDS = 0.08
 #: The part of the time that drawing may take.
 _SHARE = 0.2
@@ -100,7 +99,7 @@ class MarkdownStream:
         rows = self._render(text)
         fresh = rows[self._count_settled(rows) :]
         first = self._find_first(fresh)
-        if _TABLE.search(text):
+        if _has_table(text):
             self._paint(fresh[first:])
             return
         self._paint(fresh)
@@ -143,6 +142,13 @@ class MarkdownStream:
     def _drawing(self) -> Drawing:
         # It brings rich along, which nobody needs before there is something to draw.
         return Drawing(self._stream)
+
+
+def _has_table(text: str) -> bool:
+    """Whether a line is made as the one under the header of a table."""
+    return any(
+        "|" in line and "-" in line and not line.strip(" \t|:-") for line in text.split("\n")
+    )
 
 
 def split_blocks(text: str) -> tuple[str, str]:

@@ -10,9 +10,10 @@ import click
 import msgspec
 
 from vibe_llms.cli.failures import explain, status_of
+from vibe_llms.cli.layout import pad
 from vibe_llms.cli.running import bound_import, run
 from vibe_llms.cli.settings import set_value
-from vibe_llms.cli.terminal import note, one_line, shown, write
+from vibe_llms.cli.terminal import note, one_line, shown, write, write_json
 from vibe_llms.exceptions import ProviderError, VibeLlmsError
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.rows import ProviderStatus
@@ -68,7 +69,7 @@ async def _survey(provider: str | None, as_json: bool, query: str) -> int:
                 failures.append(error)
     found = [m for m in found if query.lower() in f"{m.provider}/{m.name}".lower()]
     if as_json:
-        write(sys.stdout, json.dumps([_describe(model) for model in found]) + "\n")
+        write_json(json.dumps([_describe(model) for model in found]))
     for model in () if as_json else found:
         words = (f"{model.provider}/{model.name}", model.attributes.title)
         write(sys.stdout, shown("  ".join(one_line(word) for word in words if word)) + "\n")
@@ -97,7 +98,7 @@ async def _survey_providers(check: bool, as_json: bool) -> int:
                     row["problem"] = explain(error)
                     status = status or status_of(error)
     if as_json:
-        write(sys.stdout, json.dumps(rows) + "\n")
+        write_json(json.dumps(rows))
     for row in () if as_json else rows:
         write(sys.stdout, shown(_describe_row(row)) + "\n")
     return status
@@ -151,4 +152,4 @@ def _describe_row(row: dict[str, Any]) -> str:
         state = "uses the credentials of its package"
     else:
         state = f"no key; run: vibe-llms keys set {row['name']}"
-    return f"{row['name']:<16} {state}"
+    return f"{pad(row['name'], 16)} {state}"

@@ -23,7 +23,7 @@ from vibe_llms.cli.conversations import load_whole
 from vibe_llms.cli.display import Display, EventLines, Silence, describe_usage, take_code
 from vibe_llms.cli.plugins import offer_plugin
 from vibe_llms.cli.schemas import print_output, read_schema
-from vibe_llms.cli.terminal import is_terminal, note, write
+from vibe_llms.cli.terminal import is_terminal, note, write_json
 from vibe_llms.configuration import ToolMode
 from vibe_llms.controls import Controls, read_controls
 from vibe_llms.conversation import Conversation
@@ -331,7 +331,7 @@ def report_turn(session: Session, conversation: Conversation, turn: Turn, option
     """What the options want to know of a turn that has ended."""
     cost = access_cost(session, turn.canisters) if options.usage else None
     if options.json:
-        write(sys.stdout, _encode_turn(conversation, turn, cost, options) + "\n")
+        write_json(_encode_turn(conversation, turn, cost, options))
     elif options.schema is not None and not options.jsonl and turn.output is not None:
         print_output(turn.output)
     if turn.stop_reason == StopReason.LENGTH and not options.quiet:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from vibe_llms.cli.layout import pad
 from vibe_llms.cli.running import interruptible
 from vibe_llms.cli.terminal import is_terminal, note, one_line, shown, write
 from vibe_llms.configuration import Configuration, load_configuration
@@ -125,7 +126,7 @@ def carry_out(plan: Installation) -> None:
 
 
 def _print(row: str, text: str) -> None:
-    write(sys.stdout, shown(f"{one_line(row):<16} {one_line(text)}") + "\n")
+    write(sys.stdout, pad(shown(one_line(row)), 16) + " " + shown(one_line(text)) + "\n")
 
 
 def _describe(plugin: Plugin) -> str:

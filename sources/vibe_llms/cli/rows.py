@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +91,9 @@ def _without(text: str, path: tuple[str, ...]) -> str:
             parts.append(section)
         else:
             # What stands above the next table speaks of that one.
-            tail = re.search(r"(?:^[ \t]*(?:#[^\n]*)?\n)*\Z", section, re.MULTILINE)
-            parts.append(tail[0] if tail is not None and end != len(text) else "")
+            lines = reversed(section.splitlines(keepends=True) if end != len(text) else [])
+            tail = list(takewhile(lambda line: not line.partition("#")[0].strip(), lines))
+            parts += reversed(tail)
     return "".join(parts)
 
 

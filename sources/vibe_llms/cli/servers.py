@@ -16,9 +16,10 @@ import click
 from vibe_llms.attachments import read_bytes
 from vibe_llms.cli.completion import complete_paths
 from vibe_llms.cli.failures import message_of, status_of
+from vibe_llms.cli.layout import pad
 from vibe_llms.cli.rows import add_rows, draw_rows, remove_row
 from vibe_llms.cli.running import interruptible, run
-from vibe_llms.cli.terminal import is_terminal, note, one_line, visible, write
+from vibe_llms.cli.terminal import is_terminal, note, one_line, visible, write, write_json
 from vibe_llms.cli.tools import open_ensembles, open_one
 from vibe_llms.configuration import Configuration, load_configuration, parse_value, read_toml
 from vibe_llms.ensembles.core import ENSEMBLES, Ensembles, access_ensemble
@@ -52,11 +53,11 @@ def list_servers(as_json: bool) -> None:
     """List the servers, and what starts them or where they lie; none is opened."""
     found = [_describe_row(name, row) for name, row in _survey_rows(load_configuration()).items()]
     if as_json:
-        write(sys.stdout, redact(json.dumps(found)) + "\n")
+        write_json(redact(json.dumps(found)))
         return
     for one in found:
         off = "" if one["enabled"] else "(not enabled) "
-        write(sys.stdout, visible(redact(f"{one['name']:<16} {off}{one['origin']}")) + "\n")
+        write(sys.stdout, visible(redact(f"{pad(one['name'], 16)} {off}{one['origin']}")) + "\n")
     if not found:
         note("no servers yet; add one: vibe-llms mcp add NAME -- COMMAND")
 
@@ -199,7 +200,7 @@ async def _test(names: Sequence[str], as_json: bool) -> int:
             if not as_json:
                 write(sys.stdout, visible(redact(_draw_report(report))) + "\n")
     if as_json:
-        write(sys.stdout, redact(json.dumps(reports)) + "\n")
+        write_json(redact(json.dumps(reports)))
     elif not reports:
         note("no servers yet; add one: vibe-llms mcp add NAME -- COMMAND")
     return status
@@ -225,7 +226,7 @@ async def _probe(ensembles: Ensembles, name: str) -> tuple[dict[str, Any], VibeL
 
 
 def _draw_report(report: Mapping[str, Any]) -> str:
-    name = f"{report['name']:<16}"
+    name = pad(report["name"], 16)
     if not report["ok"]:
         error = report["error"]
         remedy = error.get("remedy")

@@ -13,7 +13,7 @@ import click
 from vibe_llms.cli.doctor import check_configuration
 from vibe_llms.cli.editors import find_editor, run_editor
 from vibe_llms.cli.failures import status_of
-from vibe_llms.cli.terminal import note, one_line, shown, write
+from vibe_llms.cli.terminal import note, one_line, shown, write, write_json
 from vibe_llms.configuration import find_places, load_configuration, read_toml
 from vibe_llms.ensembles.core import ENSEMBLES
 from vibe_llms.ensembles.mcp.importing import remember_row
@@ -56,8 +56,10 @@ def show(as_json: bool) -> None:
     tree = load_configuration().tree
     for row in tree.get(ENSEMBLES, {}).values():
         remember_row(row)
-    text = json.dumps(tree, default=str) if as_json else tomli_w.dumps(tree).rstrip()
-    write(sys.stdout, shown(redact(text)) + "\n")
+    if as_json:
+        write_json(redact(json.dumps(tree, default=str)))
+    else:
+        write(sys.stdout, shown(redact(tomli_w.dumps(tree).rstrip())) + "\n")
 
 
 @config.command("check")

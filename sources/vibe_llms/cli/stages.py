@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 
+from vibe_llms.cli.layout import cut
 from vibe_llms.cli.terminal import one_line
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import Content, TextualContent
@@ -96,8 +97,7 @@ def shorten(text: str, length: int = _SHORT) -> str:
     >>> shorten("some words", 6)
     'some …'
     """
-    line = one_line(text)
-    return line if len(line) <= length else f"{line[: length - 1]}…"
+    return cut(one_line(text), length)
 
 
 def _draw_share(done: float | None, total: float | None) -> str:

@@ -4,42 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 from typing import TextIO
 
+from vibe_llms.cli.characters import replace_hidden
+
 DIM, BOLD, RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 
-# What moves, hides or reorders text: controls, marks of direction, characters of no width, tags,
-# and halves of surrogate pairs. Joiners stay where a script or a picture is made of them: between
-# letters from Arabic to Sinhala, and between emoji.
-_LETTERS = "\u0600-\u0dff"
-_EMOJI = "\u2600-\u27bf\ufe0f\U0001f000-\U0001faff"
-_CONTROLS = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
-    r"\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f\U000e0100-\U000e01ef]"
-    rf"|\u200d(?<![{_EMOJI}]\u200d)(?<![{_LETTERS}]\u200d)|\u200d(?![{_EMOJI}{_LETTERS}\u2190-\u21ff])"
-    rf"|\u200c(?<![{_LETTERS}]\u200c)|\u200c(?![{_LETTERS}])"
-)
+#: What begins the lines of a question of ours; nobody else can send it to a terminal.
+MARK = "┃"
+# Framed by them, a reply would look like a question; the thin ones are as good for its tables.
+_OURS = str.maketrans("┃┏┗", "│┌└")
 
 
 def visible(text: str) -> str:
     r"""The text with control characters shown instead of sent: no escape sequence survives.
 
-    New lines and tabs stay; characters that hide or reorder text are shown too.
+    New lines and tabs stay; characters that hide or reorder text are shown too, and the mark of
+    our own questions becomes another one.
 
     >>> visible("a\x1b[2Jb\rc\r\n")
     'a␛[2Jb␍c\n'
     """
-    return _CONTROLS.sub(_show, text.replace("\r\n", "\n"))
+    return replace_hidden(text.replace("\r\n", "\n").translate(_OURS), _show)
 
 
-def _show(match: re.Match[str]) -> str:
-    code = ord(match[0])
+def _show(character: str) -> str:
+    code = ord(character)
     if code < 0x20:
         return chr(0x2400 + code)
     if code == 0x7F:
         return "␡"
+    if code == 0x2800:
+        return " "
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
@@ -63,13 +60,14 @@ class VisibleText:
     def _show(self, text: str) -> str:
         if not text:
             return ""
-        result = visible(self._before + text)[len(self._before) :]
-        self._before = text[-1] if visible(text[-1]) == text[-1] else ""
+        result = visible(self._before + text)[len(visible(self._before)) :]
+        self._before = text[-1].replace("\r", "")
         return result
 
 
 def _split_end(text: str) -> tuple[str, str]:
-    return (text[:-1], text[-1]) if text.endswith(("\r", "\u200c", "\u200d")) else (text, "")
+    held = text.endswith(("\r", "\u200c", "\u200d", "\u180e"))
+    return (text[:-1], text[-1]) if held else (text, "")
 
 
 def one_line(text: str) -> str:
@@ -80,6 +78,25 @@ def one_line(text: str) -> str:
 def shown(text: str) -> str:
     """The text as stdout may have it: made visible on a terminal, as it is elsewhere."""
     return visible(text) if is_terminal(sys.stdout) else text
+
+
+def write_json(text: str) -> None:
+    """JSON and a new line on stdout; a terminal is sent nothing that is hidden or drives it."""
+    write(sys.stdout, f"{escape_json(text) if is_terminal(sys.stdout) else text}\n")
+
+
+def escape_json(text: str) -> str:
+    r"""JSON with escapes for what `visible` shows: the same value.
+
+    >>> escape_json('"a\u202eb"')
+    '"a\\u202eb"'
+    """
+    return replace_hidden(text, _escape)
+
+
+def _escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[index : index + 4]}" for index in range(0, len(units), 4))
 
 
 def is_terminal(stream: TextIO) -> bool:

@@ -15,8 +15,18 @@ import click
 from vibe_llms.cli.answering import produce_elicitor
 from vibe_llms.cli.completion import complete_paths
 from vibe_llms.cli.failures import explain, status_of
+from vibe_llms.cli.layout import pad
 from vibe_llms.cli.running import run
-from vibe_llms.cli.terminal import aside, is_terminal, note, one_line, shown, visible, write
+from vibe_llms.cli.terminal import (
+    aside,
+    is_terminal,
+    note,
+    one_line,
+    shown,
+    visible,
+    write,
+    write_json,
+)
 from vibe_llms.configuration import load_configuration
 from vibe_llms.ensembles.core import Ensembles
 from vibe_llms.ensembles.interfaces import Ensemble, EnsembleHost
@@ -111,7 +121,7 @@ async def open_one(ensembles: Ensembles, name: str) -> Ensemble:
 def draw_tool(invoker: Invoker) -> str:
     """A tool in a line: its name, whether it asks, and what it does."""
     summary = one_line(invoker.description.partition("\n")[0])
-    return visible(f"{invoker.name:<24} {state_of(invoker):<8} {summary}").rstrip()
+    return visible(f"{pad(invoker.name, 24)} {state_of(invoker):<8} {summary}").rstrip()
 
 
 def state_of(invoker: Invoker) -> str:
@@ -148,7 +158,7 @@ async def _list(names: Sequence[str], as_json: bool) -> int:
             else:
                 found += ensembles.survey_invokers(one)
     if as_json:
-        write(sys.stdout, json.dumps([describe_tool(one) for one in found]) + "\n")
+        write_json(json.dumps([describe_tool(one) for one in found]))
     for invoker in () if as_json else found:
         write(sys.stdout, draw_tool(invoker) + "\n")
     for failure in failures:
@@ -164,7 +174,7 @@ async def _show(name: str, as_json: bool) -> int:
     async with open_ensembles() as ensembles:
         invoker = await _find(ensembles, name)
     if as_json:
-        write(sys.stdout, json.dumps(describe_tool(invoker)) + "\n")
+        write_json(json.dumps(describe_tool(invoker)))
         return 0
     lines = [draw_tool(invoker).partition("  ")[0] + f": {state_of(invoker)}"]
     if invoker.blocked:
@@ -226,7 +236,7 @@ async def _call(
     if as_json:
         contents = [_describe_content(content) for content in result.contents]
         answer = {"tool": invoker.name, "failed": result.failed, "contents": contents}
-        write(sys.stdout, json.dumps(answer) + "\n")
+        write_json(json.dumps(answer))
     elif result.failed:
         aside(f"vibe-llms: {invoker.name}: {result.text.rstrip()}\n")
     else:

@@ -7,6 +7,7 @@ import contextlib
 import sys
 import time
 
+from vibe_llms.cli.layout import cut
 from vibe_llms.cli.terminal import DIM, RESET, columns, has_colours, obeys, visible, write
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -63,7 +64,7 @@ class Waiting:
         self._frame = (self._frame + 1) % len(frames)
         passed = time.monotonic() - self._since
         text = visible(f"{frames[self._frame]} {self._words} {passed:.0f} s")
-        text = text[: columns(sys.stderr) - 1]
+        text = cut(text, columns(sys.stderr) - 1)
         self._drawn = True
         with contextlib.suppress(OSError):
             write(sys.stderr, _CLEAR + (f"{DIM}{text}{RESET}" if has_colours(sys.stderr) else text))

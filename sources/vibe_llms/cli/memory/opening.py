@@ -15,8 +15,18 @@ import click
 import msgspec
 
 from vibe_llms.attachments import read_text
+from vibe_llms.cli.layout import cut
 from vibe_llms.cli.running import interruptible
-from vibe_llms.cli.terminal import columns, is_terminal, note, one_line, shown, visible, write
+from vibe_llms.cli.terminal import (
+    columns,
+    is_terminal,
+    note,
+    one_line,
+    shown,
+    visible,
+    write,
+    write_json,
+)
 from vibe_llms.cli.waiting import Waiting
 from vibe_llms.configuration import load_configuration
 from vibe_llms.exceptions import MemoryInvalid, StorageError
@@ -158,13 +168,7 @@ def fit(text: str, stream: TextIO, *, least: int = 0) -> str:
     if not is_terminal(stream):
         return text
     room = max(least + _LEAST_ROOM, columns(stream))
-    # Some become longer, and none shorter.
-    return cut(visible(text[: room + 1]), room)
-
-
-def cut(text: str, room: int) -> str:
-    """The text, or its beginning where it has more characters than there is room for."""
-    return text if len(text) <= room else f"{text[: room - 1]}…"
+    return cut(visible(text), room)
 
 
 def print_entry(entry: Entry, *, indent: str = "") -> None:
@@ -174,7 +178,7 @@ def print_entry(entry: Entry, *, indent: str = "") -> None:
 
 def print_json(value: Any) -> None:
     """A value for programs."""
-    write(sys.stdout, json.dumps(value) + "\n")
+    write_json(json.dumps(value))
 
 
 def encode_entry(entry: Entry) -> dict[str, Any]:
