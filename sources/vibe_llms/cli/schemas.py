@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vibe_llms.attachments import read_bytes, read_text
-from vibe_llms.cli.terminal import is_terminal, shown, write
+from vibe_llms.cli.terminal import is_terminal, write_json
 from vibe_llms.exceptions import AttachmentUnreadable, RequestError
 
 # The short form is that of https://llm.datasette.io/en/stable/schemas.html (2026-11).
@@ -36,7 +36,7 @@ def read_schema(text: str) -> dict[str, Any]:
 def print_output(value: object) -> None:
     """A typed output as JSON: on one line in a pipe, indented on a terminal."""
     indent = 2 if is_terminal(sys.stdout) else None
-    write(sys.stdout, shown(json.dumps(value, ensure_ascii=False, indent=indent)) + "\n")
+    write_json(json.dumps(value, ensure_ascii=False, indent=indent))
 
 
 def _read_json(text: str, origin: str) -> dict[str, Any]:
