@@ -5,6 +5,7 @@ tests run only where they are asked for.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -27,6 +28,11 @@ _FOREIGN = (
     *("VIBE_LLMS_", "ANTHROPIC_", "OPENAI_", "OLLAMA_"),
     *("PYTHONUNBUFFERED", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LC_"),
 )
+# A shell that runs the tests in the background makes them ignore Ctrl-C, and so would every program
+# that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 #: Markers of tests that need something besides this project: they run where `-m` names them.
 APART = ("attacks", "llamacpp", "mcp", "minilm", "server")
 
