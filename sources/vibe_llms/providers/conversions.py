@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from vibe_llms.events import Notice
 from vibe_llms.messages.canisters import Canister
-from vibe_llms.messages.contents import Content, Issuer, NativePayload, Reference, repair_text
+from vibe_llms.messages.contents import (
+    Content,
+    Issuer,
+    NativePayload,
+    Reference,
+    TextualContent,
+    repair_text,
+)
 from vibe_llms.providers.interfaces import Model
 
 T = TypeVar("T")
 
+#: Members of a call that only number it, and values that say what holds anyway: a model that is
+#: not sent them misses nothing.
+_NUMBERING = frozenset({"id", "status"})
+_USUAL: tuple[object, ...] = (None, {"type": "direct"})
+_MEMBERS = msgspec.json.Decoder(dict[str, Any])
 _KINDS = {"image": "an image", "audio": "a sound", "video": "a video", "file": "a file"}
 
 
@@ -31,7 +43,16 @@ class Conversion:
         self.origin = canister.identity
         self.notices: list[Notice] = []
         self._issuer = Issuer(module, model.provider, model.name)
+        self._provenance = getattr(canister, "provenance", None)
         self._texts = texts
+
+    @property
+    def own(self) -> bool:
+        """Whether the canister is of a reply of this very model."""
+        origin = self._provenance
+        return origin is not None and self._issuer == Issuer(
+            origin.module, origin.row, origin.model
+        )
 
     def text(self, data: str | Reference) -> str:
         """The text, also of a reference, fit for the wire."""
@@ -56,6 +77,20 @@ class Conversion:
         """Tell that something of the canister is not sent as it is."""
         address = f"{self.model.provider}/{self.model.name}"
         self.notices.append(Notice("conversion", f"{what} is {how} for {address}", self.origin))
+
+    def leave_out_sources(self, content: TextualContent) -> None:
+        """Tell that the sources which another model named for its words are not sent."""
+        if content.citations and not self.own:
+            self.leave_out("what another model told of the sources of its words")
+
+    def leave_out_members(self, native: NativePayload) -> None:
+        """Tell that what another model said of a call is not sent, if it said anything."""
+        try:
+            members = _MEMBERS.decode(native.data)
+        except (ValueError, RecursionError):
+            members = {"": native}
+        if any(key not in _NUMBERING and value not in _USUAL for key, value in members.items()):
+            self.leave_out("what another model told of a call besides its arguments")
 
     def describe(self, content: Content, what: str = "") -> str:
         """A content in words, for a model that cannot be sent it; tells that it is so."""

@@ -184,8 +184,7 @@ class AnthropicMessagesProcessor:
     def _nativize_cited(self, work: _Work, content: TextualContent, text: str) -> Block:
         cited = work.read(content.native, _CITATIONS)
         if cited is None:
-            if content.native is not None:
-                work.leave_out("what another model told of the sources of its words")
+            work.leave_out_sources(content)
             return _encode_text(text)
         for citation in cited.citations:
             # The interface sends this member and does not take it back.
@@ -197,7 +196,7 @@ class AnthropicMessagesProcessor:
         if extra is None:
             extra = {}
             if canister.native is not None:
-                work.leave_out("what another model told of a call besides its arguments")
+                work.leave_out_members(canister.native)
         arguments: object = (
             Raw(compact((canister.arguments.strip() or "{}").encode()))
             if canister.parsed is not None

@@ -106,21 +106,18 @@ class LlamacppMessagesProcessor:
                 )
 
     def _nativize_reply(self, work: _Work, canister: AssistantCanister) -> Piece:
-        own = canister.provenance is not None and (
-            (canister.provenance.module, canister.provenance.row, canister.provenance.model)
-            == (MODULE, work.model.provider, work.model.name)
-        )
         said: list[str] = []
         thought: list[str] = []
         for content in canister.contents:
             match content:
-                case ReasoningContent(data=data) if own:
+                case ReasoningContent(data=data) if work.own:
                     thought.append(work.text(data))
                 case ReasoningContent():
                     work.leave_out("the reasoning of another model")
                 case NativeContent():
                     work.leave_out(f"a block {content.label!r} that only its model understands")
                 case TextualContent(data=data):
+                    work.leave_out_sources(content)
                     said.append(work.text(data))
                 case _:
                     said.append(work.describe(content))
@@ -134,7 +131,7 @@ class LlamacppMessagesProcessor:
 
     def _nativize_call(self, work: _Work, canister: InvocationCanister) -> Piece:
         if canister.native is not None:
-            work.leave_out("what another model told of a call besides its arguments")
+            work.leave_out_members(canister.native)
         parsed = canister.parsed
         arguments = repair(dict(parsed)) if parsed is not None else None
         title = repair_text(canister.name)

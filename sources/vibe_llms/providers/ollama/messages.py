@@ -130,19 +130,16 @@ class OllamaMessagesProcessor:
                 )
 
     def _nativize_reply(self, work: _Work, canister: AssistantCanister) -> None:
-        own = canister.provenance is not None and (
-            (canister.provenance.module, canister.provenance.row, canister.provenance.model)
-            == (MODULE, work.model.provider, work.model.name)
-        )
         for content in canister.contents:
             match content:
-                case ReasoningContent() if own:
+                case ReasoningContent() if work.own:
                     work.think(work.text(content.data))
                 case ReasoningContent():
                     work.leave_out("the reasoning of another model")
                 case NativeContent():
                     work.leave_out(f"a block {content.label!r} that only its model understands")
                 case TextualContent():
+                    work.leave_out_sources(content)
                     work.say(work.text(content.data))
                 case _:
                     # A model's own picture or sound cannot be given back as its words.
@@ -165,7 +162,7 @@ class OllamaMessagesProcessor:
             if work.issued(canister.native):
                 extra = _MEMBERS.decode(canister.native.data)
             else:
-                work.leave_out("what another model told of a call besides its arguments")
+                work.leave_out_members(canister.native)
         work.call = encode_json(
             {**extra, "id": call, "function": {"name": name, "arguments": arguments}}
         )

@@ -119,6 +119,7 @@ class ChatCompletionsMessagesProcessor:
         for content in canister.contents:
             match content:
                 case TextualContent(data=data):
+                    work.leave_out_sources(content)
                     texts.append(work.text(data))
                 case ReasoningContent():
                     self._nativize_reasoning(work, content, reasoning)
@@ -150,7 +151,7 @@ class ChatCompletionsMessagesProcessor:
             if work.issued(canister.native):
                 extra = _MEMBERS.decode(canister.native.data)
             else:
-                work.leave_out("what another model told of a call besides its arguments")
+                work.leave_out_members(canister.native)
         function = {
             "name": self._invocations.nativize_name(canister.name),
             "arguments": nativize_arguments(canister),

@@ -150,7 +150,7 @@ class ResponsesMessagesProcessor:
                 # Arguments that are no JSON go back in other words, so it is not the same item.
                 extra = _MEMBERS.decode(canister.native.data) if canister.parsed is not None else {}
             else:
-                work.leave_out("what another model told of a call besides its arguments")
+                work.leave_out_members(canister.native)
         arguments = (
             repair_text(canister.arguments or "{}")
             if canister.parsed is not None
@@ -236,6 +236,7 @@ def _nativize_reply(work: Conversion, canister: AssistantCanister) -> Piece:
                 text = work.text(data)
                 spoken = _read_spoken(native) if native and work.issued(native) else None
                 if spoken is None:
+                    work.leave_out_sources(content)
                     if said:
                         flush()
                     plain.append(text)
