@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import PureWindowsPath
 from typing import Any, TypeVar
 
 import msgspec
 
 from vibe_llms.events import Notice
-from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.canisters import Canister, DocumentCanister
 from vibe_llms.messages.contents import (
     Content,
     Issuer,
@@ -26,6 +28,8 @@ T = TypeVar("T")
 _NUMBERING = frozenset({"id", "status"})
 _USUAL: tuple[object, ...] = (None, {"type": "direct"})
 _MEMBERS = msgspec.json.Decoder(dict[str, Any])
+_SCHEME = re.compile(r"(?!file:)[a-z][a-z0-9+.-]+:", re.IGNORECASE)
+_ABSOLUTE = re.compile(r"[/~]|\\\\|[a-z]:[/\\]|file:", re.IGNORECASE)
 _KINDS = {"image": "an image", "audio": "a sound", "video": "a video", "file": "a file"}
 
 
@@ -99,10 +103,41 @@ class Conversion:
         return f"[{name}, not shown to this model]"
 
 
+def name_document(canister: DocumentCanister) -> tuple[str, str]:
+    """The title and the source of a document as they are sent; each may be empty.
+
+    Of a path only the last part is sent: its folders are nobody's business but the user's. A source
+    that is no address is taken for a path, a title only where it is an absolute one.
+
+    >>> name_document(DocumentCanister(title="n.txt", source="/home/ada/acme/n.txt"))
+    ('n.txt', '')
+    >>> name_document(DocumentCanister(title="TCP/IP", source="https://example.org/tcp.html"))
+    ('TCP/IP', 'https://example.org/tcp.html')
+    """
+    title, source = (repair_text(text).strip() for text in (canister.title, canister.source))
+    if _ABSOLUTE.match(title):
+        title = _strip_folders(title)
+    if not _SCHEME.match(source):
+        source = _strip_folders(source)
+        # The title of a file that was attached is its name.
+        source = "" if source == title else source
+    return title, source
+
+
+def name_file(content: Content) -> str:
+    """The name of a file, without its folders; empty where it has none."""
+    return _strip_folders(repair_text(getattr(content, "name", "")))
+
+
+def _strip_folders(path: str) -> str:
+    """The last part of a path of any system."""
+    return PureWindowsPath(path).name if "/" in path or "\\" in path else path
+
+
 def name_content(content: Content) -> str:
     """A content in a few words, for people and for models that are not sent it."""
     kind = str(content.__struct_config__.tag)
-    name = getattr(content, "name", "")
+    name = _strip_folders(getattr(content, "name", ""))
     mimetype = repair_text(getattr(content, "mimetype", ""))
     label = _KINDS.get(kind, f"a content of kind {getattr(content, 'label', '') or kind!r}")
     parts = (label, repr(name) if name else "", mimetype)

@@ -32,7 +32,12 @@ from vibe_llms.messages.contents import (
     TextualContent,
     repair_text,
 )
-from vibe_llms.providers.conversions import Conversion, name_content
+from vibe_llms.providers.conversions import (
+    Conversion,
+    name_content,
+    name_document,
+    name_file,
+)
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.llamacpp.invocations import LlamacppInvocationsProcessor
 from vibe_llms.providers.repairs import repair
@@ -84,8 +89,8 @@ class LlamacppMessagesProcessor:
                 text = work.join(canister.contents)
                 piece = Piece("result", text, answers=canister.invocation, failed=canister.failed)
             case DocumentCanister():
-                name = ", ".join(part for part in (canister.title, canister.source) if part)
-                title = [repair_text(f"Document: {name}")] if name else []
+                name = ", ".join(filter(None, name_document(canister)))
+                title = [f"Document: {name}"] if name else []
                 piece = Piece("user", _paragraphs([*title, work.join(canister.contents)]))
             case SupervisorCanister():
                 piece = Piece("system", work.join(canister.contents))
@@ -163,7 +168,7 @@ class _Work(Conversion):
                 case TextualContent(data=data):
                     said.append(self.text(data))
                 case FileContent(data=bytes() | Reference() as data) if _is_text(content):
-                    said.append(f"File: {content.name}" if content.name else "A file:")
+                    said.append(f"File: {name}" if (name := name_file(content)) else "A file:")
                     said.append(
                         self.text(data)
                         if isinstance(data, Reference)

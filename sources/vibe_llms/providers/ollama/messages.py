@@ -37,7 +37,12 @@ from vibe_llms.messages.contents import (
     Upload,
     repair_text,
 )
-from vibe_llms.providers.conversions import Conversion, name_content
+from vibe_llms.providers.conversions import (
+    Conversion,
+    name_content,
+    name_document,
+    name_file,
+)
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.measures import Measure, measure_text
 from vibe_llms.providers.ollama.context import MESSAGE, PICTURE
@@ -97,7 +102,7 @@ class OllamaMessagesProcessor:
                 self._nativize_contents(work, canister.contents)
             case DocumentCanister():
                 role = "user"
-                if name := ", ".join(part for part in (canister.title, canister.source) if part):
+                if name := ", ".join(filter(None, name_document(canister))):
                     work.say(f"Document: {name}")
                 self._nativize_contents(work, canister.contents)
             case SupervisorCanister():
@@ -241,7 +246,7 @@ class _Work(Conversion):
     def name_file(self, content: FileContent) -> None:
         data = content.data
         assert isinstance(data, bytes | Reference)
-        self.say(f"File: {content.name}" if content.name else "A file:")
+        self.say(f"File: {name}" if (name := name_file(content)) else "A file:")
         self.say(
             self.text(data) if isinstance(data, Reference) else data.decode("utf-8", "replace")
         )

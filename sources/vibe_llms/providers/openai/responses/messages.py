@@ -39,14 +39,14 @@ from vibe_llms.messages.contents import (
     Upload,
     repair_text,
 )
-from vibe_llms.providers.conversions import Conversion, name_content
+from vibe_llms.providers.conversions import Conversion, name_content, name_document
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.openai.contents import (
     check_contents,
     describe_left_out,
     encode_slot,
     is_textual,
-    name_file,
+    name_sent,
     unsupported,
 )
 from vibe_llms.providers.openai.controls import read_native
@@ -352,7 +352,7 @@ def _nativize_document(work: Conversion, canister: DocumentCanister) -> list[Blo
     blocks = _nativize_contents(work, canister.contents)
     if not blocks:
         return []
-    name = ", ".join(part for part in (canister.title, canister.source) if part.strip())
+    name = ", ".join(filter(None, name_document(canister)))
     return [_encode_text(f"Document: {name}" if name else "Document:"), *blocks]
 
 
@@ -404,7 +404,7 @@ def _nativize_media(work: Conversion, content: ImageContent | FileContent) -> Bl
         before = b'{"type":"input_text","text":'
         return encode_slot(content, before, b"}", instead, work.origin)
     if not picture:
-        head["filename"] = name_file(content)
+        head["filename"] = name_sent(content)
     member = b',"image_url":' if picture else b',"file_data":'
     before = encode_json(head)[:-1] + member
     return encode_slot(content, before, b"}", instead, work.origin, uri=True)
