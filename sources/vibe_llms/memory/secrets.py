@@ -23,7 +23,7 @@ _KEYS = r"""(?x)
     | \b AIza [\w-]{30,}
     | \b (?: sk | pk | rk ) _ (?: live | test ) _ \w{10,}
     | \b npm_ \w{30,}
-    | \b eyJ [\w-]{5,} \. [\w-]{5,} \. [\w-]*
+    | (?<! [\w-] ) eyJ [\w-]{5,} \. [\w-]{5,} \. [\w-]*
     """
 #: A word for a secret, and what is said to be it.
 _NAMED = r"""(?ix)
@@ -68,6 +68,8 @@ _SOCIAL = r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"
 #: Long words of letters and digits without sense are keys of services that nobody has listed.
 _RANDOM = r"(?<![\w/.:-])[A-Za-z0-9_+/=-]{24,}(?![\w.])"
 _CHANGES_OF_KIND = 6
+#: Longer gaps mean nothing, and several repetitions of a pattern could share one in many ways.
+_GAP = r"\s{9,}"
 
 
 def mask_secrets(text: str) -> str:
@@ -76,7 +78,10 @@ def mask_secrets(text: str) -> str:
     >>> mask_secrets("My cat is Tom, my password is Xy7-kl.")
     'My cat is Tom, my password is [secret]'
     """
+    whole, text = text, squeeze_space(text)
     spans = sorted(_find(text))
+    if not spans:
+        return redact(whole)
     parts: list[str] = []
     end = 0
     for start, stop in spans:
@@ -84,6 +89,11 @@ def mask_secrets(text: str) -> str:
             parts += [text[end : max(start, end)], REDACTED if start >= end else ""]
             end = stop
     return redact("".join(parts) + text[end:])
+
+
+def squeeze_space(text: str) -> str:
+    """The text with a single space, or line break, in place of each long gap."""
+    return _gap().sub(lambda found: "\n" if "\n" in found[0] else " ", text)
 
 
 def holds_secret(text: str) -> bool:
@@ -139,6 +149,11 @@ def _shapes() -> tuple[re.Pattern[str], ...]:
     # Not compiled on import: most commands remember nothing.
     shapes = (_KEYS, _NAMED, _SIGNS, _PHRASE, _DIGITS, _SOCIAL, _RANDOM)
     return tuple(re.compile(shape, re.DOTALL) for shape in shapes)
+
+
+@cache
+def _gap() -> re.Pattern[str]:
+    return re.compile(_GAP)
 
 
 @cache
