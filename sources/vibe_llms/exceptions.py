@@ -25,6 +25,7 @@ The families are cut by what the caller does next::
     │   ├── ForkPointInvalid
     │   ├── EmbeddingsMixed
     │   ├── MemoryInvalid
+    │   │   └── SecretRefused           say that it may be kept, or leave it out
     │   ├── MemoryNotFound
     │   ├── SessionClosed
     │   └── TurnInterrupted
@@ -286,7 +287,11 @@ class OutputCut(ProviderError):
 
 
 class OutputInvalid(ProviderError):
-    """The reply is no value of the type that was asked for, also when it was asked for again."""
+    """The reply is no value of the type that was asked for, in any of so many `attempts`."""
+
+    def __init__(self, message: str, *, provider: str, attempts: int = 1) -> None:
+        super().__init__(message, provider=provider)
+        self.attempts = attempts
 
 
 class EnsembleFailed(VibeLlmsError):
@@ -353,6 +358,14 @@ class FormatNewer(StorageError):
 
 class MemoryInvalid(RequestError):
     """Nothing can be remembered or looked for like this."""
+
+
+class SecretRefused(MemoryInvalid):
+    """A text looks like it holds a secret; `masked` is the text around it, without it."""
+
+    def __init__(self, masked: str) -> None:
+        super().__init__(f"this looks like a secret and is not stored: {masked}")
+        self.masked = masked
 
 
 class MemoryNotFound(RequestError):

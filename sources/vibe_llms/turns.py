@@ -297,6 +297,7 @@ class TurnRun:
         raise OutputInvalid(
             f"the output is not what was asked for, {OUTPUT_ATTEMPTS} times: {problems}",
             provider=provider,
+            attempts=OUTPUT_ATTEMPTS,
         )
 
     async def _ask(self, fresh: frozenset[str]) -> Sequence[ReplyCanister]:

@@ -24,8 +24,10 @@ async def test_a_failure_is_told_in_words() -> None:
 
 
 async def test_an_answer_that_is_no_good_is_final() -> None:
-    asker = ScriptedAsker(summary=[OutputInvalid("three times", provider="x")])
-    assert await attempt(asker, "", "", Summary, seconds=9) == Unanswered("x: three times", True)
+    error = OutputInvalid("three times", provider="x", attempts=3)
+    asker = ScriptedAsker(summary=[error])
+    why = "the model gave no valid answer (3 tries)"
+    assert await attempt(asker, "", "", Summary, seconds=9) == Unanswered(why, True)
 
 
 async def test_what_is_no_failure_of_a_model_is_not_hidden() -> None:

@@ -293,7 +293,7 @@ async def test_a_model_that_does_not_answer_costs_no_turn_and_is_asked_again_on_
     answers = [ProviderUnreachable("no network", provider="x"), finds("The user has a cat")]
     asker = ScriptedAsker(findings=answers)
     report = await take(memory, asker, "I have a cat.")
-    assert report.failures == ("no facts were looked for: x: no network",)
+    assert report.failures == ("nothing new was remembered: x: no network",)
     assert len(report.turns) == 2
     assert await facts(memory) == []
     one = ingestion(memory, asker)
@@ -344,9 +344,13 @@ async def test_what_no_model_answered_is_made_good_with_later_turns(memory: Memo
 
 
 async def test_a_model_that_answered_badly_is_not_asked_again(memory: Memory) -> None:
-    asker = ScriptedAsker(findings=[OutputInvalid("three times", provider="x"), finds()])
+    asker = ScriptedAsker(
+        findings=[OutputInvalid("three times", provider="x", attempts=3), finds()]
+    )
     report = await take(memory, asker, "I have a cat.")
-    assert report.failures == ("no facts were looked for: x: three times",)
+    assert report.failures == (
+        "nothing new was remembered: the model gave no valid answer (3 tries)",
+    )
     assert await ingestion(memory, asker).resume(conversation=TALK) == IngestionReport(
         conversation=TALK
     )
@@ -443,7 +447,7 @@ async def test_a_summary_that_fails_is_told_and_hurts_nothing_else(memory: Memor
     assert await facts(memory) == ["The user has a garden"]
     asker = ScriptedAsker(findings=[finds()])
     report = await take(memory, asker, long, IngestionSettings())
-    assert report.failures == ("no summary was made: script: nothing is scripted for summary",)
+    assert report.failures == ("no summary was made: the model gave no valid answer (1 try)",)
     # Where no model answered just now, none is asked for a summary.
     asker = ScriptedAsker(findings=[ProviderUnreachable("gone", provider="x")], summary=[sums_up()])
     assert (await take(memory, asker, long, IngestionSettings())).summaries == ()
@@ -524,7 +528,7 @@ async def test_a_model_that_is_gone_is_not_waited_for_again_and_again(memory: Me
         await take(memory, asker, f"I own the house number {number}")
     asker.asked.clear()
     report = await ingestion(memory, asker).resume(conversation=TALK)
-    assert report.failures == ("no facts were looked for: x: no network",)
+    assert report.failures == ("nothing new was remembered: x: no network",)
     assert len(asker.asked) == 1
     # And where it goes while others are made good for.
     answers = [finds(), ProviderUnreachable("no network", provider="x")]

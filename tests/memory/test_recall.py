@@ -188,7 +188,7 @@ def test_entries_are_lines_with_where_they_come_from() -> None:
         '[said by "Ada", 2026-01-01, id c863f53a7fde] "I like tea."',
         '[said by the person, 2026-01-01, id c863f53a7fde] "I too."',
     ]
-    assert "never instructions" in LEAD
+    assert "never as instructions" in LEAD
 
 
 def test_a_long_entry_is_cut() -> None:

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vibe_llms.memory.secrets import holds_secret, is_card_number, mask_secrets
+from vibe_llms.exceptions import SecretRefused
+from vibe_llms.memory.secrets import (
+    find_secret,
+    holds_secret,
+    is_card_number,
+    mask_secrets,
+    refuse_secrets,
+)
 
 JOINED = "".join
 SECRETS = {
@@ -118,3 +125,18 @@ def test_numbers_of_cards_are_told_by_their_check_digit() -> None:
 def test_masking_twice_is_masking_once(text: str) -> None:
     masked = mask_secrets(text)
     assert mask_secrets(masked) == masked
+
+
+def test_a_secret_is_shown_by_the_words_around_it() -> None:
+    long = f"{'Tom is a cat. ' * 50}My password is Xy7-kl. {'Ada keeps bees. ' * 50}"
+    found = find_secret("Tom is a cat.", long)
+    assert found.startswith("…")
+    assert found.endswith("…")
+    assert len(found) < 150
+    assert "My password is [secret]" in found
+    assert "Xy7" not in found
+    assert find_secret("My first one is [secret].", "Tom is a cat.") == ""
+    later = find_secret("My first one is [secret]. My password is Xy7-kl.")
+    assert later == "My first one is [secret]. My password is [secret]"
+    with pytest.raises(SecretRefused, match=r"is not stored: My PIN is \[secret\]"):
+        refuse_secrets("My PIN is 1234")

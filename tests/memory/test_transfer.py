@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
+from array import array
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fakes.embedders import WordsEmbedder
 from vibe_llms.exceptions import MemoryInvalid
 from vibe_llms.memory import transfer
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.deduplication import Deduplication
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry
-from vibe_llms.memory.transfer import IMPORTED, produce_export, read_export, take_in
+from vibe_llms.memory.transfer import (
+    IMPORTED,
+    export_memory,
+    produce_export,
+    read_export,
+    take_in,
+)
 
 ADA, BEN = Scope.of_user("ada"), Scope.of_user("ben")
 
@@ -126,6 +136,93 @@ async def test_what_is_exported_is_what_others_read(memory: Memory) -> None:
     assert second["data"]["id"] == 1767268801
     assert (first["embedding"], second["embedding"]) == ([0.5, 0.25], None)
     assert datetime.fromisoformat(whole["updated_at"]).tzinfo is not None
+
+
+async def test_vectors_and_the_last_deduplication_go_out_and_come_in_again(tmp_path: Path) -> None:
+    embedder = WordsEmbedder()
+    memory = Memory(tmp_path / "one", embedder=embedder, durable=False)
+    for text in ("Ada keeps bees.", "Ben keeps goats.", "Ada sings. She dances, too."):
+        await memory.add(text, scope=ADA)
+    data, count = await export_memory(memory, ADA)
+    whole = json.loads(data)
+    assert (count, whole["last_deduplicated_at"]) == (3, None)
+    assert all(one["embedding"] is None for one in whole["memories"])
+
+    await memory.embed([ADA])
+    await Deduplication(memory).run(ADA, now=datetime(2026, 1, 1, 12, tzinfo=UTC))
+    data, _ = await export_memory(memory, ADA)
+    whole = json.loads(data)
+    assert whole["last_deduplicated_at"] == "2026-01-01T12:00:00Z"
+    for one in whole["memories"]:
+        assert array("f", one["embedding"]) == pytest.approx(
+            embedder.embed_one(one["data"]["content"]), abs=0.2
+        )
+    assert array("f", whole["memories"][0]["embedding"]) == embedder.embed_one("Ada keeps bees.")
+    assert json.loads((await export_memory(memory))[0])["last_deduplicated_at"] is not None
+    await memory.add("Ben sleeps.", scope=BEN)
+    # Of several scopes none counts before all of them were deduplicated.
+    assert json.loads((await export_memory(memory))[0])["last_deduplicated_at"] is None
+
+    other = WordsEmbedder()
+    again = Memory(tmp_path / "two", embedder=other, durable=False)
+    parcel = read_export(data, BEN)
+    await take_in(
+        again, parcel.entries, vectors=parcel.vectors, last_deduplicated=parcel.last_deduplicated
+    )
+    await again.embed([ADA])
+    # A text of two sentences has two vectors, and the file their mean.
+    assert other.texts == ["Ada sings.", "She dances, too."]
+    back = json.loads((await export_memory(again, ADA))[0])
+    for name in ("memories", "last_deduplicated_at"):
+        assert back[name] == whole[name]
+    await memory.close()
+    await again.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda item: item["entry"].update(embedder="another"),
+        lambda item: item.update(embedding=[0.5] * 63),
+        lambda item: item.update(embedding=[3.0] * 64),
+        lambda item: item.update(embedding=["x"]),
+        lambda item: item.update(embedding=[1e308, 1e308]),
+        lambda item: item.pop("embedding"),
+    ],
+)
+async def test_a_vector_that_cannot_be_compared_is_made_again(
+    tmp_path: Path, change: Callable[[Any], object]
+) -> None:
+    embedder = WordsEmbedder()
+    memory = Memory(tmp_path, embedder=embedder, durable=False)
+    entry = await memory.add("Ada keeps bees.", scope=ADA)
+    await memory.add("Ben keeps goats.", scope=ADA)
+    await memory.embed([ADA])
+    whole = json.loads((await export_memory(memory, ADA))[0])
+    await memory.forget("bees")
+    change(whole["memories"][0])
+    parcel = read_export(json.dumps(whole).encode(), ADA)
+    assert not parcel.faults
+    await take_in(memory, parcel.entries, vectors=parcel.vectors)
+    embedder.batches.clear()
+    found = await memory.search("Who keeps bees?", scopes=[ADA])
+    assert found[0].entry.identity == entry.identity
+    assert embedder.texts[0] == "Ada keeps bees."
+    await memory.close()
+
+
+async def test_a_time_ahead_of_the_clock_stops_no_deduplication(
+    memory: Memory, tmp_path: Path
+) -> None:
+    data = {**FOREIGN, "last_deduplicated_at": "2999-01-01T00:00:00Z"}
+    assert read_export(json.dumps(data).encode(), ADA).last_deduplicated is None
+    await memory.add("Ada keeps bees.", scope=ADA)
+    parcel = read_export(
+        json.dumps({**FOREIGN, "last_deduplicated_at": "2026-01-01T00:00:00Z"}).encode(), ADA
+    )
+    await take_in(memory, parcel.entries, last_deduplicated=parcel.last_deduplicated)
+    # What was there before has not been compared with what came.
+    assert json.loads((await export_memory(memory, ADA))[0])["last_deduplicated_at"] is None
 
 
 words = st.text(min_size=1).filter(lambda text: bool(text.strip()))

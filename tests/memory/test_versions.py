@@ -61,6 +61,33 @@ async def test_what_changes_is_committed_in_the_background(tmp_path: Path) -> No
     assert threading.active_count() < 20
 
 
+async def test_what_belongs_together_is_one_commit_however_long_it_takes(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, quiet_seconds=0.0)
+    before = set(threading.enumerate())
+    with kept.memory.grouped():
+        await kept.memory.add("Ada keeps bees.")
+        with kept.memory.grouped():
+            await kept.memory.add("Ben keeps goats.")
+        # Nothing is at work that could commit half of it.
+        assert not [one for one in set(threading.enumerate()) - before if one.name == "versions"]
+        assert not (tmp_path / ".git" / "refs" / "heads" / "main").exists()
+        await kept.memory.add("Cleo keeps cats.")
+    await kept.memory.close()
+    assert ask_git(tmp_path, "log", "--format=%s").splitlines() == ["Add 3"]
+
+
+async def test_what_was_noticed_before_waits_for_what_belongs_together(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, quiet_seconds=_PATIENCE_SECONDS)
+    await kept.memory.add("Ada keeps bees.")
+    with kept.memory.grouped():
+        await kept.memory.add("Ben keeps goats.")
+        # This ends the quiet moment that the first change has begun.
+        await kept.versions.close()
+        assert not (tmp_path / ".git" / "refs" / "heads" / "main").exists()
+    await kept.memory.close()
+    assert ask_git(tmp_path, "log", "--format=%s").splitlines() == ["Add 2"]
+
+
 async def test_many_changes_are_few_commits(tmp_path: Path) -> None:
     kept = Kept(tmp_path, quiet_seconds=_PATIENCE_SECONDS)
     for number in range(50):

@@ -97,14 +97,16 @@ class Gatekeeper:
             return f"The call was not allowed: {invoker.blocked}."
         if invoker.approval == "deny":
             return "The call was not allowed: the person has denied this tool."
-        reason = SENDS if tainted and invoker.sends else ASKS if invoker.approval == "ask" else ""
-        if not reason:
+        each_time = invoker.must_ask(invocation.parsed or {})
+        rule = SENDS if tainted and invoker.sends else ASKS if invoker.approval == "ask" else ""
+        if not (reason := each_time or rule):
             return ""
         call = (invoker.name, _canonical(invocation))
-        if call in self._allowed:
+        if call in self._allowed and not each_time:
             return ""
         if self._approver is None:
-            return _NOBODY.format(reason=reason, remedy=_remedy(invoker))
+            remedy = "by saying so at a terminal" if each_time else _remedy(invoker)
+            return _NOBODY.format(reason=reason, remedy=remedy)
         request = ApprovalRequest(
             invocation=invocation, invoker=invoker, reason=reason, conversation=conversation
         )

@@ -31,6 +31,11 @@ _MARKS = "__invoker__"
 _SIGNATURES: WeakKeyDictionary[Callable[..., Any], dict[bool, Signature]] = WeakKeyDictionary()
 
 
+def never(_: Mapping[str, Any]) -> str:
+    """For tools whose approval does not depend on their arguments."""
+    return ""
+
+
 def skip_check(arguments: str) -> None:
     """The check of tools that check their arguments only when they are called."""
 
@@ -62,6 +67,8 @@ class Invoker(Struct, frozen=True, kw_only=True):
     `timeout_seconds`, `shown_bytes` and `kept_bytes` bound its calls in place of those of
     `[tools]`. `annotations` are what its server says of it beside name, description and schema.
     `blocked` says why it does not run before a person has looked at it, whatever its approval.
+    `must_ask(arguments)` says why a call with these arguments asks each time, also where the tool
+    is allowed; empty where it need not.
     """
 
     name: str
@@ -79,6 +86,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
     kept_bytes: int | None = None
     annotations: Mapping[str, Any] = {}
     blocked: str = ""
+    must_ask: Callable[[Mapping[str, Any]], str] = never
 
     @classmethod
     def from_function(

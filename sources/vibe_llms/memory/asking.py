@@ -51,7 +51,10 @@ async def attempt(
     except ModelUnavailable as error:
         # It is named in the settings: another one may answer.
         return Unanswered(str(error))
-    except (OutputCut, OutputInvalid, RequestRefused) as error:
+    except OutputInvalid as error:
+        tries = "1 try" if error.attempts == 1 else f"{error.attempts} tries"
+        return Unanswered(f"the model gave no valid answer ({tries})", final=True)
+    except (OutputCut, RequestRefused) as error:
         return Unanswered(str(error), final=True)
     except VibeLlmsError as error:
         return Unanswered(str(error))

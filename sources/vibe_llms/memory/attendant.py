@@ -201,7 +201,8 @@ class MemoryAttendant:
             except VibeLlmsError as error:
                 self._put_off(ticket, path, error)
                 return False
-            report = await taker.take_in(whole, conversation=ticket.conversation)
+            with self.memory.grouped():
+                report = await taker.take_in(whole, conversation=ticket.conversation)
             self.reports.append(report)
             if report.failures and self._try_again(ticket, path):
                 return False

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from array import array
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import partial
@@ -31,7 +32,7 @@ from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.embedders.strict import make_strict
 from vibe_llms.memory.embedding import Embedding
-from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry
+from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry, words_of
 from vibe_llms.memory.reranking import Reranking
 from vibe_llms.memory.retrieval import (
     FOUND_ROLES,
@@ -39,6 +40,7 @@ from vibe_llms.memory.retrieval import (
     Recollection,
     RetrievalSettings,
 )
+from vibe_llms.memory.secrets import refuse_secrets
 from vibe_llms.memory.store import ScopeStatus, Store
 from vibe_llms.memory.traces import fold
 from vibe_llms.memory.turnstiles import Turnstiles
@@ -114,11 +116,13 @@ class Memory:
         scope: Scope = GLOBAL,
         role: Role = Role.FACT,
         created: datetime | None = None,
+        keep_secrets: bool = False,
         **members: Any,
     ) -> Entry:
         """Remember something; the same fact again gives the entry that is there already.
 
-        `members` are those of `Entry`. `MemoryInvalid` where there is nothing to remember.
+        `members` are those of `Entry`. `MemoryInvalid` where there is nothing to remember, and
+        `SecretRefused` where it looks like a secret, unless `keep_secrets` is set.
         """
         entry = Entry(
             content=content,
@@ -128,11 +132,13 @@ class Memory:
             created=created or datetime.now(UTC),
             **members,
         )
-        return await self.restore(entry)
+        return await self.restore(entry, keep_secrets=keep_secrets)
 
-    async def restore(self, entry: Entry) -> Entry:
-        """Remember an entry with the identity and the time that it has; repeats as with `add`."""
+    async def restore(self, entry: Entry, *, keep_secrets: bool = False) -> Entry:
+        """Remember an entry with the identity and the time that it has; the rest as with `add`."""
         checked = check_entry(entry)
+        if not keep_secrets:
+            refuse_secrets(*words_of(checked))
         return await self._alter(checked.scope, lambda patience: self._store.add(checked, patience))
 
     async def search(
@@ -225,14 +231,24 @@ class Memory:
         return await self._do(lambda: self._store.find(identity, chosen))
 
     async def revise(
-        self, identity: str, *, scopes: Iterable[Scope] | None = None, **changes: Any
+        self,
+        identity: str,
+        *,
+        scopes: Iterable[Scope] | None = None,
+        keep_secrets: bool = False,
+        **changes: Any,
     ) -> Entry:
         """The entry with another content, importance, category or topics, in its file as before.
 
-        It is looked for as `access` does.
+        It is looked for as `access` does. `SecretRefused` as with `add`.
         """
         if unknown := set(changes) - _CHANGEABLE:
             raise MemoryInvalid(f"{', '.join(sorted(unknown))} cannot be changed")
+        if not keep_secrets:
+            topics = changes.get("topics", ())
+            refuse_secrets(
+                *(one for one in (*changes.values(), *topics) if isinstance(one, str)),
+            )
         found = await self.access(identity, scopes=scopes)
         return await self._alter(
             found.scope, lambda patience: self._store.revise(found, changes, patience)
@@ -286,6 +302,22 @@ class Memory:
         await self._do(self._store.clear_cache)
         return gone
 
+    async def read_vectors(
+        self, entries: Iterable[Entry]
+    ) -> Mapping[tuple[Scope, str], array[float]]:
+        """The vectors that entries have now, by scope and identity; none is made.
+
+        That of several sentences is their mean.
+        """
+        if self._embedding is None:
+            return {}
+        scopes = {entry.scope for entry in entries}
+        return await self._do(lambda: self._store.read_vectors(scopes))
+
+    async def keep_vectors(self, vectors: Iterable[tuple[Entry, array[float]]]) -> None:
+        """Keep vectors that its embedder made elsewhere, of entries that are a single sentence."""
+        await self._do(lambda: self._store.keep_vectors(vectors))
+
     async def reindex(self, *, progress: Callable[[int], None] = ignore_progress) -> int:
         """Make the index anew from the files, vectors too; how many entries it has."""
         count = 0
@@ -297,6 +329,10 @@ class Memory:
         await self.embed(progress=progress)
         await self._keep()
         return count
+
+    def grouped(self) -> AbstractContextManager[None]:
+        """Changes within the block are one version."""
+        return nullcontext() if self.versions is None else self.versions.grouped()
 
     async def status(self) -> Sequence[ScopeStatus]:
         """What there is, and what cannot be read."""

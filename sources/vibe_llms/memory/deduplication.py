@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -122,8 +123,8 @@ class Deduplication:
         with storage_errors(path), ExitStack() as stack:
             await asyncio.to_thread(stack.enter_context, locked(path, seconds=seconds))
             report = await self._merge(scope, await self._find(scope))
-            state = msgspec.json.encode(_State(now or datetime.now(UTC)))
-            await asyncio.to_thread(replace_file, path / _LAST, state, durable=False)
+            last = now or datetime.now(UTC)
+            await asyncio.to_thread(write_last, self._memory.folder, scope, last)
         return report
 
     async def run_if_due(self, scope: Scope, *, now: datetime | None = None) -> Report | None:
@@ -145,12 +146,9 @@ class Deduplication:
         return os.path.isdir(self._memory.folder / ENTRIES / str(scope))
 
     def _is_due(self, scope: Scope, now: datetime) -> bool:
-        path = self._memory.folder / UPKEEP / str(scope) / _LAST
-        try:
-            state = msgspec.json.decode(path.read_bytes(), type=_State)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        last = read_last(self._memory.folder, scope)
+        if last is None:
             return True
-        last = state.last if state.last.tzinfo is not None else state.last.replace(tzinfo=UTC)
         # A clock that was wrong once shall not stop it for good.
         return not timedelta(0) <= now - last <= timedelta(hours=self._settings.hours)
 
@@ -202,6 +200,24 @@ class Deduplication:
             for one, was in zip(batch, merged, strict=True):
                 (done if was else skipped).append(one.group)
         return Report(tuple(done), tuple(skipped))
+
+
+def read_last(folder: Path, scope: Scope) -> datetime | None:
+    """When the facts of a scope were deduplicated last, in the memory in a folder."""
+    try:
+        data = (folder / UPKEEP / str(scope) / _LAST).read_bytes()
+        last = msgspec.json.decode(data, type=_State).last
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return last if last.tzinfo is not None else last.replace(tzinfo=UTC)
+
+
+def write_last(folder: Path, scope: Scope, last: datetime) -> None:
+    """Keep when the facts of a scope were deduplicated last."""
+    path = folder / UPKEEP / str(scope)
+    with storage_errors(path):
+        make_folder(path)
+        replace_file(path / _LAST, msgspec.json.encode(_State(last)), durable=False)
 
 
 def _look(held: HeldScope) -> list[Known]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -168,6 +168,11 @@ def check_entry(entry: Entry) -> Entry:
     if len(encode_entry(checked)) > LARGEST_BYTES:
         raise MemoryInvalid(f"this is longer than {LARGEST_BYTES >> 20} MiB; remember less of it")
     return checked
+
+
+def words_of(entry: Entry) -> Sequence[str]:
+    """The texts of an entry that a person, a model or a file has written."""
+    return (entry.content, entry.category, *entry.topics)
 
 
 def encode_entry(entry: Entry) -> bytes:

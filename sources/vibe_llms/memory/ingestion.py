@@ -233,7 +233,7 @@ class Ingestion:
         )
         draft.refused += found.refused
         if found.failure is not None:
-            draft.failures.append(f"no facts were looked for: {found.failure.why}")
+            draft.failures.append(f"nothing new was remembered: {found.failure.why}")
             if not found.failure.final:
                 return False
         facts: dict[str, Entry] = {}

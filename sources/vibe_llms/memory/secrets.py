@@ -9,7 +9,9 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
+from os.path import commonpath
 
+from vibe_llms.exceptions import SecretRefused
 from vibe_llms.redaction import REDACTED, redact
 
 #: What keys of well-known services look like, wherever they stand.
@@ -23,7 +25,7 @@ _KEYS = r"""(?x)
     | \b AIza [\w-]{30,}
     | \b (?: sk | pk | rk ) _ (?: live | test ) _ \w{10,}
     | \b npm_ \w{30,}
-    | (?<! [\w-] ) eyJ [\w-]{5,} \. [\w-]{5,} \. [\w-]*
+    | \b eyJ [\w-]{5,} \. [\w-]{5,} \. [\w-]*
     """
 #: A word for a secret, and what is said to be it.
 _NAMED = r"""(?ix)
@@ -68,8 +70,8 @@ _SOCIAL = r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"
 #: Long words of letters and digits without sense are keys of services that nobody has listed.
 _RANDOM = r"(?<![\w/.:-])[A-Za-z0-9_+/=-]{24,}(?![\w.])"
 _CHANGES_OF_KIND = 6
-#: Longer gaps mean nothing, and several repetitions of a pattern could share one in many ways.
-_GAP = r"\s{9,}"
+#: The characters of a text that are shown before and after a secret.
+_SHOWN = 60
 
 
 def mask_secrets(text: str) -> str:
@@ -78,10 +80,7 @@ def mask_secrets(text: str) -> str:
     >>> mask_secrets("My cat is Tom, my password is Xy7-kl.")
     'My cat is Tom, my password is [secret]'
     """
-    whole, text = text, squeeze_space(text)
     spans = sorted(_find(text))
-    if not spans:
-        return redact(whole)
     parts: list[str] = []
     end = 0
     for start, stop in spans:
@@ -91,14 +90,38 @@ def mask_secrets(text: str) -> str:
     return redact("".join(parts) + text[end:])
 
 
-def squeeze_space(text: str) -> str:
-    """The text with a single space, or line break, in place of each long gap."""
-    return _gap().sub(lambda found: "\n" if "\n" in found[0] else " ", text)
-
-
 def holds_secret(text: str) -> bool:
     """Whether anything in a text looks like a secret."""
     return REDACTED in text or mask_secrets(text) != text
+
+
+def find_secret(*texts: str) -> str:
+    """The first secret among some texts: the words around it, with a mark in its place.
+
+    Empty if there is none. A mark in a text, where a secret was taken out before, is no secret.
+
+    >>> find_secret("Tom is a cat.", "My password is Xy7-kl.")
+    'My password is [secret]'
+    """
+    for text in texts:
+        masked = mask_secrets(text)
+        if masked != text:
+            # The first mark that the text itself does not have.
+            same = len(commonpath((text, masked)))
+            start, end = max(same - _SHOWN, 0), same + len(REDACTED) + _SHOWN
+            return " ".join(
+                f"{'…' * (start > 0)}{masked[start:end]}{'…' * (end < len(masked))}".split()
+            )
+    return ""
+
+
+def refuse_secrets(*texts: str) -> None:
+    """`SecretRefused` where any of some texts looks like it holds a secret.
+
+    Everything that stores what a person, a model or a file says asks this first.
+    """
+    if masked := find_secret(*texts):
+        raise SecretRefused(masked)
 
 
 def _find(text: str) -> Iterator[tuple[int, int]]:
@@ -149,11 +172,6 @@ def _shapes() -> tuple[re.Pattern[str], ...]:
     # Not compiled on import: most commands remember nothing.
     shapes = (_KEYS, _NAMED, _SIGNS, _PHRASE, _DIGITS, _SOCIAL, _RANDOM)
     return tuple(re.compile(shape, re.DOTALL) for shape in shapes)
-
-
-@cache
-def _gap() -> re.Pattern[str]:
-    return re.compile(_GAP)
 
 
 @cache

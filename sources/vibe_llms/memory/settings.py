@@ -24,7 +24,8 @@ class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unkn
     """`[memory]`: whose memory it is, how entries are chosen, and how conversations have it.
 
     `embedder` is a row of `[embedders]`, with a model or without, or `PROVIDER/MODEL`; without one
-    entries are found by their words alone. `enabled` is what `chat` does where neither --memory nor
+    entries are found by their words alone. With `versioning` git keeps each change: one commit per
+    command, tool call and turn. `enabled` is what `chat` does where neither --memory nor
     --no-memory is given. A session that closes waits `drain_seconds` for what is still to be taken
     in. The rest are tables of their own: `[memory.recall]`, what is brought to a turn, and so on.
     """

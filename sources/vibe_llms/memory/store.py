@@ -26,6 +26,7 @@ from vibe_llms.memory.files import UPKEEP, MemoryFiles, identity_in
 from vibe_llms.memory.generations import discard_generations
 from vibe_llms.memory.index import INDEX
 from vibe_llms.memory.indexes import Indexes
+from vibe_llms.memory.likeness import find_mean
 from vibe_llms.memory.passages import split_passages
 from vibe_llms.memory.retrieval import Question, Recollection, RetrievalSettings, retrieve
 from vibe_llms.memory.summaries import find_derived
@@ -60,6 +61,7 @@ class Store:
     ) -> None:
         self._files = MemoryFiles(folder, lock_seconds=lock_seconds, durable=durable)
         self._cache = cache
+        self._model = model
         self._indexes = Indexes(self._files, model)
 
     def survey_scopes(self) -> list[Scope]:
@@ -135,6 +137,31 @@ class Store:
             current = [known.number for known in bare if index.still_has(known)]
             index.take_vectors({number: vectors[number] for number in current})
             return len(current)
+
+    def read_vectors(self, scopes: Iterable[Scope]) -> dict[tuple[Scope, str], array[float]]:
+        """The mean vectors of the entries of some scopes, as far as they have any."""
+        found: dict[tuple[Scope, str], array[float]] = {}
+        for scope in scopes:
+            with self._indexes.using(scope, passing=True) as index, index.lock:
+                index.refresh()
+                if index.mixed:
+                    continue
+                for known in index:
+                    if (rows := index.vectors_of(known.number)) is not None:
+                        vectors = [array("f", row.tolist()) for row in rows]
+                        found[scope, known.identity] = find_mean(vectors)
+        return found
+
+    def keep_vectors(self, vectors: Iterable[tuple[Entry, array[float]]]) -> None:
+        """Keep the vectors of entries of a single passage, as long as those known of the model."""
+        size = self._cache.read_size(self._model)
+        found: dict[bytes, array[float]] = {}
+        for entry, vector in vectors:
+            passages = split_passages(entry)
+            if len(passages) == 1 and size in (None, len(vector)):
+                found[digest_text(passages[0])] = vector
+        if found and len({len(vector) for vector in found.values()}) == 1:
+            self._cache.write(self._model, found)
 
     def survey(self, scope: Scope | None, role: Role | None) -> Sequence[Entry]:
         """All entries of a scope, or of all, the oldest first."""

@@ -2,17 +2,21 @@
 
     {"memories": [{"data": {"id": 1735689600, "content": "…", "importance": 0.9,
                             "category": "…", "topics": ["…"]},
-                   "embedding": null,
-                   "entry": {"id": "…", "role": "memory", "scope": "user-me", …}}],
-     "updated_at": "2025-12-31T12:00:00Z", "last_deduplicated_at": null}
+                   "embedding": [0.023, -0.145, …],
+                   "entry": {"id": "…", "role": "memory", "scope": "user-me", "embedder": "…", …}}],
+     "updated_at": "2025-12-31T12:00:00Z", "last_deduplicated_at": "2025-12-31T09:00:00Z"}
 
-`entry` is ours and may be missing. Vectors are never taken in: nobody says which model made them.
-A file is checked whole before anything of it is remembered.
+`entry` is ours and may be missing. `embedding` is the mean of the vectors of the entry's sentences,
+null where it has none. It is imported only where `entry` names the same embedder, and the entry is
+a single sentence; others are embedded again. A file is checked whole before anything is remembered.
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
 import re
+from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -25,8 +29,10 @@ from msgspec import Struct
 from vibe_llms.exceptions import MemoryInvalid
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.core import Memory, ignore_progress
-from vibe_llms.memory.entries import Entry, Role, Scope, check_entry
+from vibe_llms.memory.deduplication import read_last, write_last
+from vibe_llms.memory.entries import Entry, Role, Scope, check_entry, words_of
 from vibe_llms.memory.files import check_place
+from vibe_llms.memory.secrets import find_secret, refuse_secrets
 from vibe_llms.messages.identities import produce_identity
 
 #: A hundred thousand entries with their vectors are about this long.
@@ -38,6 +44,8 @@ IMPORTED = "imported_id"
 #: No memory of a program is older.
 _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
+#: The length of a vector that was written in decimal digits may be so far from 1.
+_TOLERANCE = 1e-3
 _NEWLINE = b"\n"
 #: How the codec says where it stopped.
 _BYTE = re.compile(r" \(byte (\d+)\)")
@@ -56,10 +64,17 @@ class Fault(Struct, frozen=True):
 
 
 class Parcel(Struct, frozen=True):
-    """What a file holds: entries, and the items that are none."""
+    """What a file holds: entries, and the items that are none.
+
+    `secrets` and `vectors` are of some of the entries, by their identities: what looks like a
+    secret, masked, and what an embedder of that name made of the text.
+    """
 
     entries: Sequence[Entry]
     faults: Sequence[Fault] = ()
+    secrets: Mapping[str, Fault] = {}
+    vectors: Mapping[str, tuple[str, array[float]]] = {}
+    last_deduplicated: datetime | None = None
 
 
 class Taken(Struct, frozen=True):
@@ -86,6 +101,7 @@ class _Own(Struct):
     conversation_id: str = ""
     turn: str = ""
     merged_from: tuple[str, ...] = ()
+    embedder: str = ""
     further: dict[str, Any] = {}
 
 
@@ -98,14 +114,35 @@ class _Item(Struct):
 class _File(Struct):
     memories: list[msgspec.Raw]
     updated_at: Any = None
+    last_deduplicated_at: Any = None
+
+
+async def export_memory(memory: Memory, scope: Scope | None = None) -> tuple[bytes, int]:
+    """The file of one scope or of all, with the vectors that there are; and how many entries."""
+    entries = await memory.survey(scope)
+    scopes = {entry.scope for entry in entries if entry.role == Role.FACT}
+    times = [read_last(memory.folder, one) for one in scopes]
+    known = [time for time in times if time is not None]
+    vectors = await memory.read_vectors(entries)
+    embedder = "" if memory.embedder is None else memory.embedder.model
+    data = produce_export(
+        entries,
+        vectors=lambda entry: vectors.get((entry.scope, entry.identity)),
+        embedder=embedder,
+        # Of several scopes the one that waits longest: the others lose nothing by another run.
+        last_deduplicated=min(known) if known and len(known) == len(times) else None,
+    )
+    return data, len(entries)
 
 
 def produce_export(
     entries: Sequence[Entry],
     *,
     vectors: Callable[[Entry], Sequence[float] | None] = lambda _: None,
+    embedder: str = "",
+    last_deduplicated: datetime | None = None,
 ) -> bytes:
-    """The file of some entries; `vectors` gives that of an entry where there is one."""
+    """The file of some entries; `vectors` gives that of an entry where the `embedder` made one."""
     items: list[dict[str, Any]] = []
     behind: dict[int, int] = {}
     for entry in entries:
@@ -121,7 +158,8 @@ def produce_export(
                     "category": entry.category,
                     "topics": entry.topics,
                 },
-                "embedding": None if vector is None else list(vector),
+                # Nine digits tell any two numbers of this size apart.
+                "embedding": None if vector is None else [float(f"{one:.9g}") for one in vector],
                 "entry": _Own(
                     id=entry.identity,
                     created_at=entry.created,
@@ -131,11 +169,13 @@ def produce_export(
                     conversation_id=entry.conversation,
                     turn=entry.turn,
                     merged_from=entry.merged_from,
+                    embedder="" if vector is None else embedder,
                     further=_plain(entry.further),
                 ),
             }
         )
-    whole = {"memories": items, "updated_at": datetime.now(UTC), "last_deduplicated_at": None}
+    times = {"updated_at": datetime.now(UTC), "last_deduplicated_at": last_deduplicated}
+    whole = {"memories": items, **times}
     return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"
 
 
@@ -170,12 +210,15 @@ def read_export(
     updated = _read_time(file.updated_at, now) or now
     entries: list[Entry] = []
     faults: list[Fault] = []
+    secrets: dict[str, Fault] = {}
+    vectors: dict[str, tuple[str, array[float]]] = {}
     seen: set[str] = set()
     lines = _Lines(data)
     for index, raw in enumerate(file.memories):
         line = lines.find(bytes(raw))
         try:
-            entry = _produce_entry(raw, home, updated, now, everything=everything)
+            item = msgspec.json.decode(raw, type=_Item)
+            entry = _produce_entry(item, home, updated, now, everything=everything)
         except (msgspec.DecodeError, UnicodeDecodeError, MemoryInvalid) as error:
             faults.append(Fault(index, str(error), line))
         except RecursionError:
@@ -187,7 +230,13 @@ def read_export(
             else:
                 seen.add(entry.identity)
                 entries.append(entry)
-    return Parcel(entries, faults)
+                if masked := find_secret(*words_of(entry)):
+                    secrets[entry.identity] = Fault(index, masked, line)
+                if vector := _read_vector(item):
+                    vectors[entry.identity] = vector
+    return Parcel(
+        entries, faults, secrets, vectors, _read_time(file.last_deduplicated_at, now, ahead=False)
+    )
 
 
 async def take_in(
@@ -195,13 +244,23 @@ async def take_in(
     entries: Sequence[Entry],
     *,
     dry_run: bool = False,
+    keep_secrets: bool = False,
+    vectors: Mapping[str, tuple[str, array[float]]] = {},
+    last_deduplicated: datetime | None = None,
     progress: Callable[[int], None] = ignore_progress,
 ) -> Taken:
     """Remember entries of a file, each with its identity; what is there already stays as it is.
 
-    A fact is there if its words are, anything else if all of it is. `dry_run` only tells.
+    A fact is there if its words are, anything else if all of it is. `dry_run` only tells. Nothing
+    is remembered and `SecretRefused` raised where any looks like a secret, unless `keep_secrets`
+    is set. `vectors` and `last_deduplicated` are those of the file: vectors of another embedder are
+    left out, and so is the time for a scope that has facts already.
     """
+    if not keep_secrets and not dry_run:
+        refuse_secrets(*(text for entry in entries for text in words_of(entry)))
     there = await memory.survey()
+    full = {entry.scope for entry in there}
+    embedder = "" if memory.embedder is None else memory.embedder.model
     scopes = {entry.identity: entry.scope for entry in there}
     same = {entry.identity for entry in entries if scopes.get(entry.identity) == entry.scope}
     # What is there by its identity stands for no other turn that says the same at the same time.
@@ -214,6 +273,7 @@ async def take_in(
         alike = list(some)
         for start in range(0, len(alike), _BATCH):
             batch, chosen = alike[start : start + _BATCH], list[Entry]()
+            fitting: list[tuple[Entry, array[float]]] = []
             for entry in batch:
                 key, is_fact = _key(entry), entry.role == Role.FACT
                 if entry.identity in same:
@@ -225,12 +285,18 @@ async def take_in(
                 # In another scope it is another entry.
                 own = produce_identity() if entry.identity in scopes else entry.identity
                 chosen.append(msgspec.structs.replace(entry, identity=own))
+                if entry.identity in vectors and vectors[entry.identity][0] == embedder:
+                    fitting.append((entry, vectors[entry.identity][1]))
             added = len(chosen) if dry_run or not chosen else await _add(memory, scope, chosen)
+            if added and not dry_run:
+                await memory.keep_vectors(fitting)
             repeats += len(batch) - added
             if added:
                 new[str(scope)] = new.get(str(scope), 0) + added
             count += len(batch)
             progress(count)
+        if last_deduplicated and scope not in full and str(scope) in new and not dry_run:
+            await asyncio.to_thread(write_last, memory.folder, scope, last_deduplicated)
     return Taken(new, repeats)
 
 
@@ -243,10 +309,20 @@ async def _add(memory: Memory, scope: Scope, entries: Sequence[Entry]) -> int:
     return await memory.change(scope, work)
 
 
+def _read_vector(item: _Item) -> tuple[str, array[float]] | None:
+    """The embedder that made an item's vector, and the vector; none if there is no usable one."""
+    if item.entry is None or not item.entry.embedder:
+        return None
+    try:
+        vector = array("f", msgspec.json.decode(item.embedding, type=list[float]))
+    except (msgspec.DecodeError, OverflowError):
+        return None
+    return (item.entry.embedder, vector) if abs(math.hypot(*vector) - 1) < _TOLERANCE else None
+
+
 def _produce_entry(
-    raw: msgspec.Raw, home: Scope, updated: datetime, now: datetime, *, everything: bool
+    item: _Item, home: Scope, updated: datetime, now: datetime, *, everything: bool
 ) -> Entry:
-    item = msgspec.json.decode(raw, type=_Item)
     own = item.entry
     further: dict[str, Any] = {}
     created = updated
@@ -276,8 +352,11 @@ def _produce_entry(
     return entry
 
 
-def _read_time(value: Any, now: datetime) -> datetime | None:
-    """The time that others say or number, in seconds or milliseconds; none where it is no time."""
+def _read_time(value: Any, now: datetime, *, ahead: bool = True) -> datetime | None:
+    """The time that others say or number, in seconds or milliseconds; none where it is no time.
+
+    Their clocks may be a day `ahead`.
+    """
     times: list[datetime] = []
     try:
         if isinstance(value, str):
@@ -288,7 +367,8 @@ def _read_time(value: Any, now: datetime) -> datetime | None:
             times += [datetime.fromtimestamp(value / 1000, UTC)]
     except (msgspec.ValidationError, ValueError, OverflowError, OSError):
         return None
-    return next((time for time in times if _EARLIEST <= time <= now + _DAY), None)
+    latest = now + _DAY if ahead else now
+    return next((time for time in times if _EARLIEST <= time <= latest), None)
 
 
 def _key(entry: Entry) -> tuple[Any, ...]:

@@ -1,16 +1,17 @@
 """`Versions`: each change of a memory kept as a commit, in the background, never in the way.
 
 Whoever changes something says so and goes on. What has changed is committed a moment later, all of
-it at once, by a thread that ends when there is nothing to do. What fails is told once and shown by
-the status; what is remembered is saved whatever becomes of its commit.
+it at once, by a thread that ends when there is nothing to do. So a command, a call of a tool, and a
+turn that memory takes in are one commit each; changes less than a second apart share one. What
+fails is told once and shown by the status; what is remembered is saved whatever git does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -75,15 +76,30 @@ class Versions:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._pending = False
+        self._groups = 0
         self._told = ""
 
     def notice(self) -> None:
         """Say that something has changed; returns at once, whatever git does."""
         with self._lock:
             self._pending = True
-            if self._thread is None:
+            if self._thread is None and not self._groups:
                 self._thread = threading.Thread(target=self._work, name="versions", daemon=True)
                 self._thread.start()
+
+    @contextmanager
+    def grouped(self) -> Iterator[None]:
+        """Commit all changes within the block as one, when it ends."""
+        with self._lock:
+            self._groups += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._groups -= 1
+                pending = self._pending
+            if pending:
+                self.notice()
 
     async def commit(self, *, seconds: float | None = None) -> int:
         """Commit now what has changed, if something has; how many files.
@@ -107,6 +123,10 @@ class Versions:
             while more:
                 self._closing.wait(self._quiet_seconds)
                 with self._lock:
+                    if self._groups:
+                        # Its end starts another thread.
+                        self._thread = None
+                        return
                     self._pending = False
                 # What failed is told and kept; there is nobody here to raise it to.
                 with suppress(StorageError):

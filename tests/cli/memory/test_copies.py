@@ -49,7 +49,7 @@ def test_standard_input_and_output_do_as_well(home: Path) -> None:
     assert json.loads(data)["memories"][0]["data"]["content"] == "Ada keeps bees."
     assert run("memory", "export", "-").output.encode()[:200] == data[:200]
     told = run("memory", "import", "--json", "--scope", "global", "-", data=data).json
-    assert told == {"new": {"global": 1}, "known": 0, "bad": [], "dry_run": False}
+    assert told == {"new": {"global": 1}, "known": 0, "bad": [], "secrets": [], "dry_run": False}
 
 
 def test_a_file_with_bad_items_is_not_imported_by_halves(home: Path, tmp_path: Path) -> None:

@@ -43,7 +43,10 @@ def test_each_change_is_committed_and_told(versioned: Path) -> None:
     assert told[0]["entry"]["content"] == "Ada lives in Lisbon."
     assert told[0]["commit"] in ask_git(versioned / "memory", "log", "--format=%H")
     assert invoke("memory", "log", "--scope", "global").output == ""
-    assert "versions: the last 20" in invoke("memory", "status").output
+    assert (
+        "versions: one commit per command, tool call and turn; the last 20"
+        in invoke("memory", "status").output
+    )
     status = invoke("memory", "status", "--json").json["versions"]
     assert status["last"]
     assert status["failure"] == ""

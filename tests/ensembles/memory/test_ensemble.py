@@ -14,7 +14,7 @@ from tests.fakes.models import model_of, says
 from vibe_llms.ensembles.interfaces import InstructingEnsemble
 from vibe_llms.ensembles.memory.ensemble import INSTRUCTIONS, MemoryEnsemble
 from vibe_llms.exceptions import ConfigurationError, MemoryNotFound
-from vibe_llms.invocation.approval import Decision
+from vibe_llms.invocation.approval import ApprovalRequest, Decision
 from vibe_llms.invocation.invokers import InvocationContext
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.memory.core import Memory
@@ -237,3 +237,47 @@ async def test_a_wrong_row_and_a_wrong_table_are_named(home: Path) -> None:
         async with open_session(home=home, configuration=wrong) as session:
             with pytest.raises(ConfigurationError, match="memory"):
                 await session.open_ensemble("memory")
+
+
+async def test_all_of_it_is_given_up_at_once_and_nobody_elses(session: Session, home: Path) -> None:
+    ensemble = await opened(session)
+    memory = Memory(home / "memory", durable=False)
+    for number in range(5):
+        await memory.add(f"The user keeps bees in hive {number}.", scope=ME)
+    other = await memory.add("Ada keeps goats.", scope=Scope.of_user("ada"))
+    both = await call(ensemble, "delete_memories", all=True, query="bees")
+    assert both.failed
+    gone = await call(ensemble, "delete_memories", all=True)
+    assert (gone.text, gone.display) == ("Deleted all: 5 memories.", "deleted all: 5 memories")
+    assert await memory.survey() == [other]
+    # They are given up, not forgotten: their files are there.
+    (status,) = (one for one in await memory.status() if one.scope == ME)
+    assert status.deleted == 5
+    assert (await call(ensemble, "delete_memories", all=True)).text == "Deleted all: 0 memories."
+    await memory.close()
+
+
+@pytest.mark.parametrize("rule", ["allow", "ask"])
+async def test_deleting_all_asks_each_time_whatever_the_rule_of_the_tool(
+    home: Path, rule: str
+) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text(f'[ensembles.memory.approvals]\ndelete_memories = "{rule}"\n')
+    memory = Memory(home / "memory", durable=False)
+    await memory.add("The user keeps bees.", scope=ME)
+    asked: list[str] = []
+
+    def approve(request: ApprovalRequest) -> Decision:
+        asked.append(request.reason)
+        return Decision.ALWAYS if len(asked) == 1 else Decision.DENY
+
+    deleting = [calls("delete_memories", '{"all": true}'), says("Done.")]
+    async with open_session(home=home, approver=approve) as session:
+        conversation = await session.begin(model_of(*deleting, *deleting), ensembles=["memory"])
+        await conversation.converse("Forget me.")
+        assert await memory.survey() == []
+        await memory.add("The user keeps goats.", scope=ME)
+        await conversation.converse("Forget me again.")
+    assert asked == ["it deletes everything that is remembered of you"] * 2
+    assert len(await memory.survey()) == 1
+    await memory.close()

@@ -21,7 +21,7 @@ from vibe_llms.cli.memory.opening import (
 )
 from vibe_llms.cli.running import interruptible, run
 from vibe_llms.cli.terminal import is_terminal, note, one_line
-from vibe_llms.exceptions import AttachmentUnreadable, MemoryInvalid
+from vibe_llms.exceptions import AttachmentUnreadable, MemoryInvalid, SecretRefused
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry
 from vibe_llms.memory.transfer import (
@@ -29,7 +29,7 @@ from vibe_llms.memory.transfer import (
     Fault,
     Parcel,
     Taken,
-    produce_export,
+    export_memory,
     read_export,
     take_in,
 )
@@ -52,14 +52,14 @@ def export(file: str, scope: str | None, everything: bool) -> int:
 
     async def work() -> int:
         async with open_memory() as (store, settings):
-            entries = await store.survey(None if everything else scope_of(scope, settings))
-        data = produce_export(entries)
+            wanted = None if everything else scope_of(scope, settings)
+            data, count = await export_memory(store, wanted)
         if file == STANDARD:
             sys.stdout.buffer.write(data)
             sys.stdout.flush()
             return 0
         _write(Path(file), data)
-        note(f"exported {_count(len(entries))} to {file}")
+        note(f"exported {_count(count)} to {file}")
         return 0
 
     return run(work())
@@ -70,13 +70,18 @@ def export(file: str, scope: str | None, everything: bool) -> int:
 @scope_option
 @click.option("--dry-run", is_flag=True, help="Only tell what would be imported.")
 @click.option("--skip-bad", is_flag=True, help="Leave out what cannot be remembered.")
+@click.option("-y", "--yes", is_flag=True, help="Import entries that look like secrets, too.")
 @json_option
-def take(file: str, scope: str | None, dry_run: bool, skip_bad: bool, as_json: bool) -> int:
+def take(
+    file: str, scope: str | None, dry_run: bool, skip_bad: bool, yes: bool, as_json: bool
+) -> int:
     """Remember what a FILE of `memory export` holds, or the like of another program.
 
     Each entry comes into the scope that the file tells, else into yours; with --scope all of them
     come into that one. What is there already stays as it is. Nothing is imported from a file with
-    an item that cannot be remembered, unless --skip-bad leaves it out.
+    an item that cannot be remembered, unless --skip-bad leaves it out. Entries that look like a
+    password, a key or a card number are imported only if you confirm it, or with --yes; --skip-bad
+    leaves them out.
     """
 
     async def work() -> int:
@@ -94,12 +99,24 @@ def take(file: str, scope: str | None, dry_run: bool, skip_bad: bool, as_json: b
                     f"remembered, the first one {_describe(parcel.faults[0])}; "
                     "leave such out: --skip-bad"
                 )
-            taken = await _take_in(store, parcel.entries, dry_run=dry_run)
+            entries = parcel.entries
+            if not yes and skip_bad:
+                entries = [one for one in entries if one.identity not in parcel.secrets]
+            elif parcel.secrets and not yes and not dry_run and not _confirm_secrets(parcel, name):
+                note("nothing was imported")
+                return 1
+            taken = await _take_in(store, parcel, entries, dry_run=dry_run)
         if as_json:
-            faults = [msgspec.to_builtins(one) for one in parcel.faults]
-            print_json({"new": taken.new, "known": taken.known, "bad": faults, "dry_run": dry_run})
+            faults, secrets = (
+                [msgspec.to_builtins(one) for one in some]
+                for some in (parcel.faults, parcel.secrets.values())
+            )
+            counts = {"new": taken.new, "known": taken.known}
+            print_json({**counts, "bad": faults, "secrets": secrets, "dry_run": dry_run})
             return 0
         _tell_faults(parcel)
+        if parcel.secrets and dry_run:
+            _tell_secrets(parcel)
         verb = "would import" if dry_run else "imported"
         for name, number in taken.new.items():
             note(f"{verb} {_count(number)} into {name}")
@@ -135,11 +152,36 @@ def _tell_faults(parcel: Parcel) -> None:
         note(f"and {len(parcel.faults) - _SHOWN_FAULTS} more; all of them: --dry-run --json")
 
 
+def _confirm_secrets(parcel: Parcel, name: str) -> bool:
+    """Whether the person at the terminal wants the secrets of a file imported, too."""
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        first = next(iter(parcel.secrets.values()))
+        raise SecretRefused(
+            f"{_describe(first)}; {len(parcel.secrets)} of {len(parcel.entries)} entries of {name} "
+            "look like secrets, and nothing was imported; to import them: --yes; to leave them "
+            "out: --skip-bad"
+        )
+    _tell_secrets(parcel)
+    with interruptible():
+        return click.confirm("Import them anyway?", err=True)
+
+
+def _tell_secrets(parcel: Parcel) -> None:
+    count = len(parcel.secrets)
+    note(f"{_count(count)} {'looks like a secret' if count == 1 else 'look like secrets'}:")
+    for fault in list(parcel.secrets.values())[:_SHOWN_FAULTS]:
+        note(f"  {_describe(fault)}")
+    if count > _SHOWN_FAULTS:
+        note(f"  and {count - _SHOWN_FAULTS} more; all of them: --dry-run --json")
+
+
 def _describe(fault: Fault) -> str:
     return f"memories[{fault.index}], line {fault.line}: {one_line(fault.reason)}"
 
 
-async def _take_in(store: Memory, entries: Sequence[Entry], *, dry_run: bool) -> Taken:
+async def _take_in(
+    store: Memory, parcel: Parcel, entries: Sequence[Entry], *, dry_run: bool
+) -> Taken:
     """Remember entries; tells on a terminal how far it is, and what was kept where it ends early.
 
     What is there stays there: the same once more goes on.
@@ -157,7 +199,15 @@ async def _take_in(store: Memory, entries: Sequence[Entry], *, dry_run: bool) ->
 
     try:
         with keeping(describe):
-            return await take_in(store, entries, dry_run=dry_run, progress=tell_progress)
+            return await take_in(
+                store,
+                entries,
+                dry_run=dry_run,
+                keep_secrets=True,
+                vectors=parcel.vectors,
+                last_deduplicated=parcel.last_deduplicated,
+                progress=tell_progress,
+            )
     except asyncio.CancelledError:
         if not dry_run:
             note(describe())

@@ -10,6 +10,7 @@ import click
 from vibe_llms.cli.editors import find_editor, run_editor
 from vibe_llms.cli.memory.drafts import Draft
 from vibe_llms.cli.memory.opening import (
+    ask_before_secrets,
     encode_entry,
     json_option,
     keeping,
@@ -18,6 +19,7 @@ from vibe_llms.cli.memory.opening import (
     print_json,
     progress,
     read_words,
+    secrets_option,
     short_identity,
     visible_scopes,
 )
@@ -33,11 +35,13 @@ from vibe_llms.memory.entries import Entry
 @click.argument("identity")
 @click.argument("text", nargs=-1)
 @only_scope_option
+@secrets_option
 @json_option
-def edit(identity: str, text: tuple[str, ...], scope: str | None, as_json: bool) -> int:
-    """Change what an entry says: to TEXT, or in your editor; - stands for standard input.
+def edit(identity: str, text: tuple[str, ...], scope: str | None, yes: bool, as_json: bool) -> int:
+    """Change what an entry says: to TEXT, or in your editor; - reads standard input.
 
-    What could not be stored of what you wrote in the editor is there the next time.
+    If saving fails, your text is offered again at the next edit. Text that looks like a password,
+    a key or a card number is stored only if you confirm it, or with --yes.
     """
     words = read_words(text) if text else None
 
@@ -47,9 +51,9 @@ def edit(identity: str, text: tuple[str, ...], scope: str | None, as_json: bool)
                 identity, scopes=await visible_scopes(store, settings, scope)
             )
             if words is not None:
-                changed = await _revise(store, entry, words)
+                changed = await _revise(store, entry, words, yes=yes)
             else:
-                changed = await _edit(store, entry)
+                changed = await _edit(store, entry, yes=yes)
         if as_json:
             print_json(encode_entry(changed))
         elif changed.content == entry.content:
@@ -61,14 +65,24 @@ def edit(identity: str, text: tuple[str, ...], scope: str | None, as_json: bool)
     return run(work())
 
 
-async def _revise(store: Memory, entry: Entry, words: str) -> Entry:
+async def _revise(store: Memory, entry: Entry, words: str, *, yes: bool) -> Entry:
     if words.strip() == entry.content:
         return entry
-    with keeping(lambda: "nothing was changed"), progress("changing"):
-        return await store.revise(entry.identity, scopes=[entry.scope], content=words)
+    with keeping(lambda: "nothing was changed"):
+        return await _store(store, entry, words, yes=yes)
 
 
-async def _edit(store: Memory, entry: Entry) -> Entry:
+async def _store(store: Memory, entry: Entry, words: str, *, yes: bool) -> Entry:
+    async def revise(keep_secrets: bool) -> Entry:
+        with progress("changing"):
+            return await store.revise(
+                entry.identity, scopes=[entry.scope], content=words, keep_secrets=keep_secrets
+            )
+
+    return await ask_before_secrets(revise, yes=yes)
+
+
+async def _edit(store: Memory, entry: Entry, *, yes: bool) -> Entry:
     command = f"vibe-llms memory edit {short_identity(entry)}"
     editor = find_editor(f"give the text: {command} TEXT")
     draft = Draft(find_places(), entry)
@@ -82,7 +96,7 @@ async def _edit(store: Memory, entry: Entry) -> Entry:
                 draft.begin(entry.content)
         try:
             run_editor(editor, draft.path)
-            changed = await _store(store, entry, draft.read())
+            changed = await _store_edited(store, entry, draft.read(), yes=yes)
         except VibeLlmsError as error:
             words = f"nothing was changed: {error}"
             if draft.is_left(entry.content):
@@ -96,7 +110,7 @@ async def _edit(store: Memory, entry: Entry) -> Entry:
     return changed
 
 
-async def _store(store: Memory, entry: Entry, words: str) -> Entry:
+async def _store_edited(store: Memory, entry: Entry, words: str, *, yes: bool) -> Entry:
     if not words:
         raise MemoryInvalid(
             "there is nothing to remember in an empty text; to give the entry up: "
@@ -107,8 +121,7 @@ async def _store(store: Memory, entry: Entry, words: str) -> Entry:
         raise RequestError("the entry was changed meanwhile, so this was not written over it")
     if now.content == words:
         return now
-    with progress("changing"):
-        return await store.revise(entry.identity, scopes=[entry.scope], content=words)
+    return await _store(store, entry, words, yes=yes)
 
 
 def _tell_left(draft: Draft, entry: Entry) -> None:

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from vibe_llms.cli.memory.opening import (
+    ask_before_secrets,
     describe_given_up,
     encode_entry,
     json_option,
@@ -21,6 +22,7 @@ from vibe_llms.cli.memory.opening import (
     read_words,
     scope_of,
     scope_option,
+    secrets_option,
     short_identity,
     visible_scopes,
 )
@@ -42,6 +44,7 @@ from vibe_llms.memory.retrieval import Recollection
 )
 @click.option("--category", default="", help="What kind of fact it is, in a word.")
 @click.option("--topic", "topics", multiple=True, help="What it is about; several times.")
+@secrets_option
 @json_option
 def add(
     text: tuple[str, ...],
@@ -49,21 +52,31 @@ def add(
     importance: float,
     category: str,
     topics: tuple[str, ...],
+    yes: bool,
     as_json: bool,
 ) -> int:
-    """Remember a fact; - stands for standard input. The same again changes nothing."""
+    """Remember a fact; - reads standard input. Adding the same fact again changes nothing.
+
+    Text that looks like a password, a key or a card number is stored only if you confirm it, or
+    with --yes.
+    """
     words = read_words(text)
 
     async def work() -> int:
         async with open_memory() as (store, settings):
-            with keeping(lambda: "nothing was remembered"), progress("remembering"):
-                entry = await store.add(
-                    words,
-                    scope=scope_of(scope, settings),
-                    importance=importance,
-                    category=category,
-                    topics=topics,
-                )
+
+            async def add_entry(keep_secrets: bool) -> Entry:
+                with keeping(lambda: "nothing was remembered"), progress("remembering"):
+                    return await store.add(
+                        words,
+                        scope=scope_of(scope, settings),
+                        importance=importance,
+                        category=category,
+                        topics=topics,
+                        keep_secrets=keep_secrets,
+                    )
+
+            entry = await ask_before_secrets(add_entry, yes=yes)
             # Before anything is closed, which may take a while, or fail.
             if as_json:
                 print_json(encode_entry(entry))

@@ -6,10 +6,10 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import click
 import msgspec
@@ -29,12 +29,14 @@ from vibe_llms.cli.terminal import (
 )
 from vibe_llms.cli.waiting import Waiting
 from vibe_llms.configuration import load_configuration
-from vibe_llms.exceptions import MemoryInvalid, StorageError
+from vibe_llms.exceptions import MemoryInvalid, SecretRefused, StorageError
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import LARGEST_BYTES, Entry, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.recall import SHORT
 from vibe_llms.memory.settings import MemorySettings, produce_memory, read_memory_settings
+
+T = TypeVar("T")
 
 #: What is waited for now.
 _lines: list[Waiting] = []
@@ -52,6 +54,9 @@ only_scope_option = click.option(
     "--scope",
     metavar="SCOPE",
     help="Only there: global, user-NAME or conversation-ID; also what belongs to another user.",
+)
+secrets_option = click.option(
+    "-y", "--yes", is_flag=True, help="Store it even if it looks like a secret."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
 
@@ -91,6 +96,31 @@ def keeping(describe: Callable[[], str]) -> Iterator[None]:
         # Its kind stays, and with it the status.
         error.args = (f"{describe()}: {error}",)
         raise
+
+
+async def ask_before_secrets(store: Callable[[bool], Awaitable[T]], *, yes: bool) -> T:
+    """What `store(keep_secrets)` gives; asks at a terminal where it refuses a secret.
+
+    Elsewhere only --yes keeps one. `click.exceptions.Exit` where the person says no.
+    """
+    try:
+        return await store(yes)
+    except SecretRefused as error:
+        if not confirm_secret(error):
+            note("nothing was stored")
+            raise click.exceptions.Exit(1) from None
+    return await store(True)
+
+
+def confirm_secret(error: SecretRefused) -> bool:
+    """Whether the person at the terminal wants a secret kept; the error itself where nobody is."""
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        error.args = (f"{error}; to store it anyway: --yes",)
+        raise error
+    note(f"this looks like a secret: {error.masked}")
+    note("memory is kept as plain text and is sent to models")
+    with interruptible():
+        return click.confirm("Store it anyway?", err=True)
 
 
 def scope_of(scope: str | None, settings: MemorySettings) -> Scope:

@@ -6,6 +6,7 @@ import sys
 
 from vibe_llms.attendants import MEMORY, Attendant
 from vibe_llms.cli.memory.opening import (
+    confirm_secret,
     describe_given_up,
     print_entry,
     short_identity,
@@ -13,7 +14,7 @@ from vibe_llms.cli.memory.opening import (
 )
 from vibe_llms.cli.terminal import note, one_line, shown, write
 from vibe_llms.conversation import Conversation
-from vibe_llms.exceptions import RequestError
+from vibe_llms.exceptions import RequestError, SecretRefused
 from vibe_llms.ledger import start_of_turn
 from vibe_llms.memory.attendant import MemoryAttendant
 from vibe_llms.memory.entries import GLOBAL
@@ -21,8 +22,7 @@ from vibe_llms.memory.recall import is_recalled
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.session import Session
 
-USAGE = "/memory [on | off | list | search TEXT | add TEXT | rm ID]"
-_LISTED = 20
+USAGE = "/memory tells; /memory on, off, search TEXT, add TEXT and rm ID"
 
 
 async def obey(words: str, session: Session, conversation: Conversation, *, quiet: bool) -> None:
@@ -36,13 +36,17 @@ async def obey(words: str, session: Session, conversation: Conversation, *, quie
             await _switch(session, conversation, on=name == "on")
             if not quiet:
                 note(f"(from the next message on memory is {name})", dim=True)
-        case "list" if not rest:
-            await _list(_access(session))
         case "search" if rest:
             await _search(_access(session), rest)
         case "add" if rest:
             memory = _access(session)
-            entry = await memory.memory.add(rest, scope=memory.user)
+            try:
+                entry = await memory.memory.add(rest, scope=memory.user)
+            except SecretRefused as error:
+                if not confirm_secret(error):
+                    note("nothing was stored")
+                    return
+                entry = await memory.memory.add(rest, scope=memory.user, keep_secrets=True)
             note(f"remembered as {short_identity(entry)}")
         case "rm" if rest:
             for identity in rest.split():
@@ -110,16 +114,6 @@ async def _switch(session: Session, conversation: Conversation, *, on: bool) -> 
             conversation.dismiss(MEMORY.name)
         if offers:
             conversation.withhold(MEMORY.name)
-
-
-async def _list(memory: MemoryAttendant) -> None:
-    entries = await memory.memory.survey(memory.user)
-    for entry in entries[-_LISTED:]:
-        print_entry(entry)
-    if left := len(entries[:-_LISTED]):
-        note(f"(and {left} older ones; all of them: vibe-llms memory list)", dim=True)
-    if not entries:
-        note("nothing is remembered yet")
 
 
 async def _search(memory: MemoryAttendant, question: str) -> None:

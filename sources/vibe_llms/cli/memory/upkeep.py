@@ -99,7 +99,7 @@ def status(as_json: bool) -> int:
                 note(f"vibe-llms: {one_line(str(damaged))}")
         if versions is not None:
             last = "none yet" if versions.last is None else f"the last {local_time(versions.last)}"
-            write(sys.stdout, f"versions: {last}\n")
+            write(sys.stdout, f"versions: one commit per command, tool call and turn; {last}\n")
             if versions.failure:
                 since = "" if versions.since is None else f" since {local_time(versions.since)}"
                 note(f"vibe-llms: no versions{since}: {one_line(versions.failure)}")

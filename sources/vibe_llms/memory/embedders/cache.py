@@ -150,6 +150,21 @@ class EmbeddingCache:
             return self._attempt(lambda database: _read(database, model, digests), again=False)
         return {}
 
+    def read_size(self, model: str) -> int | None:
+        """How many numbers the vectors of a model have; none where no vector is kept."""
+        statement = (
+            "select length(vector) from vectors "
+            "where model = (select key from models where name = ?) limit 1"
+        )
+
+        def read(database: sqlite3.Connection) -> int | None:
+            row = database.execute(statement, [model]).fetchone()
+            return None if row is None else (row[0] - _CHECK_BYTES) // array("f").itemsize
+
+        with suppress(StorageError):
+            return self._attempt(read, again=False) if self.exists() else None
+        return None
+
     def write(
         self, model: str, vectors: Mapping[bytes, array[float]], epoch: int | None = None
     ) -> None:

@@ -25,13 +25,14 @@ from vibe_llms.exceptions import (
     RequestRefused,
     RequestTooLarge,
 )
+from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.refusals import (
     advise,
-    clear_words,
     describe_answer,
     read_retry_after,
     refuse_redirect,
 )
+from vibe_llms.redaction import redact
 
 BY_TYPE: dict[str, type[ProviderError]] = {
     "invalid_request_error": RequestRefused,
@@ -91,8 +92,8 @@ BY_CODE: dict[str, type[ProviderError]] = {
 #   prompt is too long: 208310 tokens > 200000 maximum
 #   input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease ...
 _OVERFLOW = re.compile(
-    r"prompt is too long(?:: (?P<prompt>\d{1,12}) tokens > (?P<maximum>\d{1,12}))?"
-    r"|exceed context limit: (?P<input>\d{1,12}) \+ (?P<output>\d{1,12}) > (?P<limit>\d{1,12})"
+    r"prompt is too long(?:: (?P<prompt>\d+) tokens > (?P<maximum>\d+))?"
+    r"|exceed context limit: (?P<input>\d+) \+ (?P<output>\d+) > (?P<limit>\d+)"
 )
 # Likewise where a request has too many pictures, or many that are too large beside each other:
 #   too many images and documents: 601 + 0 > 600
@@ -154,7 +155,7 @@ def produce_error(
     if kind is RequestRefused and status in (404, 413, 429):
         kind = BY_STATUS[status]
     kind = BY_CODE.get(code, kind)
-    message = clear_words(error.message)
+    message = redact(repair_text(error.message))
     if _TOO_MANY.search(message):
         kind = RequestTooLarge
     if overflow := _OVERFLOW.search(message):
@@ -163,7 +164,7 @@ def produce_error(
         f"{message}{advise(kind, provider)}",
         provider=provider,
         status=status,
-        code=clear_words(code),
+        code=repair_text(code),
         request_id=request_id,
     )
 

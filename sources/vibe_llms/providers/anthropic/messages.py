@@ -37,12 +37,7 @@ from vibe_llms.messages.contents import (
     repair_text,
 )
 from vibe_llms.providers.anthropic.invocations import AnthropicInvocationsProcessor
-from vibe_llms.providers.conversions import (
-    Conversion,
-    name_content,
-    name_document,
-    name_file,
-)
+from vibe_llms.providers.conversions import Conversion, name_content
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.pieces import Block, Slot, compact, encode_json, interleave
 
@@ -189,7 +184,8 @@ class AnthropicMessagesProcessor:
     def _nativize_cited(self, work: _Work, content: TextualContent, text: str) -> Block:
         cited = work.read(content.native, _CITATIONS)
         if cited is None:
-            work.leave_out_sources(content)
+            if content.native is not None:
+                work.leave_out("what another model told of the sources of its words")
             return _encode_text(text)
         for citation in cited.citations:
             # The interface sends this member and does not take it back.
@@ -201,7 +197,7 @@ class AnthropicMessagesProcessor:
         if extra is None:
             extra = {}
             if canister.native is not None:
-                work.leave_out_members(canister.native)
+                work.leave_out("what another model told of a call besides its arguments")
         arguments: object = (
             Raw(compact((canister.arguments.strip() or "{}").encode()))
             if canister.parsed is not None
@@ -229,7 +225,7 @@ class AnthropicMessagesProcessor:
         return (before + b',"content":[', *interleave(blocks), b"]}")
 
     def _nativize_document(self, work: _Work, canister: DocumentCanister) -> Sequence[Block]:
-        about = _describe_document(work, *name_document(canister))
+        about = _describe_document(work, canister.title, canister.source)
         match canister.contents:
             case (TextualContent() as content,):
                 text = work.text(content.data)
@@ -243,8 +239,8 @@ class AnthropicMessagesProcessor:
                 return [self._nativize_media(work, content, about)]
             case contents if any(_is_file(content) for content in contents):
                 # A document of blocks takes text and images only, so files stand for themselves.
-                name = ", ".join(filter(None, name_document(canister)))
-                heading = [_encode_text(f"Document: {name}")] if name else []
+                name = ", ".join(part for part in (canister.title, canister.source) if part)
+                heading = [_encode_text(f"Document: {repair_text(name)}")] if name else []
                 return [*heading, *self._nativize_contents(work, contents)]
             case contents:
                 blocks = self._nativize_contents(work, contents)
@@ -275,7 +271,8 @@ class AnthropicMessagesProcessor:
                     if reason := unsupported(content, work.model):
                         blocks.append(work.say(content, reason))
                     else:
-                        about = _describe_document(work, name_file(content))
+                        name = content.name if isinstance(content, FileContent) else ""
+                        about = _describe_document(work, name)
                         blocks.append(self._nativize_media(work, content, about))
                 case ReasoningContent() | NativeContent():
                     work.leave_out("a part that only a model's own reply can hold")
@@ -377,9 +374,9 @@ def _describe_document(work: _Work, title: str, context: str = "") -> dict[str, 
     """What a document's block says besides its source."""
     about: dict[str, object] = {}
     if title.strip():
-        about["title"] = title.strip()[:_LONGEST_TITLE]
-    if context:
-        about["context"] = context
+        about["title"] = repair_text(title).strip()[:_LONGEST_TITLE]
+    if context.strip():
+        about["context"] = repair_text(context)
     if work.citing:
         # In one request either all documents can be cited or none.
         about["citations"] = {"enabled": True}
