@@ -215,12 +215,15 @@ async def test_a_model_is_found_by_its_address_or_an_alias(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nowhere/model", "'nowhere/model' names no provider; write provider/model with one of"),
+        (
+            "nowhere/model",
+            "'nowhere/model': there is no provider 'nowhere'; see: vibe-llms providers",
+        ),
         ("lost", r"\(the alias 'lost' stands for it\)"),
-        ("off/demo", "names no provider"),
-        ("scripted-too", "names no provider"),
-        ("script/demo", "names no provider"),
-        ("", "names no provider"),
+        ("off/demo", "no known model is called 'off/demo'; did you mean scripted/demo"),
+        ("scripted-too", "no known model is called 'scripted-too'; write provider/model"),
+        ("scriptd/x", "there is no provider 'scriptd'; did you mean 'scripted'"),
+        ("", "no model is named"),
         ("scripted/", "no script ''"),
         ("anthropic/", "which model"),
     ],

@@ -152,7 +152,8 @@ class Session:
     async def access_model(self, name: str) -> Model:
         """The model of an address `provider/model`, or of an alias; `provider:model` serves too.
 
-        `ModelNotFound` where no row of the configuration fits.
+        So does the name of a model that is known, or a part of it that only one has.
+        `ModelNotFound` where nothing fits.
         """
         self._require_open()
         return await self._providers.access_model(name)
@@ -178,7 +179,7 @@ class Session:
         return await self._providers.survey_models(provider)
 
     def survey_addresses(self) -> Sequence[str]:
-        """The names of models that are known without loading a provider: aliases, and defaults."""
+        """The names of models that are known without loading a provider, aliases first."""
         return self._providers.survey_addresses()
 
     def survey_providers(self) -> Sequence[ProviderStatus]:

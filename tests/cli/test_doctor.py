@@ -84,7 +84,7 @@ def test_what_stands_in_the_way_of_the_embedder_is_told(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        ("nonesuch/x", "names no provider"),
+        ("nonesuch/x", "there is no provider 'nonesuch'"),
         ("openai/gpt-x", "OPENAI_API_KEY"),
         ("broken/x", "nonesuch_module"),
     ],

@@ -158,3 +158,13 @@ def test_the_models_of_a_running_server_are_listed(monkeypatch: pytest.MonkeyPat
         assert "ollama           ready, 1 models" in invoke("providers", "--check").output
         # Without a key, and without a default of the user's, nobody is sent there unasked.
         assert invoke("models", "default").output == "scripted/demo\n"
+
+
+def test_the_default_is_stored_with_its_provider(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-x")
+    assert invoke("models", "default", "opus-5-5").errors == (
+        "default-model is anthropic/claude-opus-5-5\n"
+    )
+    assert 'default-model = "anthropic/claude-opus-5-5"' in (home / "config.toml").read_text()

@@ -12,6 +12,8 @@ import pytest
 
 from tests.cli.command import Outcome, invoke, run, script_of, write_script
 from tests.fakes.anthropic import KEY, FakeAnthropic, failure, text_reply
+from tests.fakes.ollama import MODEL as OLLAMA_MODEL
+from tests.fakes.ollama import FakeOllama
 from vibe_llms.cli.options import read_piped
 from vibe_llms.exceptions import AttachmentUnreadable
 from vibe_llms.messages.contents import ImageContent
@@ -79,6 +81,30 @@ def test_a_model_may_be_written_with_a_colon_or_be_an_alias(home: Path) -> None:
     (home / "config.toml").write_text('[aliases]\nfast = "scripted/demo"\n')
     for model in ("scripted/demo", "scripted:demo", "scripted", "fast"):
         assert ask("-m", model, "hello").output.startswith("Hello!")
+
+
+def test_a_model_may_be_a_part_of_its_name(
+    claude: FakeAnthropic, fake_ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask("-m", "sonnet-4-5", "hi")
+    assert claude.requests[-1].json["model"] == "claude-sonnet-4-5"
+    assert listed()[0]["model"] == "anthropic/claude-sonnet-4-5"
+    outcome = invoke("-m", "sonnet", "hi")
+    assert (outcome.status, "'sonnet' may be anthropic/claude-" in outcome.error) == (66, True)
+    assert "did you mean openai/gpt-5," in invoke("-m", "gtp-5", "hi").error
+    # A server on this machine is asked for what nothing else knows.
+    monkeypatch.setenv("OLLAMA_HOST", fake_ollama.url)
+    part = OLLAMA_MODEL.partition(":")[0]
+    ask("-m", part, "hi")
+    assert listed()[0]["model"] == f"ollama/{OLLAMA_MODEL}"
+
+
+def test_an_unknown_model_is_told_in_a_line_that_can_be_read() -> None:
+    for name in ("nobody/nothing", "nonesuch", "opnai/gpt-5"):
+        outcome = invoke("-m", name, "hi")
+        assert outcome.status == 66
+        assert len(outcome.error) < 160, outcome.error
+        assert repr(name) in outcome.error
 
 
 @pytest.mark.parametrize(
@@ -281,7 +307,7 @@ def test_an_empty_message_is_refused(arguments: tuple[str, ...], data: bytes) ->
         (["-a", "https://e.org/a"], 66, "--at https://e.org/a image/png"),
         (["-a", "-"], 66, "standard input: it is empty"),
         (["--system-file", "/nonesuch"], 66, "No such file"),
-        (["-m", "nope/x"], 66, "write provider/model with one of anthropic, openai,"),
+        (["-m", "nope/x"], 66, "there is no provider 'nope'; see: vibe-llms providers"),
         (["-m", "scripted/nope"], 66, "give the path of a script"),
         (["-o", "warmth", "1"], 2, "the controls are effort"),
         (["-o", "temperature", "hot"], 2, "temperature"),

@@ -123,7 +123,7 @@ def test_the_model_is_told_and_changed(claude: FakeAnthropic) -> None:
         "/model", "/model anthropic/claude-sonnet-4-5", "hi", "/model nope/x", "/model scripted"
     )
     assert errors.splitlines()[1:3] == ["scripted/demo", "anthropic/claude-sonnet-4-5"]
-    assert "'nope/x' names no provider" in errors
+    assert "there is no provider 'nope'" in errors
     assert output == "Hello.\n"
     assert repl.conversation.model.name == "demo"
 

@@ -112,7 +112,9 @@ async def _default(name: str | None) -> int:
             if why:
                 note(why)
             return 0
-        await session.access_model(name)
+        model = await session.access_model(name)
+        if name not in session.configuration.aliases:
+            name = f"{model.provider}/{model.name}"
         file = session.configuration.places.configuration_file
     set_value(file, "default-model", name)
     note(f"default-model is {name}")

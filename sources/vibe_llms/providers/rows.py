@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
+from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -18,10 +20,15 @@ from vibe_llms.plugins.pins import InstallSettings, Plugin, read_plugin
 from vibe_llms.providers.core import access_provider, guard_row
 from vibe_llms.providers.interfaces import Client, Model, Provider, ProviderConfiguration
 from vibe_llms.providers.limits import Limiter
+from vibe_llms.providers.matching import list_some, match_model, suggest_models
 from vibe_llms.registries import Row
 
 PROVIDERS = "providers"
 FALLBACK = "scripted/demo"
+# How long servers on this machine are asked for a model that nothing else knows.
+_SERVED_SECONDS = 1.0
+# How close the name of a provider must be to be suggested.
+_SIMILAR = 0.7
 #: Surrounds the import of a module that may take so many seconds.
 ImportGuard: TypeAlias = Callable[[float], AbstractContextManager[object]]
 
@@ -38,6 +45,7 @@ class _RowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     api_key_environment: str = ""
     api_key_command: tuple[str, ...] = ()
     default_model: str = ""
+    known_models: tuple[str, ...] = ()
     models: dict[str, Any] = {}
     controls: dict[str, Any] = {}
     prices: str = ""
@@ -89,8 +97,17 @@ class Providers:
         self._limiters: dict[str, Limiter] = {}
 
     async def access_model(self, name: str) -> Model:
-        """The model of an address or an alias, as `locate` finds it."""
-        row, model = self.locate(name)
+        """The model of an address or an alias, as `locate` finds it, or of a server that runs here.
+
+        Servers that need no key are asked for a name that nothing else fits, for a second at most.
+        """
+        try:
+            row, model = self.locate(name)
+        except ModelNotFound:
+            served = await self._locate_served(name)
+            if served is None:
+                raise
+            row, model = served
         client = self.access_client(row)
         with guard_row(row):
             return await client.access_model(model)
@@ -106,21 +123,71 @@ class Providers:
     def locate(self, name: str) -> tuple[Row, str]:
         """The row of an address `provider/model`, and the model's own name; an alias serves too.
 
-        `ModelNotFound` where no row fits.
+        So does the name of a known model, or a part of it that only one has. `ModelNotFound` where
+        nothing fits.
         """
         address = self._configuration.aliases.get(name, name)
+        if found := self._split(address):
+            return found
+        if address in self._rows and (default := self._read_row(self._rows[address]).default_model):
+            return self._rows[address], default
+        known = self._survey_known()
+        if match := match_model(address, known):
+            return self._rows[match[0]], match[1]
+        hint = f" (the alias {name!r} stands for it)" if address != name else ""
+        raise ModelNotFound(self._explain(address, known, hint))
+
+    def _split(self, address: str) -> tuple[Row, str] | None:
         for row in sorted(self._rows, key=len, reverse=True):
             for separator in "/:":
                 if address.startswith(row + separator):
                     return self._rows[row], address[len(row) + 1 :]
-        if address in self._rows and (default := self._read_row(self._rows[address]).default_model):
-            return self._rows[address], default
-        known = ", ".join(self._rows)
-        hint = f" (the alias {name!r} stands for it)" if address != name else ""
-        raise ModelNotFound(
-            f"{address!r}{hint} names no provider; write provider/model with one of {known}, "
-            "or add a row to config.toml: vibe-llms config path"
-        )
+        return None
+
+    def _explain(self, address: str, known: Sequence[tuple[str, str]], hint: str) -> str:
+        if not address:
+            return "no model is named; write provider/model"
+        text = f"no known model is called {address!r}{hint}"
+        if suggested := suggest_models(address, known):
+            return f"{text}; did you mean {list_some(suggested)}? See: vibe-llms models"
+        row, separator, _ = address.partition("/")
+        if not separator:
+            return f"{text}; write provider/model, see: vibe-llms models"
+        return f"{address!r}{hint}: {self._explain_provider(row)}"
+
+    def _explain_provider(self, name: str) -> str:
+        close = get_close_matches(name, self._rows, n=1, cutoff=_SIMILAR)
+        meant = f"; did you mean {close[0]!r}? See: " if close else "; see: "
+        return f"there is no provider {name!r}{meant}vibe-llms providers"
+
+    def _survey_known(self) -> Sequence[tuple[str, str]]:
+        """The rows and models that are known without asking, those that can be used first."""
+        found: list[tuple[bool, str, str]] = []
+        for row in self._rows.values():
+            settings = self._read_row(row)
+            models = dict.fromkeys((settings.default_model, *settings.known_models))
+            if any(models):
+                present = self._produce_credential(row, settings).present()
+                found += [(not present, row.name, model) for model in models if model]
+        return [(row, model) for _, row, model in sorted(found, key=lambda one: one[0])]
+
+    async def _locate_served(self, name: str) -> tuple[Row, str] | None:
+        """The row and the model of a server of the user's own that has one of this name."""
+        if not name or "/" in name:
+            return None
+        known: list[tuple[str, str]] = []
+
+        async def ask(row: Row) -> None:
+            with suppress(VibeLlmsError):
+                known.extend((row.name, model.name) for model in await self._survey_models(row))
+
+        rows = [row for row in self._rows.values() if self._read_row(row).credential == "none"]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SERVED_SECONDS), asyncio.TaskGroup() as group:
+                for row in rows:
+                    group.create_task(ask(row))
+        found = match_model(name, known)
+        return None if found is None else (self._rows[found[0]], found[1])
 
     def choose(self) -> tuple[str, str]:
         """The address of the model where none is given, as `Session.choose_model` says it."""
@@ -140,9 +207,7 @@ class Providers:
         """The models that one provider offers, or all that can be used; asks their servers."""
         if provider is not None:
             if provider not in self._rows:
-                raise ModelNotFound(
-                    f"there is no provider {provider!r}; there are {', '.join(self._rows)}"
-                )
+                raise ModelNotFound(self._explain_provider(provider))
             return await self._survey_models(self._rows[provider])
         models: list[Model] = []
         for status in self.survey():
@@ -156,9 +221,13 @@ class Providers:
         return models
 
     def survey_addresses(self) -> Sequence[str]:
-        """The names of models that are known without loading a provider: aliases, and defaults."""
-        rows = [(name, row.settings.get("default-model")) for name, row in self._rows.items()]
-        return [*self._configuration.aliases, *(f"{name}/{model}" for name, model in rows if model)]
+        """The names of models that are known without loading a provider, aliases first."""
+        addresses: list[str] = []
+        for name, row in self._rows.items():
+            settings = self._read_row(row)
+            models = dict.fromkeys((settings.default_model, *settings.known_models))
+            addresses += [f"{name}/{model}" for model in models if model]
+        return [*self._configuration.aliases, *addresses]
 
     def survey(self) -> Sequence[ProviderStatus]:
         """The rows of the configuration, whether they load and whether a key is there."""
