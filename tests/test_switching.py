@@ -47,6 +47,11 @@ def weather(city: str) -> list[Content]:
     return [TextualContent(f"mild in {city}"), ImageContent(PIXEL, "image/png")]
 
 
+def tell(city: str) -> str:
+    """Tell the weather."""
+    return f"mild in {city}"
+
+
 def think_with_anthropic() -> Any:
     calls = [
         anthropic.tool_block(number, name, arguments)
@@ -74,12 +79,15 @@ def think_with_ollama() -> Any:
 
 @dataclass
 class Speaker:
-    """A provider before its strict server; `think` calls tools, `say` answers, `cut` breaks off."""
+    """A provider before its strict server; `think` calls tools, `call` does so without reasoning,
+    `say` answers, `cut` breaks off.
+    """
 
     row: str
     model: str
     produce: Callable[[], Any]
     think: Callable[[], Any]
+    call: Callable[[], Any]
     say: Callable[[str], Any]
     cut: Callable[[str], Any]
     path: str = ""
@@ -144,6 +152,9 @@ def speakers() -> list[Speaker]:
             "claude-opus-5",
             anthropic.FakeAnthropic,
             think_with_anthropic,
+            lambda: anthropic.reply(
+                anthropic.tool_block(0, "tell", CALLS[0][1]), stop_reason="tool_use"
+            ),
             anthropic.text_reply,
             lambda text: cut_of(anthropic, anthropic.encode_event, anthropic.text_reply(text)),
         ),
@@ -152,6 +163,7 @@ def speakers() -> list[Speaker]:
             "gpt-6.1-sol",
             openai.FakeOpenAI,
             think_with_responses,
+            lambda: openai.response_reply(openai.function_call("tell", CALLS[0][1], "call_1")),
             lambda text: openai.response_reply(openai.message(text)),
             lambda text: cut_of(
                 openai, openai.encode_event, openai.response_reply(openai.message(text))
@@ -162,6 +174,7 @@ def speakers() -> list[Speaker]:
             "gpt-5.5",
             openai.FakeOpenAI,
             think_with_chat,
+            lambda: openai.chat_tools(("tell", CALLS[0][1])),
             openai.chat_reply,
             lambda text: cut_of(openai, openai.encode_event, openai.chat_reply(text)[:-1]),
         ),
@@ -170,6 +183,7 @@ def speakers() -> list[Speaker]:
             ollama.MODEL,
             ollama.FakeOllama,
             think_with_ollama,
+            lambda: ollama.tools_reply(("tell", CALLS[0][1])),
             ollama.text_reply,
             lambda text: cut_of(ollama, ollama.encode_line, ollama.text_reply(text)),
         ),
@@ -192,6 +206,7 @@ def served(fake_llamacpp: FakePackage, tmp_path: Path) -> Iterator[dict[str, Spe
             "model.gguf",
             lambda: None,
             think_with_llamacpp,
+            lambda: llamacpp.call_text("tell", CALLS[0][1]),
             str,
             # An error of `llama_decode`.
             lambda text: -3,
@@ -252,6 +267,27 @@ async def test_a_conversation_goes_on_with_any_other_provider(
     if first != second and first in ("anthropic", "openai"):
         # Reasoning goes back to none but its issuer, and that is said.
         assert any("reasoning" in text for text in told), told
+
+
+@pytest.mark.parametrize(("first", "second"), [*itertools.permutations(ROWS, 2)])
+async def test_words_and_calls_alone_lose_nothing_and_no_notice_says_so(
+    first: str, second: str, served: dict[str, Speaker]
+) -> None:
+    keys = {row: speaker.server.key for row, speaker in served.items() if speaker.server.key}
+    rows = {row: dict(speaker.settings, retries=0) for row, speaker in served.items()}
+    events: list[Event] = []
+    speaker, other = served[first], served[second]
+    async with open_session(
+        keys=keys, configuration={"providers": rows}, event_handler=events.append
+    ) as session:
+        conversation = await session.begin(speaker.address, invokers=[tell])
+        speaker.server.replies = [speaker.call(), speaker.say("Mild.")]
+        await conversation.converse("How is the weather?")
+        await conversation.switch(other.address)
+        other.server.replies = [other.say("Yes.")]
+        await conversation.converse("Really?")
+    told = [event.notice for event in events if isinstance(event, NoticeEvent)]
+    assert [notice.text for notice in told if notice.subject == "conversion"] == []
 
 
 async def test_sending_what_another_provider_issued_would_be_found_out(

@@ -19,7 +19,7 @@ from vibe_llms.invocation.schemata import Schema, describe_problems
 #: A type, or a JSON Schema.
 OutputType: TypeAlias = Any
 
-_FENCED = re.compile(r"\s*```[\w-]*\s*\n(.*?)\n\s*```\s*", re.DOTALL)
+_FENCE = re.compile(r"```[\w-]*\s*")
 _WRAPPED = "value"
 
 
@@ -49,8 +49,15 @@ class OutputForm(Struct, frozen=True):
 
     def read(self, text: str) -> object:
         """The value of a reply's text; `OutputMismatch` lists what does not fit."""
-        found = _FENCED.fullmatch(text)
-        return self.decode(found[1] if found else text.strip())
+        return self.decode(_strip_fence(text.strip()))
+
+
+def _strip_fence(text: str) -> str:
+    """What stands within a single block of code; the text itself where it is none."""
+    first, _, rest = text.partition("\n")
+    body, line, last = rest.rpartition("\n")
+    fenced = line and last.strip() == "```" and _FENCE.fullmatch(first)
+    return body.strip() if fenced else text
 
 
 def produce_form(output: OutputType) -> OutputForm:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,6 +58,10 @@ def read(keyboard: PipeInput, typed: str, file: Path | None = None) -> tuple[str
         (f"{_QUOTES}one\rtwo{_QUOTES}\r", "one\ntwo"),
         (f"{_QUOTES}one{_QUOTES}\r", "one"),
         (f"  {_QUOTES}\r  one\r{_QUOTES}  \r", "  one"),
+        (f"{_QUOTES}\r/usr/bin\r{_QUOTES}\r", "//usr/bin"),
+        ("/multi\rone\r\rtwo\r/end\r", "one\n\ntwo"),
+        ("!multi\r!end it\r/end no\r!end\r", "!end it\n/end no"),
+        ("/multi XX\r/end\r/end XX\r", "//end"),
         ("wrong\x03right\r", "right"),
         ("/he\t\r", "/he"),
     ],
@@ -164,26 +168,62 @@ def test_nothing_is_remembered_without_a_file() -> None:
     assert list(history.get_strings()) == ["x"]
 
 
+async def complete(text: str) -> list[tuple[str, str]]:
+    async def offer(command: str, words: str) -> list[tuple[str, str]]:
+        if command == "/model":
+            return [("scripted/demo", ""), ("fast", "an alias")]
+        return [("allow", "run"), ("ask", "")] if not words else [(f"{words}ed", "")]
+
+    commands = {"/help": "show this", "/model": "the model", "/file": "", "/approve": ""}
+    completer = produce_completer(commands, offer)
+    found = completer.get_completions_async(Document(text), CompleteEvent())
+    return [(one.text, one.display_meta_text) async for one in found]
+
+
 @pytest.mark.parametrize(
     ("text", "offers"),
     [
-        ("/", ["/help", "/model", "/file"]),
-        ("/m", ["/model"]),
-        ("/model ", ["scripted/demo", "fast"]),
-        ("/model s", ["scripted/demo"]),
-        ("/help ", []),
+        ("/", [("/help", "show this"), ("/model", "the model"), ("/file", ""), ("/approve", "")]),
+        ("/m", [("/model", "the model")]),
+        ("/model ", [("scripted/demo", ""), ("fast", "an alias")]),
+        ("/model s", [("scripted/demo", "")]),
+        ("/approve al", [("allow", "run")]),
+        ("/approve allow ", [("allowed", "")]),
+        ("/nonesuch ", []),
         ("hello", []),
+        ("hello /", []),
         ("", []),
     ],
 )
-def test_commands_and_models_are_completed(text: str, offers: Sequence[str]) -> None:
-    completer = produce_completer(["/help", "/model", "/file"], lambda: ["scripted/demo", "fast"])
-    found = completer.get_completions(Document(text), CompleteEvent())
-    assert [one.text for one in found] == offers
+async def test_commands_and_what_stands_behind_them_are_completed(
+    text: str, offers: list[tuple[str, str]]
+) -> None:
+    assert await complete(text) == offers
 
 
-def test_paths_are_completed(tmp_path: Path) -> None:
+async def test_paths_are_completed(tmp_path: Path) -> None:
     (tmp_path / "picture.png").touch()
-    completer = produce_completer([], list)
-    found = completer.get_completions(Document(f"/file {tmp_path}/pic"), CompleteEvent())
-    assert [one.text for one in found] == ["ture.png"]
+    completer = produce_completer({})
+    for command in ("/file", "/export"):
+        found = completer.get_completions(Document(f"{command} {tmp_path}/pic"), CompleteEvent())
+        assert [one.text for one in found] == ["ture.png"]
+
+
+def test_a_draft_is_there_to_be_changed(keyboard: PipeInput) -> None:
+    with streams():
+        prompts = TerminalPrompts(None)
+        keyboard.send_text(" more\r")
+        assert asyncio.run(prompts.read("some")) == "some more"
+
+
+def test_the_editor_can_be_opened_at_once(
+    keyboard: PipeInput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VISUAL", "sed -i s/one/two/")
+    with streams():
+        prompts = TerminalPrompts(None)
+
+        async def work() -> str:
+            return await asyncio.wait_for(prompts.read("one", edit=True), 30)
+
+        assert asyncio.run(work()).strip() == "two"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import subprocess
@@ -19,9 +20,11 @@ from tests.cli.hostile import check_harmless
 from tests.cli.terminal import NEXT_PROMPT, PROMPT, Terminal
 from tests.fakes import mcp_described
 from tests.fakes.anthropic import FakeAnthropic, failure
+from vibe_llms.cli.layout import width
 from vibe_llms.cli.options import Options, Said, open_conversation
 from vibe_llms.cli.prompts import TerminalPrompts
-from vibe_llms.cli.repl import COMMANDS, HELP, Repl, hold_repl, unquote
+from vibe_llms.cli.repl import Repl, hold_repl, unquote
+from vibe_llms.cli.repl_commands import COMMANDS, draw_help, offer_words
 from vibe_llms.messages.contents import ImageContent
 from vibe_llms.session import open_session
 
@@ -33,8 +36,11 @@ class Lines:
 
     def __init__(self, lines: Sequence[str | type[BaseException]]) -> None:
         self._lines = list(lines)
+        self.drafts: list[tuple[str, bool]] = []
 
-    async def read(self) -> str:
+    async def read(self, draft: str = "", *, edit: bool = False) -> str:
+        if draft or edit:
+            self.drafts.append((draft, edit))
         line = self._lines.pop(0) if self._lines else EOFError
         if isinstance(line, str):
             return line
@@ -72,7 +78,7 @@ def test_lines_are_said_and_answered_until_the_person_leaves() -> None:
     assert output.startswith("Hello! I am scripted/demo")
     assert "A fork goes its own way" in output
     assert texts(repl)[::2] == ["hello", "forks?"]
-    assert errors.splitlines() == ["scripted/demo. /help tells the commands, Ctrl-D leaves."]
+    assert errors.splitlines() == ["scripted/demo. /help lists the commands, Ctrl-D leaves."]
 
 
 @pytest.mark.parametrize("leave", ["/exit", "/quit", "exit", " Quit ", EOFError])
@@ -94,20 +100,21 @@ def test_quiet_is_quiet() -> None:
 
 def test_the_help_tells_every_command() -> None:
     errors = hold("/help")[2]
-    for name in COMMANDS:
-        assert f"\n{name} " in f"\n{errors}"
-    assert HELP in errors
+    for name, text in COMMANDS.items():
+        assert re.search(rf"^  {name} .*{re.escape(text)}$", f"{errors}", re.MULTILINE), name
+    narrow = draw_help(40)
+    assert all(width(line) <= 40 for line in narrow.splitlines()), narrow
 
 
 def test_the_bare_word_help_is_not_sent() -> None:
     _, output, errors, repl = hold("help", "help me")
-    assert HELP in errors
+    assert draw_help(80) in errors
     assert texts(repl)[::2] == ["help me"]
     assert output.startswith("I am **scripted")
 
 
 def test_every_command_of_the_help_is_one() -> None:
-    for name in COMMANDS:
+    for name in COMMANDS.keys() - {"/multi"}:
         assert "there is no command" not in hold(name)[2]
 
 
@@ -213,6 +220,152 @@ def test_an_old_conversation_is_introduced() -> None:
     assert listed()[0]["messages"] == 4
 
 
+def test_a_new_conversation_takes_the_place_and_the_other_is_kept() -> None:
+    _, _, errors, repl = hold("hello", "/new", "forks?", "/new scripted", "/show", name="first")
+    assert "(a new conversation with scripted/demo)" in errors
+    assert repl.conversation.canisters == ()
+    assert [(one["name"], one["messages"]) for one in listed()] == [("", 2), ("first", 2)]
+    assert "'nope/x' names no provider" in hold("/new nope/x", "hello")[2]
+
+
+def test_conversations_are_listed_and_opened() -> None:
+    invoke("--name", "one", "hello")
+    invoke("--name", "two", "forks?")
+    _, output, errors, repl = hold(
+        "/list", "/list 1", "/list x", "/open", "/open nonesuch", "/open one", "storage?"
+    )
+    lines = output.splitlines()
+    assert [line.rpartition(" ")[2] for line in lines[:3]] == ["two", "one", "two"]
+    assert lines[0] == invoke("list", "--limit", "2").output.splitlines()[1]
+    assert "/list takes how many to list, not 'x'" in errors
+    assert "which conversation? /open ID" in errors
+    assert "nonesuch" in errors
+    assert "'one', 2 messages." in errors
+    assert texts(repl)[::2] == ["hello", "storage?"]
+    assert "(no conversations yet)" not in errors
+
+
+def test_nothing_to_list_is_told() -> None:
+    assert "(no conversations yet)" in hold("/list")[2]
+
+
+def test_what_is_typed_goes_through_the_editor() -> None:
+    lines = Lines(["/edit", "hello", "!edit some words", "forks?"])
+
+    async def work() -> None:
+        given = Options(model="scripted/demo")
+        with streams():
+            async with open_session() as session:
+                conversation = await open_conversation(session, given)
+                await Repl(session, conversation, given, lines).hold()
+
+    asyncio.run(work())
+    assert lines.drafts == [("", True), ("some words", True)]
+
+
+def test_the_model_goes_on_from_where_it_stopped(claude: FakeAnthropic) -> None:
+    model = "anthropic/claude-sonnet-5-5"
+    claude.replies = [failure(400, "invalid_request_error")]
+    repl = hold("hi", "/continue", "/continue", model=model)[3]
+    # The failed question is asked again; after an answer the model is told to go on.
+    assert texts(repl) == ["hi", "Hello.", "Continue exactly where you stopped.", "Hello."]
+    assert "there is nothing to answer yet" in hold("/continue")[2]
+
+
+def test_answers_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WAYLAND_DISPLAY", "DISPLAY", "TMUX"):
+        monkeypatch.delenv(name, raising=False)
+    _, _, errors, _ = hold(
+        "/copy", "python?", "/copy", "/copy code", "/copy x", terminals="stdout stderr"
+    )
+    copied = [
+        base64.b64decode(one).decode() for one in re.findall(r"\x1b\]52;c;([\w+/=]*)\x07", errors)
+    ]
+    assert "there is no answer to copy yet" in errors
+    assert len(copied) == 2
+    assert "```python" in copied[0]
+    assert copied[1].startswith("import asyncio")
+    assert copied[1] in copied[0]
+    assert "/copy code its last code block" in errors
+    assert "there is no clipboard here" in hold("hello", "/copy")[2]
+
+
+def test_controls_are_set_shown_and_cleared(claude: FakeAnthropic) -> None:
+    model = "anthropic/claude-sonnet-5-5"
+    _, _, errors, _ = hold(
+        "/set",
+        "/set effort low",
+        "/set output_tokens 77",
+        "/set",
+        "hi",
+        "/set effort",
+        "/set effort",
+        "/set effort enormous",
+        "/set bogus 1",
+        "/set temperature 0.5",
+        "hi",
+        model=model,
+    )
+    assert "(none is set; /set NAME VALUE sets one)" in errors
+    assert re.search(r'^effort +"low"$', errors, re.MULTILINE)
+    assert re.search(r"^output-tokens +77$", errors, re.MULTILINE)
+    assert "the control 'effort' is not set" in errors
+    assert "there is no control 'bogus'" in errors
+    assert errors.count("vibe-llms: ") == 4
+    first, second = (request.json for request in claude.requests)
+    assert (first["output_config"], first["max_tokens"]) == ({"effort": "low"}, 77)
+    assert (second.get("output_config"), second["max_tokens"]) == (None, 77)
+
+
+def test_the_context_is_told() -> None:
+    errors = hold("hello", "/context")[2]
+    assert re.search(r"^about [\d,]+ tokens.*, 2 messages$", errors, re.MULTILINE)
+
+
+def test_the_screen_is_cleared_only_where_there_is_one() -> None:
+    assert hold("/clear", terminals="stderr")[2].endswith("\x1b[H\x1b[2J")
+    assert "\x1b" not in hold("/clear")[2]
+
+
+_TYPED = [
+    *("/model", "/new", "/open", "/tools", "/tools on", "/tools off", "/approve"),
+    *("/approve allow", "/memory", "/copy", "/set", "/set effort", "/set seed", "/undo"),
+]
+
+
+def test_what_stands_behind_a_command_is_offered() -> None:
+    identity = invoke("--print-id", "hello").errors.splitlines()[-1]
+
+    async def work() -> dict[str, list[str]]:
+        given = Options(model="anthropic/claude-sonnet-5-5")
+        async with open_session(keys={"anthropic": "k"}) as session:
+            conversation = await open_conversation(session, given)
+            return {
+                typed: [
+                    value
+                    for value, _ in await offer_words(
+                        session, conversation, *typed.partition(" ")[::2]
+                    )
+                ]
+                for typed in _TYPED
+            }
+
+    offered = asyncio.run(work())
+    assert "scripted/demo" in offered["/model"]
+    assert offered["/new"] == offered["/model"]
+    assert offered["/open"] == [identity]
+    assert offered["/tools"] == ["on ", "off "]
+    assert "python" in offered["/tools on"]
+    assert offered["/approve"] == ["allow ", "ask ", "deny "]
+    assert "list" in offered["/memory"]
+    assert offered["/copy"] == ["code"]
+    assert "effort" in offered["/set"]
+    assert "temperature" not in offered["/set"]
+    assert offered["/set effort"] == ["low", "medium", "high", "xhigh", "max"]
+    for typed in ("/tools off", "/approve allow", "/set seed", "/undo"):
+        assert offered[typed] == []
+
+
 def test_no_error_ends_it(
     claude: FakeAnthropic, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,7 +422,7 @@ def test_paths_are_taken_as_terminals_write_them(typed: str, path: str) -> None:
 
 def test_it_is_opened_with_what_the_options_say(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = Lines(["hello", "/fork"])
-    monkeypatch.setattr(TerminalPrompts, "read", lambda _: lines.read())
+    monkeypatch.setattr(TerminalPrompts, "read", lambda *_, **given: lines.read())
     with streams() as (output, errors):
         assert asyncio.run(hold_repl(Options(print_id=True))) == 0
         newest = listed()[0]["id"]

@@ -41,6 +41,7 @@ BEHAVIOURS = {
     "ignores-eof": "",
     "ignores-sigterm": "",
     "grandchild": "",
+    "daemon": "",
     "many-tools": "",
     "big-schema": "",
     "recursive-schema": "",
@@ -145,7 +146,11 @@ def call(request: Any) -> None:
     match BEHAVIOUR:
         case "hangs-at-call":
             sleep()
+        case "daemon" | "grandchild" if text == "hang":
+            sleep()
         case "dies-at-call":
+            os._exit(3)
+        case "daemon" if text == "die":
             os._exit(3)
         case "answers-twice":
             answer(request, result)
@@ -188,6 +193,21 @@ def call(request: Any) -> None:
     answer(request, result)
 
 
+def start_daemon() -> None:
+    """A process that leaves our session, our streams, our environment, and us.
+
+    It is ours by a word in its arguments only.
+    """
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.closerange(0, 256)
+            code = f"import time; time.sleep({NEVER_SECONDS})"
+            os.execve(sys.executable, [sys.executable, "-c", code, os.environ["FAMILY"]], {})
+        os._exit(0)
+    os.wait()
+
+
 def serve() -> None:
     if BEHAVIOUR.startswith("exits-"):
         sys.stderr.write("I do not want to\n")
@@ -197,6 +217,8 @@ def serve() -> None:
     if BEHAVIOUR == "grandchild":
         # It keeps our standard output open, and does not end when we do.
         subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({NEVER_SECONDS})"])
+    if BEHAVIOUR == "daemon" and "FAMILY" in os.environ:
+        start_daemon()
     handlers = {"initialize": initialize, "tools/list": list_tools, "tools/call": call}
     for line in sys.stdin:
         request = json.loads(line)

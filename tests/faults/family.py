@@ -13,7 +13,10 @@ _PATIENCE_SECONDS = 20.0
 
 
 class Family:
-    """Give `environment` to a process, and it and its descendants are counted."""
+    """Give `environment` to a process, and it and its descendants are counted.
+
+    One that has another environment is counted if `name` is one of its arguments.
+    """
 
     def __init__(self) -> None:
         self.name = secrets.token_hex(8)
@@ -28,7 +31,9 @@ class Family:
                 continue
             try:
                 state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-                own = mark in (entry / "environ").read_bytes().split(b"\0")
+                own = mark in (entry / "environ").read_bytes().split(b"\0") or (
+                    self.name.encode() in (entry / "cmdline").read_bytes().split(b"\0")
+                )
             except OSError:
                 continue
             if (own and state != "Z") or (zombies and state == "Z" and int(parent) == os.getpid()):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 from email.utils import formatdate
+from typing import Any
 
 import pytest
 
 from vibe_llms.exceptions import ReplyMalformed
+from vibe_llms.providers.anthropic.errors import read_error as anthropic
+from vibe_llms.providers.ollama.errors import read_error as ollama
+from vibe_llms.providers.openai.errors import read_error as openai
 from vibe_llms.providers.refusals import (
+    clear_words,
     describe_answer,
     read_reset,
     read_retry_after,
@@ -106,7 +112,37 @@ def test_only_a_limit_that_is_used_up_says_when(
         ("7.5", 7.5),
         ("1s2", None),
         ("", None),
+        ("0" * 60_000, None),
+        ("1s" * 30_000 + "!", None),
     ],
+    ids=lambda value: repr(value)[:20],
 )
 def test_a_span_of_time_is_read(text: str, seconds: float | None) -> None:
     assert read_span(text) == seconds
+
+
+def test_what_a_server_says_of_an_error_is_cut_before_it_is_looked_through() -> None:
+    remember("key-" + "x" * 40)
+    for text in ("a" * 5_000_000, "maximum context length is " + "1 tokens (" * 500_000):
+        assert len(clear_words(text)) == 4_001
+    # A key across the place where it is cut is taken out first.
+    assert "xxxx" not in clear_words("a " * 1_980 + "key-" + "x" * 40 + " b" * 100)
+
+
+@pytest.mark.parametrize(
+    ("read_error", "words"),
+    [
+        (anthropic, "prompt is too long: {n} tokens > {n} maximum"),
+        (anthropic, "exceed context limit: {n} + {n} > {n}"),
+        (openai, "maximum context length is {n} or {n} tokens"),
+        (openai, "contains {n} tokens, too large for model with {n}"),
+        (ollama, "({n} tokens) exceeds the context ({n} tokens)"),
+    ],
+)
+def test_numbers_of_any_length_are_no_numbers(read_error: Any, words: str) -> None:
+    message = words.format(n="9" * 900)
+    for body in ({"error": {"message": message}}, {"error": {"message": "9" * 5_000}}):
+        error = read_error("row", 400, {}, json.dumps(body).encode())
+        assert getattr(error, "tokens", None) is None
+    error = read_error("row", 429, {"retry-after": "9" * 5_000}, b"{}")
+    assert error.retry_after is None

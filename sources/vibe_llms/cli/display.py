@@ -46,7 +46,7 @@ from vibe_llms.events import (
 )
 from vibe_llms.messages.canisters import Usage
 
-_FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})(.*)$")
+_FENCE = re.compile(r"(\s*)(`{3,}|~{3,})(.*)")
 
 
 class Display:

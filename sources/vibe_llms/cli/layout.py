@@ -14,7 +14,7 @@ _ELLIPSIS = "…"
 _TAB_CELLS = 4
 #: A last column narrower than this is put below the others instead.
 _LEAST_CELLS = 12
-_WORD = re.compile(r"( *)([^ ]+)")
+_WORD = re.compile(r"(?<! )( *)([^ ]+)")
 
 
 def width(text: str) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from vibe_llms.cli.offers import Offer
 from vibe_llms.cli.terminal import note
 from vibe_llms.exceptions import StorageError
 from vibe_llms.messages.contents import repair_text
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 
 _PROMPT, _FURTHER_PROMPT = "> ", "… "
 _QUOTES = '"""'
-_MEMORY_WORDS = ("on", "off", "search ", "add ", "rm ")
+_MULTI = re.compile(r"[/!]multi(?: +(\S+))?\s*")
+_PATH_COMMANDS = ("/file", "/export")
 # What keys of other services begin with; those of models are known to `redact`.
 _KEY = re.compile(r"\b(ghp|gho|ghs|github_pat|glpat|gsk|xai|hf|AKIA|AIza|xox[abp])[-\w]{16,}")
 
@@ -28,10 +31,12 @@ _KEY = re.compile(r"\b(ghp|gho|ghs|github_pat|glpat|gsk|xai|hf|AKIA|AIza|xox[abp
 class Prompts(Protocol):
     """Where the lines of the REPL come from."""
 
-    async def read(self) -> str:
+    async def read(self, draft: str = "", *, edit: bool = False) -> str:
         """What the person typed, one line or several.
 
-        `KeyboardInterrupt` for Ctrl-C where there is nothing to clear, `EOFError` for Ctrl-D.
+        A `draft` is there to begin with; with `edit` it is opened in the editor, and what that
+        leaves is taken as typed. `KeyboardInterrupt` for Ctrl-C where there is nothing to clear,
+        `EOFError` for Ctrl-D.
         """
         ...
 
@@ -42,8 +47,8 @@ class TerminalPrompts:
     def __init__(
         self,
         history_file: Path | None,
-        commands: Iterable[str] = (),
-        survey_addresses: Callable[[], Iterable[str]] = tuple,
+        commands: Mapping[str, str] = MappingProxyType({}),
+        offer: Callable[[str, str], Awaitable[Iterable[Offer]]] | None = None,
     ) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.output import create_output
@@ -51,7 +56,7 @@ class TerminalPrompts:
         self._session: PromptSession[str] = PromptSession(
             history=produce_history(history_file),
             key_bindings=_produce_bindings(),
-            completer=produce_completer(commands, survey_addresses),
+            completer=produce_completer(commands, offer),
             complete_while_typing=False,
             enable_history_search=True,
             tempfile_suffix=".md",
@@ -59,20 +64,48 @@ class TerminalPrompts:
             output=create_output(always_prefer_tty=True),
         )
 
-    async def read(self) -> str:
-        """What the person typed; a line of three quotes opens and closes a block."""
-        line = await self._session.prompt_async(_PROMPT)
-        if not line.lstrip().startswith(_QUOTES):
-            return line
-        lines = [line.lstrip().removeprefix(_QUOTES)]
-        while not lines[-1].rstrip().endswith(_QUOTES):
+    async def read(self, draft: str = "", *, edit: bool = False) -> str:
+        """What the person typed; `\"\"\"` opens and closes a block, as do `/multi` and `/end`.
+
+        A block is never a command, whatever it begins with.
+        """
+        line = await self._read_line(draft, edit=edit)
+        if found := _MULTI.fullmatch(line):
+            end = f"end {found[1]}" if found[1] else "end"
+            return await self._read_block([], lambda typed: typed.strip() in (f"/{end}", f"!{end}"))
+        if line.lstrip().startswith(_QUOTES):
+            first = line.lstrip().removeprefix(_QUOTES)
+            if first.rstrip().endswith(_QUOTES):
+                return _as_text(first.rstrip().removesuffix(_QUOTES))
+            return await self._read_block([first], lambda typed: typed.rstrip().endswith(_QUOTES))
+        return line
+
+    async def _read_line(self, draft: str, *, edit: bool) -> str:
+        def open_editor() -> None:
+            self._session.default_buffer.open_in_editor(validate_and_handle=True)
+
+        return await self._session.prompt_async(
+            _PROMPT, default=draft, pre_run=open_editor if edit else None
+        )
+
+    async def _read_block(self, lines: list[str], ends: Callable[[str], bool]) -> str:
+        while True:
             try:
                 lines.append(await self._session.prompt_async(_FURTHER_PROMPT))
             except (EOFError, KeyboardInterrupt):
                 note("(the block is dropped)", dim=True)
                 return ""
-        lines[-1] = lines[-1].rstrip().removesuffix(_QUOTES)
-        return "\n".join(lines).strip("\n")
+            if ends(lines[-1]):
+                last = lines.pop().rstrip()
+                if last.endswith(_QUOTES):
+                    lines.append(last.removesuffix(_QUOTES))
+                return _as_text("\n".join(lines))
+
+
+def _as_text(block: str) -> str:
+    block = block.strip("\n")
+    # A second slash says that it is no command.
+    return f"/{block}" if block.startswith("/") else block
 
 
 def produce_history(file: Path | None) -> History:
@@ -110,31 +143,43 @@ def is_worth_keeping(line: str) -> bool:
 
 
 def produce_completer(
-    commands: Iterable[str], survey_addresses: Callable[[], Iterable[str]]
+    commands: Mapping[str, str],
+    offer: Callable[[str, str], Awaitable[Iterable[Offer]]] | None = None,
 ) -> Completer:
-    """Completes commands, the models of `/model`, the paths of `/file`, the words of `/memory`."""
+    """Completes commands, each shown with its description, and what stands behind them.
+
+    `offer` gives the values for a command and the words behind it so far; paths are completed
+    behind `/file` and `/export`.
+    """
     from prompt_toolkit.completion import Completer, Completion, PathCompleter
     from prompt_toolkit.document import Document
+
+    def choose(offers: Iterable[Offer], begun: str) -> Iterable[Completion]:
+        for value, help_ in offers:
+            if value.startswith(begun):
+                yield Completion(value, start_position=-len(begun), display_meta=help_)
 
     class CommandCompleter(Completer):
         def get_completions(self, document: Document, complete_event: Any) -> Iterable[Completion]:
             text = document.text_before_cursor
             name, space, rest = text.partition(" ")
-            if name == "/file" and space:
+            if name in _PATH_COMMANDS and space:
                 yield from PathCompleter(expanduser=True).get_completions(
                     Document(rest), complete_event
                 )
-            elif name == "/model" and space:
-                yield from _offer(survey_addresses(), rest)
-            elif name == "/memory" and space:
-                yield from _offer(_MEMORY_WORDS, rest)
             elif text.startswith("/") and not space:
-                yield from _offer(commands, text)
+                yield from choose(commands.items(), text)
 
-    def _offer(choices: Iterable[str], begun: str) -> Iterable[Completion]:
-        for choice in choices:
-            if choice.startswith(begun):
-                yield Completion(choice, start_position=-len(begun))
+        async def get_completions_async(
+            self, document: Document, complete_event: Any
+        ) -> AsyncGenerator[Completion, None]:
+            for completion in self.get_completions(document, complete_event):
+                yield completion
+            name, space, rest = document.text_before_cursor.partition(" ")
+            if name in commands and space and offer is not None:
+                words, _, begun = rest.rpartition(" ")
+                for completion in choose(await offer(name, words), begun):
+                    yield completion
 
     return CommandCompleter()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import re
 import sys
@@ -11,14 +12,18 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
 
+import msgspec
+
 from vibe_llms.attachments import read_attachment
 from vibe_llms.cli.answering import produce_elicitor
 from vibe_llms.cli.approving import produce_approver, tell_approvals, tell_tools
-from vibe_llms.cli.conversations import draw_canister
-from vibe_llms.cli.display import Display, describe_usage, tell_notice
+from vibe_llms.cli.clipboard import copy
+from vibe_llms.cli.conversations import draw_canister, draw_summary, load_whole
+from vibe_llms.cli.display import Display, describe_usage, take_code, tell_notice
 from vibe_llms.cli.draining import hold_work
 from vibe_llms.cli.failures import INTERRUPTED, explain, status_of
 from vibe_llms.cli.lookalikes import LEAVING
+from vibe_llms.cli.offers import Offer
 from vibe_llms.cli.options import (
     Options,
     Said,
@@ -34,49 +39,31 @@ from vibe_llms.cli.options import (
 )
 from vibe_llms.cli.pictures import report_pictures
 from vibe_llms.cli.prompts import Prompts, TerminalPrompts
+from vibe_llms.cli.repl_commands import COMMANDS, draw_help, offer_words
 from vibe_llms.cli.running import SECOND_PRESS_SECONDS, bound_import, hold_turn
-from vibe_llms.cli.terminal import aside, is_terminal, note, write
+from vibe_llms.cli.terminal import aside, columns, is_terminal, note, obeys, write
+from vibe_llms.controls import Controls
 from vibe_llms.conversation import Conversation
 from vibe_llms.exceptions import ProviderError, RequestError
 from vibe_llms.invocation.invokers import find_invoker
 from vibe_llms.messages.canisters import (
+    AssistantCanister,
     Canister,
     StopReason,
     SupervisorCanister,
     UserCanister,
     usage_of,
 )
-from vibe_llms.messages.contents import Content, TextualContent, repair_text
+from vibe_llms.messages.contents import Content, TextualContent, repair_text, text_of
 from vibe_llms.session import Session, open_session
 
 # What is a command without the slash, too.
 _BARE = LEAVING | {"help"}
 
-#: The commands, and what stands behind them in the help.
-COMMANDS = {
-    "/model": ("[NAME]", "go on with another model, or tell the present one"),
-    "/system": ("[TEXT]", "give instructions from here on, or tell the present ones"),
-    "/file": ("PATH|URL", "attach a picture or a file to the next message"),
-    "/tools": ("[on|off NAME]", "tell the tools, or offer one or an ensemble, or no more"),
-    "/approve": ("[allow|ask|deny TOOL]", "tell what was allowed, or decide on a tool from now on"),
-    "/fork": ("[NAME]", "go on in a fork; this one stays as it is"),
-    "/undo": ("[N]", "take back the last N turns"),
-    "/regenerate": ("", "answer the last message anew"),
-    "/rename": ("[NAME]", "give the conversation a name, or tell the present one"),
-    "/show": ("", "show the whole conversation"),
-    "/memory": ("[on|off|search|add|rm …]", "tell what is recalled, or use what is remembered"),
-    "/usage": ("", "tell the tokens of the conversation, and their cost"),
-    "/help": ("", "this"),
-    "/exit": ("", "leave, as Ctrl-D does"),
-}
-HELP = "\n".join(
-    f"{f'{name} {arguments}':<34} {text}" for name, (arguments, text) in COMMANDS.items()
-)
-HELP += """
-
-Enter sends. Ctrl-J, Alt-Enter or a pasted text begin new lines, as does a block between \"\"\" and
-\"\"\"; Ctrl-O opens your editor, Tab completes. A line that begins with // is sent with one slash.
-Ctrl-C ends a running answer and keeps what arrived; at the prompt it clears the line."""
+# What those who come from llm type.
+_HABITS = {"!edit": "/edit", "!fragment": "/file"}
+_CONTINUE = "Continue exactly where you stopped."
+_LISTED = 10
 
 
 class Repl:
@@ -98,6 +85,7 @@ class Repl:
         self._attached: tuple[Content, ...] = said.contents
         self._display: Display | None = None
         self._left = False
+        self._draft, self._edits = "", False
         self._interrupted = -math.inf
         self._commands: dict[str, Callable[[str], Awaitable[int | None]]] = {
             "/help": self._help,
@@ -115,6 +103,15 @@ class Repl:
             "/show": self._show,
             "/memory": self._memory,
             "/usage": self._usage,
+            "/new": self._new,
+            "/list": self._list,
+            "/open": self._open,
+            "/edit": self._edit,
+            "/continue": self._continue,
+            "/copy": self._copy,
+            "/set": self._set,
+            "/context": self._context,
+            "/clear": self._clear,
         }
 
     def pause(self) -> None:
@@ -124,10 +121,11 @@ class Repl:
 
     async def hold(self) -> int:
         """Read and answer until the person leaves; gives the exit status."""
-        self._tell(f"{self._describe()} /help tells the commands, Ctrl-D leaves.")
+        self._tell(f"{self._describe()} /help lists the commands, Ctrl-D leaves.")
         while not self._left:
             try:
-                line = await self._prompts.read()
+                draft, edits, self._draft, self._edits = self._draft, self._edits, "", False
+                line = await self._prompts.read(draft, edit=edits)
             except KeyboardInterrupt:
                 if time.monotonic() - self._interrupted < SECOND_PRESS_SECONDS:
                     return INTERRUPTED
@@ -155,6 +153,9 @@ class Repl:
             return await self._say(line[1:])
         if (word := line.strip().lower()) in _BARE:
             line = f"/{word}"
+        name, space, rest = line.partition(" ")
+        if name in _HABITS:
+            line = f"{_HABITS[name]}{space}{rest}"
         if not line.startswith("/"):
             return await self._say(line)
         name, _, rest = line.partition(" ")
@@ -199,7 +200,7 @@ class Repl:
         return INTERRUPTED if leave else 0
 
     async def _help(self, _: str) -> None:
-        note(HELP)
+        note(draw_help(columns(sys.stderr)))
 
     async def _exit(self, _: str) -> None:
         self._left = True
@@ -252,6 +253,88 @@ class Repl:
                 self._tell(f"(for the rest of this session {invoker.name} {after})")
             case _:
                 raise RequestError("/approve tells; /approve allow TOOL, ask TOOL or deny TOOL")
+
+    async def _new(self, model: str) -> None:
+        model = model or address_of(self.conversation)
+        new = {"conversation": None, "continue_last": False, "fork": False, "name": ""}
+        options = msgspec.structs.replace(self._options, model=model, **new)
+        self.conversation = await open_conversation(self._session, options)
+        self._tell(f"(a new conversation with {address_of(self.conversation)})")
+
+    async def _list(self, count: str) -> None:
+        if count and not re.fullmatch(r"[1-9]\d{0,5}", count):
+            raise RequestError(f"/list takes how many to list, not {count!r}")
+        found = await self._session.survey(limit=int(count or _LISTED))
+        for summary in found:
+            write(sys.stdout, f"{draw_summary(summary)}\n")
+        if not found:
+            self._tell("(no conversations yet)")
+
+    async def _open(self, handle: str) -> None:
+        if not handle:
+            raise RequestError("which conversation? /open ID; /list shows them")
+        opened = {"conversation": handle, "continue_last": False, "fork": False, "name": ""}
+        options = msgspec.structs.replace(self._options, model=None, **opened)
+        self.conversation = await open_conversation(self._session, options)
+        self._tell(self._describe())
+
+    async def _edit(self, text: str) -> None:
+        self._draft, self._edits = text, True
+
+    async def _continue(self, _: str) -> int:
+        said = self.conversation.canisters
+        if said and isinstance(said[-1], AssistantCanister):
+            return await self._say(_CONTINUE)
+        return await self._converse(None)
+
+    async def _copy(self, what: str) -> None:
+        if what not in ("", "code"):
+            raise RequestError("/copy copies the last answer, /copy code its last code block")
+        texts = [
+            text
+            for canister in self.conversation.canisters
+            if isinstance(canister, AssistantCanister) and (text := await self._read(canister))
+        ]
+        if not texts:
+            raise RequestError("there is no answer to copy yet")
+        text = take_code("last")(texts[-1]) if what else texts[-1]
+        where = copy(text)
+        self._tell(f"(copied {len(text):,} characters; {where} has them)")
+
+    async def _read(self, canister: Canister) -> str:
+        whole = await load_whole(canister, self._session.archive)
+        return text_of(whole.contents)
+
+    async def _set(self, words: str) -> None:
+        name, _, value = words.partition(" ")
+        name, value = name.replace("_", "-"), value.strip()
+        if not name:
+            given = controls_of(self._options)
+            for key, one in {**given.given(), **given.extras}.items():
+                note(f"{key:<24} {json.dumps(one, ensure_ascii=False)}")
+            if given == Controls():
+                self._tell("(none is set; /set NAME VALUE sets one)")
+            return
+        left = tuple(one for one in self._options.options if one[0].replace("_", "-") != name)
+        if not value and len(left) == len(self._options.options):
+            raise RequestError(f"the control {name!r} is not set; /set {name} VALUE sets it")
+        chosen = (*left, (name, value)) if value else left
+        options = msgspec.structs.replace(self._options, options=chosen)
+        # What the model cannot take is told now, and not with the next message.
+        self.conversation.model.check((), controls_of(options))
+        self._options = options
+        self._tell(f"(from now on {name} is {value})" if value else f"({name} is cleared)")
+
+    async def _context(self, _: str) -> None:
+        count = await self.conversation.count_tokens()
+        limit = self.conversation.model.attributes.context_tokens
+        about = "about " if count.estimated else ""
+        share = f" of {limit:,} ({count.tokens / limit:.0%})" if limit else ""
+        note(f"{about}{count.tokens:,} tokens{share}, {len(self.conversation.canisters)} messages")
+
+    async def _clear(self, _: str) -> None:
+        if obeys(sys.stderr):
+            write(sys.stderr, "\x1b[H\x1b[2J")
 
     async def _fork(self, name: str) -> None:
         self.conversation = await self.conversation.fork(name=name)
@@ -322,7 +405,13 @@ async def hold_repl(options: Options, said: Said = Said()) -> int:
     ) as session:
         conversation = await open_conversation(session, options)
         history = None if options.no_log else session.configuration.places.history_file
-        prompts = TerminalPrompts(history, COMMANDS, session.survey_addresses)
+
+        async def offer(command: str, words: str) -> Sequence[Offer]:
+            if repl is None:
+                return []
+            return await offer_words(session, repl.conversation, command, words)
+
+        prompts = TerminalPrompts(history, COMMANDS, offer)
         repl = Repl(session, conversation, options, prompts, said)
         status = await repl.hold()
         await hold_work(session, leave=status == INTERRUPTED, quiet=options.quiet)

@@ -37,7 +37,7 @@ from vibe_llms.memory.phrases import (
     TO_ME,
 )
 from vibe_llms.memory.reports import Refusal, Why
-from vibe_llms.memory.secrets import holds_secret, mask_secrets
+from vibe_llms.memory.secrets import holds_secret, mask_secrets, squeeze_space
 from vibe_llms.memory.sentences import split_sentences
 from vibe_llms.memory.words import STOP, UNSPACED, split_words
 from vibe_llms.redaction import REDACTED
@@ -73,7 +73,7 @@ _QUOTATION = re.compile(
 #: Lines, and what joins letters in some scripts, and emoji.
 _UNSEEN_KEPT = frozenset("\n\r\t\u200c\u200d")
 _ASKING = ("?", "\uff1f", "\u061f")
-_JSON_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_JSON_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"?')
 _PARAGRAPHS = re.compile(r"\n[ \t]*\n+")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
 #: With what makes another number of it: .5 and -5 are not 5.
@@ -139,7 +139,7 @@ def sift_words(text: str, recalled: Recalled = Recalled()) -> Sifted:
         return "\n\n"
 
     # Before anything is taken apart: a key has several lines, and a password may stand on the next.
-    text = mask_secrets(make_visible(text))
+    text = squeeze_space(mask_secrets(make_visible(text)))
     for shape in (_FENCE, _QUOTED_LINES, _QUOTATION):
         text = shape.sub(cut, text)
     text, others = _leave_out_others(text)
@@ -190,10 +190,10 @@ def make_visible(text: str) -> str:
 
 def normalize(text: str) -> str:
     """The text in plain letters and without joiners, as phrases are looked for."""
-    if text.isascii():
-        return text
-    plain = unicodedata.normalize("NFKC", make_visible(text))
-    return plain.replace("\u2019", "'").replace("\u200c", "").replace("\u200d", "")
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", make_visible(text))
+        text = text.replace("\u2019", "'").replace("\u200c", "").replace("\u200d", "")
+    return squeeze_space(text)
 
 
 def _is_unseen(character: str) -> bool:

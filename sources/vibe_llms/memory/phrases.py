@@ -60,9 +60,9 @@ QUESTION = rf"""(?ix)
     """
 #: Questions where nothing stands between words; they may lack the mark.
 QUESTION_SIGNS = (
-    "(?:什么|谁|哪|怎么|怎样|为什么|多少|几点|何时|是否|能不能|可不可以).*[?\uff1f]\\s*$"
+    "(?:什么|谁|哪|怎么|怎样|为什么|多少|几点|何时|是否|能不能|可不可以).{0,200}[?\uff1f]\\s*$"
     "|吗[?\uff1f。]?\\s*$"
-    "|(?:何|誰|どこ|いつ|なぜ|どうして|どう|どれ|どの|どちら|いくら|いくつ).*[?\uff1f]\\s*$"
+    "|(?:何|誰|どこ|いつ|なぜ|どうして|どう|どれ|どの|どちら|いくら|いくつ).{0,200}[?\uff1f]\\s*$"
     "|(?:ですか|でしょうか)[?\uff1f。]?\\s*$"
 )
 #: Where a question or a request speaks of the user, it may tell something of the user.

@@ -25,7 +25,7 @@ _KEYS = r"""(?x)
     | \b AIza [\w-]{30,}
     | \b (?: sk | pk | rk ) _ (?: live | test ) _ \w{10,}
     | \b npm_ \w{30,}
-    | \b eyJ [\w-]{5,} \. [\w-]{5,} \. [\w-]*
+    | (?<! [\w-] ) eyJ [\w-]{5,} \. [\w-]{5,} \. [\w-]*
     """
 #: A word for a secret, and what is said to be it.
 _NAMED = r"""(?ix)
@@ -72,6 +72,8 @@ _RANDOM = r"(?<![\w/.:-])[A-Za-z0-9_+/=-]{24,}(?![\w.])"
 _CHANGES_OF_KIND = 6
 #: The characters of a text that are shown before and after a secret.
 _SHOWN = 60
+#: Longer gaps mean nothing, and several repetitions of a pattern could share one in many ways.
+_GAP = r"\s{9,}"
 
 
 def mask_secrets(text: str) -> str:
@@ -80,7 +82,10 @@ def mask_secrets(text: str) -> str:
     >>> mask_secrets("My cat is Tom, my password is Xy7-kl.")
     'My cat is Tom, my password is [secret]'
     """
+    whole, text = text, squeeze_space(text)
     spans = sorted(_find(text))
+    if not spans:
+        return redact(whole)
     parts: list[str] = []
     end = 0
     for start, stop in spans:
@@ -88,6 +93,11 @@ def mask_secrets(text: str) -> str:
             parts += [text[end : max(start, end)], REDACTED if start >= end else ""]
             end = stop
     return redact("".join(parts) + text[end:])
+
+
+def squeeze_space(text: str) -> str:
+    """The text with a single space, or line break, in place of each long gap."""
+    return _gap().sub(lambda found: "\n" if "\n" in found[0] else " ", text)
 
 
 def holds_secret(text: str) -> bool:
@@ -172,6 +182,11 @@ def _shapes() -> tuple[re.Pattern[str], ...]:
     # Not compiled on import: most commands remember nothing.
     shapes = (_KEYS, _NAMED, _SIGNS, _PHRASE, _DIGITS, _SOCIAL, _RANDOM)
     return tuple(re.compile(shape, re.DOTALL) for shape in shapes)
+
+
+@cache
+def _gap() -> re.Pattern[str]:
+    return re.compile(_GAP)
 
 
 @cache

@@ -14,6 +14,9 @@ from vibe_llms.configuration import Configuration, merge, read_toml, shipped_fol
 from vibe_llms.controls import ControlRange, Controls
 from vibe_llms.exceptions import ConfigurationError, ControlInvalid
 
+#: A server may name its models as it likes; no pattern is about more of a name.
+LONGEST_NAME = 300
+
 
 class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """What a model is and takes. The defaults are careful ones, for models that no file knows.
@@ -81,7 +84,7 @@ class ModelsIntegrator:
         tree: dict[str, Any] = {}
         for depth, layer in enumerate(self._layers):
             for pattern, entry in layer:
-                if pattern.fullmatch(model):
+                if pattern.fullmatch(model[:LONGEST_NAME]):
                     tree = merge(tree, entry)
             if depth == 0 and further:
                 tree = merge(tree, further)
@@ -116,7 +119,7 @@ def specificity(pattern: str) -> int:
     """
     # Flags demand nothing. A class stands for any of several characters, an escaped one for itself.
     pattern = re.sub(r"^\(\?[a-z]+\)", "", pattern)
-    plain = re.sub(r"\[\^?\]?[^]]*\]|\\[a-zA-Z0-9]", ".", pattern)
+    plain = re.sub(r"\[\^?\]?[^]]*(?:\]|\Z)|\\[a-zA-Z0-9]", ".", pattern)
     plain = "(" + re.sub(r"\\.", "_", plain) + ")"
     group = re.compile(r"\((?:\?:)?([^()]*)\)([?*]?)")
     while found := group.search(plain):
@@ -126,7 +129,7 @@ def specificity(pattern: str) -> int:
 
 
 def _count_literals(plain: str) -> int:
-    return len(re.sub(r".[?*]|[.+^$]|\{[^}]*\}", "", plain))
+    return len(re.sub(r".[?*]|[.+^$]|\{[^{}]*\}", "", plain))
 
 
 def load_attributes(configuration: Configuration, row: str, *files: str | Path) -> ModelsIntegrator:

@@ -17,6 +17,7 @@ from vibe_llms.exceptions import (
     ReplyMalformed,
     RequestTooLarge,
 )
+from vibe_llms.messages.contents import repair_text
 from vibe_llms.redaction import redact
 
 #: NAME stands for the provider's row.
@@ -28,12 +29,23 @@ _ADVICE: dict[type[ProviderError], str] = {
     ProviderOverloaded: " (try again later)",
 }
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SPAN = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|s|m|h|d)")
+_NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,12})?")
+#: More of what a server says of an error helps nobody.
+_LONGEST_WORDS = 4_000
+#: No key is longer than this, so that none is cut before it can be taken out.
+_LONGEST_KEY = 4_000
 
 
 def advise(kind: type[ProviderError], provider: str) -> str:
     """What to do about an error, in words that end its message; perhaps nothing."""
     return _ADVICE.get(kind, "").replace("NAME", provider)
+
+
+def clear_words(text: str) -> str:
+    """What a server says of an error, as it may be shown and looked through: cut, without keys."""
+    cleared = redact(repair_text(text[: _LONGEST_WORDS + _LONGEST_KEY]))
+    return cleared if len(cleared) <= _LONGEST_WORDS else f"{cleared[:_LONGEST_WORDS]}…"
 
 
 def describe_answer(status: int, headers: Mapping[str, str], body: bytes) -> str:
@@ -98,7 +110,10 @@ def read_span(text: str) -> float | None:
     [360.0, 0.02, 1.5, 7.0, None]
     """
     text = text.strip()
-    parts = _SPAN.findall(text)
-    if parts and "".join(number + unit for number, unit in parts) == text:
-        return float(sum(float(number) * _UNITS[unit] for number, unit in parts))
-    return float(text) if re.fullmatch(r"\d+(?:\.\d+)?", text) else None
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    seconds, place = 0.0, 0
+    while found := _SPAN.match(text, place):
+        seconds += float(found[1]) * _UNITS[found[2]]
+        place = found.end()
+    return seconds if place and place == len(text) else None

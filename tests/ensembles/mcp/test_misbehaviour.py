@@ -16,6 +16,7 @@ import pytest
 
 from tests.ensembles.mcp.servers import ASKING, ERAS, opened
 from tests.fakes import mcp_server
+from tests.faults.family import Family
 from tests.faults.heartbeat import steady
 from vibe_llms.configuration import load_configuration
 from vibe_llms.ensembles.interfaces import EnsembleConfiguration
@@ -27,13 +28,17 @@ from vibe_llms.invocation.invokers import InvocationContext
 from vibe_llms.messages.canisters import InvocationCanister
 
 SERVER = str(Path(mcp_server.__file__))
+#: The servers of these tests, and what they start.
+FAMILY = Family()
 #: Beyond the limits of a server, its end takes at most three times the grace, on a loaded machine.
 SLACK_SECONDS = 30
 LIMITS = {"open-seconds": 20, "list-seconds": 20, "call-seconds": 20}
 
 
 def produce_ensemble(behaviour: str = "", **settings: Any) -> McpEnsemble:
+    environment = {**FAMILY.environment, **settings.pop("environment", {})}
     row = {"command": [sys.executable, SERVER, behaviour], **LIMITS, **settings}
+    row["environment"] = environment
     return McpEnsemble("fake", EnsembleConfiguration(load_configuration(), row))
 
 
@@ -44,28 +49,11 @@ async def call(ensemble: McpEnsemble, tool: str = "echo", arguments: str = '{"te
     return (await invoker.invoke(arguments, context)).text
 
 
-def descendants() -> set[int]:
-    """The processes that run a server of these tests, or what one has started."""
-    found: set[int] = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes()
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-            except OSError:
-                continue
-            marks = (SERVER, f"time.sleep({mcp_server.NEVER_SECONDS})")
-            if any(mark.encode() in words for mark in marks) and state != "Z":
-                found.add(int(entry.name))
-    return found
-
-
 @pytest.fixture(autouse=True)
 def quick_grace(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(stdio, "GRACE_SECONDS", 0.3)
-    before = descendants()
     yield
-    assert descendants() <= before
+    assert not FAMILY.members()
 
 
 async def misbehave(behaviour: str, **settings: Any) -> str:

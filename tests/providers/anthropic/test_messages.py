@@ -538,10 +538,23 @@ async def test_sources_of_a_text_go_back_to_the_model_that_told_them() -> None:
     [payload({"citations": []}, FOREIGN[0]), payload({"citations": 5}), payload({}), payload(None)],
 )
 async def test_sources_of_another_models_text_are_left_out(native: NativePayload) -> None:
-    content = TextualContent("a", native=native)
+    content = TextualContent("a", citations=(Citation("a"),), native=native)
     _, blocks, (notice,) = await nativize(AssistantCanister((content,)))
     assert blocks == [text("a")]
     assert notice.startswith("what another model told of the sources of its words")
+
+
+async def test_a_payload_without_sources_is_left_out_in_silence() -> None:
+    message = payload({"place": 0, "part": {"type": "output_text"}}, FOREIGN[0])
+    _, blocks, notices = await nativize(AssistantCanister((TextualContent("a", native=message),)))
+    assert (blocks, notices) == ([text("a")], [])
+
+
+async def test_what_only_numbers_a_call_is_left_out_in_silence() -> None:
+    members = {"id": "fc_1", "status": "completed", "caller": {"type": "direct"}}
+    canister = InvocationCanister(name="f", native=payload(members, FOREIGN[0]))
+    _, (block,), notices = await nativize(canister, call="c")
+    assert (sorted(block), notices) == (["id", "input", "name", "type"], [])
 
 
 async def test_a_models_own_picture_is_described_in_its_words() -> None:

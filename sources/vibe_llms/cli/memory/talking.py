@@ -22,7 +22,8 @@ from vibe_llms.memory.recall import is_recalled
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.session import Session
 
-USAGE = "/memory tells; /memory on, off, search TEXT, add TEXT and rm ID"
+USAGE = "/memory [on | off | list | search TEXT | add TEXT | rm ID]"
+_LISTED = 20
 
 
 async def obey(words: str, session: Session, conversation: Conversation, *, quiet: bool) -> None:
@@ -36,6 +37,8 @@ async def obey(words: str, session: Session, conversation: Conversation, *, quie
             await _switch(session, conversation, on=name == "on")
             if not quiet:
                 note(f"(from the next message on memory is {name})", dim=True)
+        case "list" if not rest:
+            await _list(_access(session))
         case "search" if rest:
             await _search(_access(session), rest)
         case "add" if rest:
@@ -114,6 +117,16 @@ async def _switch(session: Session, conversation: Conversation, *, on: bool) -> 
             conversation.dismiss(MEMORY.name)
         if offers:
             conversation.withhold(MEMORY.name)
+
+
+async def _list(memory: MemoryAttendant) -> None:
+    entries = await memory.memory.survey(memory.user)
+    for entry in entries[-_LISTED:]:
+        print_entry(entry)
+    if left := len(entries[:-_LISTED]):
+        note(f"(and {left} older ones; all of them: vibe-llms memory list)", dim=True)
+    if not entries:
+        note("nothing is remembered yet")
 
 
 async def _search(memory: MemoryAttendant, question: str) -> None:

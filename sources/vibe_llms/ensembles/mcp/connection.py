@@ -35,7 +35,7 @@ T = TypeVar("T")
 #: Makes what adds a token to requests; given who hears why there can be none.
 AuthFactory: TypeAlias = Callable[[Callable[[Exception], None]], Awaitable["httpx2.Auth | None"]]
 
-_CLOSE_SECONDS = 10.0
+_CLOSE_SECONDS, _STATUS_SECONDS = 10.0, 0.5
 _LISTEN_AGAIN_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 60.0
 #: What the package says for a server that sent no error of the protocol's.
 _SESSION_LOST, _HTTP_ERROR = "Session terminated", "Server returned an error response"
@@ -155,6 +155,9 @@ class Connection:
         except TimeoutError as error:
             raise self._failure(f"it did not answer within {seconds:g} s", phase) from error
         except MCPError as error:
+            if self._server is not None and str(error) == _CLOSED:
+                # Its streams end a moment before it does, and how it ended says more.
+                await self._server.wait(_STATUS_SECONDS)
             raise self._explain(error, phase) from error
         except (BrokenResourceError, ClosedResourceError, httpx2.HTTPError) as error:
             raise self._failure("the connection has ended", phase) from error

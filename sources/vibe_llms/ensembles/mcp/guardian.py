@@ -1,75 +1,191 @@
-"""What ends a server and all that it has started when our own process is killed.
+"""The parent of a server's process: it ends the server with everything that descends from it.
 
-A signal at the death of the parent (PR_SET_PDEATHSIG) is bound to the thread that started the
-child, would have to be asked for between fork and exec, where no Python is safe with threads, and
-reaches no grandchild. So a shell waits for the end of a pipe that nobody but us can write to: when
-it ends without a word, the server's whole process group is killed.
+    python -I -S guardian.py CONTROL PROGRAM COMMAND...
+
+A daemon leaves its process group and its session, so a signal to the group does not reach it. But
+a process that loses its parent becomes a child of the nearest ancestor that adopts orphans, which
+is this program, so the tree below it is always complete. It ends the tree when the server ends, if
+CONTROL is closed, and when the process PROGRAM, which uses the server, ends in whatever way.
+
+It is two processes, one the parent of the other, and each ends the tree when the other is killed.
+It imports little and nothing of this library, so that it starts in a few milliseconds.
 """
 
 from __future__ import annotations
 
-import asyncio
+import ctypes
 import os
-from contextlib import suppress
-from typing import Any
+import sys
+import time
 
-from vibe_llms.credentials import get_logger
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
-_LOGGER = get_logger("vibe_llms.ensembles.mcp")
-_SHELL = "/bin/sh"
-_PROGRAM = 'read -r word || kill -s KILL -- "-$1"'
-_RELEASE_SECONDS = 2.0
+_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_RESTORED = (13, 25)  # SIGPIPE and SIGXFSZ: Python ignores them, servers expect their defaults
+#: Asks the server to end, written to CONTROL.
+TERMINATE = b"t"
+#: How long the end of the tree may take; what cannot be killed lives on.
+END_SECONDS = 5.0
+_POLL_SECONDS, _REAP_MILLISECONDS = 0.01, 60_000
+#: The module `signal` is imported only where it must be: that takes as long as all the rest.
+_SIGKILL, _SIGTERM, _SIGSTOP = 9, 15, 19
+
+
+def main() -> None:
+    """Start the server, wait for its end or for that of the program, and end the rest."""
+    control, program, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    os.set_inheritable(control, False)
+    outer = os.getpid()
+    _adopt_orphans()
+    inner = os.fork()
+    if inner:
+        os.close(control)
+        guardian = Guardian(inner)
+        guardian.detach()
+        while guardian.status is None:
+            guardian.reap(0)
+        guardian.end()
+    _adopt_orphans()
+    try:
+        server = os.posix_spawnp(
+            command[0], command, _read_environment(), setsid=True, setsigdef=_RESTORED
+        )
+    except OSError as error:
+        os.write(control, b"%d" % (error.errno or 0))
+        os._exit(127)
+    os.write(control, b"0")
+    guardian = Guardian(server)
+    guardian.detach()
+    guardian.watch(control, outer, program)
+    guardian.end()
+
+
+def _adopt_orphans() -> None:
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class Guardian:
-    """Watches over one process group until it is released."""
+    """Watches one child; `status` is how it ended, as `waitpid` reports it."""
 
-    def __init__(self) -> None:
-        self._process: asyncio.subprocess.Process | None = None
+    def __init__(self, child: int) -> None:
+        self._child = child
+        self.status: int | None = None
 
-    async def watch(self, group: int) -> None:
-        """Begin; where there is no shell, a server has only the end of its standard input."""
+    def detach(self) -> None:
+        """Let go of the server's streams: they end when the server ends."""
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(nothing, number)
+
+    def watch(self, control: int, *others: int) -> None:
+        """Wait until the child ends, `control` is closed, or one of the other processes ends."""
+        import select
+
+        poll = select.poll()
+        poll.register(control, select.POLLIN)
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *(_SHELL, "-c", _PROGRAM, _SHELL, str(group)),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.DEVNULL,
-                env={},
-                cwd="/",
-                start_new_session=True,
-            )
-        except OSError as error:
-            _LOGGER.warning("nobody watches over the process group %s: %s", group, error)
-
-    async def release(self) -> None:
-        """The group has ended, and its number may be another's soon; safe to call again."""
-        process = self._process
-        if process is None:
+            for process in (self._child, *others):
+                poll.register(os.pidfd_open(process), select.POLLIN)
+        except ProcessLookupError:
             return
-        assert process.stdin is not None
-        with suppress(OSError):
-            process.stdin.write(b"released\n")
-            await process.stdin.drain()
-        process.stdin.close()
+        while self.reap(os.WNOHANG) and self.status is None:
+            # What was adopted and has ended meanwhile is reaped once in a while.
+            for ready, _ in poll.poll(_REAP_MILLISECONDS):
+                if ready == control and os.read(control, 1) == TERMINATE:
+                    os.killpg(self._child, _SIGTERM)
+                else:
+                    self.reap(os.WNOHANG)
+                    return
+
+    def reap(self, options: int) -> bool:
+        """Whether there are still children, adopted ones among them."""
         try:
-            async with asyncio.timeout(_RELEASE_SECONDS):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-        transport: Any = getattr(process, "_transport", None)
-        if transport is not None:
-            transport.close()
-        self._process = None
-
-
-def has_ended(group: int) -> bool:
-    """Whether no process is left in a group; one that has ended and is not reaped counts."""
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
+            while (ended := os.waitpid(-1, options))[0]:
+                if ended[0] == self._child:
+                    self.status = ended[1]
+                    return True
+        except ChildProcessError:
+            return False
         return True
-    except PermissionError:
-        return False
-    return False
+
+    def end(self) -> NoReturn:
+        """Kill all descendants, and end with the status of the child.
+
+        They are stopped before any is killed, so that none starts another meanwhile.
+        """
+        until = time.monotonic() + END_SECONDS
+        while self.reap(os.WNOHANG) and time.monotonic() < until:
+            found = list_descendants(os.getpid())
+            for number in (_SIGSTOP, _SIGKILL):
+                for process, started in found:
+                    send(process, started, number)
+            time.sleep(_POLL_SECONDS)
+        _end_with(self.status)
+
+
+def list_descendants(root: int) -> list[tuple[int, int]]:
+    """The processes that descend from one, each with the time of its start."""
+    children: dict[int, list[tuple[int, int]]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (about := _read_process(int(name))) is not None:
+            children.setdefault(about[0], []).append((int(name), about[1]))
+    found = list(children.get(root, ()))
+    for process, _ in found:
+        found += children.get(process, ())
+    return found
+
+
+def send(process: int, started: int, number: int) -> None:
+    """Send a signal to a process, and never to another that has got its number since."""
+    import signal
+
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        return
+    try:
+        about = _read_process(process)
+        if about is not None and about[1] == started:
+            signal.pidfd_send_signal(descriptor, number)
+    except (ProcessLookupError, PermissionError):
+        return
+    finally:
+        os.close(descriptor)
+
+
+def _read_process(process: int) -> tuple[int, int] | None:
+    """The parent of a process, and when it started in ticks of the clock; see proc_pid_stat(5)."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            words = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return int(words[1]), int(words[19])
+
+
+def _read_environment() -> dict[bytes, bytes]:
+    """The environment as it was given: Python may have added a locale to its own."""
+    with open("/proc/self/environ", "rb") as file:
+        given = (entry.partition(b"=") for entry in file.read().split(b"\0") if entry)
+        return {name: value for name, _, value in given}
+
+
+def _end_with(status: int | None) -> NoReturn:
+    """End by the same status or the same signal as the child."""
+    if status is not None and os.WIFEXITED(status):
+        os._exit(os.WEXITSTATUS(status))
+    number = _SIGKILL if status is None else os.WTERMSIG(status)
+    if number != _SIGKILL:
+        import resource
+        import signal
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -33,11 +33,12 @@ _READ = frozenset(
     }
 )
 # What JSON does not have: comments, and a comma before the end of a table. Strings stay.
-_COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_COMMA = re.compile(r'("(?:\\.|[^"\\\n])*")|,(?=\s*[\]}])')
+# A string or a comment without an end reaches to the end, so that no part of it is read twice.
+_COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*"?)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+_COMMA = re.compile(r'("(?:\\.|[^"\\\n])*"?)|,(?=\s*[\]}])')
 #: What editors put in by these names is no variable of the environment.
 _EDITORS = frozenset({"workspaceFolder", "workspaceFolderBasename", "workspaceRoot", "execPath"})
-_FOREIGN = re.compile(r"\$\{([^}]*)\}")
+_FOREIGN = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 

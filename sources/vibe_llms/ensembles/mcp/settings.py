@@ -26,7 +26,7 @@ LOADING_VARIABLES = frozenset(
 #: What names a header or a variable that holds a key.
 SECRET = re.compile("authorization|cookie|key|password|secret|token", re.IGNORECASE)
 #: Stands for a variable of the environment, and perhaps for something else where it is not set.
-VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}")
 
 
 class OAuthSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):

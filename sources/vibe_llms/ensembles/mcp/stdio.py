@@ -2,22 +2,23 @@
 
 The official package's own transport bounds no message and scans the growing line anew with every
 chunk (50 MB on one line took it 39 s); this one splits in linear time and gives up a server whose
-message is too long. The server gets a process group of its own, a small environment, and its end is
-waited for: standard input closed, then SIGTERM, then SIGKILL to the whole group, and reaped. If we
-are killed ourselves, a guardian ends it.
+message is too long. The server gets a session of its own, a small environment, and its end is
+waited for: standard input closed, then SIGTERM to its group, then SIGKILL to all that descends from
+it. Its parent is a guardian, a small program that sees to that also if we are killed ourselves.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
+import socket
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from vibe_llms.ensembles.mcp.guardian import Guardian, has_ended
+from vibe_llms.ensembles.mcp import guardian
 from vibe_llms.exceptions import EnsembleFailed
 from vibe_llms.messages.codecs import repair_escapes
 from vibe_llms.redaction import redact
@@ -27,7 +28,7 @@ GRACE_SECONDS = 2.0
 _READ_BYTES = 64 * 1024
 _TAIL_LINES = 20
 _TAIL_BYTES = 8 * 1024
-_POLL_SECONDS, _WATCH_SECONDS = 0.01, 0.5
+_POLL_SECONDS = 0.01
 
 
 class MessageTooLong(Exception):
@@ -65,9 +66,10 @@ class LineSplitter:
 class ServerProcess:
     """A server while it runs; `complaints` are the last lines that it wrote to standard error."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
+        # The guardian, which ends as the server did.
         self._process = process
-        self._guardian = Guardian()
+        self._control = control
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._tasks: list[asyncio.Future[None]] = []
         self._draining: asyncio.Future[None] | None = None
@@ -82,15 +84,17 @@ class ServerProcess:
         """Its exit status; `None` while it runs."""
         return self._process.returncode
 
-    async def guard(self) -> None:
-        """Have the process and all that it starts ended if we are killed."""
-        await self._guardian.watch(self._process.pid)
+    async def confirm(self) -> None:
+        """Wait until the server has been started; `OSError` where it cannot be."""
+        told = await asyncio.get_running_loop().sock_recv(self._control, 16)
+        if told != b"0":
+            number = int(told or 0)
+            raise OSError(number, os.strerror(number) if number else "its guardian did not start")
 
     def serve(self, *works: Awaitable[None]) -> None:
         """Carry streams for as long as the process lives."""
         self._draining = asyncio.ensure_future(self._drain_errors())
-        watching = asyncio.ensure_future(self._release_at_end())
-        self._tasks += [self._draining, watching, *map(asyncio.ensure_future, works)]
+        self._tasks += [self._draining, *map(asyncio.ensure_future, works)]
 
     async def write(self, data: bytes) -> None:
         """Send bytes to the server; `OSError` where it does not take them any more."""
@@ -106,39 +110,29 @@ class ServerProcess:
     async def end(self) -> None:
         """End the process and all that it has started."""
         assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.close()
-        if not await self._has_ended(GRACE_SECONDS):
-            self._signal(signal.SIGTERM)
-            await self._has_ended(GRACE_SECONDS)
-        # Whatever the server has left behind in its group.
-        self._signal(signal.SIGKILL)
-        await self._has_ended(GRACE_SECONDS)
+        # Closed in any case: then the guardian kills all that is left, and ends.
+        with self._control:
+            with suppress(OSError):
+                self._process.stdin.close()
+            if not await self.wait(GRACE_SECONDS):
+                with suppress(OSError):
+                    self._control.send(guardian.TERMINATE)
+                await self.wait(GRACE_SECONDS)
+        await self.wait(guardian.END_SECONDS + GRACE_SECONDS)
         if self._draining is not None:
             # What it said last tells why it ended.
             await asyncio.wait([self._draining], timeout=GRACE_SECONDS / 4)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._guardian.release()
-        # A descendant that left the group may hold a pipe; we do not wait for it.
+        # What could not be killed may hold a pipe; we do not wait for it.
         transport: Any = getattr(self._process, "_transport", None)
         if transport is not None:
             transport.close()
 
-    async def _release_at_end(self) -> None:
-        """A process that has ended by itself is not watched over any longer than it lives."""
-        # The end of a descendant is told by nobody.
-        while self._process.returncode is None or not has_ended(self._process.pid):  # noqa: ASYNC110
-            await asyncio.sleep(_WATCH_SECONDS)
-        await self._guardian.release()
-
-    def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
-
-    async def _has_ended(self, seconds: float) -> bool:
-        # Not `wait()`: it also waits for the end of pipes that a descendant may hold.
+    async def wait(self, seconds: float) -> bool:
+        """Whether the process ends within so many seconds."""
+        # asyncio's `wait()` waits for the end of the pipes too, which a descendant may hold.
         until = asyncio.get_running_loop().time() + seconds
         while self._process.returncode is None:
             if asyncio.get_running_loop().time() > until:
@@ -172,29 +166,42 @@ async def start_process(
     ensemble: str, command: tuple[str, ...], environment: Mapping[str, str], folder: str
 ) -> AsyncIterator[ServerProcess]:
     """A server's process; `EnsembleFailed` where it cannot be started."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=produce_environment(environment),
-            cwd=folder or None,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise EnsembleFailed(
-            f"the command {command[0]!r} cannot be started: {reason}",
-            ensemble=ensemble,
-            phase="opening",
-        ) from error
-    server = ServerProcess(process)
-    try:
-        await server.guard()
-        yield server
-    finally:
-        await server.end()
+    control, given = socket.socketpair()
+    control.setblocking(False)
+    with control:
+        try:
+            with given:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-I", "-S", guardian.__file__),
+                    *(str(given.fileno()), str(os.getpid()), *command),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE,
+                    env=produce_environment(environment),
+                    cwd=folder or None,
+                    pass_fds=(given.fileno(),),
+                    start_new_session=True,
+                )
+        except (OSError, ValueError) as error:
+            raise _refuse(ensemble, command, error) from error
+        server = ServerProcess(process, control)
+        try:
+            try:
+                await server.confirm()
+            except OSError as error:
+                raise _refuse(ensemble, command, error) from error
+            yield server
+        finally:
+            await server.end()
+
+
+def _refuse(ensemble: str, command: tuple[str, ...], error: Exception) -> EnsembleFailed:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return EnsembleFailed(
+        f"the command {command[0]!r} cannot be started: {reason}",
+        ensemble=ensemble,
+        phase="opening",
+    )
 
 
 @asynccontextmanager

@@ -25,14 +25,13 @@ from vibe_llms.exceptions import (
     RequestRefused,
     RequestTooLarge,
 )
-from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.refusals import (
     advise,
+    clear_words,
     describe_answer,
     read_retry_after,
     refuse_redirect,
 )
-from vibe_llms.redaction import redact
 
 BY_TYPE: dict[str, type[ProviderError]] = {
     "invalid_request_error": RequestRefused,
@@ -92,8 +91,8 @@ BY_CODE: dict[str, type[ProviderError]] = {
 #   prompt is too long: 208310 tokens > 200000 maximum
 #   input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease ...
 _OVERFLOW = re.compile(
-    r"prompt is too long(?:: (?P<prompt>\d+) tokens > (?P<maximum>\d+))?"
-    r"|exceed context limit: (?P<input>\d+) \+ (?P<output>\d+) > (?P<limit>\d+)"
+    r"prompt is too long(?:: (?P<prompt>\d{1,12}) tokens > (?P<maximum>\d{1,12}))?"
+    r"|exceed context limit: (?P<input>\d{1,12}) \+ (?P<output>\d{1,12}) > (?P<limit>\d{1,12})"
 )
 # Likewise where a request has too many pictures, or many that are too large beside each other:
 #   too many images and documents: 601 + 0 > 600
@@ -155,7 +154,7 @@ def produce_error(
     if kind is RequestRefused and status in (404, 413, 429):
         kind = BY_STATUS[status]
     kind = BY_CODE.get(code, kind)
-    message = redact(repair_text(error.message))
+    message = clear_words(error.message)
     if _TOO_MANY.search(message):
         kind = RequestTooLarge
     if overflow := _OVERFLOW.search(message):
@@ -164,7 +163,7 @@ def produce_error(
         f"{message}{advise(kind, provider)}",
         provider=provider,
         status=status,
-        code=repair_text(code),
+        code=clear_words(code),
         request_id=request_id,
     )
 

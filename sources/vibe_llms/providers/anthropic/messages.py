@@ -37,7 +37,12 @@ from vibe_llms.messages.contents import (
     repair_text,
 )
 from vibe_llms.providers.anthropic.invocations import AnthropicInvocationsProcessor
-from vibe_llms.providers.conversions import Conversion, name_content
+from vibe_llms.providers.conversions import (
+    Conversion,
+    name_content,
+    name_document,
+    name_file,
+)
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.pieces import Block, Slot, compact, encode_json, interleave
 
@@ -184,8 +189,7 @@ class AnthropicMessagesProcessor:
     def _nativize_cited(self, work: _Work, content: TextualContent, text: str) -> Block:
         cited = work.read(content.native, _CITATIONS)
         if cited is None:
-            if content.native is not None:
-                work.leave_out("what another model told of the sources of its words")
+            work.leave_out_sources(content)
             return _encode_text(text)
         for citation in cited.citations:
             # The interface sends this member and does not take it back.
@@ -197,7 +201,7 @@ class AnthropicMessagesProcessor:
         if extra is None:
             extra = {}
             if canister.native is not None:
-                work.leave_out("what another model told of a call besides its arguments")
+                work.leave_out_members(canister.native)
         arguments: object = (
             Raw(compact((canister.arguments.strip() or "{}").encode()))
             if canister.parsed is not None
@@ -225,7 +229,7 @@ class AnthropicMessagesProcessor:
         return (before + b',"content":[', *interleave(blocks), b"]}")
 
     def _nativize_document(self, work: _Work, canister: DocumentCanister) -> Sequence[Block]:
-        about = _describe_document(work, canister.title, canister.source)
+        about = _describe_document(work, *name_document(canister))
         match canister.contents:
             case (TextualContent() as content,):
                 text = work.text(content.data)
@@ -239,8 +243,8 @@ class AnthropicMessagesProcessor:
                 return [self._nativize_media(work, content, about)]
             case contents if any(_is_file(content) for content in contents):
                 # A document of blocks takes text and images only, so files stand for themselves.
-                name = ", ".join(part for part in (canister.title, canister.source) if part)
-                heading = [_encode_text(f"Document: {repair_text(name)}")] if name else []
+                name = ", ".join(filter(None, name_document(canister)))
+                heading = [_encode_text(f"Document: {name}")] if name else []
                 return [*heading, *self._nativize_contents(work, contents)]
             case contents:
                 blocks = self._nativize_contents(work, contents)
@@ -271,8 +275,7 @@ class AnthropicMessagesProcessor:
                     if reason := unsupported(content, work.model):
                         blocks.append(work.say(content, reason))
                     else:
-                        name = content.name if isinstance(content, FileContent) else ""
-                        about = _describe_document(work, name)
+                        about = _describe_document(work, name_file(content))
                         blocks.append(self._nativize_media(work, content, about))
                 case ReasoningContent() | NativeContent():
                     work.leave_out("a part that only a model's own reply can hold")
@@ -374,9 +377,9 @@ def _describe_document(work: _Work, title: str, context: str = "") -> dict[str, 
     """What a document's block says besides its source."""
     about: dict[str, object] = {}
     if title.strip():
-        about["title"] = repair_text(title).strip()[:_LONGEST_TITLE]
-    if context.strip():
-        about["context"] = repair_text(context)
+        about["title"] = title.strip()[:_LONGEST_TITLE]
+    if context:
+        about["context"] = context
     if work.citing:
         # In one request either all documents can be cited or none.
         about["citations"] = {"enabled": True}

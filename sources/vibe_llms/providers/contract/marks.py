@@ -26,7 +26,7 @@ _PART_OF_A_TAG = re.compile(r"<(?:/?[a-z_]{0,15}|\|[a-z_]{0,30}\|?)")
 _FENCE = re.compile(r"(`+|~+)([\w-]*)")
 _LIST = "[TOOL_CALLS]"
 _KEY = re.compile(r"\{\s*(?:\"([^\"\\\s]{0,40})\"|'([^'\\\s]{0,40})'|(\w{1,40}))\s*:")
-_PART_OF_A_KEY = re.compile(r"\{\s*(?:\"[^\"\\\s]{0,40}\"?|'[^'\\\s]{0,40}'?|\w{0,40})\s*")
+_PART_OF_A_KEY = re.compile(r"\{\s*(?:(?:\"[^\"\\\s]{0,40}\"?|'[^'\\\s]{0,40}'?|\w{1,40})\s*)?")
 _WORD = re.compile(r"\s*[\"']([\w-]{0,40})[\"']")
 _PART_OF_A_WORD = re.compile(r"\s*(?:[\"'][\w-]{0,40})?")
 #: Where the text has more than this before it can be told what it is, it waits for its end.

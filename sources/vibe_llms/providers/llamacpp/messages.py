@@ -32,7 +32,12 @@ from vibe_llms.messages.contents import (
     TextualContent,
     repair_text,
 )
-from vibe_llms.providers.conversions import Conversion, name_content
+from vibe_llms.providers.conversions import (
+    Conversion,
+    name_content,
+    name_document,
+    name_file,
+)
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.llamacpp.invocations import LlamacppInvocationsProcessor
 from vibe_llms.providers.repairs import repair
@@ -84,8 +89,8 @@ class LlamacppMessagesProcessor:
                 text = work.join(canister.contents)
                 piece = Piece("result", text, answers=canister.invocation, failed=canister.failed)
             case DocumentCanister():
-                name = ", ".join(part for part in (canister.title, canister.source) if part)
-                title = [repair_text(f"Document: {name}")] if name else []
+                name = ", ".join(filter(None, name_document(canister)))
+                title = [f"Document: {name}"] if name else []
                 piece = Piece("user", _paragraphs([*title, work.join(canister.contents)]))
             case SupervisorCanister():
                 piece = Piece("system", work.join(canister.contents))
@@ -106,21 +111,18 @@ class LlamacppMessagesProcessor:
                 )
 
     def _nativize_reply(self, work: _Work, canister: AssistantCanister) -> Piece:
-        own = canister.provenance is not None and (
-            (canister.provenance.module, canister.provenance.row, canister.provenance.model)
-            == (MODULE, work.model.provider, work.model.name)
-        )
         said: list[str] = []
         thought: list[str] = []
         for content in canister.contents:
             match content:
-                case ReasoningContent(data=data) if own:
+                case ReasoningContent(data=data) if work.own:
                     thought.append(work.text(data))
                 case ReasoningContent():
                     work.leave_out("the reasoning of another model")
                 case NativeContent():
                     work.leave_out(f"a block {content.label!r} that only its model understands")
                 case TextualContent(data=data):
+                    work.leave_out_sources(content)
                     said.append(work.text(data))
                 case _:
                     said.append(work.describe(content))
@@ -134,7 +136,7 @@ class LlamacppMessagesProcessor:
 
     def _nativize_call(self, work: _Work, canister: InvocationCanister) -> Piece:
         if canister.native is not None:
-            work.leave_out("what another model told of a call besides its arguments")
+            work.leave_out_members(canister.native)
         parsed = canister.parsed
         arguments = repair(dict(parsed)) if parsed is not None else None
         title = repair_text(canister.name)
@@ -166,7 +168,7 @@ class _Work(Conversion):
                 case TextualContent(data=data):
                     said.append(self.text(data))
                 case FileContent(data=bytes() | Reference() as data) if _is_text(content):
-                    said.append(f"File: {content.name}" if content.name else "A file:")
+                    said.append(f"File: {name}" if (name := name_file(content)) else "A file:")
                     said.append(
                         self.text(data)
                         if isinstance(data, Reference)

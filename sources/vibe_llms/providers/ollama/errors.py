@@ -29,6 +29,7 @@ from vibe_llms.exceptions import (
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.refusals import (
     advise,
+    clear_words,
     describe_answer,
     read_retry_after,
     refuse_redirect,
@@ -54,8 +55,7 @@ _OVERFLOW = re.compile(
     r"|exceeds? (?:maximum )?context (?:length|size|window)|prompt is too long",
     re.IGNORECASE,
 )
-_SIZES = re.compile(r"\((\d+) tokens\).*?\((\d+) tokens\)")
-_MISSING = re.compile(r"model .*not found|try pulling it first", re.IGNORECASE | re.DOTALL)
+_SIZES = re.compile(r"\((\d{1,12}) tokens\)")
 # Sent again it would be refused again, although the status says that the server failed.
 _MEMORY = re.compile(
     r"more system memory|out of memory|cudaMalloc failed|insufficient memory", re.I
@@ -115,14 +115,14 @@ def produce_error(
     provider: str, message: str, *, status: int | None = None, model: str = ""
 ) -> ProviderError:
     """The error of the server's words, from a body or from the middle of a stream."""
-    message = redact(repair_text(message)).strip()
+    message = clear_words(message).strip()
     kind = BY_STATUS.get(status) if status is not None else None
     if kind is None:
         kind = RequestRefused if status is not None and status < 500 else ProviderOverloaded
     advice = ""
     if _OVERFLOW.search(message):
         return _produce_overflow(provider, message, status)
-    if _MISSING.search(message) and kind in (ModelUnavailable, ProviderOverloaded, RequestRefused):
+    if _misses_model(message) and kind in (ModelUnavailable, ProviderOverloaded, RequestRefused):
         kind, advice = ModelUnavailable, f" (pull it: ollama pull {model or 'NAME'})"
     elif kind is ModelUnavailable:
         kind = RequestRefused
@@ -132,6 +132,11 @@ def produce_error(
         kind = RequestRefused
         advice = " (take a smaller model, or a smaller num-ctx in the row)"
     return kind(f"{message}{advice or advise(kind, provider)}", provider=provider, status=status)
+
+
+def _misses_model(message: str) -> bool:
+    small = message.lower()
+    return "try pulling it first" in small or "not found" in small.partition("model ")[2]
 
 
 def advise_unreachable(error: ProviderUnreachable, address: str) -> ProviderUnreachable:
@@ -151,6 +156,7 @@ def _produce_overflow(provider: str, message: str, status: int | None) -> Contex
         status=status,
         code="context_overflow",
     )
-    if sizes := _SIZES.search(message):
-        error.tokens, error.limit = int(sizes[1]), int(sizes[2])
+    match _SIZES.findall(message):
+        case [tokens, limit, *_]:
+            error.tokens, error.limit = int(tokens), int(limit)
     return error

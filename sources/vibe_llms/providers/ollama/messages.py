@@ -37,7 +37,12 @@ from vibe_llms.messages.contents import (
     Upload,
     repair_text,
 )
-from vibe_llms.providers.conversions import Conversion, name_content
+from vibe_llms.providers.conversions import (
+    Conversion,
+    name_content,
+    name_document,
+    name_file,
+)
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.measures import Measure, measure_text
 from vibe_llms.providers.ollama.context import MESSAGE, PICTURE
@@ -97,7 +102,7 @@ class OllamaMessagesProcessor:
                 self._nativize_contents(work, canister.contents)
             case DocumentCanister():
                 role = "user"
-                if name := ", ".join(part for part in (canister.title, canister.source) if part):
+                if name := ", ".join(filter(None, name_document(canister))):
                     work.say(f"Document: {name}")
                 self._nativize_contents(work, canister.contents)
             case SupervisorCanister():
@@ -130,19 +135,16 @@ class OllamaMessagesProcessor:
                 )
 
     def _nativize_reply(self, work: _Work, canister: AssistantCanister) -> None:
-        own = canister.provenance is not None and (
-            (canister.provenance.module, canister.provenance.row, canister.provenance.model)
-            == (MODULE, work.model.provider, work.model.name)
-        )
         for content in canister.contents:
             match content:
-                case ReasoningContent() if own:
+                case ReasoningContent() if work.own:
                     work.think(work.text(content.data))
                 case ReasoningContent():
                     work.leave_out("the reasoning of another model")
                 case NativeContent():
                     work.leave_out(f"a block {content.label!r} that only its model understands")
                 case TextualContent():
+                    work.leave_out_sources(content)
                     work.say(work.text(content.data))
                 case _:
                     # A model's own picture or sound cannot be given back as its words.
@@ -165,7 +167,7 @@ class OllamaMessagesProcessor:
             if work.issued(canister.native):
                 extra = _MEMBERS.decode(canister.native.data)
             else:
-                work.leave_out("what another model told of a call besides its arguments")
+                work.leave_out_members(canister.native)
         work.call = encode_json(
             {**extra, "id": call, "function": {"name": name, "arguments": arguments}}
         )
@@ -244,7 +246,7 @@ class _Work(Conversion):
     def name_file(self, content: FileContent) -> None:
         data = content.data
         assert isinstance(data, bytes | Reference)
-        self.say(f"File: {content.name}" if content.name else "A file:")
+        self.say(f"File: {name}" if (name := name_file(content)) else "A file:")
         self.say(
             self.text(data) if isinstance(data, Reference) else data.decode("utf-8", "replace")
         )

@@ -16,7 +16,7 @@ from vibe_llms.messages.contents import (
     Upload,
     repair_text,
 )
-from vibe_llms.providers.conversions import name_content
+from vibe_llms.providers.conversions import name_content, name_file
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.pieces import Block, Slot, encode_json
 
@@ -93,7 +93,7 @@ def encode_slot(
         raise TypeError("only bytes and references have a slot")
     textual = is_textual(content)
     prefix = b""
-    if textual and (name := getattr(content, "name", "")):
+    if textual and (name := name_file(content)):
         prefix = encode_json(f"File {name}:\n\n")[1:-1]
     elif uri:
         prefix = encode_json(f"data:{repair_text(content.mimetype)};base64,")[1:-1]
@@ -116,10 +116,9 @@ def describe_left_out(content: MediaContent) -> str:
     return f"[{name_content(content)}, left out to save room]"
 
 
-def name_file(content: MediaContent) -> str:
+def name_sent(content: MediaContent) -> str:
     """The name of a file; the interfaces want one for its bytes."""
-    name = repair_text(getattr(content, "name", ""))
-    return name or ("document.pdf" if content.mimetype == PDF else "file")
+    return name_file(content) or ("document.pdf" if content.mimetype == PDF else "file")
 
 
 def _known(content: MediaContent, model: Model) -> bool:

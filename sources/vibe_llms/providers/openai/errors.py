@@ -26,16 +26,15 @@ from vibe_llms.exceptions import (
     RequestRefused,
     RequestTooLarge,
 )
-from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.refusals import (
     advise,
+    clear_words,
     describe_answer,
     read_reset,
     read_retry_after,
     refuse_redirect,
 )
 from vibe_llms.providers.repairs import parse_object, repair
-from vibe_llms.redaction import redact
 
 BY_STATUS: dict[int, type[ProviderError]] = {
     400: RequestRefused,
@@ -119,13 +118,14 @@ BY_CODE: dict[str, type[ProviderError]] = {
     ),
 }
 
+_MOST_DIGITS = 12
 # Compatible servers have neither a type nor a code for an overflow, so their words have to tell it.
 _OVERFLOWS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         r"maximum (?:context|prompt|input) length is (?P<limit>\d+)(?:\D+(?P<tokens>\d+) tokens)?",
-        r"contains (?P<tokens>\d+) tokens.*too large for model with (?P<limit>\d+)",
-        r"input token count \((?P<tokens>\d+)\) exceeds the maximum .*\((?P<limit>\d+)\)",
+        r"contains (?P<tokens>\d+) tokens.{0,200}too large for model with (?P<limit>\d+)",
+        r"input token count \((?P<tokens>\d+)\) exceeds the maximum .{0,100}\((?P<limit>\d+)\)",
         r"exceeds? the (?:available )?context (?:size|window|length)",
         r"context (?:the )?overflows",
         r"(?:prompt|input) is too long",
@@ -232,7 +232,7 @@ def produce_error(
         kind = known or (
             RequestRefused if named is not None and named < 500 else ProviderOverloaded
         )
-    message = redact(repair_text(error.message)) or error.code or error.type or "an error"
+    message = clear_words(error.message) or error.code or error.type or "an error"
     overflow = _find_overflow(message, kind)
     if overflow is not None and not issubclass(kind, RequestTooLarge):
         return _produce_overflow(overflow, error, message, provider, status, request_id)
@@ -290,10 +290,10 @@ def _read_status(code: object) -> int | None:
 
 
 def _word(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return clear_words(value) if isinstance(value, str) else ""
 
 
 def _number(value: object) -> int | None:
     if isinstance(value, str):
-        return int(value)
+        return int(value) if len(value) <= _MOST_DIGITS else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None

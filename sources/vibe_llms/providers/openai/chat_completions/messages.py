@@ -37,7 +37,7 @@ from vibe_llms.messages.contents import (
     Upload,
     repair_text,
 )
-from vibe_llms.providers.conversions import Conversion
+from vibe_llms.providers.conversions import Conversion, name_document
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.openai.contents import (
     SOUNDS,
@@ -45,7 +45,7 @@ from vibe_llms.providers.openai.contents import (
     describe_left_out,
     encode_slot,
     is_textual,
-    name_file,
+    name_sent,
     unsupported,
 )
 from vibe_llms.providers.openai.controls import read_native
@@ -119,6 +119,7 @@ class ChatCompletionsMessagesProcessor:
         for content in canister.contents:
             match content:
                 case TextualContent(data=data):
+                    work.leave_out_sources(content)
                     texts.append(work.text(data))
                 case ReasoningContent():
                     self._nativize_reasoning(work, content, reasoning)
@@ -150,7 +151,7 @@ class ChatCompletionsMessagesProcessor:
             if work.issued(canister.native):
                 extra = _MEMBERS.decode(canister.native.data)
             else:
-                work.leave_out("what another model told of a call besides its arguments")
+                work.leave_out_members(canister.native)
         function = {
             "name": self._invocations.nativize_name(canister.name),
             "arguments": nativize_arguments(canister),
@@ -175,8 +176,8 @@ class ChatCompletionsMessagesProcessor:
         parts = _nativize_contents(work, canister.contents)
         if not parts:
             return ()
-        name = ", ".join(part for part in (canister.title, canister.source) if part.strip())
-        heading = f"Document: {repair_text(name)}" if name else "Document:"
+        name = ", ".join(filter(None, name_document(canister)))
+        heading = f"Document: {name}" if name else "Document:"
         return (encode_json(heading), *parts)
 
     def _nativize_instructions(self, work: Conversion, canister: SupervisorCanister) -> Piece:
@@ -337,7 +338,7 @@ def _nativize_media(work: Conversion, content: ImageContent | AudioContent | Fil
             before = b'{"type":"text","text":'
             return encode_slot(content, before, b"}", instead, work.origin)
         case _:
-            head = encode_json({"filename": name_file(content)})[:-1]
+            head = encode_json({"filename": name_sent(content)})[:-1]
             before = b'{"type":"file","file":' + head + b',"file_data":'
             return encode_slot(content, before, b"}}", instead, work.origin, uri=True)
 

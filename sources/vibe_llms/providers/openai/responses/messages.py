@@ -39,14 +39,14 @@ from vibe_llms.messages.contents import (
     Upload,
     repair_text,
 )
-from vibe_llms.providers.conversions import Conversion, name_content
+from vibe_llms.providers.conversions import Conversion, name_content, name_document
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.openai.contents import (
     check_contents,
     describe_left_out,
     encode_slot,
     is_textual,
-    name_file,
+    name_sent,
     unsupported,
 )
 from vibe_llms.providers.openai.controls import read_native
@@ -150,7 +150,7 @@ class ResponsesMessagesProcessor:
                 # Arguments that are no JSON go back in other words, so it is not the same item.
                 extra = _MEMBERS.decode(canister.native.data) if canister.parsed is not None else {}
             else:
-                work.leave_out("what another model told of a call besides its arguments")
+                work.leave_out_members(canister.native)
         arguments = (
             repair_text(canister.arguments or "{}")
             if canister.parsed is not None
@@ -236,6 +236,7 @@ def _nativize_reply(work: Conversion, canister: AssistantCanister) -> Piece:
                 text = work.text(data)
                 spoken = _read_spoken(native) if native and work.issued(native) else None
                 if spoken is None:
+                    work.leave_out_sources(content)
                     if said:
                         flush()
                     plain.append(text)
@@ -351,7 +352,7 @@ def _nativize_document(work: Conversion, canister: DocumentCanister) -> list[Blo
     blocks = _nativize_contents(work, canister.contents)
     if not blocks:
         return []
-    name = ", ".join(part for part in (canister.title, canister.source) if part.strip())
+    name = ", ".join(filter(None, name_document(canister)))
     return [_encode_text(f"Document: {name}" if name else "Document:"), *blocks]
 
 
@@ -403,7 +404,7 @@ def _nativize_media(work: Conversion, content: ImageContent | FileContent) -> Bl
         before = b'{"type":"input_text","text":'
         return encode_slot(content, before, b"}", instead, work.origin)
     if not picture:
-        head["filename"] = name_file(content)
+        head["filename"] = name_sent(content)
     member = b',"image_url":' if picture else b',"file_data":'
     before = encode_json(head)[:-1] + member
     return encode_slot(content, before, b"}", instead, work.origin, uri=True)

@@ -1,0 +1,48 @@
+"""What completion offers, in the shell and in the REPL: values, each with a word of help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from vibe_llms.controls import Controls
+from vibe_llms.providers.attributes import ModelAttributes
+
+#: A value, and what it is.
+Offer: TypeAlias = tuple[str, str]
+#: So many conversations or facts are offered at most.
+OFFERED = 200
+_VALUES = {
+    "parallel-invocations": ("true", "false"),
+    "tool-choice": ("auto", "any", "none"),
+}
+
+
+def offer_controls(attributes: ModelAttributes) -> Sequence[Offer]:
+    """The controls that a model takes; all of them if it is not known."""
+    known = attributes.controls
+    return [
+        (name, _describe(attributes, name))
+        for name in Controls.__struct_encode_fields__
+        if known is None or name in known or name == "extras"
+    ]
+
+
+def offer_control_values(attributes: ModelAttributes, control: str) -> Sequence[Offer]:
+    """The values of a control that can be listed."""
+    known = (attributes.controls or {}).get(control.replace("_", "-"))
+    choices = known.choices if known is not None else ()
+    return [(value, "") for value in choices or _VALUES.get(control.replace("_", "-"), ())]
+
+
+def _describe(attributes: ModelAttributes, control: str) -> str:
+    known = (attributes.controls or {}).get(control)
+    if known is None:
+        return ""
+    if known.choices:
+        return ", ".join(known.choices)
+    bounds = (known.minimum, known.maximum)
+    if bounds == (None, None):
+        return ""
+    low, high = ("" if bound is None else f"{bound:g}" for bound in bounds)
+    return f"{low} to {high}" if low and high else f"from {low}" if low else f"up to {high}"
