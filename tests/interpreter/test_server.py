@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -221,14 +223,19 @@ async def invoke(ensemble: McpEnsemble, code: str, conversation: str = "c") -> I
     return await invoker.invoke(f'{{"code": "{code}"}}', context)
 
 
-async def test_a_server_that_is_killed_leaves_neither_kernels_nor_folders() -> None:
-    ensemble = produce_ensemble()
+@pytest.mark.parametrize("killed", ["server", "guardian"])
+@pytest.mark.parametrize("caged", [True, False])
+async def test_a_server_that_is_killed_leaves_neither_kernels_nor_folders(
+    killed: str, caged: bool
+) -> None:
+    ensemble = produce_ensemble(*([] if caged else ["--no-cage"]))
     await ensemble.open()
     try:
-        assert (await invoke(ensemble, "1")).text == "1"
+        assert (await invoke(ensemble, "1")).text.endswith("1")
         server = ensemble._connection._server
         assert server is not None
-        tree = [one.identity for one in survey_tree(server._process.pid)]
+        # The server is the child of the two processes of its guardian.
+        tree = [one.identity for one in survey_tree(server._process.pid)][2:]
         assert len(tree) == 4
         names = [
             word.decode()
@@ -239,7 +246,7 @@ async def test_a_server_that_is_killed_leaves_neither_kernels_nor_folders() -> N
             found[0] for name in names if (found := re.findall(r'"folder":"([^"]+)"', name))
         }
         assert Path(folder).is_dir()
-        server._process.kill()
+        os.kill(tree[0] if killed == "server" else server._process.pid, signal.SIGKILL)
         async with asyncio.timeout(30):
             while any(Path(f"/proc/{one}/cwd").exists() for one in tree) or Path(folder).exists():
                 await asyncio.sleep(0.05)

@@ -110,7 +110,9 @@ def _write(path: str, text: str) -> None:
 def main() -> None:
     """Build the cage that the argument describes, and serve it to its end."""
     plan = msgspec.json.decode(sys.argv[1], type=Plan)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # It ends with its input or its kernel, and then removes the folder.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     if plan.spaces:
         _separate()
     else:
@@ -291,8 +293,8 @@ def _readable_by_others(path: str) -> bool:
 
 def _become(plan: Plan, user: int | None, work: str) -> None:
     """Turn this process into one that may do what the kernel may, and nothing else."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(ignored, signal.SIG_DFL)
     os.setsid()
     nothing = os.open("/dev/null", os.O_RDWR)
     for number in (0, 1, 2):

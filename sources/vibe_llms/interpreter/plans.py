@@ -25,6 +25,8 @@ def produce_plan(folder: str, limits: Limits, *, spaces: bool) -> Plan:
     inside = CHANNELS if spaces else f"{folder}/channels"
     home = WORK if spaces else f"{folder}/root"
     visible = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
+    # Packages that a file of paths adds, such as those of another environment.
+    visible |= {path for path in sys.path if path.endswith(("/site-packages", "/dist-packages"))}
     environment = {
         "PATH": f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin",
         "HOME": home,

@@ -28,6 +28,7 @@ _RESTORED = (13, 25)  # SIGPIPE and SIGXFSZ: Python ignores them, servers expect
 TERMINATE = b"t"
 #: How long the end of the tree may take; what cannot be killed lives on.
 END_SECONDS = 5.0
+_GRACE_SECONDS = 1.0
 _POLL_SECONDS, _REAP_MILLISECONDS = 0.01, 60_000
 #: The module `signal` is imported only where it must be: that takes as long as all the rest.
 _SIGKILL, _SIGTERM, _SIGSTOP = 9, 15, 19
@@ -111,16 +112,21 @@ class Guardian:
         return True
 
     def end(self) -> NoReturn:
-        """Kill all descendants, and end with the status of the child.
+        """End all descendants, and then as the child did.
 
-        They are stopped before any is killed, so that none starts another meanwhile.
+        They may tidy up for a moment. Then they are stopped before any is killed, so that none
+        starts another meanwhile.
         """
-        until = time.monotonic() + END_SECONDS
-        while self.reap(os.WNOHANG) and time.monotonic() < until:
-            found = list_descendants(os.getpid())
-            for number in (_SIGSTOP, _SIGKILL):
+        begun = time.monotonic()
+        signals: tuple[int, ...] = (_SIGTERM,)
+        while self.reap(os.WNOHANG) and time.monotonic() < begun + END_SECONDS:
+            if time.monotonic() > begun + _GRACE_SECONDS:
+                signals = (_SIGSTOP, _SIGKILL)
+            found = list_descendants(os.getpid()) if signals else []
+            for number in signals:
                 for process, started in found:
                     send(process, started, number)
+            signals = ()
             time.sleep(_POLL_SECONDS)
         _end_with(self.status)
 
