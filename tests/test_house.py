@@ -27,6 +27,7 @@ ORDER = (
     "meta",
     "redaction",
     "exceptions",
+    "files",
     "offline",
     "registries",
     "controls",
@@ -80,6 +81,12 @@ APART = {
 NAMES_A_PROVIDER = {("testing", "providers.scripted")}
 #: What most programs never need and every start would pay for.
 LATE = {("providers.contract.settling", "providers.contract.model.ContractModel")}
+#: What opens files: the one place where they are read; folders and new files of the archive; and
+#: what the system itself provides, such as /proc and inherited descriptors.
+OPENING = {
+    *("files", "storage.files", "storage.locks", "storage.appending", "storage.databases"),
+    *("memory.journal", "memory.git", "attachments", "cli.terminal"),
+}
 TYPES_ONLY = "TYPE_CHECKING"
 
 
@@ -184,6 +191,26 @@ def test_other_packages_are_imported_where_they_are_needed() -> None:
         and not module.startswith("cli.")
     ]
     assert eager == []
+
+
+def test_files_are_opened_in_one_place() -> None:
+    """Anything else would wait for a named pipe, or read a file that never ends."""
+    opening = {
+        module
+        for module, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and opens_a_file(node.func)
+    }
+    assert {module for module in opening if room_of(module) != "interpreter"} == OPENING
+
+
+def opens_a_file(function: ast.expr) -> bool:
+    match function:
+        case ast.Name(id="open") | ast.Attribute(attr="read_text" | "read_bytes"):
+            return True
+        case ast.Attribute(value=ast.Name(id="os"), attr="open"):
+            return True
+    return False
 
 
 def test_a_vendors_package_is_imported_in_one_file_only() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import re
 from pathlib import Path, PurePath
 from urllib.parse import urlsplit
 
 from vibe_llms.exceptions import AttachmentUnreadable
+from vibe_llms.files import describe_size, read_file
 from vibe_llms.messages.canisters import DocumentCanister
 from vibe_llms.messages.contents import (
     AudioContent,
@@ -20,6 +22,7 @@ from vibe_llms.messages.contents import (
 )
 
 LONGEST_BYTES = 64 * 1024 * 1024
+_DESCRIPTORS = "/dev/fd/"
 
 # What the package filetype names otherwise than the providers do.
 _SYNONYMS = {"audio/x-wav": "audio/wav", "image/x-icon": "image/vnd.microsoft.icon"}
@@ -100,16 +103,25 @@ def is_address(source: str) -> bool:
 def read_bytes(path: Path) -> bytes:
     """The bytes of a file of reasonable size."""
     try:
-        with path.expanduser().open("rb") as file:
-            data = file.read(LONGEST_BYTES + 1)
+        if str(path).startswith(_DESCRIPTORS):
+            # What a shell opened for us: `-f <(git diff)`.
+            data = _read_descriptor(int(path.name))
+        else:
+            data = read_file(path.expanduser(), LONGEST_BYTES)
     except OSError as error:
         raise AttachmentUnreadable(f"{path}: it cannot be read: {error.strerror}") from error
     except (ValueError, RuntimeError) as error:
         raise AttachmentUnreadable(f"{path}: this cannot be the path of a file: {error}") from error
-    if len(data) > LONGEST_BYTES:
-        raise AttachmentUnreadable(f"{path}: it has more than {LONGEST_BYTES // 1024**2} MiB")
     if not data:
         raise AttachmentUnreadable(f"{path}: it is empty")
+    return data
+
+
+def _read_descriptor(number: int) -> bytes:
+    with open(number, "rb", closefd=False) as file:
+        data = file.read(LONGEST_BYTES + 1)
+    if len(data) > LONGEST_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {describe_size(LONGEST_BYTES)}")
     return data
 
 

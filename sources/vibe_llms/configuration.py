@@ -17,6 +17,7 @@ from msgspec import Meta, Struct, ValidationError
 
 from vibe_llms.controls import read_controls
 from vibe_llms.exceptions import ConfigurationError, ControlInvalid
+from vibe_llms.files import LARGEST_SETTINGS, UntrustedFile, parse_toml, read_file, read_trusted
 from vibe_llms.registries import Row
 
 T = TypeVar("T")
@@ -248,8 +249,9 @@ def load_configuration(
     places = places or find_places(environment)
     shipped = shipped_folder() / "configuration" / "general.toml"
     layers = [Layer(str(shipped), read_toml(shipped))]
-    if _is_there(places.configuration_file):
-        layers.append(Layer(str(places.configuration_file), read_toml(places.configuration_file)))
+    if text := read_settings(places.configuration_file):
+        tree = parse_settings(text, places.configuration_file)
+        layers.append(Layer(str(places.configuration_file), tree))
     merged = _merge_all(layers)
     layers.extend(_environment_layers(environment, merged))
     if overrides:
@@ -257,28 +259,43 @@ def load_configuration(
     return _assemble(places, tuple(layers))
 
 
-def read_toml(path: Path) -> Tree:
-    """A TOML file as a tree; `ConfigurationError` names the file, the line and the column."""
-    import tomllib
+def read_toml(path: Path, *, trusted: bool = False) -> Tree:
+    """A TOML file as a tree; `ConfigurationError` names the file, the line and the column.
 
-    try:
-        return tomllib.loads(path.read_bytes().decode())
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"this is not UTF-8 text: {error}", file=str(path)) from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"this is not valid TOML: {error}", file=str(path)) from error
-    except OSError as error:
-        raise ConfigurationError(f"it cannot be read: {error.strerror}", file=str(path)) from error
+    A `trusted` file is one that decides what runs as this user: only the user and root may have
+    written it.
+    """
+    return parse_settings(_read(path, trusted=trusted), path)
 
 
-def _is_there(path: Path) -> bool:
+def read_settings(path: Path) -> bytes:
+    """The text of the user's own configuration file; empty where there is none."""
     try:
         os.stat(path, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return b""
     except OSError as error:
         raise ConfigurationError(f"it cannot be read: {error.strerror}", file=str(path)) from error
-    return True
+    return _read(path, trusted=True)
+
+
+def _read(path: Path, *, trusted: bool) -> bytes:
+    try:
+        return read_trusted(path) if trusted else read_file(path, LARGEST_SETTINGS)
+    except UntrustedFile as error:
+        raise ConfigurationError(str(error.strerror), file=str(error.filename)) from error
+    except OSError as error:
+        raise ConfigurationError(f"it cannot be read: {error.strerror}", file=str(path)) from error
+
+
+def parse_settings(data: bytes, path: Path) -> Tree:
+    """The tree of a file's text; `ConfigurationError` where it is not valid TOML."""
+    try:
+        return parse_toml(data)
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"this is not UTF-8 text: {error}", file=str(path)) from error
+    except ValueError as error:
+        raise ConfigurationError(f"this is not valid TOML: {error}", file=str(path)) from error
 
 
 def _assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
@@ -356,11 +373,9 @@ def parse_value(text: str) -> Any:
     >>> parse_value("3"), parse_value("[1, 2]"), parse_value("some words")
     (3, [1, 2], 'some words')
     """
-    import tomllib
-
     try:
-        tree = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):
+        tree = parse_toml(f"value = {text}".encode())
+    except ValueError:
         return text
     # A text of several lines might hold more than a value.
     return tree["value"] if len(tree) == 1 else text

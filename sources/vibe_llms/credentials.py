@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import stat
 import subprocess
 import traceback
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from vibe_llms.exceptions import ConfigurationError, CredentialMissing
+from vibe_llms.files import UntrustedFile, parse_toml, read_trusted
 from vibe_llms.redaction import redact, remember
 
 KEYRING_SERVICE = "vibe-llms"
@@ -144,21 +144,16 @@ def check_key(text: str, place: str) -> Secret:
 
 def read_keys(path: Path) -> Mapping[str, str]:
     """The file of keys: names of rows to keys. Refused if others than the owner may read it."""
-    import tomllib
-
     try:
-        with path.open("rb") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
-                raise ConfigurationError(
-                    f"others may read it; run: chmod 600 {path}", file=str(path)
-                )
-            keys = tomllib.load(file)
+        keys = parse_toml(read_trusted(path, private=True))
     except FileNotFoundError:
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"this is not valid TOML: {error}", file=str(path)) from error
+    except UntrustedFile as error:
+        raise ConfigurationError(str(error.strerror), file=str(error.filename)) from error
     except OSError as error:
         raise ConfigurationError(f"it cannot be read: {error.strerror}", file=str(path)) from error
+    except ValueError as error:
+        raise ConfigurationError(f"this is not valid TOML: {error}", file=str(path)) from error
     return {name: key for name, key in keys.items() if isinstance(key, str)}
 
 

@@ -24,7 +24,7 @@ def store_key(file: Path, name: str, text: str) -> None:
         with locked(file.parent, seconds=_LOCK_SECONDS):
             read_keys(file)
             # Nothing else that stands in the file is lost.
-            known = read_toml(file) if file.exists() else {}
+            known = read_toml(file, trusted=True) if file.exists() else {}
             known.pop(name, None)
             if text:
                 known[name] = text

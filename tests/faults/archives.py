@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from tests.faults.workers import INLINE, SHARED
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.messages.canisters import Canister, UserCanister
@@ -94,3 +96,11 @@ def snapshot(root: Path) -> dict[str, object]:
             else:
                 seen[key] = (stat.S_IMODE(status.st_mode), entry.read_bytes())
     return seen
+
+
+def hand_over(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a file or folder belong to another user, as far as this process can see."""
+    if os.geteuid() == 0:
+        os.chown(path, 1234, 1234)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 123_456)

@@ -233,9 +233,9 @@ async def test_contents_that_nobody_can_read_stop_a_collection(
     lines.mkdir()
     (archive.conversations / SHARED / "metadata.toml").unlink()
     (archive.conversations / SHARED / "metadata.toml").symlink_to(tmp_path / "lines")
-    with SystemCalls() as calls:
+    with pytest.raises(StorageError, match="Is a directory"):
         await archive.collect()
-    assert "read" not in calls.names
+    assert archive.contents.holds(reference)
     lines.rmdir()
     (tmp_path / "lines").rename(lines)
     await archive.put(b"data")

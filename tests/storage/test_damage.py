@@ -16,9 +16,11 @@ from vibe_llms.exceptions import ArchiveDamaged
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.codecs import LineUnreadable, decode_canister, encode_canister
 from vibe_llms.storage import conversations
+from vibe_llms.storage import lines as storage_lines
 from vibe_llms.storage.appending import complete_size
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.inspection import inspect_archive
+from vibe_llms.storage.lines import Line
 
 Rounds = Callable[[int, int], int]
 HANG_SECONDS = 2.0
@@ -121,7 +123,7 @@ def test_that_check_sees_a_reader_that_knows_decoding_errors_only(
             raise LineUnreadable(str(error)) from error
         return decode_canister(line)
 
-    monkeypatch.setattr(conversations, "decode_canister", decode_carelessly)
+    monkeypatch.setattr(storage_lines, "decode_canister", decode_carelessly)
     with pytest.raises((RecursionError, ValueError)):
         check_mutations(tmp_path, 280)
 
@@ -130,12 +132,12 @@ def test_that_check_sees_a_reader_that_skips_what_it_cannot_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read_on(
-        self: object, lines: Iterable[bytes], *, lenient: bool
+        self: object, lines: Iterable[Line], *, lenient: bool
     ) -> tuple[list[Canister], list[object]]:
         found: list[Canister] = []
         for line in lines:
             try:
-                found.append(decode_canister(line))
+                found.append(line.decode())
             except LineUnreadable:
                 continue
         return found, []
@@ -207,12 +209,14 @@ def test_that_check_sees_lines_split_elsewhere_than_at_their_ends(
     decode = conversations.ConversationFolder._decode
 
     def split_lines(
-        self: conversations.ConversationFolder, lines: Iterable[bytes], *, lenient: bool
+        self: conversations.ConversationFolder, lines: Iterable[Line], *, lenient: bool
     ) -> object:
-        text = b"".join(line + b"\n" for line in lines).decode()
-        return decode(self, [line.encode() for line in text.splitlines()], lenient=lenient)
+        text = b"".join((line.data or b"") + b"\n" for line in lines).decode()
+        split = [line.encode() for line in text.splitlines()]
+        wrong = [Line(number, 0, len(line), line) for number, line in enumerate(split, 1)]
+        return decode(self, wrong, lenient=lenient)
 
     monkeypatch.setattr(conversations.ConversationFolder, "_decode", split_lines)
-    monkeypatch.setattr(conversations, "_decode_plain", lambda parts: None)
+    monkeypatch.setattr(conversations, "_decode_plain", lambda parts, longest: None)
     with pytest.raises((AssertionError, ArchiveDamaged)):
         check_all_comes_out(tmp_path, [*produce_canisters(5, 200)])

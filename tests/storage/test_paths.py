@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.archives import FAST, begin, lines_of, produce_details, say, snapshot
+from tests.faults.archives import FAST, begin, hand_over, lines_of, produce_details, say, snapshot
 from tests.faults.calls import SystemCalls
 from tests.faults.hostile import produce_hostile_identities
 from tests.faults.workers import SHARED
@@ -320,7 +320,7 @@ def test_that_check_sees_a_mode_that_is_mended_afterwards(
 def test_an_archive_that_others_can_change_is_refused(tmp_path: Path) -> None:
     archive = DirectoryArchive(tmp_path / "archive", FAST)
     archive.prepare()
-    (tmp_path / "archive").chmod(0o775)
+    (tmp_path / "archive").chmod(0o777)
     archive = DirectoryArchive(tmp_path / "archive", FAST)
     for work in (
         lambda: archive.append_now("abcd", say("a"), None),
@@ -339,8 +339,8 @@ def test_an_archive_of_somebody_else_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin(tmp_path, settings=FAST)
-    monkeypatch.setattr(os, "geteuid", lambda: 123_456)
-    with pytest.raises(StorageError, match="belongs to somebody else; set VIBE_LLMS_HOME"):
+    hand_over(tmp_path, monkeypatch)
+    with pytest.raises(StorageError, match=r"it belongs to .*, not to you"):
         DirectoryArchive(tmp_path, FAST).append_now(SHARED, say("a"), None)
 
 

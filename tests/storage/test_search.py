@@ -135,8 +135,8 @@ def test_only_what_came_since_is_read(tmp_path: Path) -> None:
     archive.append_now("abcd7", say(long, "short"), None)
     with SystemCalls() as calls:
         archive.survey_now()
-    # The one text that lies in the store, to its end; its details have not changed.
-    assert calls.count("read") == 2
+    # The new lines and the one text that lies in the store, to their ends; nothing else.
+    assert calls.count("read") == 4
     assert found(archive, long) == {"abcd7"}
 
 
@@ -313,14 +313,21 @@ def test_a_conversation_that_cannot_be_read_breaks_no_list(tmp_path: Path) -> No
     (archive.conversations / "not an identity" / "messages.jsonl").write_bytes(path.read_bytes())
     for _ in range(2):
         summaries = {summary.identity: summary for summary in archive.survey_now()}
-        assert {*summaries} == {"aaaa", "bbbb", "cccc"}
+        assert {*summaries} == {"aaaa", "bbbb", "cccc", "dddd", "eeee"}
+        problems = {name: summary.problem for name, summary in summaries.items()}
+        assert not problems["aaaa"]
+        assert problems["bbbb"].startswith("this is not valid TOML")
+        assert problems["cccc"].startswith("the folder lacks this file")
+        assert problems["dddd"] == "Is a directory"
+        assert problems["eeee"] == "the folder lacks messages.jsonl"
         assert summaries["aaaa"].messages == 2
         assert summaries["bbbb"].created.year == 1970
         assert found(archive, "lantern") == {"aaaa", "bbbb", "cccc"}
     # It comes back by itself when it is mended.
     lines_of(archive, "dddd").rmdir()
     lines_of(archive, "dddd").write_bytes(lines_of(archive, "bbbb").read_bytes())
-    assert "dddd" in listed(archive)
+    summaries = {summary.identity: summary for summary in archive.survey_now()}
+    assert (summaries["dddd"].problem, summaries["dddd"].messages) == ("", 1)
 
 
 def test_a_text_that_has_gone_from_the_store_breaks_no_list(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from vibe_llms.cli.terminal import (
     write_json,
 )
 from vibe_llms.configuration import load_configuration
-from vibe_llms.exceptions import RequestError
+from vibe_llms.exceptions import RequestError, StorageError
 from vibe_llms.ledger import Ledger, locate
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -233,7 +233,11 @@ def remove(conversations: tuple[str, ...], yes: bool) -> int:
     async def work() -> None:
         async with open_archive() as archive:
             await archive.remove(*identities)
-            await archive.collect()
+            try:
+                await archive.collect()
+            except StorageError as error:
+                # What another conversation needs cannot be known while it cannot be read.
+                note(f"note: contents that nothing needs any more are kept for now: {error}")
 
     identities = run(resolve())
     if not yes:
@@ -272,6 +276,7 @@ def describe_summary(summary: Summary) -> dict[str, Any]:
         "tags": list(summary.tags),
         "forked_from": None if origin is None else origin.conversation,
         "messages": summary.messages,
+        "problem": summary.problem,
     }
 
 
@@ -296,8 +301,9 @@ def draw_summary(summary: Summary) -> str:
     """A conversation as one line of a list, as long as a terminal is wide."""
     tags = "".join(f" #{tag}" for tag in summary.tags)
     fork = " (fork)" if summary.forked_from else ""
+    problem = f"cannot be read: {summary.problem}" if summary.problem else ""
     head = f"{summary.updated.astimezone():%Y-%m-%d %H:%M}  {summary.messages:>4}  "
-    text = one_line(f"{summary.title}{tags}{fork}")
+    text = one_line(problem or f"{summary.title}{tags}{fork}")
     if is_terminal(sys.stdout):
         room = max(20, columns(sys.stdout) - len(summary.identity) - len(head) - 2)
         text = cut(visible(text), room)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from vibe_llms.cli.offers import Offer
 from vibe_llms.cli.terminal import note
 from vibe_llms.exceptions import StorageError
+from vibe_llms.files import LARGEST_SETTINGS, opened, read_descriptor
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.redaction import redact
-from vibe_llms.storage.files import make_folder, storage_errors
+from vibe_llms.storage.files import make_folder, storage_errors, write_new
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
@@ -120,7 +122,10 @@ def produce_history(file: Path | None) -> History:
     try:
         with storage_errors(file):
             make_folder(file.parent)
-            os.close(os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+            with suppress(FileExistsError):
+                write_new(file, b"", durable=False)
+            with opened(file, os.O_RDWR | os.O_NOFOLLOW) as descriptor:
+                read_descriptor(descriptor, LARGEST_SETTINGS * 16)
     except StorageError as error:
         note(f"note: what you type is not kept for next time: {error}")
         return InMemoryHistory()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
-from vibe_llms.configuration import Tree, read_toml
+from vibe_llms.configuration import Tree, parse_settings, read_settings
 from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.files import parse_toml
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
 from vibe_llms.storage.locks import locked
 
@@ -61,8 +61,9 @@ def _rewrite(
         make_folder(file.parent)
         with locked(file.parent, seconds=_LOCK_SECONDS):
             # A file that cannot be read is not written over.
-            before = read_toml(file) if file.exists() else {}
-            text = change(file.read_text("utf-8") if file.exists() else "")
+            data = read_settings(file)
+            before = parse_settings(data, file)
+            text = change(data.decode())
             after = _parse(text)
             wanted = expect(before)
             if after not in (wanted, {**wanted, what.strip("[]").partition(".")[0]: {}}):
@@ -76,7 +77,7 @@ def _rewrite(
 
 def _parse(text: str) -> Tree | None:
     try:
-        return tomllib.loads(text)
+        return parse_toml(text.encode())
     except ValueError:
         return None
 

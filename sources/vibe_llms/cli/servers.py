@@ -21,7 +21,13 @@ from vibe_llms.cli.rows import add_rows, draw_rows, remove_row
 from vibe_llms.cli.running import interruptible, run
 from vibe_llms.cli.terminal import is_terminal, note, one_line, visible, write, write_json
 from vibe_llms.cli.tools import open_ensembles, open_one
-from vibe_llms.configuration import Configuration, load_configuration, parse_value, read_toml
+from vibe_llms.configuration import (
+    Configuration,
+    load_configuration,
+    parse_settings,
+    parse_value,
+    read_settings,
+)
 from vibe_llms.ensembles.core import ENSEMBLES, Ensembles, access_ensemble
 from vibe_llms.ensembles.interfaces import Ensemble, EnsembleConfiguration, OutsideEnsemble
 from vibe_llms.ensembles.mcp.importing import (
@@ -150,7 +156,7 @@ def remove_server(name: str) -> None:
     if name not in _survey_rows(configuration):
         raise RequestError(f"there is no server {name!r}; see: vibe-llms mcp list")
     file = configuration.places.configuration_file
-    if name not in (read_toml(file) if file.exists() else {}).get(ENSEMBLES, {}):
+    if name not in parse_settings(read_settings(file), file).get(ENSEMBLES, {}):
         raise RequestError(
             f"{name!r} does not stand in {file}; [ensembles.{name}] enabled = false takes it away"
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import tomllib
 from pathlib import Path
 
 import click
@@ -14,10 +13,16 @@ from vibe_llms.cli.doctor import check_configuration
 from vibe_llms.cli.editors import find_editor, run_editor
 from vibe_llms.cli.failures import status_of
 from vibe_llms.cli.terminal import note, one_line, shown, write, write_json
-from vibe_llms.configuration import find_places, load_configuration, read_toml
+from vibe_llms.configuration import (
+    find_places,
+    load_configuration,
+    parse_settings,
+    read_settings,
+)
 from vibe_llms.ensembles.core import ENSEMBLES
 from vibe_llms.ensembles.mcp.importing import remember_row
 from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.files import parse_toml
 from vibe_llms.redaction import redact
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
 from vibe_llms.storage.locks import locked
@@ -95,9 +100,10 @@ def set_value(file: Path, key: str, value: str) -> None:
         make_folder(file.parent)
         with locked(file.parent, seconds=_LOCK_SECONDS):
             # A file that cannot be read is not written over.
-            before = read_toml(file) if file.exists() else {}
-            text = _with_value(file.read_text("utf-8") if file.exists() else "", key, value)
-            if _parse(text) != {**before, key: value}:
+            before = read_settings(file)
+            known = parse_settings(before, file)
+            text = _with_value(before.decode(), key, value)
+            if _parse(text) != {**known, key: value}:
                 raise ConfigurationError(
                     f"{key} cannot be set without spoiling what stands there; set it by hand: "
                     "vibe-llms config edit",
@@ -117,7 +123,7 @@ def _with_value(text: str, key: str, value: str) -> str:
 
 def _parse(text: str) -> object:
     try:
-        return tomllib.loads(text)
+        return parse_toml(text.encode())
     except ValueError:
         return None
 

@@ -21,9 +21,10 @@ from msgspec import Struct
 
 from vibe_llms.ensembles.interfaces import OutsideEnsemble
 from vibe_llms.exceptions import EnsembleFailed, StorageError
+from vibe_llms.files import read_trusted
 from vibe_llms.invocation.invokers import InvocationContext, Invoker, skip_check
 from vibe_llms.invocation.results import InvocationOutput
-from vibe_llms.storage.files import make_folder, read_within, replace_file, storage_errors
+from vibe_llms.storage.files import make_folder, replace_file, storage_errors
 from vibe_llms.storage.locks import locked
 
 _FORMAT = 1
@@ -86,7 +87,7 @@ class Pins:
                 return self._definitions
             stamp = (found.st_ino, found.st_mtime_ns, found.st_size)
             if stamp != self._stamp:
-                self._definitions = self._decode(read_within(self.path.parent, self.path.name))
+                self._definitions = self._decode(read_trusted(self.path))
                 self._stamp = stamp
         return self._definitions
 

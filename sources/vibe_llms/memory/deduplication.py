@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vibe_llms.exceptions import ArchiveLocked, MemoryInvalid, VibeLlmsError
+from vibe_llms.files import LARGEST_SETTINGS, read_file
 from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.core import Memory
@@ -205,7 +206,7 @@ class Deduplication:
 def read_last(folder: Path, scope: Scope) -> datetime | None:
     """When the facts of a scope were deduplicated last, in the memory in a folder."""
     try:
-        data = (folder / UPKEEP / str(scope) / _LAST).read_bytes()
+        data = read_file(folder / UPKEEP / str(scope) / _LAST, LARGEST_SETTINGS)
         last = msgspec.json.decode(data, type=_State).last
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.files import LARGEST_FILE, LARGEST_SETTINGS, read_file
 from vibe_llms.storage.files import make_folder, new_folder, storage_errors, write_new
 
 #: Raised when what is stored changes its form, or is made of other parts than before, as vectors
@@ -42,10 +43,11 @@ class _Manifest(Struct):
 
 def read_generation(folder: Path, wanted: Collection[str]) -> tuple[Counts, dict[str, bytes]]:
     """The counts and some parts of a generation; `ValueError` or `OSError` if it is none."""
-    manifest = msgspec.json.decode((folder / _MANIFEST).read_bytes(), type=_Manifest)
+    manifest = msgspec.json.decode(read_file(folder / _MANIFEST, LARGEST_SETTINGS), type=_Manifest)
     if manifest.format != _FORMAT:
         raise ValueError("another version made it")
-    parts = {name: (folder / name).read_bytes() for name in manifest.checksums if name in wanted}
+    named = [name for name in manifest.checksums if name in wanted]
+    parts = {name: read_file(folder / name, LARGEST_FILE) for name in named}
     whole = {**parts, _COUNTS: msgspec.json.encode(manifest.counts)}
     if any(_digest(data) != manifest.checksums.get(name) for name, data in whole.items()):
         raise ValueError("its checksums do not fit")

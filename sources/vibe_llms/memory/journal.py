@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.exceptions import StorageError
+from vibe_llms.files import LARGEST_SETTINGS, read_file
 from vibe_llms.messages.identities import produce_identity
 from vibe_llms.storage.files import FOLDER, replace_file, storage_errors
 from vibe_llms.storage.locks import acquire
@@ -87,8 +88,10 @@ class Journal:
                 with suppress(FileNotFoundError, NotADirectoryError):
                     held = _is_held(folder)
                     for path in sorted(folder.iterdir()):
-                        with suppress(FileNotFoundError, msgspec.DecodeError):
-                            ticket = msgspec.json.decode(path.read_bytes(), type=Ticket)
+                        with suppress(OSError, msgspec.DecodeError):
+                            ticket = msgspec.json.decode(
+                                read_file(path, LARGEST_SETTINGS), type=Ticket
+                            )
                             found.append(Left(path, ticket, held))
         return found
 
@@ -129,7 +132,11 @@ class Journal:
             acquire(lock, folder, 0)
             for name in sorted(os.listdir(folder)):
                 try:
-                    ticket = msgspec.json.decode((folder / name).read_bytes(), type=Ticket)
+                    ticket = msgspec.json.decode(
+                        read_file(folder / name, LARGEST_SETTINGS), type=Ticket
+                    )
+                except OSError:
+                    continue
                 except msgspec.DecodeError:
                     # Cut by a crash, before anybody was told that it is kept.
                     (folder / name).unlink()

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.exceptions import VersioningFailed
+from vibe_llms.files import LARGEST_FILE, LARGEST_SETTINGS, read_file
 from vibe_llms.memory.entries import LARGEST_BYTES
 from vibe_llms.memory.files import ENTRIES
 from vibe_llms.memory.git import LIMIT_SECONDS, Git, is_held
@@ -184,7 +185,8 @@ class Repository:
                 raise
 
     def _branch(self) -> str:
-        kind, _, branch = (self.git.directory / "HEAD").read_text().strip().partition(" ")
+        head = read_file(self.git.directory / "HEAD", LARGEST_SETTINGS).decode()
+        kind, _, branch = head.strip().partition(" ")
         if kind != "ref:":
             raise VersioningFailed(
                 "no branch is checked out here; check one out: git switch main",
@@ -237,7 +239,7 @@ class Repository:
 
     def _load_seen(self) -> Mapping[bytes, _Seen]:
         try:
-            data = (self.git.directory / MARK / "seen").read_bytes()
+            data = read_file(self.git.directory / MARK / "seen", LARGEST_FILE)
             return msgspec.msgpack.decode(data, type=dict[bytes, _Seen])
         except (OSError, msgspec.DecodeError):
             return {}

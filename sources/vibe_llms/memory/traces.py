@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vibe_llms.exceptions import MemoryDamaged
+from vibe_llms.files import read_file
 from vibe_llms.memory.entries import LARGEST_BYTES, Entry, Scope, decode_entry
 from vibe_llms.memory.files import MemoryFiles, identity_in
 from vibe_llms.messages.contents import repair_text
@@ -80,7 +81,7 @@ def find_strays(files: MemoryFiles, wanted: str) -> list[Path]:
     for path in files.survey_strays():
         with suppress(OSError):
             if path.stat().st_size <= LARGEST_BYTES:
-                text = path.read_bytes().decode("utf-8", "replace")
+                text = read_file(path, LARGEST_BYTES).decode("utf-8", "replace")
                 if holds(wanted, (text, path.name)):
                     found.append(path)
     return found

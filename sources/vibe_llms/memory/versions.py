@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.exceptions import StorageError, VersioningFailed
+from vibe_llms.files import LARGEST_SETTINGS, read_file
 from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.git import LIMIT_SECONDS, ask
 from vibe_llms.memory.repository import Repository
@@ -185,7 +186,9 @@ class Versions:
 
     def _load_state(self) -> _State:
         try:
-            return msgspec.json.decode((self.folder / _STATE).read_bytes(), type=_State)
+            return msgspec.json.decode(
+                read_file(self.folder / _STATE, LARGEST_SETTINGS), type=_State
+            )
         except (OSError, msgspec.DecodeError):
             return _State()
 

@@ -13,10 +13,12 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.exceptions import PluginMissing, RegistrationError
+from vibe_llms.files import LARGEST_FILE, opened, read_parts, read_trusted
 from vibe_llms.plugins.pins import Plugin
 from vibe_llms.storage.files import storage_errors, write_new
 
 _RECORD = "record.json"
+_LARGEST_RECORD = 64 * 1024**2
 
 
 class Record(Struct, frozen=True):
@@ -41,8 +43,9 @@ def write_record(folder: Path, record: Record) -> None:
 def read_record(folder: Path) -> Record | None:
     """The record of a folder; nothing where no installation came to its end there."""
     try:
-        return msgspec.json.decode((folder / _RECORD).read_bytes(), type=Record)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        data = read_trusted(folder / _RECORD, _LARGEST_RECORD)
+        return msgspec.json.decode(data, type=Record)
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
 
 
@@ -90,6 +93,9 @@ def survey_files(folder: Path) -> dict[str, str]:
                     continue
                 if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
                     raise OSError(errno.ELOOP, "it is no plain file", entry.path)
-                data = Path(entry.path).read_bytes()
-                found[os.path.relpath(entry.path, folder)] = hashlib.sha256(data).hexdigest()
+                with opened(entry.path, os.O_NOFOLLOW) as file:
+                    digest = hashlib.sha256()
+                    for part in read_parts(file, LARGEST_FILE):
+                        digest.update(part)
+                found[os.path.relpath(entry.path, folder)] = digest.hexdigest()
     return found

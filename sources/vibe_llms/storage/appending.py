@@ -18,7 +18,8 @@ from msgspec import Struct
 
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.events import Notice
-from vibe_llms.exceptions import ArchiveDamaged, ArchiveLocked, ConversationMoved
+from vibe_llms.exceptions import ArchiveDamaged, ArchiveLocked, ConversationMoved, StorageError
+from vibe_llms.files import LARGEST_FILE, describe_size, open_regular
 from vibe_llms.messages.codecs import LineUnreadable, decode_canister
 from vibe_llms.storage.details import refuse_newer
 from vibe_llms.storage.files import (
@@ -31,7 +32,7 @@ from vibe_llms.storage.files import (
 from vibe_llms.storage.locks import acquire, give_back
 
 MESSAGES = "messages.jsonl"
-_APPEND = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW
 _TAIL_BYTES = 64 * 1024
 
 
@@ -56,7 +57,7 @@ class _Held:
         self._open: list[int] = []
         self.process = os.getpid()
         self.folder = self._keep(os.open(path, FOLDER))
-        self.file = self._keep(os.open(MESSAGES, _APPEND, dir_fd=self.folder))
+        self.file = self._keep(open_regular(MESSAGES, _APPEND, folder=self.folder))
         self.status = os.fstat(self.file)
 
     def _keep(self, descriptor: int) -> int:
@@ -109,6 +110,12 @@ class LinesWriter:
     def _append(self, lines: bytes, last: str, after: str | None) -> Sequence[Notice]:
         held, status = self._lock()
         try:
+            if status.st_size + len(lines) > LARGEST_FILE:
+                raise StorageError(
+                    f"this conversation would be larger than {describe_size(LARGEST_FILE)}; "
+                    "continue in a new one",
+                    path=self._file,
+                )
             size, end, notices = self._find_end(held.file, status)
             if after is not None and end != after:
                 raise ConversationMoved(

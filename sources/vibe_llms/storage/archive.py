@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import stat
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from vibe_llms.exceptions import (
     ConversationNotFound,
     StorageError,
 )
+from vibe_llms.files import find_distrust
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import Reference
 from vibe_llms.storage.appending import MESSAGES
@@ -37,7 +37,7 @@ from vibe_llms.storage.files import (
     TEMPORARY,
     make_folder,
     new_folder,
-    read_within,
+    read_parts,
     refuse_link,
     remove_folder,
     storage_errors,
@@ -57,6 +57,7 @@ _SHORTEST_PREFIX = 4
 _DOOMED = f"{TEMPORARY}gone-"
 #: Whatever looks like a hash counts as one, since a newer version may write it elsewhere.
 _HASH = re.compile(rb"[0-9a-f]{64}")
+_HASH_OVERLAP = 63
 #: How many conversations are remembered; each may have two descriptors open. Forgetting one costs
 #: no more than a look at its last line.
 OPEN_FOLDERS = 16
@@ -336,15 +337,8 @@ class DirectoryArchive:
                 status = os.stat(self.folder)
             except FileNotFoundError:
                 return
-        if status.st_uid != os.geteuid():
-            raise StorageError(
-                "it belongs to somebody else; set VIBE_LLMS_HOME to a folder of your own",
-                path=str(self.folder),
-            )
-        if stat.S_IMODE(status.st_mode) & 0o022:
-            raise StorageError(
-                f"others may write here; run: chmod go-w {self.folder}", path=str(self.folder)
-            )
+        if problem := find_distrust(status, self.folder):
+            raise StorageError(problem, path=str(self.folder))
         self._trusted = True
 
     def _put_now(self, data: bytes, mimetype: str) -> Reference:
@@ -418,12 +412,14 @@ class DirectoryArchive:
 
     def _finish_removal(self, doomed: Path) -> None:
         last = _changed(doomed / MESSAGES)
-        for digest in _hashes_in(doomed):
-            # What was put after its last message may be needed by whoever put it.
-            path = self.contents.folder / digest
-            if _changed(path) <= last:
-                with suppress(FileNotFoundError):
-                    os.utime(path, (0, 0))
+        # Where its files cannot be read, what it referred to is collected later.
+        with suppress(OSError):
+            for digest in _hashes_in(doomed):
+                # What was put after its last message may be needed by whoever put it.
+                path = self.contents.folder / digest
+                if _changed(path) <= last:
+                    with suppress(FileNotFoundError):
+                        os.utime(path, (0, 0))
         remove_folder(doomed)
 
     def _index(self) -> Index:
@@ -435,13 +431,15 @@ async def _in_thread(function: Callable[..., T], *arguments: Any) -> T:
 
 
 def _hashes_in(folder: Path) -> set[str]:
-    """Every hash that stands in any file of a folder."""
+    """Every hash in any file of a folder; `OSError` where its lines cannot be read."""
     found: set[str] = set()
     for entry in _entries_of(folder):
-        if entry.is_file(follow_symlinks=False):
+        if entry.name == MESSAGES or entry.is_file(follow_symlinks=False):
             with suppress(FileNotFoundError):
-                data = read_within(folder, entry.name)
-                found.update(digest.decode() for digest in _HASH.findall(data))
+                before = b""
+                for part in read_parts(folder, entry.name):
+                    found.update(digest.decode() for digest in _HASH.findall(before + part))
+                    before = part[-_HASH_OVERLAP:]
     return found
 
 

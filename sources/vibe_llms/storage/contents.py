@@ -6,6 +6,8 @@ only, the first MIME type seen. Such a folder appears whole or not at all.
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 import re
 import stat
@@ -16,7 +18,8 @@ from typing import TypeVar
 import msgspec
 
 from vibe_llms.configuration import StorageSettings
-from vibe_llms.exceptions import ContentDamaged, ContentMissing
+from vibe_llms.exceptions import ContentDamaged, ContentMissing, StorageError
+from vibe_llms.files import LARGEST_FILE
 from vibe_llms.messages.canisters import Canister, SupervisorCanister
 from vibe_llms.messages.contents import (
     AudioContent,
@@ -33,6 +36,7 @@ from vibe_llms.storage.files import (
     make_folder,
     new_folder,
     open_folder,
+    read_parts,
     read_within,
     refuse_link,
     remove_folder,
@@ -43,6 +47,8 @@ from vibe_llms.storage.files import (
 )
 
 _HASH = re.compile(r"[0-9a-f]{64}")
+#: What lies there has another size, or is no file.
+_NO_SUCH_DATA = (errno.EFBIG, errno.EINVAL)
 _MIMETYPE = re.compile(r"[\w.+/-]+")
 C = TypeVar("C", bound=Canister)
 
@@ -73,6 +79,8 @@ class ContentStore:
 
     def put(self, data: bytes, mimetype: str = "") -> Reference:
         """Keep bytes; returns when they are durable. What is kept already is not written again."""
+        if len(data) > LARGEST_FILE:
+            raise StorageError(f"a content of {len(data)} bytes is larger than can be read again")
         reference = Reference.from_bytes(data)
         path = self._path(reference.hash)
         with storage_errors(path):
@@ -99,17 +107,23 @@ class ContentStore:
             try:
                 data = read_within(path, "data")
             except FileNotFoundError:
-                raise ContentMissing(
-                    "a message refers to this content, but it is not in the store; restore it from "
-                    "a backup",
-                    path=str(path),
-                ) from None
+                raise _missing(path) from None
         if Reference.from_bytes(data).hash != reference.hash:
-            raise ContentDamaged(
-                "the bytes do not have this hash any more; restore them from a backup",
-                path=str(path),
-            )
+            raise _damaged(path)
         return data
+
+    def check(self, digest: str) -> None:
+        """Read a content through; the errors are those of `load`."""
+        path = self._path(digest)
+        found = hashlib.sha256()
+        with storage_errors(path):
+            try:
+                for part in read_parts(path, "data"):
+                    found.update(part)
+            except FileNotFoundError:
+                raise _missing(path) from None
+        if found.hexdigest() != digest:
+            raise _damaged(path)
 
     def holds(self, reference: Reference) -> bool:
         """Whether the store has bytes of this hash and size; they are not read."""
@@ -208,10 +222,13 @@ class ContentStore:
         """Whether these bytes are kept already; if so they are young again, and whole."""
         held: bytes | None = None
         try:
-            held = read_within(path, "data")
+            held = read_within(path, "data", len(data))
         except FileNotFoundError:
             if not path.is_dir():
                 return False
+        except OSError as error:
+            if error.errno not in _NO_SUCH_DATA:
+                raise
         if held != data:
             # What was damaged is set right by the same bytes coming once more.
             replace_file(path / "data", data, durable=self._durable)
@@ -231,6 +248,19 @@ class ContentStore:
         with storage_errors(self.folder):
             refuse_link(self.folder)
         return self.folder / digest
+
+
+def _missing(path: Path) -> ContentMissing:
+    return ContentMissing(
+        "a message refers to this content, but it is not in the store; restore it from a backup",
+        path=str(path),
+    )
+
+
+def _damaged(path: Path) -> ContentDamaged:
+    return ContentDamaged(
+        "the bytes do not have this hash any more; restore them from a backup", path=str(path)
+    )
 
 
 def references_of(canister: Canister) -> Iterator[Reference]:

@@ -23,6 +23,7 @@ from vibe_llms.exceptions import (
     StorageError,
     VibeLlmsError,
 )
+from vibe_llms.files import LARGEST_SETTINGS
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.codecs import LineUnreadable, decode_canister, decode_plain, encode_canister
 from vibe_llms.messages.contents import repair_text
@@ -52,6 +53,7 @@ from vibe_llms.storage.files import (
     write_new,
 )
 from vibe_llms.storage.interfaces import Details, Gap
+from vibe_llms.storage.lines import Line, LineReader
 from vibe_llms.storage.locks import locked
 
 _IDENTITY = re.compile(r"[0-9a-z][0-9a-z_-]{0,63}")
@@ -116,15 +118,15 @@ class ConversationFolder:
         an incomplete last line is passed over and told.
         """
         with self._errors():
-            plain = _decode_plain(read_parts(self.path, MESSAGES))
-            data = b"" if plain is not None else read_within(self.path, MESSAGES)
-        gaps: list[Gap] = []
-        if plain is not None:
-            canisters, torn = plain
-        else:
-            end = complete_size(data)
-            canisters, gaps = self._decode(data[:end].split(b"\n")[:-1], lenient=lenient)
-            torn = len(data) - end
+            gaps: list[Gap] = []
+            longest = self._settings.line_bytes
+            plain = _decode_plain(read_parts(self.path, MESSAGES), longest)
+            if plain is not None:
+                canisters, torn = plain
+            else:
+                lines = LineReader(read_parts(self.path, MESSAGES), longest)
+                canisters, gaps = self._decode(lines, lenient=lenient)
+                torn = lines.torn
         self.writer.told = torn
         return canisters, gaps, [tell_torn(self.identity, torn)] if torn else []
 
@@ -158,7 +160,7 @@ class ConversationFolder:
         """Replace some of the details, under the lock; what a newer version wrote stays."""
         with self._errors(), locked(self.path, seconds=self._settings.lock_seconds) as folder:
             place = str(self.path / METADATA)
-            tree = parse_tree(read_relative(folder, METADATA), place)
+            tree = parse_tree(read_relative(folder, METADATA, LARGEST_SETTINGS), place)
             decode_details(tree, place)
             for key, change in changes.items():
                 value = change(tree.get(key)) if callable(change) else change
@@ -176,11 +178,15 @@ class ConversationFolder:
         with self._errors(), locked(self.path, seconds=self._settings.lock_seconds):
             refuse_newer(self.path)
             data = read_within(self.path, MESSAGES)
-            lines = data[: complete_size(data)].split(b"\n")[:-1]
+            lines = list(LineReader([data], self._settings.line_bytes))
             _, gaps = self._decode(lines, lenient=True)
             if gaps:
                 bad = {gap.line for gap in gaps}
-                good = [line + b"\n" for number, line in enumerate(lines, 1) if number not in bad]
+                good = [
+                    line.data + b"\n"
+                    for line in lines
+                    if line.data is not None and line.number not in bad
+                ]
                 aside = self.path / f"messages.damaged-{produce_stamp()}.jsonl"
                 write_new(aside, data, durable=True)
                 replace_file(self.path / MESSAGES, b"".join(good))
@@ -197,19 +203,17 @@ class ConversationFolder:
                 )
         return b"".join(line + b"\n" for line in lines)
 
-    def _decode(self, lines: Sequence[bytes], *, lenient: bool) -> tuple[list[Canister], list[Gap]]:
+    def _decode(self, lines: Iterable[Line], *, lenient: bool) -> tuple[list[Canister], list[Gap]]:
         canisters: list[Canister] = []
         gaps: list[Gap] = []
-        offset = 0
         for line in lines:
             try:
-                canisters.append(decode_canister(line))
+                canisters.append(line.decode())
             except LineUnreadable as error:
-                gap = Gap(len(canisters) + len(gaps) + 1, offset, len(line), str(error))
+                gap = Gap(line.number, line.offset, line.size, str(error))
                 if not lenient:
                     raise self._damaged(gap) from error
                 gaps.append(gap)
-            offset += len(line) + 1
         return canisters, gaps
 
     def _damaged(self, gap: Gap) -> ArchiveDamaged:
@@ -240,24 +244,28 @@ class ConversationFolder:
         return ConversationNotFound(f"there is no conversation {self.identity}")
 
 
-def _decode_plain(parts: Iterable[bytes]) -> tuple[list[Canister], int] | None:
+def _decode_plain(parts: Iterable[bytes], longest: int) -> tuple[list[Canister], int] | None:
     """All canisters and the size of what follows the last whole line.
 
-    Nothing where a line is not as this version writes it: then each is to be looked at.
+    Nothing where a line is not as this version writes it, or may be too long: then each line has to
+    be looked at.
     """
     canisters: list[Canister] = []
-    rest = b""
+    pending: list[bytes] = []
+    size = 0
     for part in parts:
         end = part.rfind(b"\n") + 1
-        if not end:
-            rest += part
-            continue
-        lines, rest = rest + part[:end], part[end:]
-        some = decode_plain(lines)
-        if some is None:
+        size += end or len(part)
+        if size > longest:
             return None
-        canisters += some
-    return canisters, len(rest)
+        pending.append(part[:end] or part)
+        if end:
+            some = decode_plain(b"".join(pending))
+            if some is None:
+                return None
+            canisters += some
+            pending, size = [part[end:]], len(part) - end
+    return canisters, size
 
 
 def survey_folders(root: Path) -> Iterator[str]:

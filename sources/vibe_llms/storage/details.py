@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from vibe_llms.exceptions import ArchiveDamaged, FormatNewer
+from vibe_llms.files import LARGEST_SETTINGS, parse_toml
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.storage.files import read_within
 from vibe_llms.storage.interfaces import FORMAT, Details, Origin
@@ -57,7 +58,7 @@ def decode_details(tree: Mapping[str, Any], path: str) -> Details:
 def read_details(folder: Path) -> Details:
     """The details of the conversation in a folder."""
     place = str(folder / METADATA)
-    return decode_details(parse_tree(read_within(folder, METADATA), place), place)
+    return decode_details(parse_tree(read_within(folder, METADATA, LARGEST_SETTINGS), place), place)
 
 
 def refuse_newer(folder: Path) -> None:
@@ -69,10 +70,8 @@ def refuse_newer(folder: Path) -> None:
 
 def parse_tree(data: bytes, path: str) -> dict[str, Any]:
     """The tree of a file's text; `ArchiveDamaged` where it is not valid TOML."""
-    import tomllib
-
     try:
-        return tomllib.loads(data.decode())
+        return parse_toml(data)
     except ValueError as error:
         raise ArchiveDamaged(
             f"this is not valid TOML ({error}); mend it by hand, it was left as it is", path=path

@@ -9,18 +9,19 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from vibe_llms import files
 from vibe_llms.exceptions import StorageError
+from vibe_llms.files import LARGEST_FILE
 
 #: How a folder is opened: a link in its place is refused.
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-# What fits into the caches of a processor.
-_PART_BYTES = 256 * 1024
+_READ = os.O_RDONLY | os.O_NOFOLLOW
 
 #: The start of the names of what is not finished; such entries are no part of the archive.
 TEMPORARY = ".new-"
@@ -56,7 +57,15 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 def explain(error: OSError, path: Path) -> StorageError:
     """What an error of the system about `path` means, and what to do."""
-    return StorageError(_ADVICE.get(error.errno or 0, error.strerror or str(error)), path=str(path))
+    place = error.filename if isinstance(error, files.UntrustedFile) else path
+    return StorageError(describe(error), path=str(place))
+
+
+def describe(error: OSError) -> str:
+    """What an error of the system means, and what to do."""
+    if isinstance(error, files.UntrustedFile):
+        return str(error.strerror)
+    return _ADVICE.get(error.errno or 0, error.strerror or str(error))
 
 
 def advise(number: int) -> str:
@@ -146,34 +155,25 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
         synchronise_folder(path.parent)
 
 
-def read_within(folder: Path | str, name: str) -> bytes:
-    """The bytes of a file in a folder; neither of the two may be a link."""
+def read_within(folder: Path | str, name: str, limit: int = LARGEST_FILE) -> bytes:
+    """The bytes of a regular file in a folder; neither of the two may be a link.
+
+    `OSError` where it has more than `limit`.
+    """
     with open_folder(folder) as descriptor:
-        return read_relative(descriptor, name)
+        return read_relative(descriptor, name, limit)
 
 
 def read_parts(folder: Path, name: str) -> Iterator[bytes]:
-    """The bytes of a file in a folder, piece by piece; neither of the two may be a link."""
-    with open_folder(folder) as opened:
-        descriptor = os.open(name, _READ, dir_fd=opened)
-        try:
-            while part := os.read(descriptor, _PART_BYTES):
-                yield part
-        finally:
-            os.close(descriptor)
+    """The bytes of a file in a folder, in parts; neither of the two may be a link."""
+    with open_folder(folder) as opened, files.opened(name, _READ, folder=opened) as descriptor:
+        yield from files.read_parts(descriptor, LARGEST_FILE)
 
 
-def read_relative(folder: int, name: str) -> bytes:
-    """The bytes of a file in an open folder; a link is refused."""
-    descriptor = os.open(name, _READ, dir_fd=folder)
-    try:
-        size = os.fstat(descriptor).st_size
-        parts: list[bytes] = []
-        while part := os.read(descriptor, size + 1):
-            parts.append(part)
-        return b"".join(parts)
-    finally:
-        os.close(descriptor)
+def read_relative(folder: int, name: str, limit: int = LARGEST_FILE) -> bytes:
+    """The bytes of a regular file in an open folder; a link is refused."""
+    with files.opened(name, _READ, folder=folder) as descriptor:
+        return files.read_descriptor(descriptor, limit)
 
 
 @contextmanager
@@ -206,11 +206,14 @@ def _discard_folder(path: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """A folder of plain files and what is in it; does nothing where there is none."""
+    """A folder and what is in it; does nothing where there is none."""
     try:
         with open_folder(path) as descriptor:
             for name in os.listdir(descriptor):
-                os.unlink(name, dir_fd=descriptor)
+                try:
+                    os.unlink(name, dir_fd=descriptor)
+                except (IsADirectoryError, PermissionError):
+                    shutil.rmtree(name, dir_fd=descriptor)
         os.rmdir(path)
     except FileNotFoundError:
         return

@@ -12,25 +12,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from vibe_llms.exceptions import ConversationNotFound, StorageError
+from vibe_llms.files import LARGEST_FILE, opened, read_parts
 from vibe_llms.messages.canisters import (
     Canister,
     DocumentCanister,
     InvocationCanister,
     UserCanister,
 )
-from vibe_llms.messages.codecs import LineUnreadable, decode_canister
+from vibe_llms.messages.codecs import LineUnreadable
 from vibe_llms.messages.contents import Reference, TextualContent, repair_text
-from vibe_llms.storage.appending import MESSAGES, complete_size
+from vibe_llms.storage.appending import MESSAGES
 from vibe_llms.storage.contents import ContentStore
 from vibe_llms.storage.conversations import ConversationFolder, is_conversation_identity
-from vibe_llms.storage.files import open_folder
+from vibe_llms.storage.files import describe, open_folder
 from vibe_llms.storage.interfaces import Details
+from vibe_llms.storage.lines import Line, LineReader
 
 if TYPE_CHECKING:
     import sqlite3
@@ -62,27 +64,41 @@ class Intake:
         self.forgot = False
 
     def take_in(self, identity: str, look: Look, before: Look | None) -> bool:
-        """Index one conversation, from where it was left if that still stands."""
+        """Index one conversation, from where it was left if that still stands.
+
+        Whether all of it could be read; what could not is noted as its problem.
+        """
         if not is_conversation_identity(identity):
             return True
+        try:
+            problem = self._take_in(identity, look, before)
+        except FileNotFoundError:
+            problem = f"the folder lacks {MESSAGES}"
+        except OSError as error:
+            problem = describe(error)
+        if problem:
+            key = self._access_key(identity)
+            self._database.execute(
+                "update conversations set problem = ?, updated = max(updated, ?) where key = ?",
+                (problem, look[1], key),
+            )
+        return not problem
+
+    def _take_in(self, identity: str, look: Look, before: Look | None) -> str:
         if before is not None and look[:2] != before[:2] and look[0] <= before[0]:
             # It changed and did not grow, so somebody rewrote it.
             self.forget(identity)
         taken = self._taken(identity)
-        try:
-            with open_lines(self._conversations / identity) as lines:
-                if not _still_fits(lines, taken):
-                    self.forget(identity)
-                    taken = _Taken()
-                lines.seek(taken.size)
-                data = lines.read()
-        except OSError:
-            return False
-        fresh = not taken.key or before is None or look[2:] != before[2:]
-        taken = self._add_lines(identity, taken, data[: complete_size(data)])
+        with open_lines(self._conversations / identity) as lines:
+            if not _still_fits(lines, taken, self._contents.settings.line_bytes):
+                self.forget(identity)
+                taken = _Taken()
+            os.lseek(lines, taken.size, os.SEEK_SET)
+            fresh = not taken.key or before is None or look[2:] != before[2:]
+            taken = self._add_lines(identity, taken, lines)
         self._database.execute(
             "update conversations set title = ?, updated = ?, messages = ?, size = ?, "
-            "last_offset = ?, last_hash = ? where key = ?",
+            "last_offset = ?, last_hash = ?, problem = '' where key = ?",
             (
                 taken.title,
                 look[1],
@@ -93,16 +109,15 @@ class Intake:
                 taken.key,
             ),
         )
-        if fresh:
-            self._take_details(identity, taken.key)
-        return True
+        return self._take_details(identity, taken.key) if fresh else ""
 
-    def _take_details(self, identity: str, key: int) -> None:
+    def _take_details(self, identity: str, key: int) -> str:
         folder = ConversationFolder(self._conversations / identity, self._contents.settings)
+        problem = ""
         try:
             details = folder.read_details()
-        except (StorageError, ConversationNotFound):
-            # The doctor tells about it; a list should not fail for one conversation.
+        except (StorageError, ConversationNotFound) as error:
+            problem = str(error).removeprefix(f"{getattr(error, 'path', '')}: ")
             details = Details(created=datetime.fromtimestamp(0, UTC))
         self._database.execute(
             "update conversations set name = ?, created = ?, model = ?, tags = ?, origin = ? "
@@ -116,6 +131,7 @@ class Intake:
                 key,
             ),
         )
+        return problem
 
     def _taken(self, identity: str) -> _Taken:
         row = self._database.execute(
@@ -125,25 +141,31 @@ class Intake:
         ).fetchone()
         return _Taken(*row) if row is not None else _Taken()
 
-    def _add_lines(self, identity: str, taken: _Taken, data: bytes) -> _Taken:
-        key, title = taken.key, taken.title
-        if not key:
-            made = self._database.execute(
-                "insert into conversations (identity, name, title, created, updated, model, "
-                "tags, origin, messages, size, last_offset, last_hash) "
-                "values (?, '', '', '', 0, '', '[]', '', 0, 0, 0, '')",
-                (identity,),
-            )
-            assert made.lastrowid is not None
-            key = made.lastrowid
+    def _access_key(self, identity: str) -> int:
+        """The key of a conversation's row, which is made where there is none."""
+        made = self._database.execute(
+            "insert into conversations (identity, name, title, created, updated, model, "
+            "tags, origin, messages, size, last_offset, last_hash, problem) "
+            "values (?, '', '', ?, 0, '', '[]', '', 0, 0, 0, '', '') "
+            "on conflict (identity) do update set key = key returning key",
+            (identity, datetime.fromtimestamp(0, UTC).isoformat()),
+        )
+        return int(made.fetchone()[0])
+
+    def _add_lines(self, identity: str, taken: _Taken, file: int) -> _Taken:
+        title = taken.title
+        key = taken.key or self._access_key(identity)
         messages: list[tuple[int, int, int, bytes]] = []
         words: list[tuple[int, str]] = []
-        lines = data.split(b"\n")[:-1]
-        start = offset = taken.size
-        for number, line in enumerate(lines, self._last_message() + 1):
-            start, offset = offset, offset + len(line) + 1
+        longest = self._contents.settings.line_bytes
+        last: Line | None = None
+        number = self._last_message()
+        for line in LineReader(read_parts(file, LARGEST_FILE), longest):
+            last = line
+            number += 1
+            start = taken.size + line.offset
             try:
-                canister = decode_canister(line)
+                canister = line.decode()
             except LineUnreadable:
                 continue
             text = text_of_all(canister, self._contents)
@@ -154,10 +176,17 @@ class Intake:
             words.append((number, text))
         self._database.executemany("insert into messages values (?, ?, ?, ?)", messages)
         self._database.executemany("insert into words (rowid, text) values (?, ?)", words)
-        count = taken.messages + len(lines)
-        if not lines:
-            return _Taken(key, title, count, taken.size, taken.last_offset, taken.last_hash)
-        return _Taken(key, title, count, offset, start, _hash(lines[-1] + b"\n"))
+        if last is None:
+            return msgspec.structs.replace(taken, key=key)
+        start = taken.size + last.offset
+        return _Taken(
+            key,
+            title,
+            taken.messages + last.number,
+            start + last.size + 1,
+            start,
+            _hash(last.data or b""),
+        )
 
     def _last_message(self) -> int:
         """The number of the last message that was ever taken in; no number is used twice."""
@@ -195,20 +224,22 @@ class _Taken(Struct, frozen=True):
 
 
 @contextmanager
-def open_lines(folder: Path) -> Iterator[BinaryIO]:
-    """The file of a conversation's lines, read from its folder and no other."""
-    with open_folder(folder) as descriptor:
-        file = os.open(MESSAGES, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=descriptor)
-    with os.fdopen(file, "rb") as lines:
+def open_lines(folder: Path) -> Iterator[int]:
+    """The descriptor of a conversation's lines, in its folder and no other."""
+    with (
+        open_folder(folder) as descriptor,
+        opened(MESSAGES, os.O_RDONLY | os.O_NOFOLLOW, folder=descriptor) as lines,
+    ):
         yield lines
 
 
-def _still_fits(lines: BinaryIO, taken: _Taken) -> bool:
+def _still_fits(lines: int, taken: _Taken, longest: int) -> bool:
     """Whether the file still begins with what was taken in: its last line tells."""
     if not taken.size:
         return True
-    lines.seek(taken.last_offset)
-    return _hash(lines.read(taken.size - taken.last_offset)) == taken.last_hash
+    size = taken.size - taken.last_offset - 1
+    last = os.pread(lines, size, taken.last_offset) if size <= longest else b""
+    return _hash(last) == taken.last_hash
 
 
 def _hash(data: bytes) -> bytes:

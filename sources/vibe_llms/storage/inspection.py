@@ -100,7 +100,7 @@ def _inspect_reference(
 def _inspect_contents(archive: DirectoryArchive) -> Iterator[Diagnosis]:
     for digest in archive.contents.survey():
         try:
-            archive.contents.load(Reference(digest, 0))
+            archive.contents.check(digest)
         except ContentDamaged as error:
             yield Diagnosis("content", error.path, str(error), _FROM_BACKUP)
         except StorageError as error:

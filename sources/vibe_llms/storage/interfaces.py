@@ -54,7 +54,10 @@ class Restored(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """A conversation in a list; `opening` are the first words that the user said in it."""
+    """A conversation in a list; `opening` are the first words that the user said in it.
+
+    `problem` says why it cannot be read; empty if it can.
+    """
 
     identity: str
     name: str
@@ -65,6 +68,7 @@ class Summary(Struct, frozen=True):
     tags: tuple[str, ...]
     forked_from: Origin | None
     messages: int
+    problem: str = ""
 
     @property
     def title(self) -> str:

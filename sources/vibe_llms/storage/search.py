@@ -21,27 +21,31 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from vibe_llms.exceptions import ArchiveLocked, StorageError
+from vibe_llms.files import LARGEST_FILE, read_parts
 from vibe_llms.messages.canisters import (
     Canister,
     role_of,
 )
-from vibe_llms.messages.codecs import LineUnreadable, decode_canister
+from vibe_llms.messages.codecs import LineUnreadable
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.storage.appending import MESSAGES
 from vibe_llms.storage.contents import ContentStore
+from vibe_llms.storage.conversations import is_conversation_identity
 from vibe_llms.storage.databases import IN_MEMORY, open_database
 from vibe_llms.storage.details import METADATA
 from vibe_llms.storage.files import storage_errors
 from vibe_llms.storage.indexing import UNSPACED, Intake, Look, open_lines, spread, text_of_all
 from vibe_llms.storage.interfaces import Finding, Origin, Summary
+from vibe_llms.storage.lines import LineReader
 
 if TYPE_CHECKING:
     import sqlite3
 
 #: Raised when the tables change; an index of another version is made anew.
-_VERSION = 3
-_TITLE_LENGTH = 60
+_VERSION = 4
 _EXCERPT_LENGTH = 60
+#: The look of what could not be read, which is tried again every time.
+_UNREAD: Look = (-1, -1, -1, -1, -1)
 _INDEXED_CHARACTERS = 200_000
 
 _MARK_BYTES = 16
@@ -55,7 +59,8 @@ create table conversations (
     key integer primary key autoincrement, identity text unique not null, name text not null,
     title text not null, created text not null, updated integer not null, model text not null,
     tags text not null, origin text not null, messages integer not null,
-    size integer not null, last_offset integer not null, last_hash blob not null);
+    size integer not null, last_offset integer not null, last_hash blob not null,
+    problem text not null);
 create index conversations_updated on conversations (updated, created);
 create index conversations_name on conversations (name);
 create table messages (
@@ -157,10 +162,11 @@ class Index:
             look = self._look_at(identity)
             if look is None:
                 intake.forget(identity)
+                taken.pop(identity, None)
             elif look == before or intake.take_in(identity, look, before):
                 taken[identity] = look
-                continue
-            taken.pop(identity, None)
+            else:
+                taken[identity] = _UNREAD
         if taken != known:
             database.execute(
                 "insert or replace into state values ('looks', ?)", (msgspec.msgpack.encode(taken),)
@@ -191,7 +197,8 @@ class Index:
 
     def _survey(self, values: Mapping[str, object]) -> Sequence[Summary]:
         rows = self._access().execute(
-            "select identity, name, title, created, updated, model, tags, origin, messages "
+            "select identity, name, title, created, updated, model, tags, origin, messages, "
+            "problem "
             "from conversations where (:name = '' or name = :name) and (:tag = '' or exists "
             "(select 1 from json_each(tags) where value = :tag)) "
             "order by updated desc, created desc limit :limit",
@@ -208,8 +215,20 @@ class Index:
                 msgspec.json.decode(tags, type=tuple[str, ...]),
                 msgspec.json.decode(origin, type=Origin) if origin else None,
                 messages,
+                problem,
             )
-            for identity, name, title, created, updated, model, tags, origin, messages in rows
+            for (
+                identity,
+                name,
+                title,
+                created,
+                updated,
+                model,
+                tags,
+                origin,
+                messages,
+                problem,
+            ) in rows
         ]
 
     def _search(self, words: Sequence[str], limit: int) -> Sequence[Finding]:
@@ -261,11 +280,11 @@ class Index:
     def _look_at(self, name: str) -> Look | None:
         folder = f"{self._conversations}/{name}"
         try:
-            lines = os.stat(f"{folder}/{MESSAGES}")
-        except OSError:
-            return None
+            lines = os.stat(f"{folder}/{MESSAGES}", follow_symlinks=False)
+        except OSError as error:
+            return self._look_at_broken(name, error)
         try:
-            details = os.stat(f"{folder}/{METADATA}")
+            details = os.stat(f"{folder}/{METADATA}", follow_symlinks=False)
         except OSError:
             return (lines.st_size, lines.st_mtime_ns, 0, 0, 0)
         return (
@@ -276,13 +295,26 @@ class Index:
             details.st_ino,
         )
 
+    def _look_at_broken(self, name: str, error: OSError) -> Look | None:
+        """A conversation whose lines are not there; none where it has gone, or is none."""
+        if not is_conversation_identity(name):
+            return None
+        try:
+            folder = os.stat(f"{self._conversations}/{name}", follow_symlinks=False)
+        except OSError:
+            return None
+        return (0, folder.st_mtime_ns, 0, 0, error.errno or 0)
+
     def _read_canister(self, identity: str, offset: int) -> Canister | None:
         try:
-            with open_lines(self._conversations / identity) as lines:
-                lines.seek(offset)
-                return decode_canister(lines.readline().rstrip(b"\n"))
+            with open_lines(self._conversations / identity) as descriptor:
+                os.lseek(descriptor, offset, os.SEEK_SET)
+                longest = self._contents.settings.line_bytes
+                for line in LineReader(read_parts(descriptor, LARGEST_FILE), longest):
+                    return line.decode()
         except (OSError, LineUnreadable):
-            return None
+            pass
+        return None
 
 
 def _excerpt(text: str, words: Sequence[str]) -> str:

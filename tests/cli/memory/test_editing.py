@@ -101,7 +101,7 @@ def test_without_a_terminal_an_editor_must_be_named(
         ('printf "Ada \\000" > "$1"', "what the editor left is no text in UTF-8", 2, "Ada \0"),
         (
             'head -c 5000000 /dev/zero | tr "\\0" a > "$1"',
-            "this is longer than 4 MiB",
+            "what the editor left cannot be read: it is larger than 4 MiB",
             2,
             "a" * 5_000_000,
         ),

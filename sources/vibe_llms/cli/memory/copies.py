@@ -22,6 +22,7 @@ from vibe_llms.cli.memory.opening import (
 from vibe_llms.cli.running import interruptible, run
 from vibe_llms.cli.terminal import is_terminal, note, one_line
 from vibe_llms.exceptions import AttachmentUnreadable, MemoryInvalid, SecretRefused
+from vibe_llms.files import read_file
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry
 from vibe_llms.memory.transfer import (
@@ -139,8 +140,7 @@ def _read(file: str) -> bytes:
         with interruptible():
             return sys.stdin.buffer.read(LARGEST_BYTES + 1)
     try:
-        with Path(file).open("rb") as opened:
-            return opened.read(LARGEST_BYTES + 1)
+        return read_file(file, LARGEST_BYTES)
     except OSError as error:
         raise AttachmentUnreadable(f"{file}: {error.strerror}") from error
 

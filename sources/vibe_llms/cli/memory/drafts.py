@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from vibe_llms.attachments import read_text
 from vibe_llms.configuration import Places
 from vibe_llms.exceptions import ArchiveLocked, RequestError
+from vibe_llms.files import read_file
 from vibe_llms.memory.entries import LARGEST_BYTES, Entry, Scope
 from vibe_llms.memory.traces import holds
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
@@ -61,27 +62,24 @@ class Draft:
     def base(self) -> str | None:
         """What the entry said when this was begun; none where nothing was."""
         with suppress(OSError):
-            return (self.folder / _BASE).read_text("utf-8", "replace")
+            return read_file(self.folder / _BASE, LARGEST_BYTES).decode("utf-8", "replace")
         return None
 
     def is_left(self, content: str) -> bool:
         """Whether something was written that the entry, which says this, neither says nor said."""
         with suppress(OSError):
             known = {text.strip().encode() for text in ("", content, self.base or "")}
-            return self.path.read_bytes().strip() not in known
+            return read_file(self.path, LARGEST_BYTES).strip() not in known
         return False
 
     def read(self) -> str:
         """What is written; `RequestError` where it is no text that an entry could have."""
         try:
-            with self.path.open("rb") as file:
-                data = file.read(LARGEST_BYTES + 1)
+            data = read_file(self.path, LARGEST_BYTES)
         except FileNotFoundError:
             raise RequestError("the editor has left no file") from None
         except OSError as error:
             raise RequestError(f"what the editor left cannot be read: {error.strerror}") from error
-        if len(data) > LARGEST_BYTES:
-            raise RequestError(f"this is longer than {LARGEST_BYTES >> 20} MiB")
         text = read_text(data)
         if text is None:
             raise RequestError("what the editor left is no text in UTF-8")
@@ -98,7 +96,7 @@ def forget_drafts(places: Places, wanted: str, *, scope: Scope | None = None) ->
     with suppress(FileNotFoundError):
         for folder in sorted((places.state / _FOLDER).iterdir()):
             texts = [
-                path.read_bytes().decode("utf-8", "replace")
+                read_file(path, LARGEST_BYTES).decode("utf-8", "replace")
                 for path in folder.iterdir()
                 if path.is_file()
             ]

@@ -21,6 +21,7 @@ from vibe_llms.ensembles.mcp.settings import McpSettings, OAuthSettings
 from vibe_llms.ensembles.mcp.tokens import TokenStore
 from vibe_llms.ensembles.questions import ElicitationAnswer, ElicitationRequest
 from vibe_llms.exceptions import ConfigurationError, SignInNeeded
+from vibe_llms.files import read_trusted
 from vibe_llms.invocation.limits import Patience
 from vibe_llms.redaction import remember
 
@@ -78,7 +79,7 @@ async def produce_auth(
 def _find_secret(ensemble: str, oauth: OAuthSettings, keys_file: Path) -> str:
     if oauth.private_key_file:
         try:
-            return Path(oauth.private_key_file).expanduser().read_text("utf-8")
+            return read_trusted(Path(oauth.private_key_file).expanduser()).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(
                 f"the private key cannot be read: {error}", table=f"ensembles.{ensemble}.oauth"

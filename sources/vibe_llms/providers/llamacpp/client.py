@@ -11,6 +11,7 @@ from typing import Any
 
 from vibe_llms.events import EventHandler
 from vibe_llms.exceptions import ConfigurationError, ModelNotFound, SessionClosed
+from vibe_llms.files import LARGEST_SETTINGS, read_file
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.providers.attributes import load_attributes
@@ -168,7 +169,7 @@ class LlamacppClient:
             return ""
         path = self._folder / os.path.expanduser(given)
         try:
-            return path.read_text("utf-8")
+            return read_file(path, LARGEST_SETTINGS).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(
                 f"{path} cannot be read: {error}",

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from vibe_llms.exceptions import ModelNotFound
+from vibe_llms.files import opened
 from vibe_llms.providers.llamacpp.templates import THINK_END
 
 SUFFIX = ".gguf"
@@ -75,11 +76,11 @@ def survey_files(folder: str) -> Sequence[str]:
 def read_facts(path: Path) -> Facts:
     """What the head of a file says; `GgufInvalid` where it cannot be read as one."""
     try:
-        with open(path, "rb") as file:
-            start = file.read(24)
+        with opened(path) as file:
+            start = os.read(file, 24)
             if start[:4] != _MAGIC:
                 raise GgufInvalid(f"is not a GGUF file: it begins with {start[:4]!r}")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as data:
                 return _collect(_read_members(data))
     except OSError as error:
         raise GgufInvalid(f"cannot be read: {error.strerror}") from error

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.exceptions import ModelUnavailable
+from vibe_llms.files import LARGEST_SETTINGS, opened, read_file
 
 #: What is fetched of a model: no pickles, and no weights for other programs.
 WANTED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
@@ -64,11 +65,10 @@ def tell_apart(folder: Path) -> str:
             continue
         weighty = weighty or path.suffix == _WEIGHTS
         try:
-            with open(path, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                beginning = file.read(_PART_BYTES)
-                file.seek(max(size - _PART_BYTES, 0))
-                end = file.read(_PART_BYTES)
+            with opened(path) as file:
+                size = os.fstat(file).st_size
+                beginning = os.pread(file, _PART_BYTES, 0)
+                end = os.pread(file, _PART_BYTES, max(size - _PART_BYTES, 0))
         except OSError:
             return ""
         name = path.relative_to(folder).as_posix()
@@ -79,7 +79,7 @@ def tell_apart(folder: Path) -> str:
 def _list_parts(row: str, folder: Path) -> list[Path]:
     """The folders of a model's modules, each of which may have weights."""
     try:
-        text = (folder / _MODULES).read_bytes()
+        text = read_file(folder / _MODULES, LARGEST_SETTINGS)
     except FileNotFoundError:
         if not (folder / _CONFIG).is_file():
             raise _refuse(row, f"{folder} holds no model of sentence-transformers") from None

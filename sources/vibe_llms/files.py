@@ -1,0 +1,219 @@
+"""Reading files that other people and programs may have made, safely.
+
+Opening a named pipe waits for a writer, a device may never end, and a sparse file can be larger
+than the memory. So every file that a user names, or that lies in a user's folders, is opened and
+read here: without waiting, only if it is a regular file, and only up to a limit.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+#: The longest file of settings that is read.
+LARGEST_SETTINGS = 1024 * 1024
+#: The longest file that is read at all.
+LARGEST_FILE = 1024**3
+_DEEPEST = 64
+# What fits into the caches of a processor.
+_PART_BYTES = 256 * 1024
+_SAFE = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+#: A key of a hundred parts: the parser's time grows with the square of their number.
+_DEEP_KEY = re.compile(
+    r"""(?<![\w."'-])(?:(?:"[^"\n]*"|'[^'\n]*'|[\w-]+)[ \t]*\.[ \t]*){100}""", re.ASCII
+)
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+class UntrustedFile(PermissionError):
+    """Someone else owns or can write a file or folder that decides what runs as this user."""
+
+
+def open_regular(path: Path | str, flags: int = os.O_RDONLY, *, folder: int | None = None) -> int:
+    """The descriptor of a regular file; `OSError` where there is something else. Never waits.
+
+    With `folder`, the descriptor of a folder, the path is relative to it.
+    """
+    try:
+        descriptor = os.open(path, flags | _SAFE, dir_fd=folder)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise OSError(errno.EINVAL, _not_regular("a named pipe or a socket"), str(path)) from error
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    what = _KINDS.get(stat.S_IFMT(mode), "something special")
+    raise OSError(errno.EINVAL, _not_regular(what), str(path))
+
+
+@contextmanager
+def opened(
+    path: Path | str, flags: int = os.O_RDONLY, *, folder: int | None = None
+) -> Iterator[int]:
+    """The same, closed with the block."""
+    descriptor = open_regular(path, flags, folder=folder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_file(path: Path | str, limit: int) -> bytes:
+    """The bytes of a regular file; `OSError` where it has more than `limit`."""
+    with opened(path) as descriptor:
+        return read_descriptor(descriptor, limit)
+
+
+def read_trusted(
+    path: Path | str, limit: int = LARGEST_SETTINGS, *, private: bool = False
+) -> bytes:
+    """The bytes of a file that decides what runs as this user, or where keys are sent.
+
+    `UntrustedFile` where someone else owns, or can write, the file or its folder, and with
+    `private` where others can read the file. All is checked on what was opened, so that nothing
+    can be swapped in between.
+    """
+    path = os.path.abspath(path)
+    folder = os.open(os.path.dirname(path), _FOLDER)
+    try:
+        require_trusted(os.fstat(folder), os.path.dirname(path))
+        with opened(os.path.basename(path), folder=folder) as descriptor:
+            status = os.fstat(descriptor)
+            if private and stat.S_IMODE(status.st_mode) & _OTHERS:
+                raise UntrustedFile(errno.EPERM, f"others may read it; run: chmod 600 {path}", path)
+            require_trusted(status, path)
+            return read_descriptor(descriptor, limit)
+    finally:
+        os.close(folder)
+
+
+def read_descriptor(descriptor: int, limit: int) -> bytes:
+    """The bytes of an open regular file; `OSError` where it has more than `limit`."""
+    size = os.fstat(descriptor).st_size
+    parts: list[bytes] = []
+    left = limit + 1 if size <= limit else 0
+    while left and (part := os.read(descriptor, min(left, size + 1 if size else _PART_BYTES))):
+        parts.append(part)
+        left -= len(part)
+    if not left:
+        raise OSError(errno.EFBIG, f"it is larger than {describe_size(limit)}")
+    return b"".join(parts)
+
+
+def read_parts(descriptor: int, limit: int) -> Iterator[bytes]:
+    """The same in parts of moderate size."""
+    if os.fstat(descriptor).st_size > limit:
+        raise OSError(errno.EFBIG, f"it is larger than {describe_size(limit)}")
+    left = limit
+    while left >= 0 and (part := os.read(descriptor, _PART_BYTES)):
+        left -= len(part)
+        yield part
+
+
+def parse_toml(data: bytes) -> dict[str, Any]:
+    """The tree of TOML; `ValueError` where it is not valid, or nested too deeply."""
+    import tomllib
+
+    text = data.decode()
+    deep = ValueError(f"it is nested more than {_DEEPEST} levels deep")
+    if _DEEP_KEY.search(text):
+        raise deep
+    try:
+        tree = tomllib.loads(text)
+    except RecursionError:
+        raise deep from None
+    level: list[Any] = [tree]
+    for _ in range(_DEEPEST):
+        values = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [value for some in values for value in some if isinstance(value, dict | list)]
+        if not level:
+            return tree
+    raise deep
+
+
+def require_trusted(status: os.stat_result, path: str | Path) -> None:
+    """`UntrustedFile` where someone else owns, or can write, what is at a path."""
+    if problem := find_distrust(status, path):
+        raise UntrustedFile(errno.EPERM, problem, str(path))
+
+
+def find_distrust(status: os.stat_result, path: str | Path) -> str:
+    """Who else could have written what is at a path, and what to do; empty if nobody could.
+
+    Root is trusted, and so is a group that has this user alone, as Debian and Fedora make them.
+    """
+    mine = os.geteuid()
+    if status.st_uid not in (mine, 0):
+        return (
+            f"it belongs to {_name_user(status.st_uid)}, not to you ({_name_user(mine)}), so "
+            "it is not used; run vibe-llms as that user, or, if you trust what is there: "
+            f"chown {mine} {path}"
+        )
+    writers = stat.S_IMODE(status.st_mode) & _OTHERS_WRITE
+    if writers == stat.S_IWGRP and _is_private_group(status.st_gid, mine):
+        return ""
+    if writers:
+        return (
+            f"others may write to it (mode {stat.S_IMODE(status.st_mode):o}), so it is not "
+            f"used; check it, then run: chmod go-w {path}"
+        )
+    return ""
+
+
+def describe_size(size: int) -> str:
+    """A size for people.
+
+    >>> describe_size(16 * 1024**2), describe_size(100)
+    ('16 MiB', '100 bytes')
+    """
+    for unit, factor in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+        if size >= factor:
+            return f"{size / factor:g} {unit}"
+    return f"{size} bytes"
+
+
+def _not_regular(what: str) -> str:
+    return f"it is {what}, not a regular file"
+
+
+def _name_user(user: int) -> str:
+    import pwd
+
+    try:
+        return f"{pwd.getpwuid(user).pw_name}, uid {user}"
+    except KeyError:
+        return f"uid {user}"
+
+
+def _is_private_group(group: int, user: int) -> bool:
+    """Whether a group is the user's own and has no other member."""
+    import grp
+    import pwd
+
+    try:
+        owner, members = pwd.getpwuid(user), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return (
+        owner.pw_gid == group
+        and members.gr_name == owner.pw_name
+        and {*members.gr_mem} <= {owner.pw_name}
+    )
