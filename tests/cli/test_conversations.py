@@ -64,6 +64,7 @@ def test_the_list_has_the_fields_that_are_promised() -> None:
     newest, oldest = listed()
     assert set(oldest) == {
         "id", "name", "title", "created", "updated", "model", "tags", "forked_from", "messages",
+        "problem",
     }  # fmt: skip
     assert oldest["id"] == identity
     assert oldest["name"] == "näme"
