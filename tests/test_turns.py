@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 
 from tests.fakes.anthropic import KEY, FakeAnthropic
+from tests.fakes.interfaces import INTERFACES, Interface, asked
 from tests.faults import turning
 from vibe_llms import turns
-from vibe_llms.configuration import StorageSettings, StreamSettings
+from vibe_llms.configuration import StorageSettings, StreamSettings, ToolMode
 from vibe_llms.controls import Controls
 from vibe_llms.events import (
     Event,
     InvocationStartedEvent,
+    MessageCompletedEvent,
     MessageFailedEvent,
+    MessageStartedEvent,
     NoticeEvent,
     TurnEndedEvent,
 )
@@ -553,3 +556,67 @@ async def test_that_check_sees_calls_that_run_before_they_are_kept(
 ) -> None:
     with pytest.raises(AssertionError, match="assert"):
         await check_crashes(home, fake_anthropic, 10, careless=True)
+
+
+# Calls by other names of a tool.
+
+
+@pytest.mark.parametrize("mode", ["native", "contract"])
+@pytest.mark.parametrize("called", ["plus", "ADD-UP"])
+@pytest.mark.parametrize("interface", INTERFACES.values(), ids=list(INTERFACES))
+async def test_a_call_by_another_name_is_stored_under_the_canonical_one(
+    interface: Interface, called: str, mode: ToolMode, tmp_path: Path
+) -> None:
+    tool = Invoker.from_function(add, name="sums/add_up", aliases=["plus", "add up"])
+    events: list[Event] = []
+    said = f'{{"type":"tool_call","name":"{called}","arguments":{{"a":1}}}}'
+    with interface.produce_server() as server:
+        async with open_session(
+            home=tmp_path,
+            configuration=interface.configure(server.url),
+            keys=interface.keys(server),
+            event_handler=events.append,
+        ) as session:
+            conversation = await session.begin(interface.address, invokers=[tool], tool_mode=mode)
+            call = interface.tools((called, '{"a":1}'))
+            done = interface.texts('{"type":"final","content":"One."}')
+            server.replies = [call if mode == "native" else interface.texts(said), done]
+            turn = await conversation.converse("Go")
+            stored = await session.archive.restore(conversation.identity)
+        sent = asked(server)[-1].body
+    for canisters in (turn.canisters, stored.canisters):
+        (kept,) = [one for one in canisters if isinstance(one, InvocationCanister)]
+        assert kept.name == "sums/add_up"
+    assert [one.text for one in turn.canisters if isinstance(one, ResultCanister)] == ["1"]
+    for event in events:
+        match event:
+            case MessageStartedEvent(role="invocation", name=name):
+                assert name == "sums/add_up"
+            case MessageCompletedEvent(canister=InvocationCanister(name=name)):
+                assert name == "sums/add_up"
+            case InvocationStartedEvent(invocation=invocation):
+                assert invocation.name == "sums/add_up"
+    check_events(events)
+    if mode == "native":
+        # The model sees its call under the name that it was offered.
+        assert (b"sums__add_up" in sent, called.encode() in sent) == (True, False)
+
+
+async def test_a_call_by_an_alias_that_is_cut_has_the_canonical_name(tmp_path: Path) -> None:
+    tool = Invoker.from_function(add, aliases=["plus"])
+    reply = ScriptedReply(parts=(Part(invocation="plus", arguments="{"), Part(cut=True)))
+    events: list[Event] = []
+    async with open_session(home=tmp_path, event_handler=events.append) as session:
+        model = scripted_model(reply, stream=QUICK)
+        conversation = await session.begin(model, invokers=[tool])
+        with pytest.raises(ReplyCut):
+            await conversation.converse("Go")
+    started = [event.name for event in events if isinstance(event, MessageStartedEvent)]
+    assert started == ["add"]
+    check_events(events)
+
+
+async def test_a_call_of_no_tool_keeps_its_name() -> None:
+    reply = ScriptedReply(parts=(Part(invocation="minus"),))
+    turn, _, _ = await hold(reply, says("Well."))
+    assert [one.name for one in turn.canisters if isinstance(one, InvocationCanister)] == ["minus"]

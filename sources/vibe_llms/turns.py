@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from vibe_llms.attendants import Attendance, Attendant, Occasion
 from vibe_llms.configuration import ToolMode, ToolSettings
@@ -17,6 +18,7 @@ from vibe_llms.events import (
     MessageCompletedEvent,
     MessageFailedEvent,
     MessageProgressEvent,
+    MessageStartedEvent,
     Notice,
     NoticeEvent,
     TurnEndedEvent,
@@ -30,6 +32,7 @@ from vibe_llms.exceptions import (
 from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.invocation.execution import Execution, execute
 from vibe_llms.invocation.invokers import Invoker, find_invoker
+from vibe_llms.invocation.reuse import reuse_result
 from vibe_llms.ledger import Ledger, start_of_turn
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -62,10 +65,14 @@ OUTPUT_ATTEMPTS = 3
 
 
 class Dispatcher:
-    """The events of one turn: to the handler until it raises, and a record of what was received."""
+    """The events of one turn: to the handler until it raises, and a record of what was received.
 
-    def __init__(self, handler: EventHandler) -> None:
+    A call by an alias, or in another spelling, becomes one by the canonical name of the tool.
+    """
+
+    def __init__(self, handler: EventHandler, invokers: Mapping[str, Invoker]) -> None:
         self._handler: EventHandler | None = handler
+        self._invokers = invokers
         self.received: list[ReplyCanister] = []
 
     def __call__(self, event: Event) -> None:
@@ -73,14 +80,35 @@ class Dispatcher:
         kind = type(event)
         if kind is not MessageProgressEvent:
             match event:
+                case MessageStartedEvent(role="invocation", name=name):
+                    event = replace(event, name=self._name(name))
                 case MessageCompletedEvent(canister=canister):
-                    self.received.append(canister)
+                    event = replace(event, canister=self.settle(canister))
+                    self.received.append(event.canister)
                 case MessageFailedEvent(partial=partial):
-                    self.received.append(partial)
+                    event = replace(event, partial=self.settle(partial))
+                    self.received.append(event.partial)
         handler, self._handler = self._handler, None
         if handler is not None:
             handler(event)
             self._handler = handler
+
+    def settle(self, canister: ReplyCanister) -> ReplyCanister:
+        """The canister; a call has the canonical name of its tool."""
+        ending = canister.ending
+        if ending is not None and ending.severed:
+            severed = tuple(map(self._name, ending.severed))
+            canister = replace(canister, ending=replace(ending, severed=severed))
+        if isinstance(canister, InvocationCanister) and canister.name not in self._invokers:
+            # Under another name it is not word for word what its provider sent.
+            name = self._name(canister.name)
+            if name != canister.name:
+                return replace(canister, name=name, native=None)
+        return canister
+
+    def _name(self, name: str) -> str:
+        meant = find_invoker(self._invokers, name)
+        return name if meant is None else meant.name
 
 
 class TurnSettings(Struct, frozen=True, kw_only=True):
@@ -116,7 +144,7 @@ class TurnRun:
         self._settings = settings
         self._model = settings.model
         self._offered: Sequence[Invoker] = ()
-        self._dispatcher = Dispatcher(settings.event_handler)
+        self._dispatcher = Dispatcher(settings.event_handler, settings.invokers)
         self._added: list[Canister] = []
         self._said = 0
         self._rounds = 0
@@ -317,6 +345,7 @@ class TurnRun:
                 raise ReplyMalformed(
                     "the model returned no reply", provider=settings.model.provider
                 )
+            reply = tuple(map(self._dispatcher.settle, reply))
             received[:] = reply
         finally:
             # However it ended: what had arrived is kept, before any of its calls runs.
@@ -352,6 +381,7 @@ class TurnRun:
                 event_handler=self._dispatcher,
                 keep=self._keep,
                 admit=self._admit,
+                reuse=self._reuse,
                 conversation=self._ledger.identity,
                 timeout_seconds=self._settings.tools.timeout_seconds,
                 parallel=self._settings.tools.parallel,
@@ -367,6 +397,10 @@ class TurnRun:
             tainted=self._is_tainted(),
             conversation=self._ledger.identity,
         )
+
+    def _reuse(self, invocation: InvocationCanister, invoker: Invoker) -> ResultCanister | None:
+        history = self._ledger.canisters
+        return reuse_result(invocation, invoker, history, self._settings.invokers)
 
     def _is_tainted(self) -> bool:
         """Whether text without authority has come into this turn: a document, or from outside."""

@@ -15,7 +15,10 @@ from mcp_types import ToolAnnotations
 app = MCPServer("official", version="1.0")
 
 
-@app.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
+HINTS = ToolAnnotations(read_only_hint=True, open_world_hint=False, idempotent_hint=True)
+
+
+@app.tool(annotations=HINTS)
 def add(a: int, b: int = 2) -> int:
     """Add two numbers."""
     return a + b

@@ -69,7 +69,7 @@ def test_what_is_no_schema_or_no_name_is_refused() -> None:
     with pytest.raises(InvokerInvalid, match="no valid JSON Schema"):
         Invoker.from_schema("look", {"type": "nothing"}, print)
     with pytest.raises(InvokerInvalid, match="no name for a tool"):
-        Invoker.from_schema("look here", {}, print)
+        Invoker.from_schema("???", {}, print)
 
 
 def test_nothing_that_a_schema_refers_to_is_fetched() -> None:

@@ -111,11 +111,41 @@ def test_names_of_tools(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["1a", "a b", "a.b", "a/b/c", "/a", "a/", "A" * 65, "a\n", "\u00e9", "-a"]
+    ("name", "normal"),
+    [
+        ("get weather", "get_weather"),
+        ("weather.now", "weather_now"),
+        ("1a", "_1a"),
+        ("-a", "_-a"),
+        ("m\u00e9t\u00e9o", "m_t_o"),
+        ("a/b/c", "a_b/c"),
+        ("/a", "_a"),
+        ("a/", "a_"),
+        ("a/b c.d", "a/b_c.d"),
+        ("a\n", "a_"),
+        ("C++", "C__"),
+    ],
 )
+def test_special_characters_in_names_become_underscores(name: str, normal: str) -> None:
+    one = Invoker.from_function(add, name=name, aliases=[f"{name}!", f"{name}?", "plus"])
+    alias = Invoker.from_function(add, name=f"{name}!").name
+    assert (one.name, one.aliases) == (normal, (alias, "plus"))
+    assert Invoker.from_schema(name, {"type": "object"}, add).name == normal
+
+
+@pytest.mark.parametrize("name", ["", "A" * 65, "\u5929\u6c17", "/", "+-*", "a/" + "b" * 129])
 def test_what_is_no_name_for_a_tool(name: str) -> None:
     with pytest.raises(InvokerInvalid, match="is no name for a tool"):
-        Invoker.from_function(add, name=name)
+        Invoker.from_schema(name, {"type": "object"}, add)
+
+
+def test_names_that_become_one_are_told() -> None:
+    tools = [Invoker.from_function(add, name=name) for name in ("get weather", "get.weather")]
+    with pytest.raises(InvokerInvalid, match=r"two tools are called 'get_weather'.*underscores"):
+        gather_invokers(tools)
+    other = Invoker.from_function(add, name="other", aliases=["get weather"])
+    with pytest.raises(InvokerInvalid, match="two tools are called 'get_weather'"):
+        gather_invokers([tools[0], other])
 
 
 @pytest.mark.parametrize("function", [lambda a: a, Adder(), functools.partial(Adder())])
@@ -170,8 +200,7 @@ def test_marks_give_a_name_and_a_description() -> None:
     marked = invoker(name="total", description="Sum.")(functools.partial(add))
     one = Invoker.from_function(marked)
     assert (one.name, one.description) == ("total", "Sum.")
-    with pytest.raises(InvokerInvalid, match="'a b' is no name for a tool"):
-        Invoker.from_function(add, aliases=["a b"])
+    assert Invoker.from_function(add, aliases=["a b"]).aliases == ("a_b",)
 
 
 @pytest.mark.parametrize(

@@ -35,14 +35,16 @@ class Execution(Struct, frozen=True, kw_only=True):
     """What the calls of a turn need: the tools, the bounds, and where news and results go.
 
     `keep` is awaited for every result as it lands, and once for all that are missing in the end.
-    `admit` is awaited before a call runs, and gives why it may not, in words for the model. The
-    limits are those of tools that have none of their own.
+    `admit` is awaited before a call runs, and gives why it may not, in words for the model. `reuse`
+    gives the result of a call that does not have to run. The limits are those of tools that have
+    none of their own.
     """
 
     invokers: Mapping[str, Invoker]
     event_handler: EventHandler
     keep: Callable[[Sequence[ResultCanister]], Awaitable[None]]
     admit: Callable[[InvocationCanister, Invoker], Awaitable[str]] = Gatekeeper().admit
+    reuse: Callable[[InvocationCanister, Invoker], ResultCanister | None] = lambda *_: None
     conversation: str = ""
     timeout_seconds: float = 60.0
     parallel: int = 16
@@ -69,11 +71,12 @@ async def execute(invocations: Sequence[InvocationCanister], execution: Executio
                 InvocationStartedEvent(invocation=invocation, conversation=execution.conversation)
             )
             begun[invocation.identity] = None
-            result = (
-                await _invoke(invocation, invoker, execution, progress)
-                if invoker is not None
-                else _failure(invocation, refusal)
-            )
+            if invoker is None:
+                result = _failure(invocation, refusal)
+            elif (earlier := execution.reuse(invocation, invoker)) is not None:
+                result = earlier
+            else:
+                result = await _invoke(invocation, invoker, execution, progress)
         # From here on it has a result: keeping is carried out even if it is cancelled.
         del unanswered[invocation.identity]
         begun[invocation.identity] = result

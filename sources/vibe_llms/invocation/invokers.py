@@ -64,6 +64,9 @@ class Invoker(Struct, frozen=True, kw_only=True):
     without authority; `sends` that it carries data out, so that it is asked for again once such
     text stands in the turn.
 
+    The result of a `pure` tool depends on its arguments alone: another call with the same ones in
+    the same conversation gets the first call's result, and the tool does not run again.
+
     `timeout_seconds`, `shown_bytes` and `kept_bytes` bound its calls in place of those of
     `[tools]`. `annotations` are what its server says of it beside name, description and schema.
     `blocked` says why it does not run before a person has looked at it, whatever its approval.
@@ -81,6 +84,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
     approval: Approval = "allow"
     outside: bool = False
     sends: bool = False
+    pure: bool = False
     timeout_seconds: float | None = None
     shown_bytes: int | None = None
     kept_bytes: int | None = None
@@ -111,8 +115,8 @@ class Invoker(Struct, frozen=True, kw_only=True):
         ('add', 'Add two numbers.', ['a', 'b'])
         """
         marks: dict[str, Any] = {**getattr(function, _MARKS, {}), **options}
-        name = str(name or marks.pop("name", None) or getattr(innermost(function), "__name__", ""))
-        _require_names(name, *marks.get("aliases", ()))
+        given = name or marks.pop("name", None) or getattr(innermost(function), "__name__", "")
+        name, aliases = _read_names(given, marks.pop("aliases", ()))
         signature = _read_signature(function)
         formats = (marks.pop("llm_format", None), marks.pop("gui_format", None))
         marked = marks.pop("description", None)
@@ -132,7 +136,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
             arguments_schema=copy.deepcopy(signature.schema),
             invoke=invoke,
             check=check,
-            aliases=tuple(marks.pop("aliases", ())),
+            aliases=aliases,
             **marks,
         )
 
@@ -156,8 +160,8 @@ class Invoker(Struct, frozen=True, kw_only=True):
         >>> Invoker.from_schema("double", schema, lambda a: 2 * a).name
         'double'
         """
-        _require_names(name, *options.get("aliases", ()))
         marks: dict[str, Any] = dict(options)
+        name, aliases = _read_names(name, marks.pop("aliases", ()))
         formats = (marks.pop("llm_format", None), marks.pop("gui_format", None))
         check = SchemaCheck(schema)
         injected = _find_context(function)
@@ -172,7 +176,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
             arguments_schema=dict(schema),
             invoke=invoke,
             check=check,
-            aliases=tuple(marks.pop("aliases", ())),
+            aliases=aliases,
             **marks,
         )
 
@@ -184,6 +188,7 @@ class InvokerOptions(TypedDict, total=False):
     approval: Approval
     outside: bool
     sends: bool
+    pure: bool
     timeout_seconds: float
     shown_bytes: int
     kept_bytes: int
@@ -199,10 +204,10 @@ def invoker(
 ) -> Callable[[F], F]:
     """Mark a function as a tool, and say what its signature does not; it stays the function it is.
 
-    The options are `aliases`, `approval`, `outside`, `sends`, `timeout_seconds`, `shown_bytes` and
-    `kept_bytes` as an `Invoker` has them, and `llm_format` and `gui_format`, which render what the
-    function returns for the model and for people: a template such as `"{city}: {degrees}°"`, or a
-    function of the value.
+    The options are `aliases`, `approval`, `outside`, `sends`, `pure`, `timeout_seconds`,
+    `shown_bytes` and `kept_bytes` as an `Invoker` has them, and `llm_format` and `gui_format`,
+    which render what the function returns for the model and for people: a template such as
+    `"{city}: {degrees}°"`, or a function of the value.
 
     >>> @invoker(aliases=["sum"], llm_format="the sum is {0}".format)
     ... def add(a: int, b: int) -> int:
@@ -234,13 +239,34 @@ def _read_signature(function: Callable[..., Any]) -> Signature:
     return known[bound]
 
 
-def _require_names(*names: str) -> None:
-    for one in names:
-        if not _NAME.fullmatch(one):
-            raise InvokerInvalid(
-                f"{one!r} is no name for a tool; use letters, digits, _ and -, "
-                "or give one: Invoker.from_function(function, name=...)"
-            )
+def normalize_name(name: str) -> str:
+    """The name that a tool gets: each character that models cannot use becomes an underscore.
+
+    `InvokerInvalid` where no letter and no digit is left, or the name is too long.
+
+    >>> normalize_name("look up!"), normalize_name("2nd.try"), normalize_name("time/now")
+    ('look_up_', '_2nd_try', 'time/now')
+    """
+    ensemble, slash, tool = name.rpartition("/")
+    head, tail = (ensemble, tool) if ensemble and tool else (name, "")
+    normal = re.sub(r"[^A-Za-z0-9_-]", "_", head)
+    normal = normal if normal[:1].isalpha() else f"_{normal.removeprefix('_')}"
+    if tail:
+        normal += slash + re.sub(r"[^A-Za-z0-9_.-]", "_", tail)
+    if name == "<lambda>" or not re.search("[A-Za-z0-9]", normal) or not _NAME.fullmatch(normal):
+        raise InvokerInvalid(
+            f"{name!r} is no name for a tool; use letters, digits, _ and -, at most 64, "
+            "or give one: Invoker.from_function(function, name=...)"
+        )
+    return normal
+
+
+def _read_names(name: object, aliases: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+    """The name and the aliases of a tool; an alias that says the same as another is one of them."""
+    normal = normalize_name(str(name))
+    others = dict.fromkeys(map(normalize_name, aliases))
+    others.pop(normal, None)
+    return normal, tuple(others)
 
 
 def _find_context(function: Callable[..., Any]) -> list[str]:
@@ -280,7 +306,8 @@ def gather_invokers(
         for name in (invoker.name, *invoker.aliases):
             if name in taken:
                 raise InvokerInvalid(
-                    f"two tools are called {name!r}; give one another name: "
+                    f"two tools are called {name!r} (in names of functions, special characters "
+                    "become underscores); give one another name: "
                     "Invoker.from_function(function, name=...)"
                 )
             taken.add(name)

@@ -176,12 +176,14 @@ class InvocationCanister(_Canister, frozen=True, tag="invocation"):
 class ResultCanister(_Spoken, frozen=True, kw_only=True, tag="result"):
     """What one tool call returned; `invocation` is the identity of the call.
 
-    `display` is what people are shown in place of the contents, where it is not empty.
+    `display` is what people are shown in place of the contents, where it is not empty. `reused` is
+    the identity of the earlier result that this one repeats, where the tool did not run again.
     """
 
     invocation: str
     failed: bool = False
     display: str = ""
+    reused: str = ""
 
 
 class UnknownCanister(_Canister, frozen=True, tag="?"):

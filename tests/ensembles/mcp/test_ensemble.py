@@ -68,6 +68,20 @@ def calls(*named: tuple[str, dict[str, Any]]) -> ScriptedReply:
     )
 
 
+async def test_what_a_server_says_of_its_tools_makes_none_of_them_pure() -> None:
+    again = calls(("home/add", {"a": 1}))
+    async with serve("stdio") as row:
+        rows = {"ensembles": {"home": {"module": MODULE, **PATIENCE, **row}}}
+        async with open_session(configuration=rows) as session:
+            model = model_of(again, again, says("Done."))
+            conversation = await session.begin(model, ensembles=["home"], save=False)
+            turn = await conversation.converse("Go.")
+            tool = conversation.invokers["home/add"]
+    assert (tool.pure, tool.annotations["annotations"]["idempotentHint"]) == (False, True)
+    results = [one for one in turn.canisters if isinstance(one, ResultCanister)]
+    assert [(one.text, one.reused) for one in results] == [("3", ""), ("3", "")]
+
+
 @pytest.mark.parametrize("kind", ["stdio", "streamable-http", "sse"])
 async def test_a_conversation_uses_the_tools_of_a_server(kind: str) -> None:
     asked: list[str] = []

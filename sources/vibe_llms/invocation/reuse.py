@@ -1,0 +1,53 @@
+"""Results of pure tools, taken from earlier in the conversation instead of running them again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from vibe_llms.invocation.invokers import Invoker, find_invoker
+from vibe_llms.messages.canisters import Canister, InvocationCanister, ResultCanister
+from vibe_llms.messages.contents import TextualContent
+
+NOTE = "(The result of an earlier call with the same arguments; the tool did not run again.)"
+
+
+def reuse_result(
+    invocation: InvocationCanister,
+    invoker: Invoker,
+    history: Sequence[Canister],
+    invokers: Mapping[str, Invoker],
+) -> ResultCanister | None:
+    """The result of a call of a pure tool, if the same call succeeded earlier in the history.
+
+    The history itself is the cache, so a conversation that is resumed or forked has it too.
+    """
+    arguments = _settle(invocation) if invoker.pure else None
+    if arguments is None:
+        return None
+    calls = {
+        canister.identity
+        for canister in history
+        if isinstance(canister, InvocationCanister)
+        and canister.identity != invocation.identity
+        and find_invoker(invokers, canister.name) is invoker
+        and _settle(canister) == arguments
+    }
+    for canister in history:
+        if not isinstance(canister, ResultCanister) or canister.invocation not in calls:
+            continue
+        if not canister.failed and not canister.reused:
+            return ResultCanister(
+                (*canister.contents, TextualContent(NOTE)),
+                invocation=invocation.identity,
+                display=canister.display,
+                reused=canister.identity,
+            )
+    return None
+
+
+def _settle(invocation: InvocationCanister) -> bytes | None:
+    """The arguments in a form that does not depend on their order and white space."""
+    parsed = invocation.parsed
+    return None if parsed is None else msgspec.json.encode(parsed, order="deterministic")
