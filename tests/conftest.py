@@ -34,7 +34,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Markers of tests that need something besides this project: they run where `-m` names them.
-APART = ("attacks", "llamacpp", "mcp", "minilm", "server")
+APART = ("attacks", "llamacpp", "mcp", "minilm", "server", "shells")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

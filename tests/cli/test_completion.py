@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command import invoke, run, streams
-from tests.cli.terminal import COMMAND, LONGEST_SECONDS
+from tests.cli.terminal import COMMAND, LONGEST_SECONDS, Terminal
+from tests.fakes import mcp_described
 from vibe_llms.cli.commands import COMMANDS, run_command
 
 
@@ -78,23 +83,174 @@ def test_every_shell_has_its_script(shell: str, word: str) -> None:
     assert invoke("completion", "tcsh").status == 2
 
 
-def test_bash_really_completes(tmp_path: Path) -> None:
-    command = tmp_path / "vibe-llms"
+def test_controls_and_their_values_are_completed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "vibe-llms chat -m anthropic/claude-sonnet-5-5 -o "
+    offered = names(line, monkeypatch)
+    assert "effort" in offered
+    assert "temperature" not in offered
+    assert names(f"{line}eff", monkeypatch) == ["effort"]
+    assert names(f"{line}effort ", monkeypatch) == ["low", "medium", "high", "xhigh", "max"]
+    assert names(f"{line}effort m", monkeypatch) == ["medium", "max"]
+    assert names(f"{line}seed ", monkeypatch) == []
+    assert complete(f"{line}eff", monkeypatch, "fish") == [
+        "plain,effort\tlow, medium, high, xhigh, max"
+    ]
+    assert complete(f"{line}tool-choice n", monkeypatch, "zsh") == ["plain", "none", "_"]
+    # Also where the model is the default one, and without the name of the command.
+    home.mkdir()
+    (home / "config.toml").write_text('default-model = "anthropic/claude-opus-4-6"\n')
+    assert names("vibe-llms -o effort ", monkeypatch) == ["low", "medium", "high", "max"]
+    assert names("vibe-llms -o effort high -o e", monkeypatch) == ["effort", "extras"]
+
+
+def test_rows_and_keys_are_completed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text(
+        '[ensembles.clock]\nmodule = "vibe_llms.ensembles.mcp"\ncommand = ["x"]\n'
+    )
+    (home / "keys.toml").write_text('openai = "sk-x"\n')
+    (home / "keys.toml").chmod(0o600)
+    for line in ("chat -T c", "chat --mcp c", "tools list c"):
+        assert names(f"vibe-llms {line}", monkeypatch) == ["clock"]
+    assert names("vibe-llms mcp test ", monkeypatch) == ["python", "clock"]
+    assert names("vibe-llms keys set anth", monkeypatch) == ["anthropic"]
+    assert names("vibe-llms keys rm ", monkeypatch) == ["openai"]
+    assert names("vibe-llms models sc", monkeypatch) == ["scripted"]
+    assert names("vibe-llms models def", monkeypatch) == ["default"]
+    assert names("vibe-llms models default anthropic/claude-opus-5-", monkeypatch) == [
+        "anthropic/claude-opus-5-5"
+    ]
+
+
+def test_tools_that_were_listed_are_completed(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.mkdir()
+    described = tmp_path / "tools.json"
+    tool = {
+        "name": "look",
+        "description": "Look around.\nAgain.",
+        "inputSchema": {"type": "object"},
+    }
+    described.write_text(json.dumps([tool]))
+    server = [sys.executable, mcp_described.__file__, str(described)]
+    (home / "config.toml").write_text(
+        f'[ensembles.fake]\nmodule = "vibe_llms.ensembles.mcp"\ncommand = {json.dumps(server)}\n'
+    )
+    assert names("vibe-llms tools show ", monkeypatch) == []
+    listed = invoke("tools", "list")
+    assert listed.output.startswith("fake/look"), listed
+    for command in ("show", "call"):
+        offered = complete(f"vibe-llms tools {command} fake/", monkeypatch, "fish")
+        assert offered == ["plain,fake/look\tLook around."]
+    (home / "config.toml").write_text("")
+    assert names("vibe-llms tools show ", monkeypatch) == []
+    (home / "known-tools.json").write_text("[")
+    assert names("vibe-llms tools show ", monkeypatch) == []
+
+
+def test_facts_are_completed_with_their_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("The cat is called Tom", "Tea is better than coffee"):
+        assert invoke("memory", "add", text).status == 0
+    ids = {one["identity"][-12:]: one["content"] for one in invoke("memory", "list", "--json").json}
+    for command in ("rm", "show", "edit", "log"):
+        offered = complete(f"vibe-llms memory {command} ", monkeypatch, "fish")
+        assert set(offered) == {f"plain,{short}\t{text}" for short, text in ids.items()}
+    short = next(iter(ids))
+    assert names(f"vibe-llms memory rm {short[:6]}", monkeypatch) == [short]
+
+
+# By the shells themselves.
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The command under its name, where a shell finds it."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    command = folder / "vibe-llms"
     command.write_text(f'#!/bin/sh\nexec {" ".join(COMMAND)} "$@"\n')
     command.chmod(0o755)
-    program = (
-        f'export PATH="{tmp_path}:$PATH"; eval "$(vibe-llms completion bash)"; '
-        "COMP_WORDS=(vibe-llms sho); COMP_CWORD=1; "
-        'spec=$(complete -p vibe-llms); function=$(sed "s/.*-F \\([^ ]*\\).*/\\1/" <<< "$spec"); '
-        '"$function" vibe-llms sho vibe-llms; echo "${COMPREPLY[@]}"'
-    )
-    done = subprocess.run(
-        ["bash", "-c", program],
-        capture_output=True,
-        timeout=LONGEST_SECONDS,
-        check=True,
-    )
-    assert done.stdout.decode().split() == ["show"]
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    return folder
+
+
+def check_tab(shell: Sequence[str], setup: str) -> None:
+    """Press Tab in a shell: a word with one completion is completed, and many are listed."""
+    invoke("--print-id", "--name", "a title, with: marks", "hello")
+    (identity,) = [one["id"] for one in invoke("list", "--json").json]
+    with Terminal(command=shell, columns=120) as terminal:
+        terminal.enter("PS1='$ '; " + setup + "; echo rea''dy")
+        terminal.expect(r"[\r\n]ready\r")
+        for typed, completed in (
+            ("vibe-llms sho", "show"),
+            (f"vibe-llms show {identity[:5]}", identity),
+            ("vibe-llms -m anthropic/claude-sonnet-5-5 -o effort xh", "xhigh"),
+            ("vibe-llms keys set anth", "anthropic"),
+        ):
+            terminal.send(typed)
+            terminal.press("tab")
+            word = typed.rpartition(" ")[2]
+            terminal.expect(re.escape(completed.removeprefix(word)))
+            # Clears the line.
+            terminal.send_bytes(b"\x15")
+        terminal.send("vibe-llms -m anthropic/claude-sonnet-5-5 -o effort ")
+        terminal.press("tab", "tab")
+        terminal.expect("low(?s:.*)medium(?s:.*)high(?s:.*)xhigh(?s:.*)max")
+        terminal.send_bytes(b"\x15")
+        terminal.enter("exit")
+        terminal.wait()
+
+
+def test_bash_completes(installed: Path) -> None:
+    check_tab(("bash", "--norc", "--noprofile", "-i"), 'eval "$(vibe-llms completion bash)"')
+
+
+@pytest.mark.shells
+def test_zsh_completes(installed: Path) -> None:
+    setup = 'autoload -Uz compinit; compinit -u -D; eval "$(vibe-llms completion zsh)"'
+    check_tab(("zsh", "-f", "-i"), setup)
+
+
+@pytest.mark.shells
+def test_zsh_shows_titles(installed: Path) -> None:
+    for title in ("first, with: marks", "second"):
+        invoke("--name", title, "hello")
+    with Terminal(command=("zsh", "-f", "-i"), columns=120) as terminal:
+        setup = 'autoload -Uz compinit; compinit -u -D; eval "$(vibe-llms completion zsh)"'
+        terminal.enter(f"PS1='$ '; {setup}; echo rea''dy")
+        terminal.expect(r"[\r\n]ready\r")
+        terminal.send("vibe-llms chat --cid ")
+        terminal.press("tab")
+        terminal.expect("second(?s:.*)first, with: marks")
+        terminal.send_bytes(b"\x03")
+        terminal.enter("exit")
+
+
+@pytest.mark.shells
+def test_fish_completes(installed: Path) -> None:
+    invoke("--name", "a title, with: marks", "hello")
+    (identity,) = [one["id"] for one in invoke("list", "--json").json]
+
+    def ask(line: str) -> list[str]:
+        program = f"vibe-llms completion fish | source; complete -C '{line}'"
+        done = subprocess.run(
+            ["fish", "--no-config", "-c", program],
+            capture_output=True,
+            timeout=LONGEST_SECONDS,
+            check=True,
+        )
+        assert done.stderr == b""
+        return done.stdout.decode().splitlines()
+
+    assert ask("vibe-llms sho")[0].startswith("show\t")
+    (offered,) = ask(f"vibe-llms show {identity[:5]}")
+    assert offered.startswith(f"{identity}\ta title")
+    effort = "vibe-llms -m anthropic/claude-sonnet-5-5 -o effort "
+    assert {line.strip() for line in ask(effort)} == {"low", "medium", "high", "xhigh", "max"}
+    assert ask("vibe-llms keys set anth") == ["anthropic"]
 
 
 def test_completion_starts_as_light_as_the_help() -> None:

@@ -41,7 +41,7 @@ def test_a_key_is_found_where_it_is_kept() -> None:
 @pytest.mark.parametrize(
     ("name", "data", "status", "words"),
     [
-        ("nonesuch", _KEY, 2, "there are anthropic, openai,"),
+        ("nonesuch", _KEY, 2, "see: vibe-llms providers"),
         ("anthropic", "", 78, "is empty"),
         ("anthropic", "two words", 78, "white space"),
         ("anthropic", "naïve", 78, "no key has"),

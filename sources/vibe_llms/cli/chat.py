@@ -10,7 +10,13 @@ import click
 
 from vibe_llms.cli.answering import produce_elicitor
 from vibe_llms.cli.approving import produce_approver
-from vibe_llms.cli.completion import complete_conversations, complete_models, complete_paths
+from vibe_llms.cli.completion import (
+    complete_controls,
+    complete_conversations,
+    complete_ensembles,
+    complete_models,
+    complete_paths,
+)
 from vibe_llms.cli.draining import hold_work
 from vibe_llms.cli.failures import BAD_USAGE, INTERRUPTED
 from vibe_llms.cli.lookalikes import is_meant, leaves
@@ -101,6 +107,7 @@ from vibe_llms.session import open_session
     multiple=True,
     type=(str, str),
     metavar="NAME VALUE",
+    shell_complete=complete_controls,
     help="A control, such as: -o effort high.",
 )
 @click.option(
@@ -110,6 +117,7 @@ from vibe_llms.session import open_session
     "tools",
     multiple=True,
     metavar="NAME",
+    shell_complete=complete_ensembles,
     help="Offer the tools of an ensemble, a row of [ensembles] such as an MCP server.",
 )
 @click.option(

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from vibe_llms.cli.completion import complete_kept_keys, complete_providers
 from vibe_llms.cli.terminal import is_terminal, note, shown, write
 from vibe_llms.configuration import find_places, load_configuration
 from vibe_llms.credentials import check_key, read_keys
@@ -20,7 +21,7 @@ def keys() -> None:
 
 
 @keys.command("set")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_providers)
 def set_key(name: str) -> None:
     """Keep the key of a provider.
 
@@ -39,7 +40,7 @@ def set_key(name: str) -> None:
 
 
 @keys.command("get")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_kept_keys)
 def get_key(name: str) -> None:
     """Print the key that is kept in the file of keys."""
     key = read_keys(find_places().keys_file).get(name)
@@ -56,7 +57,7 @@ def list_keys() -> None:
 
 
 @keys.command("rm")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_kept_keys)
 def remove_key(name: str) -> None:
     """Remove a kept key."""
     file = find_places().keys_file
@@ -79,5 +80,5 @@ def _require_row(name: str) -> None:
     rows = [row.name for row in load_configuration().rows(PROVIDERS)]
     if name not in rows:
         raise RequestError(
-            f"there is no provider {name!r} whose key could be kept; there are {', '.join(rows)}"
+            f"there is no provider {name!r} whose key could be kept; see: vibe-llms providers"
         )

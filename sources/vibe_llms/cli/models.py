@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from vibe_llms.cli.completion import complete_default
 from vibe_llms.cli.failures import explain, status_of
 from vibe_llms.cli.layout import pad
 from vibe_llms.cli.running import bound_import, run
@@ -21,7 +22,12 @@ from vibe_llms.session import Session, open_session
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[PROVIDER | default [MODEL]]")
+@click.argument(
+    "words",
+    nargs=-1,
+    metavar="[PROVIDER | default [MODEL]]",
+    shell_complete=complete_default,
+)
 @click.option("--json", "as_json", is_flag=True, help="An array of objects.")
 @click.option("-q", "--query", default="", metavar="TEXT", help="Only those with this in the name.")
 def models(words: tuple[str, ...], as_json: bool, query: str) -> int:

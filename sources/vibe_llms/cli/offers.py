@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeAlias
 
+import msgspec
+
 from vibe_llms.controls import Controls
+from vibe_llms.exceptions import VibeLlmsError
 from vibe_llms.providers.attributes import ModelAttributes
+from vibe_llms.storage.files import make_folder, read_within, replace_file, storage_errors
 
 #: A value, and what it is.
 Offer: TypeAlias = tuple[str, str]
 #: So many conversations or facts are offered at most.
 OFFERED = 200
+_TOOLS_FILE = "known-tools.json"
 _VALUES = {
     "parallel-invocations": ("true", "false"),
     "tool-choice": ("auto", "any", "none"),
@@ -33,6 +40,29 @@ def offer_control_values(attributes: ModelAttributes, control: str) -> Sequence[
     known = (attributes.controls or {}).get(control.replace("_", "-"))
     choices = known.choices if known is not None else ()
     return [(value, "") for value in choices or _VALUES.get(control.replace("_", "-"), ())]
+
+
+def remember_tools(state: Path, tools: Mapping[str, str]) -> None:
+    """Keep the names of tools and their descriptions, so that they are completed without a server.
+
+    Tools of the same ensembles that were kept before are replaced. A disk that fails is no failure.
+    """
+    ensembles = {name.partition("/")[0] for name in tools}
+    kept = {
+        name: text for name, text in recall_tools(state) if name.partition("/")[0] not in ensembles
+    }
+    with suppress(VibeLlmsError), storage_errors(state):
+        make_folder(state)
+        replace_file(state / _TOOLS_FILE, msgspec.json.encode({**kept, **tools}))
+
+
+def recall_tools(state: Path) -> Sequence[Offer]:
+    """The tools that were kept; none if that cannot be read."""
+    try:
+        known = msgspec.json.decode(read_within(state, _TOOLS_FILE), type=dict[str, str])
+    except (OSError, ValueError, VibeLlmsError):
+        return []
+    return list(known.items())
 
 
 def _describe(attributes: ModelAttributes, control: str) -> str:

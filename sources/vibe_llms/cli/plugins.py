@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from vibe_llms.cli.completion import complete_providers
 from vibe_llms.cli.layout import pad
 from vibe_llms.cli.running import interruptible
 from vibe_llms.cli.terminal import is_terminal, note, one_line, shown, write
@@ -40,7 +41,7 @@ def list_plugins() -> int:
 
 
 @plugins.command("install")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_providers)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def install_plugin(name: str, yes: bool) -> int:
     """Install what the row NAME pins, or install it anew. Tells what will be run, and asks."""
@@ -68,7 +69,7 @@ def install_plugin(name: str, yes: bool) -> int:
 
 
 @plugins.command("rm")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_providers)
 def remove_plugin(name: str) -> int:
     """Remove what was installed for the row NAME, older versions included."""
     configuration = load_configuration()

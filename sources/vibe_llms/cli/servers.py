@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from vibe_llms.attachments import read_bytes
-from vibe_llms.cli.completion import complete_paths
+from vibe_llms.cli.completion import complete_paths, complete_servers
 from vibe_llms.cli.failures import message_of, status_of
 from vibe_llms.cli.layout import pad
 from vibe_llms.cli.rows import add_rows, draw_rows, remove_row
@@ -149,7 +149,7 @@ def import_servers(file: str, force: bool, yes: bool) -> int:
 
 
 @mcp.command("remove")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_servers)
 def remove_server(name: str) -> None:
     """Remove a server from the configuration, and what was approved of its tools."""
     configuration = load_configuration()
@@ -169,7 +169,7 @@ def remove_server(name: str) -> None:
 
 
 @mcp.command("test")
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_servers)
 @click.option("--json", "as_json", is_flag=True, help="An array of objects.")
 def test_servers(names: tuple[str, ...], as_json: bool) -> int:
     """Open servers, or all of yours, and tell what they speak and offer, and how long it took.
@@ -180,7 +180,7 @@ def test_servers(names: tuple[str, ...], as_json: bool) -> int:
 
 
 @mcp.command("approve")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_servers)
 @click.argument("tools", nargs=-1, metavar="[TOOL]...")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def approve_changes(name: str, tools: tuple[str, ...], yes: bool) -> int:

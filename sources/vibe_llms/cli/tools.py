@@ -13,9 +13,10 @@ from typing import Any
 import click
 
 from vibe_llms.cli.answering import produce_elicitor
-from vibe_llms.cli.completion import complete_paths
+from vibe_llms.cli.completion import complete_ensembles, complete_paths, complete_tools
 from vibe_llms.cli.failures import explain, status_of
 from vibe_llms.cli.layout import pad
+from vibe_llms.cli.offers import remember_tools
 from vibe_llms.cli.running import run
 from vibe_llms.cli.terminal import (
     aside,
@@ -48,7 +49,7 @@ def tools() -> None:
 
 
 @tools.command("list")
-@click.argument("ensembles", nargs=-1, metavar="[ENSEMBLE]...")
+@click.argument("ensembles", nargs=-1, metavar="[ENSEMBLE]...", shell_complete=complete_ensembles)
 @click.option("--json", "as_json", is_flag=True, help="An array of objects.")
 def list_tools(ensembles: tuple[str, ...], as_json: bool) -> int:
     """List the tools of the ensembles that you have set up, or that you name; and whether they ask.
@@ -59,7 +60,7 @@ def list_tools(ensembles: tuple[str, ...], as_json: bool) -> int:
 
 
 @tools.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_tools)
 @click.option("--json", "as_json", is_flag=True, help="One object.")
 def show_tool(name: str, as_json: bool) -> int:
     """Show what is known of a tool: what models are told of it, and what holds for its calls."""
@@ -67,7 +68,7 @@ def show_tool(name: str, as_json: bool) -> int:
 
 
 @tools.command("call")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_tools)
 @click.argument("arguments", default="{}")
 @click.option(
     "-o",
@@ -89,6 +90,12 @@ def call_tool(name: str, arguments: str, output: str | None, as_json: bool, quie
 
 
 COMMANDS: dict[str, click.Command] = {"tools": tools}
+
+
+def _remember(invokers: Iterable[Invoker]) -> None:
+    texts = {one.name: one_line(one.description.partition("\n")[0]) for one in invokers}
+    if texts:
+        remember_tools(load_configuration().places.state, texts)
 
 
 @asynccontextmanager
@@ -157,6 +164,7 @@ async def _list(names: Sequence[str], as_json: bool) -> int:
                 failures.append(one)
             else:
                 found += ensembles.survey_invokers(one)
+    _remember(found)
     if as_json:
         write_json(json.dumps([describe_tool(one) for one in found]))
     for invoker in () if as_json else found:
@@ -260,6 +268,7 @@ async def _find(ensembles: Ensembles, name: str) -> Invoker:
             invokers.update({tool.name: tool for tool in ensembles.survey_invokers(one)})
         elif named:
             raise one
+    _remember(invokers.values())
     if (found := find_invoker(invokers, name)) is not None:
         return found
     short = [one for one in invokers.values() if one.name.partition("/")[2] == name]

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import click
 
+from vibe_llms.cli.completion import complete_facts
 from vibe_llms.cli.editors import find_editor, run_editor
 from vibe_llms.cli.memory.drafts import Draft
 from vibe_llms.cli.memory.opening import (
@@ -32,7 +33,7 @@ from vibe_llms.memory.entries import Entry
 
 
 @click.command("edit", short_help="Change what an entry says.")
-@click.argument("identity")
+@click.argument("identity", shell_complete=complete_facts)
 @click.argument("text", nargs=-1)
 @only_scope_option
 @secrets_option

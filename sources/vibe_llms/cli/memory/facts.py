@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from vibe_llms.cli.completion import complete_facts
 from vibe_llms.cli.memory.opening import (
     ask_before_secrets,
     describe_given_up,
@@ -149,7 +150,7 @@ def list_entries(scope: str | None, as_json: bool) -> int:
 
 
 @click.command("show", short_help="Print one entry whole.")
-@click.argument("identity")
+@click.argument("identity", shell_complete=complete_facts)
 @only_scope_option
 @json_option
 def show(identity: str, scope: str | None, as_json: bool) -> int:
@@ -173,7 +174,7 @@ def show(identity: str, scope: str | None, as_json: bool) -> int:
 
 
 @click.command("rm", short_help="Give entries up.")
-@click.argument("identities", nargs=-1, required=True)
+@click.argument("identities", nargs=-1, required=True, shell_complete=complete_facts)
 @only_scope_option
 @json_option
 def remove(identities: tuple[str, ...], scope: str | None, as_json: bool) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from vibe_llms.cli.completion import complete_facts
 from vibe_llms.cli.memory.opening import (
     encode_entry,
     fit,
@@ -27,7 +28,7 @@ from vibe_llms.memory.history import Change, survey_changes
 
 
 @click.command("log", short_help="Print what became of entries, or of one.")
-@click.argument("identity", required=False, default="")
+@click.argument("identity", required=False, default="", shell_complete=complete_facts)
 @scope_option
 @json_option
 def log(identity: str, scope: str | None, as_json: bool) -> int:

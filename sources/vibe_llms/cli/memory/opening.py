@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from typing import Any, TextIO, TypeVar
 
@@ -29,9 +29,9 @@ from vibe_llms.cli.terminal import (
 )
 from vibe_llms.cli.waiting import Waiting
 from vibe_llms.configuration import load_configuration
-from vibe_llms.exceptions import MemoryInvalid, SecretRefused, StorageError
+from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, SecretRefused, StorageError
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.entries import LARGEST_BYTES, Entry, Scope
+from vibe_llms.memory.entries import GLOBAL, LARGEST_BYTES, Entry, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.recall import SHORT
 from vibe_llms.memory.settings import MemorySettings, produce_memory, read_memory_settings
@@ -140,6 +140,20 @@ async def visible_scopes(
     own = scope_of(None, settings)
     there = await asyncio.to_thread(MemoryFiles(store.folder).survey_scopes)
     return [one for one in there if one.kind != "user" or one == own]
+
+
+def survey_latest(count: int) -> Sequence[Entry]:
+    """The latest entries that the user can see, read from their files alone."""
+    configuration = load_configuration()
+    settings = read_memory_settings(configuration)
+    files = MemoryFiles(configuration.places.data / "memory")
+    entries: list[Entry] = []
+    for scope in (scope_of(None, settings), GLOBAL):
+        for place in sorted(files.look(scope), reverse=True)[:count]:
+            with suppress(FileNotFoundError, MemoryDamaged):
+                entries.append(files.read(scope, place))
+    entries.sort(key=lambda entry: entry.created, reverse=True)
+    return entries[:count]
 
 
 def read_words(words: Sequence[str]) -> str:
