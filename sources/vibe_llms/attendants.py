@@ -136,6 +136,13 @@ class Attendance:
         self._own: dict[str, Attendant] = {}
         self._benches: dict[Attendant, _Bench] = {}
         self._slow: set[asyncio.Future[Any]] = set()
+        self._postponing = False
+        #: How many turns have left work to a later session.
+        self.postponed = 0
+
+    def postpone(self) -> None:
+        """Begin no more work that a later session takes up: it is left to that."""
+        self._postponing = True
 
     @property
     def unfinished(self) -> int:
@@ -162,7 +169,12 @@ class Attendance:
         """Tell attendants of a turn that has ended; what work it leaves is begun."""
         for one in attendants:
             with _border(one, "cannot work on this turn", occasion.notify):
-                if (work := one.conclude(occasion, turn)) is not None:
+                if (work := one.conclude(occasion, turn)) is None:
+                    continue
+                if self._postponing and one.resumes:
+                    work.close()
+                    self.postponed += 1
+                else:
                     self._access_bench(one).put(work)
 
     async def drain(self) -> None:

@@ -140,6 +140,14 @@ class Configuration(Struct, frozen=True):
             raise self.error("it must be 'automatic' or 'tools'", "memory", "mode")
         return cast("MemoryMode", mode)
 
+    @property
+    def memory_waits(self) -> bool:
+        """Whether a single question at the terminal waits until memory has taken it in."""
+        wait = self.memory.get("wait", False)
+        if not isinstance(wait, bool):
+            raise self.error("it must be true or false", "memory", "wait")
+        return wait
+
     def rows(self, table: str) -> Iterator[Row]:
         """The enabled rows of a registry's table, in the order of the files."""
         for name, entry in self.tree.get(table, {}).items():

@@ -264,6 +264,19 @@ class Session:
         """How many turns have left work to attendants, memory say, that is not done yet."""
         return self._attendance.unfinished
 
+    @property
+    def postponed(self) -> int:
+        """How many turns have left work to a later session; see `postpone`."""
+        return self._attendance.postponed
+
+    def postpone(self) -> None:
+        """Leave the work on turns that end from now on to a later session, where it can be left.
+
+        What memory takes in is written down, and taken in by the next session of the same user
+        that does not postpone, or by `vibe-llms memory ingest`.
+        """
+        self._attendance.postpone()
+
     async def drain(self) -> None:
         """Wait for that work, each attendant's as long as it says; what is left is told."""
         await self._attendance.drain()

@@ -24,6 +24,7 @@ from vibe_llms.memory.attendant import MemoryAttendant, produce_attendant
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import Deduplication
 from vibe_llms.memory.entries import Role, Scope
+from vibe_llms.memory.journal import Journal
 from vibe_llms.memory.settings import MemorySettings
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -393,11 +394,44 @@ async def test_a_turn_that_cannot_be_read_holds_no_other_up(home: Path, where: s
             await session.drain()
             await two.close()
         assert taker.taken == [[f"Turn {number}"]]
-        after = ["tried again by another session", "tried again by another session", "given up"]
-        assert [text.partition("which is ")[2].partition(":")[0] for text in notices(events)] == (
-            after[number : number + 1]
-        )
-    assert not list((home / "ingestion").iterdir())
+        after = ["will be tried again"] * 2 + ["is not tried again by itself; to try"]
+        assert [
+            text.partition("was not remembered and ")[2].partition(":")[0]
+            for text in notices(events)
+        ] == after[number : number + 1]
+    # It is kept for somebody who asks for it.
+    (left,) = Journal(home / "ingestion").survey()
+    assert (left.ticket.failed, left.held) == (True, False)
+    assert "the disk is bad" in left.ticket.failure
+
+
+async def test_a_turn_is_taken_in_with_the_model_that_answered_it(
+    home: Path, tmp_path: Path
+) -> None:
+    for name, fact in (("one", "bees"), ("two", "goats")):
+        answer = json.dumps({"facts": [{"statement": f"The user keeps {fact}."}]})
+        (tmp_path / f"{name}.toml").write_text(f"""
+            [[replies]]
+            when = "The user said"
+            parts = [{{ text = '{answer}' }}]
+            [[replies]]
+            when = "."
+            parts = [{{ text = "Well." }}]
+        """)
+    async with open_session(home=home, configuration=FAST) as session:
+        session.postpone()
+        talk = await session.begin(f"scripted/{tmp_path / 'one.toml'}", memory=True)
+        await talk.converse("I keep bees and goats.")
+        assert (session.postponed, session.unfinished) == (1, 0)
+    (left,) = Journal(home / "ingestion").survey()
+    assert left.ticket.model == f"scripted/{tmp_path / 'one.toml'}"
+    assert await stored(home) == []
+    async with open_session(home=home, configuration=FAST) as session:
+        talk = await session.begin(f"scripted/{tmp_path / 'two.toml'}", memory=True)
+        await talk.converse("Hello")
+        await session.drain()
+    # What was said to the one was not said to the other.
+    assert await stored(home) == ["The user keeps bees."]
 
 
 async def test_turns_of_a_conversation_that_is_gone_are_left_out(home: Path) -> None:

@@ -6,13 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from vibe_llms.exceptions import StorageError
 from vibe_llms.memory import journal as journals
-from vibe_llms.memory.journal import Journal, Ticket
+from vibe_llms.memory.journal import MOST_ATTEMPTS, Journal, Ticket, Worker
 
 
 def ticket(name: str = "one", user: str = "me") -> Ticket:
@@ -107,7 +109,7 @@ def test_where_nothing_can_be_written_it_says_so(tmp_path: Path) -> None:
 _DIES = """
 import os, signal, sys
 from pathlib import Path
-from vibe_llms.memory.journal import Journal, Ticket
+from vibe_llms.memory.journal import MOST_ATTEMPTS, Journal, Ticket, Worker
 journal = Journal(Path(sys.argv[1]))
 for number in range(3):
     journal.enter(Ticket("me", str(number), ()))
@@ -135,3 +137,69 @@ def test_all_tickets_are_surveyed_and_stay_whose_they_are(tmp_path: Path) -> Non
     ]
     assert all(one.path.exists() for one in found)
     assert names(Journal(tmp_path)) == ["one"]
+
+
+def test_one_worker_at_a_time_says_which_it_is(tmp_path: Path) -> None:
+    first, second = Journal(tmp_path / "journal"), Journal(tmp_path / "journal")
+    assert first.find_worker() is None
+    with first.working() as mine:
+        assert mine
+        worker = second.find_worker()
+        assert worker is not None
+        assert worker.process == os.getpid()
+        with second.working() as also:
+            assert not also
+        # One that was refused ends nothing.
+        assert second.find_worker() == worker
+    assert second.find_worker() is None
+    with second.working() as mine:
+        assert mine
+
+
+def test_a_worker_that_has_died_is_none(tmp_path: Path) -> None:
+    (tmp_path / "worker.json").write_bytes(msgspec.json.encode(Worker(1, datetime.now(UTC))))
+    journal = Journal(tmp_path)
+    assert journal.find_worker() is None
+    assert journal.survey() == []
+
+
+def test_what_has_failed_is_taken_over_only_by_who_wants_it(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.enter(Ticket("me", "failed", ("a",), MOST_ATTEMPTS, failure="no network"))
+    path = journal.enter(ticket("known"))
+    journal.enter(ticket("new"))
+    journal.close()
+    journal = Journal(tmp_path)
+    taken = journal.take_over("me", known=[path.name])
+    assert [one.conversation for _, one in taken] == ["new"]
+    taken = journal.take_over("me", failed=True)
+    assert [one.conversation for _, one in taken] == ["failed", "known"]
+
+
+def test_what_has_failed_is_not_kept_for_ever(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    old = datetime.now(UTC) - timedelta(days=31)
+    journal.enter(Ticket("me", "old", ("a",), MOST_ATTEMPTS, entered=old))
+    journal.close()
+    assert Journal(tmp_path).take_over("me", failed=True) == []
+    assert Journal(tmp_path).survey() == []
+
+
+def test_what_was_entered_would_survive_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synchronised: list[str] = []
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, lambda number: synchronised.append(name_of(number)))
+    path = Journal(tmp_path / "journal", durable=True).enter(ticket())
+    assert [*dict.fromkeys(synchronised)][:2] == [str(tmp_path / "journal"), str(tmp_path)]
+    assert str(path.parent) == synchronised[-1]
+    assert any(path.name in one for one in synchronised)
+    synchronised.clear()
+    Journal(tmp_path / "fast").enter(ticket())
+    assert not synchronised
+
+
+def name_of(descriptor: int) -> str:
+    """The path of an open file."""
+    return os.readlink(f"/proc/self/fd/{descriptor}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from importlib import import_module
 from typing import Any
 
 import click
@@ -156,6 +157,13 @@ from vibe_llms.session import open_session
     "given.",
 )
 @click.option(
+    "--wait/--no-wait",
+    "wait",
+    default=None,
+    help="With --memory and a prompt: wait until memory has taken in what was said; as [memory] "
+    "wait, if not given.",
+)
+@click.option(
     "--schema",
     metavar="SCHEMA",
     shell_complete=complete_paths,
@@ -210,10 +218,11 @@ async def _ask_once(options: Options, said: Said) -> int:
     output = output_of(options)
     display = produce_display(options)
     asking = asyncio.Lock()
+    overrides, keys = overrides_of(options), await keys_of(options)
     async with open_session(
         event_handler=display,
-        configuration=overrides_of(options),
-        keys=await keys_of(options),
+        configuration=overrides,
+        keys=keys,
         interactive=is_terminal(sys.stdout) and not options.json,
         import_guard=bound_import,
         approver=produce_approver(
@@ -231,6 +240,9 @@ async def _ask_once(options: Options, said: Said) -> int:
         running = conversation.converse(
             canisters, controls=controls_of(options), output=output, streaming=options.stream
         )
+        waits = session.configuration.memory_waits if options.wait is None else options.wait
+        if not waits:
+            session.postpone()
         display.begin(address_of(conversation))
         try:
             turn, left = await hold_turn(conversation, running)
@@ -242,11 +254,14 @@ async def _ask_once(options: Options, said: Said) -> int:
         report_turn(session, conversation, turn, options)
         await report_pictures(session, turn, folder=options.save, quiet=options.quiet)
         await hold_work(session, leave=left, quiet=options.quiet)
-        if left or turn.stop_reason == StopReason.INTERRUPTED:
-            if not options.quiet:
-                note(_interrupted(conversation, options))
-            return INTERRUPTED
-    return 0
+        interrupted = left or turn.stop_reason == StopReason.INTERRUPTED
+        if interrupted and not options.quiet:
+            note(_interrupted(conversation, options))
+    if session.postponed:
+        # Now that the session is closed, what it has left belongs to whoever takes it.
+        memory = import_module("vibe_llms.cli.memory.ingesting")
+        memory.start_ingestion(session.configuration, keys=keys, overrides=overrides)
+    return INTERRUPTED if interrupted else 0
 
 
 def _interrupted(conversation: Conversation, options: Options) -> str:

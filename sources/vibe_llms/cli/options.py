@@ -74,6 +74,7 @@ class Options(Struct, frozen=True, kw_only=True):
     tools_debug: bool = False
     rounds: int | None = None
     memory: bool | None = None
+    wait: bool | None = None
     schema: str | None = None
     stream: bool = True
     render: bool | None = None

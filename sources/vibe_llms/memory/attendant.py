@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -12,7 +13,7 @@ import msgspec
 from vibe_llms.attendants import AttendantHost, Briefing, Occasion, Work, register
 from vibe_llms.configuration import Configuration
 from vibe_llms.events import Notice
-from vibe_llms.exceptions import ConversationNotFound, VibeLlmsError
+from vibe_llms.exceptions import ConversationNotFound, ModelNotFound, ScriptInvalid, VibeLlmsError
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import Deduplication
 from vibe_llms.memory.entries import Entry, Role, Scope
@@ -38,8 +39,6 @@ class Taker(Protocol):
 TakerFactory: TypeAlias = Callable[[Model], Awaitable[Taker]]
 _SAID_BY_MODELS = (Role.ASSISTANT, Role.SUMMARY)
 _MOST_REPORTS = 100
-#: So often a turn is taken up that could not be taken in whole.
-_MOST_ATTEMPTS = 3
 
 
 class Report(Protocol):
@@ -66,13 +65,14 @@ class MemoryAttendant:
         journal: Path,
         produce_taker: TakerFactory,
         host: AttendantHost,
+        durable: bool = True,
     ) -> None:
         self.memory = memory
         self.settings = settings
         self.user = Scope.of_user(settings.user)
         #: Of the last turns; a session may last for months.
         self.reports: deque[Report] = deque(maxlen=_MOST_REPORTS)
-        self._journal = Journal(journal)
+        self._journal = Journal(journal, durable=durable)
         self._produce_taker = produce_taker
         self._host = host
         self._inherited = False
@@ -130,12 +130,35 @@ class MemoryAttendant:
         if not occasion.kept or not said:
             return None
         identities = tuple(canister.identity for canister in said)
-        ticket = Ticket(self.settings.user, occasion.conversation, identities)
+        ticket = Ticket(
+            self.settings.user,
+            occasion.conversation,
+            identities,
+            model=f"{occasion.model.provider}/{occasion.model.name}",
+            entered=datetime.now(UTC),
+        )
         path = self._journal.enter(ticket)
         if turn.stop_reason == StopReason.FAILED:
             self._deferred.append((path, ticket, said))
             return None
         return self._work(occasion.model, said, ticket, path)
+
+    async def catch_up(
+        self, *, known: Collection[str] = (), failed: bool = False
+    ) -> tuple[int, Collection[str]]:
+        """Take in what other processes of this user have left, each turn with its own model.
+
+        Gives how many turns were taken in, and the names of all that were tried. Those that are
+        `known` by their names are left, and so are those that have `failed`, unless wanted.
+        """
+        tried, count = set(known), 0
+        while left := self._journal.take_over(self.settings.user, known=tried, failed=failed):
+            for path, ticket in left:
+                tried.add(path.name)
+                count += await self._take_up_one(None, path, ticket)
+        if count:
+            await self._deduplicate()
+        return count, tried
 
     async def close(self) -> None:
         """Keep the index; what is still to be taken in waits for another session."""
@@ -175,21 +198,41 @@ class MemoryAttendant:
         """Take in what other processes of this user have left undone."""
         count = 0
         for path, ticket in self._journal.take_over(self.settings.user):
-            said: Sequence[Canister] = ()
-            try:
-                stored = await self._host.restore(ticket.conversation)
-                said = [one for one in stored if one.identity in ticket.canisters]
-            except ConversationNotFound:
-                # There is nothing to take in.
-                pass
-            except VibeLlmsError as error:
-                self._put_off(ticket, path, error)
-                continue
-            whole = await self._take_in(taker, said, ticket, path)
-            count += bool(said) and whole
+            count += await self._take_up_one(taker, path, ticket)
         if count:
             turns = "a turn" if count == 1 else f"{count} turns"
             self._tell(f"memory took in what an earlier session had left: {turns}")
+
+    async def _take_up_one(self, present: Taker | None, path: Path, ticket: Ticket) -> bool:
+        """Take in a turn of another process; whether there was one, and it came to its end."""
+        said: Sequence[Canister] = ()
+        try:
+            stored = await self._host.restore(ticket.conversation)
+            said = [one for one in stored if one.identity in ticket.canisters]
+            taker = await self._choose_taker(present, ticket)
+        except ConversationNotFound:
+            # There is nothing to take in.
+            self._journal.settle(path)
+            return False
+        except VibeLlmsError as error:
+            self._put_off(ticket, path, error)
+            return False
+        return await self._take_in(taker, said, ticket, path) and bool(said)
+
+    async def _choose_taker(self, present: Taker | None, ticket: Ticket) -> Taker:
+        """What takes a turn in: with the model that answered it, as far as that is known here.
+
+        Another one may be of another provider, to whom nobody has said this.
+        """
+        if not ticket.model and present is not None:
+            return present
+        try:
+            return await self._produce_taker(await self._host.providers.access_model(ticket.model))
+        except (ModelNotFound, ScriptInvalid):
+            # A program has made it, and it has no row.
+            if present is None:
+                raise
+            return present
 
     async def _take_in(
         self, taker: Taker, said: Sequence[Canister], ticket: Ticket, path: Path
@@ -204,26 +247,26 @@ class MemoryAttendant:
             with self.memory.grouped():
                 report = await taker.take_in(whole, conversation=ticket.conversation)
             self.reports.append(report)
-            if report.failures and self._try_again(ticket, path):
+            if report.failures:
+                self._keep_failed(ticket, path, report.failures[0])
                 return False
         self._journal.settle(path)
         return True
 
     def _put_off(self, ticket: Ticket, path: Path, error: VibeLlmsError) -> None:
-        """Leave a turn that cannot be read to another session; the others shall not wait for it."""
-        after = "which is tried again by another session"
-        if not self._try_again(ticket, path):
-            self._journal.settle(path)
-            after = "which is given up"
-        self._tell(f"a turn of {ticket.conversation} cannot be read, {after}: {error}")
+        """Leave a turn that cannot be taken in to another session; the others do not wait."""
+        after = "will be tried again"
+        if self._keep_failed(ticket, path, str(error)).failed:
+            after = "is not tried again by itself; to try: vibe-llms memory ingest"
+        self._tell(f"a turn of {ticket.conversation} was not remembered and {after}: {error}")
 
-    def _try_again(self, ticket: Ticket, path: Path) -> bool:
-        """Whether a turn is taken up another time; what was stored of it is known to it then."""
-        attempts = ticket.attempts + 1
-        if attempts >= _MOST_ATTEMPTS:
-            return False
-        self._journal.enter(msgspec.structs.replace(ticket, attempts=attempts), path)
-        return True
+    def _keep_failed(self, ticket: Ticket, path: Path, failure: str) -> Ticket:
+        """Keep a turn for another time; what was stored of it is known then."""
+        kept = msgspec.structs.replace(
+            ticket, attempts=ticket.attempts + 1, failure=" ".join(failure.split())
+        )
+        self._journal.enter(kept, path)
+        return kept
 
 
 def choose(turn: Turn) -> Sequence[Canister]:
@@ -300,6 +343,7 @@ def produce_attendant(configuration: Configuration, host: AttendantHost) -> Memo
         journal=journal_folder(configuration),
         produce_taker=produce_taker,
         host=host,
+        durable=configuration.storage.durability == "safe",
     )
 
 

@@ -1,41 +1,57 @@
 """Turns that memory has yet to take in, as files of a process: what it leaves, another takes up.
 
     ingestion/PROCESS/TURN.json      the conversation, and the identities of what was said
+    ingestion/worker.json            the process that takes turns in in the background
 
 Each process holds the lock of its own folder as long as it lives, so that a folder which is not
-held belongs to nobody any more. Only identities are kept: the words lie in the archive.
+held belongs to nobody any more. A worker in the background holds that of `ingestion`, too: there is
+one at a time. Only identities are kept: the words lie in the archive.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import StorageError
+from vibe_llms.exceptions import ArchiveLocked, StorageError
 from vibe_llms.files import LARGEST_SETTINGS, read_file
 from vibe_llms.messages.identities import produce_identity
-from vibe_llms.storage.files import FOLDER, replace_file, storage_errors
-from vibe_llms.storage.locks import acquire
+from vibe_llms.storage.files import FOLDER, replace_file, storage_errors, synchronise_folder
+from vibe_llms.storage.locks import acquire, locked
 
 _SUFFIX = ".json"
+_WORKER = "worker.json"
+#: So often a turn is tried by itself; then a person may ask for it, for so many days.
+MOST_ATTEMPTS = 3
+_KEPT = timedelta(days=30)
 _PATIENCE_SECONDS = 1.0
 
 
 class Ticket(Struct, frozen=True):
     """A turn that is to be taken in: whose memory, which conversation, which canisters.
 
-    `attempts` is how often that was tried and did not come to its end.
+    `model` is the address of the one that answered. `attempts` is how often this was tried and did
+    not come to its end, and `failure` why not the last time.
     """
 
     user: str
     conversation: str
     canisters: tuple[str, ...]
     attempts: int = 0
+    model: str = ""
+    entered: datetime | None = None
+    failure: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is tried no more by itself."""
+        return self.attempts >= MOST_ATTEMPTS
 
 
 class Left(Struct, frozen=True):
@@ -46,13 +62,25 @@ class Left(Struct, frozen=True):
     held: bool
 
 
-class Journal:
-    """The tickets of this process; nothing is on the disk before the first one."""
+class Worker(Struct, frozen=True):
+    """The process that takes turns in in the background, and since when."""
 
-    def __init__(self, folder: Path) -> None:
+    process: int
+    since: datetime
+
+
+class Journal:
+    """The tickets of this process; nothing is on the disk before the first one.
+
+    With `durable`, what was entered survives a power cut, too.
+    """
+
+    def __init__(self, folder: Path, *, durable: bool = False) -> None:
         self._folder = folder
+        self._durable = durable
         self._own: Path | None = None
         self._lock = -1
+        self._wanted: tuple[str, frozenset[str], bool] = ("", frozenset(), False)
 
     def enter(self, ticket: Ticket, path: Path | None = None) -> Path:
         """Keep a ticket until it is settled, perhaps in place of another.
@@ -61,7 +89,7 @@ class Journal:
         """
         path = path or self._access_own() / f"{produce_identity()}{_SUFFIX}"
         with storage_errors(path):
-            replace_file(path, msgspec.json.encode(ticket), durable=False)
+            replace_file(path, msgspec.json.encode(ticket), durable=self._durable)
         return path
 
     def settle(self, path: Path) -> None:
@@ -69,14 +97,48 @@ class Journal:
         with storage_errors(path), suppress(FileNotFoundError):
             path.unlink()
 
-    def take_over(self, user: str) -> Sequence[tuple[Path, Ticket]]:
-        """A user's turns that processes have left which are no more; they are ours from now on."""
+    @contextmanager
+    def working(self) -> Iterator[bool]:
+        """Be the one worker in the background; false where another process is."""
+        path = self._folder / _WORKER
+        with ExitStack() as stack:
+            with storage_errors(self._folder):
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                try:
+                    stack.enter_context(locked(self._folder, seconds=0))
+                except ArchiveLocked:
+                    yield False
+                    return
+                worker = Worker(os.getpid(), datetime.now(UTC))
+                replace_file(path, msgspec.json.encode(worker), durable=False)
+            try:
+                yield True
+            finally:
+                with suppress(OSError):
+                    path.unlink()
+
+    def find_worker(self) -> Worker | None:
+        """The worker in the background, if one is alive."""
+        with suppress(OSError, msgspec.DecodeError):
+            if _is_held(self._folder):
+                return msgspec.json.decode((self._folder / _WORKER).read_bytes(), type=Worker)
+        return None
+
+    def take_over(
+        self, user: str, *, known: Collection[str] = (), failed: bool = False
+    ) -> Sequence[tuple[Path, Ticket]]:
+        """A user's turns that processes have left which are no more; they are ours from now on.
+
+        Not those whose file is `known` by its name, nor those that have `failed`, unless these are
+        wanted.
+        """
+        self._wanted = (user, frozenset(known), failed)
         own = self._access_own()
         taken: list[tuple[Path, Ticket]] = []
         with storage_errors(self._folder):
             for name in sorted(os.listdir(self._folder)):
                 if name != own.name:
-                    taken += self._take_from(self._folder / name, own, user)
+                    taken += self._take_from(self._folder / name, own)
         return taken
 
     def survey(self) -> Sequence[Left]:
@@ -114,6 +176,9 @@ class Journal:
                     acquire(lock, path, _PATIENCE_SECONDS)
                     # Before it was held, it looked like one that was left.
                     if path.is_dir():
+                        if self._durable:
+                            synchronise_folder(self._folder)
+                            synchronise_folder(self._folder.parent)
                         self._own, self._lock = path, lock
                         break
                 except StorageError:
@@ -121,7 +186,11 @@ class Journal:
                 os.close(lock)
         return self._own
 
-    def _take_from(self, folder: Path, own: Path, user: str) -> Sequence[tuple[Path, Ticket]]:
+    def _wants(self, name: str, ticket: Ticket) -> bool:
+        user, known, failed = self._wanted
+        return ticket.user == user and name not in known and (failed or not ticket.failed)
+
+    def _take_from(self, folder: Path, own: Path) -> Sequence[tuple[Path, Ticket]]:
         try:
             lock = os.open(folder, FOLDER)
         except OSError:
@@ -141,7 +210,9 @@ class Journal:
                     # Cut by a crash, before anybody was told that it is kept.
                     (folder / name).unlink()
                     continue
-                if ticket.user == user:
+                if _is_old(ticket):
+                    (folder / name).unlink()
+                elif self._wants(name, ticket):
                     os.rename(folder / name, own / name)
                     taken.append((own / name, ticket))
             os.rmdir(folder)
@@ -151,6 +222,10 @@ class Journal:
         finally:
             os.close(lock)
         return taken
+
+
+def _is_old(ticket: Ticket) -> bool:
+    return ticket.entered is not None and datetime.now(UTC) - ticket.entered > _KEPT
 
 
 def _is_held(folder: Path) -> bool:

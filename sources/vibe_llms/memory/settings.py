@@ -26,7 +26,9 @@ class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unkn
     `embedder` is a row of `[embedders]`, with a model or without, or `PROVIDER/MODEL`; without one
     entries are found by their words alone. With `versioning` git keeps each change: one commit per
     command, tool call and turn. `enabled` is what `chat` does where neither --memory nor
-    --no-memory is given. A session that closes waits `drain_seconds` for what is still to be taken
+    --no-memory is given. A single question at the terminal leaves what is to be remembered to a
+    process in the background, which ends after `background_seconds` at the latest; with `wait` it
+    waits for that itself. A session that closes waits `drain_seconds` for what is still to be taken
     in. The rest are tables of their own: `[memory.recall]`, what is brought to a turn, and so on.
     """
 
@@ -35,7 +37,9 @@ class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unkn
     versioning: bool = False
     enabled: bool = False
     mode: MemoryMode = "automatic"
+    wait: bool = False
     drain_seconds: Seconds = 60.0
+    background_seconds: Seconds = 900.0
     recall: RecallSettings = RecallSettings()
     ingestion: IngestionSettings = IngestionSettings()
     deduplication: DeduplicationSettings = DeduplicationSettings()

@@ -35,7 +35,9 @@ parts = [{{ text = "That is a fine name for a cat." }}]
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> str:
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    # Nothing is left to a process in the background, of which tests of its own tell.
+    monkeypatch.setenv("VIBE_LLMS_MEMORY__WAIT", "true")
     return write_script(tmp_path, SCRIPT)
 
 
@@ -225,6 +227,7 @@ def test_a_person_may_give_up_what_is_still_to_be_remembered(tmp_path: Path, mod
         terminal.expect("the work of memory on 1 turn was given up; it is done the next time")
         assert terminal.wait() == 0
     assert invoke("memory", "list").output == ""
+    write_script(tmp_path, SCRIPT, name="slow.toml")
     later = run("chat", "-m", model, "--memory", "Hello")
     assert "memory took in what an earlier session had left: a turn" in later.errors
     assert "cat called Tom" in invoke("memory", "list").output
@@ -238,6 +241,7 @@ def test_what_a_process_was_killed_over_is_remembered_later(tmp_path: Path, mode
         terminal.expect("remembering a turn")
         terminal.signal(signal.SIGKILL)
         assert terminal.wait() == -signal.SIGKILL
+    write_script(tmp_path, SCRIPT, name="slow.toml")
     later = run("chat", "-m", model, "--memory", "Hello")
     assert "memory took in what an earlier session had left: a turn" in later.errors
     assert "cat called Tom" in invoke("memory", "list").output

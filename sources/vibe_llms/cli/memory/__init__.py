@@ -11,15 +11,16 @@ from vibe_llms.cli.memory import (
     facts,
     forgetting,
     history,
+    ingesting,
     upkeep,
 )
 
 
 @click.group("memory", context_settings={"help_option_names": ["-h", "--help"]})
 def memory() -> None:
-    """Remember facts, find them, change them, give them up and forget them.
+    """Remember facts, find them, change them, delete them and forget them.
 
-    Each is a Markdown file that you may read and edit; `vibe-llms memory status` tells where.
+    Each is a Markdown file that you may read and edit; `vibe-llms memory status` prints where.
     """
 
 
@@ -35,10 +36,21 @@ for _command in (
     copies.export,
     copies.take,
     deduplication.deduplicate,
+    ingesting.ingest,
     upkeep.reindex,
     upkeep.status,
     upkeep.watch_files,
 ):
     memory.add_command(_command)
+
+
+@memory.result_callback()
+@click.pass_context
+def _finish(context: click.Context, status: int) -> int:
+    """Go on with what earlier conversations have left, unless this was about that itself."""
+    if context.invoked_subcommand not in ("ingest", "forget"):
+        ingesting.finish_ingestion()
+    return status
+
 
 COMMANDS: dict[str, click.Command] = {"memory": memory}

@@ -9,6 +9,11 @@ from typing import Any
 import click
 import msgspec
 
+from vibe_llms.cli.memory.ingesting import (
+    describe_ingestion,
+    encode_ingestion,
+    survey_ingestion,
+)
 from vibe_llms.cli.memory.opening import (
     json_option,
     local_time,
@@ -18,6 +23,7 @@ from vibe_llms.cli.memory.opening import (
 )
 from vibe_llms.cli.running import run
 from vibe_llms.cli.terminal import note, one_line, write
+from vibe_llms.configuration import load_configuration
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.store import ScopeStatus
 from vibe_llms.memory.watching import watch
@@ -79,6 +85,7 @@ def status(as_json: bool) -> int:
     """Print where the files lie, what there is, and what cannot be read."""
 
     async def work() -> int:
+        ingestion = survey_ingestion(load_configuration())
         async with open_memory() as (store, _):
             scopes = await store.status()
             folder = store.folder
@@ -89,6 +96,7 @@ def status(as_json: bool) -> int:
                     "folder": str(folder),
                     "scopes": [_encode_status(one) for one in scopes],
                     "versions": msgspec.to_builtins(versions),
+                    "ingestion": encode_ingestion(ingestion),
                 }
             )
             return 0
@@ -97,6 +105,8 @@ def status(as_json: bool) -> int:
             write(sys.stdout, f"{one.scope}: {one.entries} remembered, {one.deleted} given up\n")
             for damaged in sorted(one.damaged, key=str):
                 note(f"vibe-llms: {one_line(str(damaged))}")
+        for line in describe_ingestion(ingestion):
+            write(sys.stdout, f"{line}\n")
         if versions is not None:
             last = "none yet" if versions.last is None else f"the last {local_time(versions.last)}"
             write(sys.stdout, f"versions: one commit per command, tool call and turn; {last}\n")

@@ -1,0 +1,212 @@
+"""`memory ingest`: what is still to be remembered, taken in here or by a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.cli.detaching import detach
+from vibe_llms.cli.memory.opening import json_option, local_time, print_json, progress, tell
+from vibe_llms.cli.running import run
+from vibe_llms.cli.terminal import note, one_line
+from vibe_llms.configuration import Configuration, load_configuration
+from vibe_llms.events import Event, NoticeEvent
+from vibe_llms.exceptions import StorageError
+from vibe_llms.memory.attendant import MemoryAttendant, journal_folder
+from vibe_llms.memory.journal import Journal
+from vibe_llms.memory.settings import read_memory_settings
+from vibe_llms.session import open_session
+
+_LOG = "ingestion.log"
+#: What people wait for goes first.
+_NICENESS = 19
+
+
+class IngestionStatus(Struct, frozen=True):
+    """How many turns are being taken in, wait for it, or have failed; since when, and why."""
+
+    running: int = 0
+    queued: int = 0
+    failed: int = 0
+    since: datetime | None = None
+    failure: str = ""
+    process: int | None = None
+    log: str = ""
+
+    @property
+    def left(self) -> int:
+        """How many turns are still to be remembered."""
+        return self.running + self.queued + self.failed
+
+
+@click.command("ingest", short_help="Remember what earlier conversations have left.")
+@click.option("--detached", is_flag=True, hidden=True)
+@json_option
+def ingest(detached: bool, as_json: bool) -> int:
+    """Remember what earlier conversations have left, and try again what has failed.
+
+    A single question with --memory leaves that to a process in the background, which
+    `vibe-llms memory status` shows; the next command starts another where that has died.
+    """
+    given: Mapping[str, Any] = {}
+    if detached:
+        os.nice(_NICENESS)
+        given = json.loads(sys.stdin.buffer.read() or b"{}")
+
+    async def work() -> int:
+        count, status = await _take_in(given, detached=detached, quiet=as_json)
+        if as_json:
+            print_json({"taken_in": count, **encode_ingestion(status)})
+        elif not detached:
+            turns = "1 turn" if count == 1 else f"{count} turns"
+            note(f"took in {turns}" if count or not status.left else "took in nothing")
+        for line in () if as_json or detached else describe_ingestion(status):
+            note(line)
+        return 0
+
+    return run(work())
+
+
+def start_ingestion(
+    configuration: Configuration,
+    *,
+    keys: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> None:
+    """Have what is still to be remembered taken in by a process in the background.
+
+    Where none can be started it is told, and the next command tries again.
+    """
+    data = json.dumps({"keys": keys or {}, "configuration": overrides or {}}).encode()
+    try:
+        detach(["memory", "ingest", "--detached"], _log_of(configuration), data=data)
+    except OSError as error:
+        tell(f"what was said is remembered with the next command: {error.strerror}")
+
+
+def finish_ingestion() -> None:
+    """Start the process in the background again where turns wait that no process is at."""
+    configuration = load_configuration()
+    if survey_ingestion(configuration).queued and not configuration.memory_waits:
+        start_ingestion(configuration)
+
+
+def survey_ingestion(configuration: Configuration) -> IngestionStatus:
+    """What is still to be remembered."""
+    journal = Journal(journal_folder(configuration))
+    left = journal.survey()
+    if not left:
+        return IngestionStatus()
+    failed = [one.ticket for one in left if one.ticket.failed]
+    running = sum(one.held and not one.ticket.failed for one in left)
+    times = [one.ticket.entered for one in left if one.ticket.entered is not None]
+    failures = [one.ticket.failure for one in left if one.ticket.failure]
+    worker = journal.find_worker()
+    return IngestionStatus(
+        running=running,
+        queued=len(left) - running - len(failed),
+        failed=len(failed),
+        since=min(times, default=None),
+        failure=failures[-1] if failures else "",
+        process=None if worker is None else worker.process,
+        log=str(_log_of(configuration)) if _log_of(configuration).exists() else "",
+    )
+
+
+def describe_ingestion(status: IngestionStatus) -> Collection[str]:
+    """Lines for a person; none where nothing is left."""
+    if not status.left:
+        return ()
+    counts = [("running", status.running), ("queued", status.queued), ("failed", status.failed)]
+    words = ", ".join(f"{count} {name}" for name, count in counts if count)
+    since = "" if status.since is None else f" since {local_time(status.since)}"
+    process = "" if status.process is None else f" (process {status.process})"
+    lines = [f"turns to be remembered: {words}{since}{process}"]
+    if status.failure:
+        lines.append(f"the last failure: {one_line(status.failure)}")
+    if status.failed:
+        lines.append("to try the failed ones again: vibe-llms memory ingest")
+    if status.failure and status.log:
+        lines.append(f"log: {status.log}")
+    return lines
+
+
+async def _take_in(
+    given: Mapping[str, Any], *, detached: bool, quiet: bool
+) -> tuple[int, IngestionStatus]:
+    """Take in what is left; how many turns, and how it is then."""
+    configuration = load_configuration(overrides=given.get("configuration"))
+    settings = read_memory_settings(configuration)
+    journal = Journal(journal_folder(configuration))
+    count, tried = 0, set[str]()
+
+    def hear(event: Event) -> None:
+        if isinstance(event, NoticeEvent):
+            tell_notice(event.notice.text, detached=detached)
+
+    try:
+        async with asyncio.timeout(settings.background_seconds if detached else None):
+            # One that was entered while the last was being taken in has found us at work.
+            while _is_waiting(journal, settings.user, tried, failed=not detached):
+                with journal.working() as mine:
+                    if not mine:
+                        break
+                    async with open_session(
+                        event_handler=hear, configuration=configuration, keys=given.get("keys")
+                    ) as session:
+                        memory = session.access_memory()
+                        assert isinstance(memory, MemoryAttendant)
+                        with progress("remembering"):
+                            done, names = await memory.catch_up(known=tried, failed=not detached)
+                        count += done
+                        tried.update(names)
+                        for report in () if quiet or detached else memory.reports:
+                            for line in report.describe():
+                                note(one_line(line))
+    except TimeoutError:
+        words = f"ended after {settings.background_seconds:g} s; the next command goes on"
+        tell_notice(words, detached=True)
+    except StorageError as error:
+        if not detached:
+            raise
+        tell_notice(str(error), detached=True)
+    return count, survey_ingestion(configuration)
+
+
+def _is_waiting(journal: Journal, user: str, tried: Collection[str], *, failed: bool) -> bool:
+    """Whether turns of a user wait that nobody is at, and that were not tried just now."""
+    return any(
+        not one.held
+        and one.ticket.user == user
+        and one.path.name not in tried
+        and (failed or not one.ticket.failed)
+        for one in journal.survey()
+    )
+
+
+def tell_notice(text: str, *, detached: bool) -> None:
+    """Tell something, in a log with its time."""
+    if detached:
+        note(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {os.getpid()} {one_line(text)}")
+    else:
+        tell(text)
+
+
+def encode_ingestion(status: IngestionStatus) -> dict[str, Any]:
+    """What is still to be remembered, for programs."""
+    encoded: dict[str, Any] = msgspec.to_builtins(status)
+    return encoded
+
+
+def _log_of(configuration: Configuration) -> Path:
+    return configuration.places.state / _LOG
