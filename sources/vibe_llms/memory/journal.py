@@ -105,7 +105,8 @@ class Journal:
             with storage_errors(self._folder):
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 try:
-                    stack.enter_context(locked(self._folder, seconds=0))
+                    # Whoever only looks whether it is held holds it for a moment.
+                    stack.enter_context(locked(self._folder, seconds=_PATIENCE_SECONDS))
                 except ArchiveLocked:
                     yield False
                     return
@@ -121,7 +122,9 @@ class Journal:
         """The worker in the background, if one is alive."""
         with suppress(OSError, msgspec.DecodeError):
             if _is_held(self._folder):
-                return msgspec.json.decode((self._folder / _WORKER).read_bytes(), type=Worker)
+                return msgspec.json.decode(
+                    read_file(self._folder / _WORKER, LARGEST_SETTINGS), type=Worker
+                )
         return None
 
     def take_over(

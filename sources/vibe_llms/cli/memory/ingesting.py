@@ -169,6 +169,9 @@ async def _take_in(
                         with progress("remembering"):
                             done, names = await memory.catch_up(known=tried, failed=not detached)
                         count += done
+                        if tried.issuperset(names):
+                            # What cannot be taken over now is left to the next command.
+                            break
                         tried.update(names)
                         for report in () if quiet or detached else memory.reports:
                             for line in report.describe():
