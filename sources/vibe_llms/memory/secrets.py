@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
-from os.path import commonprefix
+from os.path import commonpath
 
 from vibe_llms.exceptions import SecretRefused
 from vibe_llms.redaction import REDACTED, redact
@@ -117,7 +117,7 @@ def find_secret(*texts: str) -> str:
         masked = mask_secrets(text)
         if masked != text:
             # The first mark that the text itself does not have.
-            same = len(commonprefix((text, masked)))
+            same = len(commonpath((text, masked)))
             start, end = max(same - _SHOWN, 0), same + len(REDACTED) + _SHOWN
             return " ".join(
                 f"{'…' * (start > 0)}{masked[start:end]}{'…' * (end < len(masked))}".split()

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import COMMAND, invoke, run, write_script
-from tests.cli.terminal import LONGEST_SECONDS, Terminal
+from tests.cli.command import invoke, run, write_script
+from tests.cli.terminal import COMMAND, LONGEST_SECONDS, Terminal
 from vibe_llms.cli.memory.ingesting import encode_ingestion, survey_ingestion
 from vibe_llms.configuration import load_configuration
 
