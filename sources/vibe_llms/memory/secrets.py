@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
-from os.path import commonpath
 
 from vibe_llms.exceptions import SecretRefused
 from vibe_llms.redaction import REDACTED, redact
@@ -117,7 +116,8 @@ def find_secret(*texts: str) -> str:
         masked = mask_secrets(text)
         if masked != text:
             # The first mark that the text itself does not have.
-            same = len(commonpath((text, masked)))
+            pairs = enumerate(zip(text, masked, strict=False))
+            same = next((at for at, (one, other) in pairs if one != other), len(masked))
             start, end = max(same - _SHOWN, 0), same + len(REDACTED) + _SHOWN
             return " ".join(
                 f"{'…' * (start > 0)}{masked[start:end]}{'…' * (end < len(masked))}".split()
