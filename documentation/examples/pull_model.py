@@ -10,7 +10,7 @@ async def main() -> None:
         assert isinstance(model, OllamaModel)
         async with model.client.produce_library() as library:
             async for progress in library.pull(model.name):
-                print(progress.status, progress.completed, progress.total)
+                print(progress.text)
             print([one.name for one in await library.list()])
 
 

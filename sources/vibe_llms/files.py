@@ -190,6 +190,21 @@ def describe_size(size: int) -> str:
     return f"{size} bytes"
 
 
+def describe_download(done: int, total: int) -> str:
+    """How much of a download has arrived; `total` is 0 where that is unknown.
+
+    >>> describe_download(45_300_000, 90_900_000), describe_download(12, 0)
+    ('45.3 of 90.9 MB (49 %)', '12 bytes')
+    """
+    units = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("bytes", 1))
+    unit, factor = next(one for one in units if max(done, total) >= one[1] or one[1] == 1)
+    digits = 1 if factor > 1 else 0
+    amount = f"{done / factor:.{digits}f}"
+    if not total:
+        return f"{amount} {unit}"
+    return f"{amount} of {total / factor:.{digits}f} {unit} ({100 * done // total} %)"
+
+
 def _not_regular(what: str) -> str:
     return f"it is {what}, not a regular file"
 

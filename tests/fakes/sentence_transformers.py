@@ -127,9 +127,30 @@ def fake_snapshot_download(
     local_files_only: bool = False,
     allow_patterns: list[str] | None = None,
     ignore_patterns: list[str] | None = None,
+    tqdm_class: type[Any] | None = None,
 ) -> str:
     """Only its parameters are of use; see `FakePackages.snapshot_download`."""
     raise NotImplementedError
+
+
+class FakeBar:
+    """A bar of progress of huggingface_hub, which subclasses must keep from drawing."""
+
+    def __init__(
+        self,
+        *,
+        total: float | None = None,
+        initial: float = 0,
+        unit: str = "it",
+        name: str | None = None,
+        disable: bool | None = False,
+        **others: Any,
+    ) -> None:
+        assert disable, "it would be drawn"
+        self.total = total
+
+    def update(self, n: float | None = 1) -> bool | None:
+        raise AssertionError("a bar that is drawn")
 
 
 class Bars:
@@ -160,6 +181,7 @@ class FakePackages:
         self.offered: dict[str, Path] = {}
         self.fetched: list[tuple[str, str | None]] = []
         self.failure: Exception | None = None
+        self.sizes, self.part = (700,), 1_000_000
         self.bars, self.hub_bars = Bars(), Bars()
         self.model: type[FakeSentenceTransformer] = type(
             "SentenceTransformer", (FakeSentenceTransformer,), {"made": []}
@@ -175,6 +197,7 @@ class FakePackages:
                 constants=self.constants,
                 errors=SimpleNamespace(LocalEntryNotFoundError=LocalEntryNotFoundError),
                 utils=SimpleNamespace(
+                    tqdm=FakeBar,
                     disable_progress_bars=self.hub_bars.disable,
                     enable_progress_bars=self.hub_bars.enable,
                     are_progress_bars_disabled=lambda: not self.hub_bars.shown,
@@ -201,6 +224,7 @@ class FakePackages:
         local_files_only: bool = False,
         allow_patterns: list[str] | None = None,
         ignore_patterns: list[str] | None = None,
+        tqdm_class: type[Any] | None = None,
     ) -> str:
         if repo_id.count("/") != 1:
             raise ValueError(f"Repo id must be in the form 'namespace/repo_name': '{repo_id}'")
@@ -216,8 +240,24 @@ class FakePackages:
             raise self.failure
         if repo_id not in self.offered:
             raise OSError(f"404 Client Error: Repository Not Found for {repo_id}")
+        if tqdm_class is not None:
+            self._count(tqdm_class)
         self.cached[repo_id] = self.offered[repo_id]
         return str(self.cached[repo_id])
+
+    def _count(self, bar: type[Any]) -> None:
+        """The bytes of the parts of all files, as huggingface_hub 2.4.0 counts them."""
+        files = bar(desc="Fetching 2 files", total=2)
+        transfer = bar(
+            total=0, initial=0, unit="B", name="huggingface_hub.snapshot_download.transfer"
+        )
+        disk = bar(total=0, initial=0, unit="B", name="huggingface_hub.snapshot_download")
+        for size in self.sizes:
+            disk.total += size
+            for start in range(0, size, self.part):
+                transfer.update(min(self.part, size - start))
+                disk.update(min(self.part, size - start))
+            files.update(1)
 
 
 def _module(name: str, **members: Any) -> ModuleType:

@@ -44,6 +44,10 @@ async def test_a_model_is_pulled_with_progress(fake_ollama: FakeOllama) -> None:
         steps = [step async for step in library.pull("phi4")]
         assert steps[0] == PullProgress("pulling manifest")
         assert steps[1] == PullProgress("pulling 1", "sha256:1", 4, 10)
+        assert [step.text for step in steps[:2]] == [
+            "pulling manifest",
+            "pulling 1: 4 of 10 bytes (40 %)",
+        ]
         assert steps[-1].status == "success"
         assert "phi4" in [model.name for model in await library.list()]
         with pytest.raises(ProviderOverloaded, match="file does not exist"):

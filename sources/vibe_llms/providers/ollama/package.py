@@ -20,6 +20,7 @@ from vibe_llms.exceptions import (
     ReplyMalformed,
     ReplyTimeout,
 )
+from vibe_llms.files import describe_download
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.offline import permit_request
 from vibe_llms.providers.ollama.errors import advise_unreachable, produce_error
@@ -56,13 +57,24 @@ class PullProgress(Struct, frozen=True):
     completed: int = 0
     total: int = 0
 
+    @property
+    def text(self) -> str:
+        """The step for people, with its bytes and their share.
+
+        >>> PullProgress("pulling 8934", "sha256:8934", 120_000_000, 4_900_000_000).text
+        'pulling 8934: 0.1 of 4.9 GB (2 %)'
+        """
+        if not self.total:
+            return self.status
+        return f"{self.status}: {describe_download(self.completed, self.total)}"
+
 
 class OllamaLibrary:
     """The models of a server::
 
         async with client.produce_library() as library:
             async for progress in library.pull("qwen3:8b"):
-                print(progress.status, progress.completed, progress.total)
+                print(progress.text)
 
     Failures are `ProviderError`s; without the package ollama it is a `PackageMissing`.
     """

@@ -366,6 +366,22 @@ async def test_what_is_not_there_is_fetched_and_told(
     await embedder.close()
 
 
+async def test_a_download_tells_its_bytes_and_their_share(
+    packages: FakePackages, folder: Path, hub: FakeHub
+) -> None:
+    packages.offered[MINILM] = folder
+    # Small files say nothing, and of large ones each tenth or so is enough.
+    packages.sizes, packages.part = (700, 90_868_376), 2_000_000
+    told: list[str] = []
+    embedder = produce(ROW, told)
+    await embedder.embed(["text"])
+    await embedder.close()
+    assert told[0] == f"{MINILM}: fetching the model, once, from {hub.url}"
+    assert told[1] == f"{MINILM}: 10.0 of 90.9 MB (11 %)"
+    assert told[-1] == f"{MINILM}: 90.0 of 90.9 MB (99 %)"
+    assert len(told) == 10
+
+
 async def test_what_is_there_in_part_is_fetched(
     packages: FakePackages, folder: Path, tmp_path: Path
 ) -> None:

