@@ -49,7 +49,9 @@ class OutputForm(Struct, frozen=True):
 
     def read(self, text: str) -> object:
         """The value of a reply's text; `OutputMismatch` lists what does not fit."""
-        return self.decode(_strip_fence(text.strip()))
+        if not (body := _strip_fence(text.strip())):
+            raise OutputMismatch("The reply is empty.")
+        return self.decode(body)
 
 
 def _strip_fence(text: str) -> str:

@@ -340,6 +340,45 @@ async def test_a_model_of_which_the_server_says_nothing_works_all_the_same(
     await model.client.close()
 
 
+@pytest.mark.parametrize(
+    ("answer", "asked"),
+    [
+        (Answer(404, {}, [b"404 page not found"]), 1),
+        (failure(404, "model 'qwen3' not found"), 1),
+        (Answer(405), 1),
+        (failure(501, "not implemented"), 1),
+        # What may be over by the next turn is asked again.
+        (failure(500, "x"), 3),
+    ],
+)
+async def test_a_server_that_has_nothing_to_tell_of_a_model_is_not_asked_every_turn(
+    fake_ollama: FakeOllama, answer: Answer, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    respond = fake_ollama.respond
+    monkeypatch.setattr(
+        fake_ollama,
+        "respond",
+        lambda request: answer if request.path == "/api/show" else respond(request),
+    )
+    model = await produce_model(fake_ollama.url)
+    for _ in range(3):
+        await model.converse(HI)
+    assert [one.path for one in fake_ollama.requests].count("/api/show") == asked
+    assert not model.client.knows(model.name)
+    await model.client.close()
+
+
+async def test_a_model_that_is_pulled_later_is_asked_about_again(fake_ollama: FakeOllama) -> None:
+    client = produce_client(fake_ollama.url)
+    model = await client.access_model("later")
+    with pytest.raises(ModelUnavailable):
+        await model.converse(HI)
+    fake_ollama.models["later"] = FakeModel(["completion"], trained=9_000)
+    await model.converse(HI)
+    assert model.attributes.context_tokens == 9_000
+    await client.close()
+
+
 async def test_a_server_that_is_slow_to_tell_is_not_waited_for(
     fake_ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from vibe_llms.messages.contents import (
     Location,
     ReasoningContent,
     TextualContent,
+    Upload,
 )
 from vibe_llms.testing import FakeServer, fake_server
 
@@ -50,6 +51,7 @@ def test_a_conversation_is_read() -> None:
         {"type": "image_url", "image_url": {"url": "https://e.test/a.png"}},
         {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}},
         {"type": "file", "file": {"filename": "a.pdf", "file_data": PDF}},
+        {"type": "file", "file": {"file_id": "file_1"}},
     ]
     messages = [
         {"role": "system", "content": "Be brief."},
@@ -74,6 +76,7 @@ def test_a_conversation_is_read() -> None:
         ImageContent(Location("https://e.test/a.png")),
         AudioContent(b"hi", "audio/wav"),
         FileContent(b"hi", "application/pdf", "a.pdf"),
+        FileContent(Upload("file_1", "openai")),
     )
     assert isinstance(one, InvocationCanister)
     assert isinstance(two, InvocationCanister)
@@ -84,6 +87,15 @@ def test_a_conversation_is_read() -> None:
     assert said.contents == (ReasoningContent("Hm."), TextualContent("So."))
     assert isinstance(refused, AssistantCanister)
     assert isinstance(polite, SupervisorCanister)
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}])
+def test_a_reply_of_calls_alone_is_read_as_calls(content: dict[str, Any]) -> None:
+    said = {key: value for key, value in CALLING.items() if key != "content"}
+    with fake_server(["Hi"]) as server:
+        send(server, [HI, {**said, **content}, result(), result("call_2"), HI])
+        kinds = [type(canister) for canister in server.received[0].canisters[1:3]]
+    assert kinds == [InvocationCanister, InvocationCanister]
 
 
 WRONG: dict[str, tuple[Sequence[Any], str]] = {

@@ -22,6 +22,7 @@ from vibe_llms.messages.contents import (
     NativeContent,
     ReasoningContent,
     TextualContent,
+    Upload,
 )
 from vibe_llms.testing import FakeServer, Part, ScriptedReply, fake_server
 from vibe_llms.testing.wires.responses import encrypt
@@ -51,6 +52,8 @@ def test_a_conversation_is_read() -> None:
         {"type": "input_image", "image_url": "data:image/png;base64,aGk="},
         {"type": "input_file", "filename": "a.pdf", "file_data": PDF},
         {"type": "input_file", "file_url": "https://e.test/a.pdf"},
+        {"type": "input_file", "file_id": "file_1"},
+        {"type": "input_image", "file_id": "file_2", "detail": "auto"},
     ]
     items = [
         {"role": "user", "content": parts},
@@ -71,6 +74,8 @@ def test_a_conversation_is_read() -> None:
         ImageContent(b"hi", "image/png"),
         FileContent(b"hi", "application/pdf", "a.pdf"),
         FileContent(Location("https://e.test/a.pdf")),
+        FileContent(Upload("file_1", "openai")),
+        ImageContent(Upload("file_2", "openai")),
     )
     assert thought.contents == (ReasoningContent("Hm."),)
     assert isinstance(call, InvocationCanister)

@@ -49,6 +49,8 @@ T = TypeVar("T")
 
 #: How long the server may take to say what a model can do, before it is used without that.
 DESCRIBE_SECONDS = 10.0
+#: What a server answers that does not have the model, or nothing that describes models.
+_NOT_THERE = (404, 405, 501)
 
 
 class Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -117,6 +119,7 @@ class OllamaClient:
         self._told: dict[str, Mapping[str, Any]] = {}
         self._known: dict[str, ModelAttributes] = {}
         self._described: set[str] = set()
+        self._unknown: set[str] = set()
         self._asking = asyncio.Lock()
 
     async def access_model(self, name: str) -> OllamaModel:
@@ -203,10 +206,10 @@ class OllamaClient:
 
     async def describe(self, name: str) -> None:
         """Ask the server once what a model can do; without an answer it is used all the same."""
-        if name in self._described:
+        if name in self._described | self._unknown:
             return
         async with self._asking:
-            if name in self._described:
+            if name in self._described | self._unknown:
                 return
             quick = msgspec.structs.replace(
                 self.stream,
@@ -222,11 +225,19 @@ class OllamaClient:
                     read_error=self.read_error,
                 )
                 shown = self._decode(SHOWN, body, "what is known of the model")
-            except ProviderError:
-                # The request itself will tell what is wrong; the next one asks again.
+            except ProviderError as error:
+                # The request itself will tell what is wrong; the next one asks again, unless
+                # there is nothing to be asked.
+                if error.status in _NOT_THERE:
+                    self._unknown.add(name)
                 return
             self._learn(name, shown.attributes)
             self._described.add(name)
+
+    def forget(self, name: str) -> None:
+        """Ask again what a model can do: the server does not have it, and may get it later."""
+        self._described.discard(name)
+        self._unknown.discard(name)
 
     def read_error(
         self,

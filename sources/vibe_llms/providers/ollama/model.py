@@ -12,7 +12,7 @@ from msgspec import Struct
 from vibe_llms.configuration import merge
 from vibe_llms.controls import Controls
 from vibe_llms.events import Notice
-from vibe_llms.exceptions import ContextOverflow, ControlInvalid, RequestTooLarge
+from vibe_llms.exceptions import ContextOverflow, ControlInvalid, ModelUnavailable, RequestTooLarge
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, Provenance, ReplyCanister
 from vibe_llms.messages.contents import Reference
@@ -142,7 +142,11 @@ class OllamaModel:
             context.event_handler or client.event_handler,
             context.conversation,
         )
-        return await hold(exchange, outgoing, accumulator)
+        try:
+            return await hold(exchange, outgoing, accumulator)
+        except ModelUnavailable:
+            client.forget(self.name)
+            raise
 
     async def count_tokens(
         self,

@@ -246,7 +246,8 @@ def _read_messages(messages: Sequence[_Message]) -> Iterable[Canister]:
         if waiting:
             _miss(waiting)
         contents: tuple[Content, ...] = ()
-        if message.content is not None:
+        # Beside calls empty text, null and nothing say the same.
+        if message.content is not None and not (message.tool_calls and message.content == ""):
             contents = read_parts(message.content, where)
         match message.role:
             case "assistant":

@@ -16,6 +16,7 @@ from vibe_llms.messages.contents import (
     ImageContent,
     Location,
     TextualContent,
+    Upload,
 )
 from vibe_llms.testing.listening import Answer, Request
 from vibe_llms.testing.wires.core import (
@@ -28,6 +29,8 @@ from vibe_llms.testing.wires.core import (
 
 PREFIX = "/v1"
 MODELS = "/v1/models"
+#: The row that uploads are of.
+_ROW = "openai"
 HEADERS = {"x-request-id": "req_fake"}
 #: Status, type and code of each error of a script.
 ERRORS: dict[str, tuple[int, str, str]] = {
@@ -118,6 +121,8 @@ def _read_part(part: object, where: str) -> Content:
             return _read_image(url, where)
         case {"type": "input_image", "image_url": str(url)}:
             return _read_image(url, where)
+        case {"type": "input_image", "file_id": str(identity)} if identity:
+            return ImageContent(Upload(identity, _ROW))
         case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(kind)}}:
             return AudioContent(decode_bytes(data, where), f"audio/{kind}")
         case {"type": "file", "file": {**file}}:
@@ -141,6 +146,8 @@ def _read_file(file: Mapping[Any, Any], where: str) -> Content:
     name = str(file.get("filename") or "")
     if isinstance(url := file.get("file_url"), str):
         return FileContent(Location(url), name=name)
+    if isinstance(identity := file.get("file_id"), str) and identity:
+        return FileContent(Upload(identity, _ROW), name=name)
     head, _, data = str(file.get("file_data") or "").partition(",")
     return FileContent(decode_bytes(data, where), head[5:].partition(";")[0], name)
 
