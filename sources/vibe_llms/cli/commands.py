@@ -24,6 +24,7 @@ COMMANDS = {
     "chat": ("chat", "Ask once, or hold a conversation."),
     "list": ("conversations", "List conversations, the most recent first."),
     "show": ("conversations", "Show a conversation."),
+    "export": ("export", "Write a conversation as Markdown, a page of HTML, or JSON."),
     "search": ("conversations", "Find messages by the words in them."),
     "fork": ("conversations", "Make an independent copy of a conversation."),
     "rename": ("conversations", "Give a conversation a name."),

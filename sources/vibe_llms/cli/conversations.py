@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -53,6 +54,15 @@ from vibe_llms.storage.interfaces import Archive, Gap, Restored, Summary
 _SHOWN = 50
 
 
+class HandleCommand(click.Command):
+    """A command that takes conversations, where `-1` is the newest one and not an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take what is a dash and a number for an argument."""
+        ctx.ignore_unknown_options = any(re.fullmatch(r"-\d+", one) for one in args)
+        return super().parse_args(ctx, args)
+
+
 @asynccontextmanager
 async def open_archive() -> AsyncIterator[DirectoryArchive]:
     """The archive of the user's configuration."""
@@ -91,7 +101,7 @@ def list_conversations(limit: int, tag: str, as_json: bool) -> None:
     run(work())
 
 
-@click.command()
+@click.command(cls=HandleCommand)
 @click.argument("conversation", metavar="ID", shell_complete=complete_conversations)
 @click.option("--json", "as_json", is_flag=True, help="Its details and its messages as stored.")
 @click.option("--lenient", is_flag=True, help="Show what can be read of a damaged one.")
@@ -156,7 +166,7 @@ def search(text: tuple[str, ...], limit: int, as_json: bool) -> None:
     run(work())
 
 
-@click.command()
+@click.command(cls=HandleCommand)
 @click.argument("conversation", metavar="ID", shell_complete=complete_conversations)
 @click.option("--at", metavar="N|MESSAGE", help="The last message to keep: its number or identity.")
 @click.option("--name", default="", metavar="NAME", help="The name of the fork.")
@@ -183,7 +193,7 @@ def fork(conversation: str, at: str | None, name: str, as_json: bool) -> None:
     run(work())
 
 
-@click.command()
+@click.command(cls=HandleCommand)
 @click.argument("conversation", metavar="ID", shell_complete=complete_conversations)
 @click.argument("name")
 def rename(conversation: str, name: str) -> None:
@@ -196,7 +206,7 @@ def rename(conversation: str, name: str) -> None:
     run(work())
 
 
-@click.command()
+@click.command(cls=HandleCommand)
 @click.argument("conversation", metavar="ID", shell_complete=complete_conversations)
 @click.argument("tags", nargs=-1, required=True)
 @click.option("--remove", is_flag=True, help="Take them away.")
@@ -214,7 +224,7 @@ def tag(conversation: str, tags: tuple[str, ...], remove: bool) -> None:
     run(work())
 
 
-@click.command("rm")
+@click.command("rm", cls=HandleCommand)
 @click.argument(
     "conversations",
     nargs=-1,
@@ -353,11 +363,12 @@ async def load_whole(canister: Canister, archive: Archive) -> Canister:
     """The canister with all its data in it, so that it needs the archive no longer."""
     if not canister.contents:
         return canister
-    loaded = [await _load_content(content, archive) for content in canister.contents]
+    loaded = [await load_content(content, archive) for content in canister.contents]
     return msgspec.structs.replace(canister, contents=tuple(loaded))
 
 
-async def _load_content(content: Content, archive: Archive) -> Content:
+async def load_content(content: Content, archive: Archive) -> Content:
+    """The content with its data in it."""
     loaded: dict[str, str | bytes] = {}
     for member in ("data", "whole"):
         reference = getattr(content, member, None)

@@ -1,0 +1,286 @@
+"""The command `export`: a conversation as one file that another person can read.
+
+`export` is what the REPL calls too. How the page of HTML looks is in `pages`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+import click
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.cli.completion import complete_conversations, complete_paths
+from vibe_llms.cli.conversations import HandleCommand, load_content, open_archive
+from vibe_llms.cli.display import describe_usage
+from vibe_llms.cli.pages import draw_page
+from vibe_llms.cli.running import run
+from vibe_llms.cli.terminal import note, one_line, shown, visible, write
+from vibe_llms.exceptions import RequestError, StorageError
+from vibe_llms.files import describe_size
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DocumentCanister,
+    InvocationCanister,
+    ResultCanister,
+    SupervisorCanister,
+    UserCanister,
+    usage_of,
+)
+from vibe_llms.messages.codecs import encode_canister
+from vibe_llms.messages.contents import (
+    Content,
+    FileContent,
+    ImageContent,
+    Location,
+    ReasoningContent,
+    Reference,
+    TextualContent,
+    text_of,
+)
+from vibe_llms.storage.files import replace_file, storage_errors
+from vibe_llms.storage.interfaces import Archive
+
+Form: TypeAlias = Literal["md", "html", "json"]
+
+_STANDARD_OUTPUT = "-"
+_TITLE_LENGTH = 80
+
+
+class Transcript(Struct, frozen=True):
+    """A conversation with all its data in it, and what stands above it."""
+
+    title: str
+    identity: str
+    canisters: tuple[Canister, ...]
+
+    @property
+    def models(self) -> Sequence[str]:
+        """The models that replied, in the order in which they first did."""
+        return list(dict.fromkeys(filter(None, map(model_of, self.canisters))))
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What is known of the conversation, for people."""
+        models = self.models
+        usage = usage_of(self.canisters)
+        facts = {"Models" if len(models) > 1 else "Model": ", ".join(models)}
+        if self.canisters:
+            begun = self.canisters[0].created.astimezone()
+            ended = self.canisters[-1].created.astimezone()
+            same = begun.date() == ended.date()
+            until = "" if same else f" to {ended:%Y-%m-%d}"
+            facts["Date"] = f"{begun:%Y-%m-%d}{until}"
+        facts["Messages"] = str(
+            sum(isinstance(one, UserCanister | AssistantCanister) for one in self.canisters)
+        )
+        facts["Usage"] = describe_usage(usage) if usage.total_tokens else ""
+        return {name: text for name, text in facts.items() if text}
+
+
+async def export(
+    canisters: Sequence[Canister],
+    archive: Archive | None,
+    form: Form,
+    *,
+    identity: str = "",
+    name: str = "",
+) -> str:
+    """A conversation as one text that needs nothing else: Markdown, a page of HTML, or JSON."""
+    loaded = tuple([await _load(canister, archive) for canister in canisters])
+    transcript = Transcript(name or _find_title(loaded), identity, loaded)
+    match form:
+        case "md":
+            return _draw_markdown(transcript)
+        case "html":
+            return draw_page(transcript.title, transcript.facts, transcript.canisters)
+        case "json":
+            return _encode(transcript)
+
+
+def form_of(file: str, form: Form | None = None) -> Form:
+    """The form that was asked for, or that the name of a file ends in; else Markdown."""
+    suffix = Path(file).suffix.lower().lstrip(".")
+    known: Mapping[str, Form] = {"html": "html", "htm": "html", "json": "json"}
+    return form or known.get(suffix, "md")
+
+
+def write_export(file: str, text: str) -> None:
+    """Write an export to a file, which is replaced whole, and which only its owner can read."""
+    path = Path(file).expanduser()
+    if path.exists() and not path.is_file():
+        raise RequestError(f"{file} is not a file; for standard output: -o -")
+    with storage_errors(path):
+        replace_file(path, text.encode("utf-8", "replace"))
+
+
+@click.command("export", cls=HandleCommand)
+@click.argument("conversation", metavar="ID", shell_complete=complete_conversations)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(get_args(Form)),
+    help="Markdown, one page of HTML, or JSON. Default: as FILE ends, else md.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "file",
+    default=_STANDARD_OUTPUT,
+    metavar="FILE",
+    shell_complete=complete_paths,
+    help="Where to write it; without it, or with -, to standard output.",
+)
+def export_conversation(conversation: str, form: Form | None, file: str) -> None:
+    """Write a conversation as one file to read or to send to someone.
+
+    Images are in the file itself. A page of HTML loads nothing from elsewhere and runs no scripts.
+    """
+
+    async def work() -> str:
+        async with open_archive() as archive:
+            identity = await archive.resolve(conversation)
+            restored = await archive.restore(identity)
+            for notice in restored.notices:
+                note(f"note: {notice.text}")
+            return await export(
+                restored.canisters,
+                archive,
+                form_of(file, form),
+                identity=identity,
+                name=restored.details.name,
+            )
+
+    text = run(work())
+    if file == _STANDARD_OUTPUT:
+        write(sys.stdout, shown(text))
+    else:
+        write_export(file, text)
+        note(f"written: {file}")
+
+
+COMMANDS: dict[str, click.Command] = {"export": export_conversation}
+
+
+def model_of(canister: Canister) -> str:
+    """The address of the model that said something; empty if none did."""
+    source = getattr(canister, "provenance", None)
+    return "" if source is None else f"{source.row}/{source.model}"
+
+
+async def _load(canister: Canister, archive: Archive | None) -> Canister:
+    if not canister.contents:
+        return canister
+    contents = [await _load_content(content, archive) for content in canister.contents]
+    if all(one is other for one, other in zip(contents, canister.contents, strict=True)):
+        return canister
+    return msgspec.structs.replace(canister, contents=tuple(contents), source_line=None)
+
+
+async def _load_content(content: Content, archive: Archive | None) -> Content:
+    if archive is not None:
+        # What is gone from the archive is named where it stood.
+        with suppress(StorageError):
+            content = await load_content(content, archive)
+    data = getattr(content, "data", None)
+    if isinstance(data, Reference) and isinstance(content, TextualContent | ReasoningContent):
+        words = f"[a text of {describe_size(data.size)} that is not in the archive]"
+        return msgspec.structs.replace(content, data=words)
+    return content
+
+
+def _find_title(canisters: Sequence[Canister]) -> str:
+    """The first words of the person."""
+    first = next((one for one in canisters if isinstance(one, UserCanister)), None)
+    line = one_line(text_of(first.contents)) if first is not None else ""
+    if not line:
+        return "Conversation"
+    return line if len(line) <= _TITLE_LENGTH else f"{line[: _TITLE_LENGTH - 1]}…"
+
+
+def _encode(transcript: Transcript) -> str:
+    usage = usage_of(transcript.canisters)
+    head = {
+        "id": transcript.identity,
+        "name": transcript.title,
+        "models": transcript.models,
+        "usage": msgspec.to_builtins(usage),
+    }
+    lines = ",\n".join(encode_canister(one).decode() for one in transcript.canisters)
+    return f'{json.dumps(head, ensure_ascii=False)[:-1]}, "messages": [\n{lines}\n]}}\n'
+
+
+def _draw_markdown(transcript: Transcript) -> str:
+    facts = [f"- {name}: {text}" for name, text in transcript.facts.items()]
+    parts = [f"# {one_line(visible(transcript.title))}", "\n".join(facts)]
+    for canister in transcript.canisters:
+        body = "\n\n".join(filter(None, map(_draw_content, canister.contents)))
+        match canister:
+            case UserCanister():
+                parts += ["## You", body]
+            case AssistantCanister():
+                parts += [f"## {model_of(canister) or 'Assistant'}", body]
+                if canister.ending is not None and canister.ending.interrupted:
+                    parts.append("*(interrupted)*")
+            case SupervisorCanister():
+                parts.append(_fold("Instructions", body))
+            case DocumentCanister(title=title):
+                parts.append(_fold(f"Document: {title}", body))
+            case InvocationCanister(name=name, arguments=arguments):
+                parts.append(_fold(f"Tool call: {name}", _fence(_indent(arguments), "json")))
+            case ResultCanister(failed=failed):
+                head = "Tool result (failed)" if failed else "Tool result"
+                text = text_of(canister.contents)
+                media = [one for one in canister.contents if not isinstance(one, TextualContent)]
+                parts.append(_fold(head, _fence(text) if text else ""))
+                parts += filter(None, map(_draw_content, media))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _draw_content(content: Content) -> str:
+    match content:
+        case TextualContent():
+            return visible(content.text)
+        case ReasoningContent(data=str() as text) if text:
+            return _fold("Reasoning", visible(text))
+        case ImageContent(data=bytes() as data, mimetype=mimetype):
+            encoded = base64.b64encode(data).decode()
+            return f"![image](data:{mimetype};base64,{encoded})"
+        case ImageContent(data=Location(url=url)) | FileContent(data=Location(url=url)):
+            return f"<{url}>"
+        case _:
+            return f"*[{describe_content(content)}]*"
+
+
+def describe_content(content: Content) -> str:
+    """A content that cannot be shown, in a few words."""
+    kind = str(content.__struct_config__.tag)
+    words = [getattr(content, name, "") for name in ("label", "mimetype", "name")]
+    return visible(one_line(" ".join(word for word in (kind, *words) if word)))
+
+
+def _fold(summary: str, body: str) -> str:
+    text = one_line(visible(summary)).replace("&", "&amp;").replace("<", "&lt;")
+    return f"<details>\n<summary>{text}</summary>\n\n{body}\n\n</details>"
+
+
+def _fence(text: str, language: str = "") -> str:
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{visible(text)}\n{fence}"
+
+
+def _indent(arguments: str) -> str:
+    try:
+        return json.dumps(json.loads(arguments), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return arguments
