@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar, cast, get_args
 
@@ -102,6 +102,14 @@ class ToolSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     kept_bytes: Positive = 16 * 1024 * 1024
 
 
+#: The keys of a provider's row that others than its module read; one may be what is mistyped.
+ROW_KEYS = (
+    *("module", "factory", "enabled", "credential", "api-key-environment", "api-key-command"),
+    *("default-model", "known-models", "models", "controls", "prices", "install", "import-seconds"),
+    *("requests-per-minute", "tokens-per-minute", *StreamSettings.__struct_encode_fields__),
+)
+
+
 class Layer(Struct, frozen=True):
     """One source of settings: a file, the environment, or the caller."""
 
@@ -180,7 +188,8 @@ class Configuration(Struct, frozen=True):
         try:
             return msgspec.convert(values, cls)
         except ValidationError as error:
-            message, keys = _locate(error, values, cls)
+            further = ROW_KEYS if path[:-1] == ("providers",) else ()
+            message, keys = _locate(error, values, cls, further)
             raise self.error(message, *path, *keys) from error
 
     def check_controls(self, controls: Mapping[str, Any], *path: str) -> None:
@@ -194,7 +203,11 @@ class Configuration(Struct, frozen=True):
     def error(self, message: str, *path: str) -> ConfigurationError:
         """A `ConfigurationError` about the value at a path, naming the file that says it."""
         return ConfigurationError(
-            message, file=self._origin(path), table=".".join(path[:-1]), key=path[-1]
+            message,
+            file=self._origin(path),
+            table=".".join(path[:-1]),
+            key=path[-1],
+            path=path,
         )
 
     def _origin(self, path: tuple[str, ...]) -> str:
@@ -253,8 +266,16 @@ def load_configuration(
     Tables merge by key at every depth; scalars and arrays replace. A file that does not parse, an
     unknown key or a value of the wrong type is a `ConfigurationError` that names it.
     """
-    environment = os.environ if environment is None else environment
     places = places or find_places(environment)
+    layers = read_layers(places, environment)
+    if overrides:
+        layers = (*layers, Layer("the caller", dict(overrides)))
+    return assemble(places, layers)
+
+
+def read_layers(places: Places, environment: Mapping[str, str] | None = None) -> tuple[Layer, ...]:
+    """The shipped defaults, the user's file and the environment, as they are."""
+    environment = os.environ if environment is None else environment
     shipped = shipped_folder() / "configuration" / "general.toml"
     layers = [Layer(str(shipped), read_toml(shipped))]
     if text := read_settings(places.configuration_file):
@@ -262,9 +283,7 @@ def load_configuration(
         layers.append(Layer(str(places.configuration_file), tree))
     merged = _merge_all(layers)
     layers.extend(_environment_layers(environment, merged))
-    if overrides:
-        layers.append(Layer("the caller", dict(overrides)))
-    return _assemble(places, tuple(layers))
+    return tuple(layers)
 
 
 def read_toml(path: Path, *, trusted: bool = False) -> Tree:
@@ -306,7 +325,8 @@ def parse_settings(data: bytes, path: Path) -> Tree:
         raise ConfigurationError(f"this is not valid TOML: {error}", file=str(path)) from error
 
 
-def _assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
+def assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
+    """The settings that layers give, each laid over the last."""
     tree = _merge_all(layers)
     bare = Configuration(
         places, layers, tree, StorageSettings(), StreamSettings(), ToolSettings(), "", {}, {}
@@ -389,16 +409,58 @@ def parse_value(text: str) -> Any:
     return tree["value"] if len(tree) == 1 else text
 
 
-def _locate(error: ValidationError, values: Mapping[str, Any], cls: type) -> tuple[str, list[str]]:
-    """What an error says, and the keys that lead to it, which msgspec tells but in part."""
+def _locate(
+    error: ValidationError, values: Mapping[str, Any], cls: type, further: Sequence[str]
+) -> tuple[str, list[str]]:
+    """What an error says, and the keys that lead to it, which msgspec tells but in part.
+
+    `further` are keys that others read, and that may be meant.
+    """
     message, _, at = str(error).partition(" - at `$")
     keys: list[str] = []
     for key in re.findall(r"[^.\[\]`]+|\.\.\.", at):
         keys.append(_guilty(values, cls, keys) if key == "..." else key)
     if unknown := re.match(r"Object contains unknown field `(.*)`", message):
+        names = [*_names_at(cls, keys), *further]
+        message = f"this key is not known{_suggest(unknown[1], names)}"
         keys.append(unknown[1])
-        message = "this key is not known"
+    elif wrong := re.match(r"Invalid enum value '(.*)'", message):
+        choices = _choices_at(cls, keys)
+        message = f"{wrong[1]!r} is not one of {', '.join(map(repr, choices))}"
     return message, keys
+
+
+def _suggest(name: str, names: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(names), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _names_at(cls: type, keys: Sequence[str]) -> Sequence[str]:
+    """The names that the table below some keys may have."""
+    return [
+        field.encode_name for kind in _types_at(cls, keys) for field in getattr(kind, "fields", ())
+    ]
+
+
+def _choices_at(cls: type, keys: Sequence[str]) -> Sequence[object]:
+    return [value for kind in _types_at(cls, keys) for value in getattr(kind, "values", ())]
+
+
+def _types_at(cls: type, keys: Sequence[str]) -> Sequence[Any]:
+    """What may stand below some keys, as msgspec describes types."""
+    from msgspec.inspect import type_info
+
+    kinds: list[Any] = [type_info(cls)]
+    for key in keys:
+        below: list[Any] = []
+        for kind in kinds:
+            fields = {field.encode_name: field.type for field in getattr(kind, "fields", ())}
+            inner = fields.get(key, getattr(kind, "value_type", getattr(kind, "item_type", None)))
+            below += [] if inner is None else getattr(inner, "types", (inner,))
+        kinds = below
+    return kinds
 
 
 def _guilty(values: Mapping[str, Any], cls: type, keys: Sequence[str]) -> str:

@@ -120,10 +120,15 @@ def read_controls(values: Mapping[str, Any]) -> Controls:
     for key, value in values.items():
         name = key.replace("_", "-")
         if name not in known:
-            raise ControlInvalid(
-                f"there is no control {key!r}; the controls are {', '.join(sorted(known))}",
-                control=key,
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, known, n=1)
+            hint = (
+                f"did you mean {close[0]!r}?"
+                if close
+                else f"the controls are {', '.join(sorted(known))}"
             )
+            raise ControlInvalid(f"there is no control {key!r}; {hint}", control=key)
         prepared[name] = _read_words(name, value) if isinstance(value, str) else value
     controls = Controls()
     for name, value in prepared.items():

@@ -63,6 +63,8 @@ only in the words.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vibe_llms.redaction import redact
 
 
@@ -80,14 +82,27 @@ class VibeLlmsError(Exception):
 
 
 class ConfigurationError(VibeLlmsError):
-    """A configuration value is missing or wrong; the fields say where it stands."""
+    """A configuration value is missing or wrong; the fields say where it stands.
 
-    def __init__(self, message: str, *, file: str = "", table: str = "", key: str = "") -> None:
+    `message` is what is wrong without the place, `path` the names that lead to the value, if they
+    are known one by one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str = "",
+        table: str = "",
+        key: str = "",
+        path: Sequence[str] = (),
+    ) -> None:
         place = ", ".join(
             part for part in (file, f"[{table}]" if table else "", key and f"key {key!r}") if part
         )
         super().__init__(f"{place}: {message}" if place else message)
         self.file, self.table, self.key = file, table, key
+        self.message, self.path = message, tuple(path)
 
 
 class RegistrationError(ConfigurationError):

@@ -8,18 +8,17 @@ from collections.abc import Iterator, Sequence
 import click
 import msgspec
 
+from vibe_llms.cli.checking import survey_problems
 from vibe_llms.cli.running import bound_import, run
 from vibe_llms.cli.terminal import note, shown, write, write_json
-from vibe_llms.configuration import Configuration, find_places, load_configuration
+from vibe_llms.configuration import Configuration, load_configuration
 from vibe_llms.controls import Controls
-from vibe_llms.credentials import read_keys
 from vibe_llms.events import ignore_events
 from vibe_llms.exceptions import ConfigurationError, MemoryDamaged, VibeLlmsError
 from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.settings import produce_reranker, read_memory_settings
 from vibe_llms.providers.rows import Providers
-from vibe_llms.session import open_session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.inspection import inspect_archive
 from vibe_llms.storage.interfaces import Diagnosis
@@ -43,10 +42,9 @@ def doctor(repair: bool, as_json: bool) -> int:
             if diagnosis.remedy and not diagnosis.mended:
                 write(sys.stdout, shown(f"    {diagnosis.remedy}") + "\n")
 
-    problems = check_configuration()
-    for problem in problems:
+    for problem in check_configuration():
         tell(problem)
-    if not problems:
+    if _is_whole():
         configuration = load_configuration()
         archive = DirectoryArchive(configuration.places.data, configuration.storage)
         for diagnosis in inspect_archive(archive, repair=repair):
@@ -67,13 +65,19 @@ COMMANDS: dict[str, click.Command] = {"doctor": doctor}
 
 def check_configuration() -> Sequence[Diagnosis]:
     """What is wrong with the configuration, the keys, the providers, and the models of memory."""
+    configuration, found = survey_problems()
+    if configuration is None or not _is_whole():
+        return found
+    return [*found, *run(_check_embedder()), *run(_check_models())]
+
+
+def _is_whole() -> bool:
+    """Whether the configuration can be used, though a row of it may be wrong."""
     try:
-        places = find_places()
-        read_memory_settings(load_configuration(places))
-        read_keys(places.keys_file)
-    except ConfigurationError as error:
-        return [Diagnosis("configuration", error.file, str(error))]
-    return [*run(_check_providers()), *run(_check_embedder()), *run(_check_models())]
+        read_memory_settings(load_configuration())
+    except ConfigurationError:
+        return False
+    return True
 
 
 def check_memory(configuration: Configuration) -> Iterator[Diagnosis]:
@@ -88,15 +92,6 @@ def check_memory(configuration: Configuration) -> Iterator[Diagnosis]:
             except MemoryDamaged as error:
                 text = str(error).removeprefix(f"{error.path}: ")
                 yield Diagnosis("memory", error.path, text, "mend it by hand, or move it away")
-
-
-async def _check_providers() -> Sequence[Diagnosis]:
-    async with open_session(import_guard=bound_import) as session:
-        return [
-            Diagnosis("provider", f"providers.{status.name}", status.problem)
-            for status in session.survey_providers()
-            if status.problem
-        ]
 
 
 async def _check_embedder() -> Sequence[Diagnosis]:

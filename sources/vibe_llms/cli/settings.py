@@ -69,10 +69,10 @@ def show(as_json: bool) -> None:
 
 @config.command("check")
 def check() -> int:
-    """Say whether the configuration is right; loads every provider that it names."""
+    """Print all that is wrong with the configuration; loads every provider that it names."""
     problems = check_configuration()
     for problem in problems:
-        note(f"vibe-llms: {one_line(problem.text)}")
+        note(f"vibe-llms: {one_line(f'{problem.path}: {problem.text}'.removeprefix(': '))}")
     if problems:
         return status_of(ConfigurationError(""))
     note("the configuration is right")

@@ -229,6 +229,12 @@ class Providers:
             addresses += [f"{name}/{model}" for model in models if model]
         return [*self._configuration.aliases, *addresses]
 
+    def check(self, name: str) -> None:
+        """Raise for what is wrong with a row; its module is imported, and no server is asked."""
+        row = self._rows[name]
+        self._produce_credential(row, self._read_row(row)).present()
+        self._access_provider(row)
+
     def survey(self) -> Sequence[ProviderStatus]:
         """The rows of the configuration, whether they load and whether a key is there."""
         statuses: list[ProviderStatus] = []
