@@ -100,7 +100,7 @@ except OSError as error:
         alone=True,
     ),
     "fills all memory": Attack(
-        "held = []\nwhile True: held.append(bytearray(10_000_000))", words="emory"
+        "held = []\nwhile True: held.append(bytearray(50_000_000))", words="emory"
     ),
     "fills memory in many": Attack(
         """
@@ -120,6 +120,124 @@ held = mmap.mmap(-1, 400_000_000)
 more = mmap.mmap(-1, 400_000_000)
 """,
         words="Cannot allocate memory",
+    ),
+    "holds memory in files without names": Attack(
+        """
+import os
+data = bytes(50_000_000)
+try:
+    for number in range(16): os.write(os.memfd_create("x"), data)
+    print("held")
+except OSError as error:
+    print("bound" + "ed", error)
+""",
+        words="bounded",
+    ),
+    "holds memory in segments": Attack(
+        """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
+held = 0
+for number in range(24):
+    segment = libc.shmget(0, 64_000_000, 0o1600)
+    place = libc.shmat(segment, None, 0) if segment >= 0 else None
+    if place and place != 2**64 - 1:
+        ctypes.memset(place, 1, 64_000_000)
+        held += 64_000_000
+        libc.shmdt(ctypes.c_void_p(place))
+print("held" if held > 600_000_000 else "bound" + "ed", held)
+""",
+        words="bounded",
+    ),
+    "hides shared memory": Attack(
+        """
+import mmap, os, subprocess, sys
+hide = '''
+import mmap, sys, time
+held = 0
+for flags, path in ((mmap.MAP_SHARED | mmap.MAP_ANONYMOUS, None), (mmap.MAP_SHARED, "/dev/zero")):
+    try:
+        file = -1 if path is None else open(path, "r+b", buffering=0).fileno()
+        space = mmap.mmap(file, 200_000_000, flags=flags)
+        space.write(bytes(200_000_000))
+        space.madvise(mmap.MADV_DONTNEED)
+        held += 1
+    except OSError:
+        pass
+print("held" if held else "bounded", flush=True)
+time.sleep(3600)
+'''
+told = []
+for _ in range(4):
+    child = subprocess.Popen(
+        [sys.executable, "-S", "-c", hide, "TOKEN"], stdout=subprocess.PIPE, text=True
+    )
+    told.append(child)
+print([child.stdout.readline().strip() for child in told])
+""",
+        words="['bounded', 'bounded', 'bounded', 'bounded']",
+    ),
+    "takes huge pages": Attack(
+        """
+import mmap
+try:
+    mmap.mmap(-1, 1 << 21, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)
+    print("held")
+except OSError as error:
+    print("bounded", error)
+""",
+        words="bounded",
+    ),
+    "reads the keyring": Attack(
+        """
+import ctypes, os
+keyctl = {"x86_64": 250, "aarch64": 219}[os.uname().machine]
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+READ, SEARCH = 11, 10
+held = ctypes.create_string_buffer(100)
+for keyring in (-3, -4, -5):
+    key = libc.syscall(keyctl, SEARCH, keyring, b"user", b"KEYNAME", 0)
+    if key > 0 and libc.syscall(keyctl, READ, key, held, 100) > 0:
+        print("reached", held.value)
+try:
+    shown = open("/proc/keys").read()
+    print("reached" if "KEYNAME" in shown else "", end="")
+except OSError:
+    pass
+print("bounded")
+""",
+        words="bounded",
+        alone=True,
+    ),
+    "opens special sockets": Attack(
+        """
+import socket
+for family, kind, protocol in ((40, 1, 0), (38, 5, 0), (17, 3, 0), (16, 3, 9), (31, 3, 0)):
+    try:
+        socket.socket(family, kind, protocol)
+        print("reached", family)
+    except OSError:
+        pass
+print("bounded")
+""",
+        words="bounded",
+    ),
+    "makes namespaces": Attack(
+        """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+unshare, clone3 = {"x86_64": (272, 435), "aarch64": (97, 435)}[os.uname().machine]
+if libc.syscall(unshare, 0x10000000) == 0:
+    print("reached unshare")
+libc.syscall(clone3, None, 0)
+if ctypes.get_errno() != 38:
+    print("reached clone3")
+print("bounded")
+""",
+        words="bounded",
     ),
     "reads secrets": Attack(
         """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ import pytest
 
 from tests.interpreter.attacks import ATTACKS, Attack
 from vibe_llms.interpreter import kernels
-from vibe_llms.interpreter.cage import can_separate
+from vibe_llms.interpreter.cage import find_lack
 from vibe_llms.interpreter.kernels import Answer, Kernel
 from vibe_llms.interpreter.settings import Limits
 
@@ -23,6 +25,7 @@ LONGEST_SECONDS = 35
 WITHOUT_CAGE = (
     *("ignores signals", "computes in many", "detaches a child", "forks twice"),
     *("fills memory in many", "kills its parent", "exits", "writes a huge file"),
+    *("holds memory in files without names", "holds memory in segments", "hides shared memory"),
 )
 SECRET = "canary-9f86d081884c7d65"
 
@@ -44,6 +47,16 @@ def survivors(token: str) -> list[str]:
 
 def told(answer: Answer) -> str:
     return "\n".join(piece.text for piece in answer.pieces)
+
+
+@pytest.fixture
+def key_name() -> str:
+    """The name of a key that lies in the kernel's keyring of this session, where it has any."""
+    name = f"vibe-llms-{os.getpid()}"
+    libc = ctypes.CDLL(None, use_errno=True)
+    add_key = {"x86_64": 248, "aarch64": 217}[os.uname().machine]
+    libc.syscall(add_key, b"user", name.encode(), SECRET.encode(), len(SECRET), -3)
+    return name
 
 
 @pytest.fixture
@@ -79,11 +92,13 @@ async def attack(one: Attack, limits: Limits, *, spaces: bool, port: int) -> Ans
 
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_an_attack_in_a_cage_ends_and_leaves_nothing(
-    name: str, port: int, monkeypatch: pytest.MonkeyPatch
+    name: str, port: int, key_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert can_separate()
+    assert not find_lack()
     monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
-    answer = await attack(ATTACKS[name], QUICK, spaces=True, port=port)
+    one = ATTACKS[name]
+    one = one._replace(code=one.code.replace("KEYNAME", key_name))
+    answer = await attack(one, QUICK, spaces=True, port=port)
     shown = told(answer) + "".join(piece.data.decode("latin1") for piece in answer.pieces)
     assert SECRET not in shown
     assert "reached" not in shown.replace("has reached", "")
@@ -93,6 +108,34 @@ async def test_an_attack_in_a_cage_ends_and_leaves_nothing(
 @pytest.mark.parametrize("name", WITHOUT_CAGE)
 async def test_an_attack_without_a_cage_ends_and_leaves_nothing(name: str, port: int) -> None:
     await attack(ATTACKS[name], QUICK, spaces=False, port=port)
+
+
+@pytest.mark.parametrize("spaces", [True, False], ids=["caged", "free"])
+async def test_what_honest_code_does_goes_on_working(spaces: bool) -> None:
+    code = """
+import multiprocessing, os, socket, subprocess, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import shared_memory
+with multiprocessing.get_context("fork").Pool(2) as pool: print(pool.map(abs, [-1, -2]))
+held = shared_memory.SharedMemory(create=True, size=100_000)
+held.buf[0] = 7
+print(held.buf[0])
+held.close()
+held.unlink()
+with multiprocessing.Value("i", 3).get_lock(): print("locked")
+with ThreadPoolExecutor(3) as threads: print(list(threads.map(abs, [-3])))
+print(subprocess.run("echo $((1 + 3))", shell=True, capture_output=True, text=True).stdout.strip())
+left, right = socket.socketpair()
+left.send(b"5")
+print(right.recv(1).decode(), len(os.urandom(6)))
+"""
+    kernel = Kernel(WHOLE, spaces=spaces)
+    await kernel.start()
+    try:
+        answer = await kernel.execute(code)
+    finally:
+        await kernel.end()
+    assert told(answer).split() == ["[1,", "2]", "7", "locked", "[3]", "4", "5", "6"]
 
 
 @pytest.mark.attacks

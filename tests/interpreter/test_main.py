@@ -68,10 +68,10 @@ def test_options_become_limits(
 
     options = ["interpreter", "--call-seconds", "7", "--kernels", "2", "--memory-bytes", "9"]
     options += [] if port is None else ["--http", str(port)]
-    monkeypatch.setattr(sys, "argv", options if spaces else [*options, "--no-cage"])
+    monkeypatch.setattr(sys, "argv", options if spaces else [*options, "--cage", "none"])
     monkeypatch.setattr(program, "Interpreter", Recorded)
     monkeypatch.setattr(program, "adopt_orphans", lambda: None)
-    monkeypatch.setattr(program, "can_separate", lambda: True)
+    monkeypatch.setattr(program, "find_lack", lambda: "")
     monkeypatch.setattr(program, "sweep_while", lambda _, work: work)
     monkeypatch.setattr(asyncio, "run", run)
     program.main()
@@ -79,7 +79,15 @@ def test_options_become_limits(
     assert (limits.call_seconds, limits.kernels, limits.memory_bytes) == (7, 2, 9)
     assert limits.cpu_seconds == 30
     assert given == {"spaces": spaces, "shared": port is not None}
-    assert ("no cage" in capsys.readouterr().err) != spaces
+
+
+def test_without_namespaces_it_does_not_start_unless_it_shall_run_without_a_cage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["interpreter"])
+    monkeypatch.setattr(program, "find_lack", lambda: "this system gives none")
+    with pytest.raises(SystemExit, match=r'no cage here: this system gives none.*cage = "none"'):
+        program.main()
 
 
 @pytest.mark.parametrize("token", ["", "of-mine"])

@@ -20,10 +20,11 @@ from vibe_llms import open_session
 from vibe_llms.configuration import load_configuration
 from vibe_llms.ensembles.interfaces import EnsembleConfiguration
 from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
+from vibe_llms.exceptions import EnsembleFailed
 from vibe_llms.interpreter.processes import survey_tree
 from vibe_llms.interpreter.server import Interpreter
 from vibe_llms.interpreter.settings import Limits
-from vibe_llms.invocation.approval import ApprovalRequest, Decision
+from vibe_llms.invocation.approval import ApprovalRequest, Decision, Gatekeeper
 from vibe_llms.invocation.invokers import InvocationContext
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
@@ -209,11 +210,20 @@ async def test_a_cancelled_call_is_interrupted_and_the_next_one_answered() -> No
         assert await say(interpreter, "a", "x") == "1"
 
 
-def produce_ensemble(*options: str) -> McpEnsemble:
+def produce_ensemble(**settings: Any) -> McpEnsemble:
     configuration = load_configuration()
-    row = dict(configuration.row("ensembles", "python").settings)
-    row["command"] = [*row["command"], *options]
-    return McpEnsemble("python", EnsembleConfiguration(configuration, {**row, "open-seconds": 60}))
+    row = {**configuration.row("ensembles", "python").settings, "open-seconds": 60, **settings}
+    return McpEnsemble("python", EnsembleConfiguration(configuration, row))
+
+
+#: The interpreter on a system that refuses namespaces.
+NO_NAMESPACES = (
+    "import os, sys\n"
+    "from vibe_llms.interpreter import linux, seccomp\n"
+    "linux.gain_no_rights()\n"
+    "seccomp.filter_calls()\n"
+    "os.execv(sys.executable, [sys.executable, '-P', '-m', 'vibe_llms.interpreter'])\n"
+)
 
 
 async def invoke(ensemble: McpEnsemble, code: str, conversation: str = "c") -> InvocationOutput:
@@ -228,7 +238,7 @@ async def invoke(ensemble: McpEnsemble, code: str, conversation: str = "c") -> I
 async def test_a_server_that_is_killed_leaves_neither_kernels_nor_folders(
     killed: str, caged: bool
 ) -> None:
-    ensemble = produce_ensemble(*([] if caged else ["--no-cage"]))
+    ensemble = produce_ensemble(cage="required" if caged else "none")
     await ensemble.open()
     try:
         assert (await invoke(ensemble, "1")).text.endswith("1")
@@ -254,15 +264,34 @@ async def test_a_server_that_is_killed_leaves_neither_kernels_nor_folders(
         await ensemble.close()
 
 
-async def test_without_a_cage_the_results_say_so() -> None:
-    ensemble = produce_ensemble("--no-cage")
+async def test_without_namespaces_it_does_not_open_and_says_what_to_do() -> None:
+    ensemble = produce_ensemble(command=[sys.executable, "-c", NO_NAMESPACES])
+    with pytest.raises(EnsembleFailed, match=r'no cage here: .*no namespaces.* cage = "none"'):
+        await ensemble.open()
+
+
+@pytest.mark.parametrize("namespaces", [True, False])
+async def test_without_a_cage_the_question_says_so_before_and_the_result_after(
+    namespaces: bool,
+) -> None:
+    command = {} if namespaces else {"command": [sys.executable, "-c", NO_NAMESPACES]}
+    ensemble = produce_ensemble(cage="none", **command)
+    asked: list[str] = []
+
+    async def approve(request: ApprovalRequest) -> Decision:
+        asked.append(request.reason)
+        return Decision.ALLOW
+
     await ensemble.open()
     try:
+        (execute, _) = ensemble.invokers
+        assert execute.sends
+        call = InvocationCanister(name=execute.name, arguments='{"code": "1"}')
+        assert await Gatekeeper(approve).admit(call, execute) == ""
+        assert "it runs without a cage: code reaches the network" in asked[0]
         told = (await invoke(ensemble, "1")).text
         assert told.startswith("[no cage here: code reaches the network")
         assert (await invoke(ensemble, "1")).text == "1"
-        (execute, _) = ensemble.invokers
-        assert execute.sends
     finally:
         await ensemble.close()
 

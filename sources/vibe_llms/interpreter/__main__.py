@@ -11,10 +11,11 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from vibe_llms.interpreter.cage import can_separate
+from vibe_llms.interpreter.cage import find_lack
 from vibe_llms.interpreter.linux import adopt_orphans
 from vibe_llms.interpreter.server import Interpreter, produce_server, sweep_while
 from vibe_llms.interpreter.settings import Limits
+from vibe_llms.meta import CAGE_VARIABLE
 
 HOST = "127.0.0.1"
 TOKEN_VARIABLE = "VIBE_LLMS_INTERPRETER_TOKEN"  # noqa: S105  (a name, no secret)
@@ -25,12 +26,14 @@ def main() -> None:
     """Serve until standard input ends, or, with `--http`, until it is told to end."""
     options = _read_options()
     given = {name: value for name in _LIMITS if (value := getattr(options, name)) is not None}
-    spaces = not options.no_cage and can_separate()
-    adopt_orphans()
-    if not spaces:
-        sys.stderr.write(
-            "no cage: this system gives no namespaces, so code reaches its network and files\n"
+    spaces = options.cage == "required"
+    if spaces and (lack := find_lack()):
+        sys.exit(
+            f"there can be no cage here: {lack}. To run code without one, which then reaches the "
+            'network and your files, write cage = "none" into the row of the ensemble, or use the '
+            "option --cage none."
         )
+    adopt_orphans()
     interpreter = Interpreter(Limits(**given), spaces=spaces, shared=options.http is not None)
     work = (
         _serve_streams(interpreter)
@@ -46,7 +49,10 @@ def _read_options() -> argparse.Namespace:
         "--http", type=int, metavar="PORT", help="serve streamable HTTP on this machine; 0: any"
     )
     parser.add_argument(
-        "--no-cage", action="store_true", help="use no namespaces, even where there are some"
+        "--cage",
+        choices=("required", "none"),
+        default=os.environ.get(CAGE_VARIABLE, "required"),
+        help="whether code runs in a cage; without one it runs only if this says none",
     )
     for name in _LIMITS:
         kind: Any = float if name.endswith("seconds") else int

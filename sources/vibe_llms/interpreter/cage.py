@@ -4,8 +4,8 @@
 
 Where the system allows it, the cage has processes, mounts and a network of its own: the kernel sees
 the system's programs and Python read-only, a small folder of its own in memory, and nothing else;
-it reaches no address, and when this program ends everything in the cage ends with it. Elsewhere
-only limits remain, and `gaps` says what is missing.
+it reaches no address, asks the system for little, and when this program ends everything in the cage
+ends with it. Where the row asks for no cage only limits remain, and `gaps` says what is missing.
 
 It reads words from standard input, one a line, and answers with JSON, one a line. It ends with the
 kernel, and when standard input ends, so that nothing outlives the server.
@@ -30,13 +30,16 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.interpreter import linux
+from vibe_llms.interpreter import linux, seccomp
 from vibe_llms.interpreter.processes import count_tasks, end_tree
 
 _SPACES = linux.NEW_PROCESSES | linux.NEW_NETWORK | linux.NEW_IPC
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS = ("ld.so.cache", "ld.so.conf", "localtime", "fonts", "ssl/certs", "alternatives")
-_DEVICES = ("null", "zero", "full", "random", "urandom")
+#: Not `zero`: what is shared through it is memory of no process, which no limit would count.
+_DEVICES = ("null", "full", "random", "urandom")
+#: What `/proc` tells of the whole machine, its keys above all.
+_HIDDEN = ("keys", "key-users", "kcore", "timer_list", "sched_debug", "sysrq-trigger")
 #: Users that exist nowhere, so that nobody else's processes count as the kernel's.
 _FIRST_USER, _USERS = 1_900_000_000, 90_000_000
 #: Where the kernel works in a cage with mounts of its own, and where its sockets lie.
@@ -71,21 +74,31 @@ class Plan(Struct, frozen=True, kw_only=True):
         return f"{self.folder}/channels"
 
 
-def can_separate() -> bool:
-    """Whether the system lets this user have namespaces, found out in a child that tries."""
+def find_lack() -> str:
+    """Why there can be no cage for this user on this system; empty if there can be one.
+
+    It is found out in a child that tries.
+    """
+    if not seccomp.is_known():
+        return f"there is no filter of system calls for {os.uname().machine}"
     child = os.fork()
     if child == 0:
-        status = 1
+        status = 255
         try:
             _separate()
             linux.unshare(linux.NEW_MOUNTS)
             linux.keep_mounts_apart()
+            linux.gain_no_rights()
+            seccomp.filter_calls()
             status = 0
-        except OSError:
-            status = 1
+        except OSError as error:
+            status = min(error.errno or 255, 255)
         finally:
             os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    number = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if number == 0:
+        return ""
+    return f"this system gives this user no namespaces ({os.strerror(abs(number))})"
 
 
 def _separate() -> None:
@@ -166,6 +179,9 @@ def _furnish(plan: Plan) -> None:
     # Where it is refused, there is none; the kernel can do without.
     with contextlib.suppress(OSError):
         linux.mount("proc", f"{root}/proc", "proc", quiet)
+    for name in _HIDDEN:
+        if os.path.exists(f"{root}/proc/{name}"):
+            linux.bind("/dev/null", f"{root}/proc/{name}")
     linux.change_root(root)
     linux.make_read_only("/", below=False)
 
@@ -314,10 +330,15 @@ def _become(plan: Plan, user: int | None, work: str) -> None:
         resource.setrlimit(name, (bound, bound))
     os.umask(0o077)
     _drop_rights(plan, user)
+    # Where the system has no keys, or refuses them, there is nothing to leave.
+    with contextlib.suppress(OSError):
+        linux.join_keyring()
     linux.gain_no_rights()
     # Without a namespace of processes, it shall not outlive this program.
     linux.die_with_parent()
     os.chdir(work)
+    if plan.spaces or seccomp.is_known():
+        seccomp.filter_calls()
 
 
 def _drop_rights(plan: Plan, user: int | None) -> None:

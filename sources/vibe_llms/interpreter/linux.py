@@ -26,6 +26,8 @@ _SUBREAPER = 36
 _MOUNT_SETATTR = 442
 _READ_ONLY, _NO_SETUID = 1, 2
 _AT_CWD, _AT_RECURSIVE = -100, 0x8000
+_KEYCTL = {"x86_64": 250, "aarch64": 219}
+_JOIN_SESSION_KEYRING = 1
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}
 
 
@@ -88,28 +90,39 @@ def change_root(folder: str) -> None:
     os.chdir("/")
 
 
-def _control(option: int, value: int = 0) -> None:
-    _check(_libc().prctl(option, value, 0, 0, 0), "prctl")
+def control(option: int, *values: int) -> None:
+    """Change something about this process, see prctl(2)."""
+    import ctypes
+
+    padded = (*values, *(0,) * (4 - len(values)))
+    _check(_libc().prctl(option, *map(ctypes.c_ulong, padded)), "prctl")
 
 
 def die_with_parent() -> None:
     """Be killed when the parent ends; a change of the user takes this away again."""
-    _control(_SET_DEATH_SIGNAL, 9)
+    control(_SET_DEATH_SIGNAL, 9)
 
 
 def adopt_orphans() -> None:
     """Become the parent of all descendants that lose theirs."""
-    _control(_SUBREAPER, 1)
+    control(_SUBREAPER, 1)
 
 
 def hide_memory() -> None:
     """Let no process of the same user look into this one."""
-    _control(_SET_DUMPABLE, 0)
+    control(_SET_DUMPABLE, 0)
+
+
+def join_keyring() -> None:
+    """Go on with an empty keyring of the kernel's in place of the one of the login session."""
+    number = _KEYCTL.get(os.uname().machine)
+    if number is not None and _libc().syscall(number, _JOIN_SESSION_KEYRING, None) < 0:
+        _check(-1, "keyctl")
 
 
 def gain_no_rights() -> None:
     """Whatever is started from here on gets no rights beyond these, of no file and no user."""
-    _control(_NO_NEW_RIGHTS, 1)
+    control(_NO_NEW_RIGHTS, 1)
 
 
 def bound_capabilities() -> None:

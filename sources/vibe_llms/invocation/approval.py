@@ -107,8 +107,9 @@ class Gatekeeper:
         if self._approver is None:
             remedy = "by saying so at a terminal" if each_time else _remedy(invoker)
             return _NOBODY.format(reason=reason, remedy=remedy)
+        told = "; ".join(filter(None, (reason, invoker.caution)))
         request = ApprovalRequest(
-            invocation=invocation, invoker=invoker, reason=reason, conversation=conversation
+            invocation=invocation, invoker=invoker, reason=told, conversation=conversation
         )
         decision = Decision(await ask(self._approver, request))
         if decision == Decision.ALWAYS:

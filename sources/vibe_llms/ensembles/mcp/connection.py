@@ -24,7 +24,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.invocation.limits import Limit, Patience
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.meta import __version__
+from vibe_llms.meta import CAGE_VARIABLE, __version__
 from vibe_llms.redaction import redact
 
 if TYPE_CHECKING:
@@ -286,8 +286,11 @@ class Connection:
         settings = self._settings
         if settings.command:
             command = tuple(sys.executable if w == "{python}" else w for w in settings.command)
+            environment = dict(settings.environment)
+            if settings.cage == "none":
+                environment[CAGE_VARIABLE] = settings.cage
             self._server = await stack.enter_async_context(
-                start_process(self._ensemble, command, settings.environment, settings.folder)
+                start_process(self._ensemble, command, environment, settings.folder)
             )
             target: Any = connect_process(self._server, settings.message_bytes, self._blame)
         else:

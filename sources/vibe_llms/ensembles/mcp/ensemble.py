@@ -50,6 +50,7 @@ _DEFINED_ELSEWHERE = {"name", "description", "input_schema", "icons", "meta"}
 MAX_RESTARTS = 3
 _RESTART_SECONDS = 0.5
 _REFRESH_SECONDS = 0.1
+_NO_CAGE = "it runs without a cage: code reaches the network, and your files and programs"
 
 T = TypeVar("T")
 _LOGGER = get_logger("vibe_llms.ensembles.mcp")
@@ -316,6 +317,7 @@ class McpEnsemble:
             ensemble=self._name,
             outside=open_world,
             sends=open_world and not reads_only,
+            caution=_NO_CAGE if self._settings.cage == "none" else "",
             annotations=tool.model_dump(
                 mode="json", by_alias=True, exclude_none=True, exclude=_DEFINED_ELSEWHERE
             ),

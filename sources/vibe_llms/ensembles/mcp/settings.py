@@ -66,6 +66,9 @@ class McpSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fie
     lists, and for each call that has no `timeout-seconds` of its own; the time in which a person is
     asked does not count. No message may have more than `message-bytes`.
 
+    `cage` is for the interpreter of Python. With `none` code runs without a cage, and each question
+    whether a call may run says so.
+
     `roots` are folders that the server is told to work in. With `sampling-model`, the address of a
     model, it may ask that model, for at most `sampling-tokens` a time, if whoever approves calls
     agrees or `sampling-approval` says `allow`.
@@ -81,6 +84,7 @@ class McpSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fie
     folder: str = ""
     headers: Mapping[str, str] = {}
     oauth: OAuthSettings | None = None
+    cage: Literal["required", "none"] = "required"
     roots: tuple[str, ...] = ()
     sampling_model: str = ""
     sampling_approval: Approval = "ask"
@@ -95,7 +99,8 @@ class McpSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fie
         """What is started and where, or the address: what the person agreed to."""
         if self.url:
             return self.url
-        return shlex.join(self.command) + (f" (in {self.folder})" if self.folder else "")
+        place = f" (in {self.folder})" if self.folder else ""
+        return shlex.join(self.command) + place + " (without a cage)" * (self.cage == "none")
 
     def expand(self, environment: Mapping[str, str]) -> McpSettings:
         """The settings with `${NAME}` and `${NAME:-else}` replaced by variables of the environment.
