@@ -29,6 +29,7 @@ ORDER = (
     "exceptions",
     "files",
     "offline",
+    "connections",
     "registries",
     "controls",
     "configuration",

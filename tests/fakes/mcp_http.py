@@ -44,6 +44,8 @@ class FakeMcp(Listener):
         self.refusal = ""
         self.refreshing = True
         self.secret = ""
+        #: Of another server that signs in here.
+        self.resource = ""
         self.asked: list[dict[str, str]] = []
         self.cancelled: list[Any] = []
         self.called: list[str] = []
@@ -51,7 +53,7 @@ class FakeMcp(Listener):
         self._codes: dict[str, dict[str, str]] = {}
         self._clients: dict[str, list[str]] = {}
         self._refreshes: set[str] = set()
-        self._count = itertools.count(1)
+        self._numbers = itertools.count(1)
 
     def respond(self, request: Request) -> Answer:
         """Whatever stands at a path."""
@@ -88,7 +90,7 @@ class FakeMcp(Listener):
         if (own := self.override(method, message)) is not None:
             return own
         if method == "initialize":
-            session = f"session-{next(self._count)}"
+            session = f"session-{next(self._numbers)}"
             self.sessions.add(session)
             result = {
                 "protocolVersion": message["params"]["protocolVersion"],
@@ -137,7 +139,7 @@ class FakeMcp(Listener):
     def _register(self, about: Any) -> Answer:
         redirects = about["redirect_uris"]
         assert all(one.startswith("http://127.0.0.1:") for one in redirects)
-        client = f"client-{next(self._count)}"
+        client = f"client-{next(self._numbers)}"
         self._clients[client] = redirects
         known = {**about, "client_id": client, "token_endpoint_auth_method": "none"}
         return Answer(201, headers=JSON, chunks=encode(known))
@@ -145,9 +147,9 @@ class FakeMcp(Listener):
     def _authorize(self, query: dict[str, str]) -> Answer:
         assert query["redirect_uri"] in self._clients[query["client_id"]]
         assert query["code_challenge_method"] == "S256"
-        assert query["resource"] == f"{self.url}/mcp"
+        assert query["resource"] == (self.resource or f"{self.url}/mcp")
         self.asked.append(query)
-        code = f"canary-code-{next(self._count)}"
+        code = f"canary-code-{next(self._numbers)}"
         self._codes[code] = query
         found = {"error": self.refusal} if self.refusal else {"code": code}
         back = urlencode({**found, "state": query["state"]})

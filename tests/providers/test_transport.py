@@ -307,12 +307,12 @@ async def test_a_burst_after_some_idle_time_leaves_none_waiting(server: EchoServ
 async def test_a_pool_with_a_bound_would_be_found_out(
     server: EchoServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = httpx2.AsyncClient
+    sending = httpx2.AsyncHTTPTransport
 
-    def bounded(**options: object) -> httpx2.AsyncClient:
-        return client(**{**options, "limits": httpx2.Limits(max_connections=100)})  # type: ignore[arg-type]
+    def bounded(**options: object) -> httpx2.AsyncHTTPTransport:
+        return sending(**{**options, "limits": httpx2.Limits(max_connections=100)})  # type: ignore[arg-type]
 
-    monkeypatch.setattr(httpx2, "AsyncClient", bounded)
+    monkeypatch.setattr(httpx2, "AsyncHTTPTransport", bounded)
     transport = produce_transport(server.url)
     with pytest.raises(AssertionError, match="only 100 of 200 came through"):
         await check_burst(server, transport, seconds=5)

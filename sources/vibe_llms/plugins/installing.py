@@ -17,6 +17,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from vibe_llms.connections import choose_proxy
 from vibe_llms.exceptions import PackageMissing, RegistrationError
 from vibe_llms.offline import permit_request
 from vibe_llms.plugins.pins import Plugin
@@ -125,6 +126,8 @@ def remove(folder: Path) -> None:
 def _run(installation: Installation) -> None:
     plugin = installation.plugin
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    if choose_proxy(plugin.index) is None:
+        environment |= {"NO_PROXY": "*", "no_proxy": "*"}
     # A configuration file of the machine's could name another index, too.
     environment |= {"PIP_CONFIG_FILE": os.devnull, "PYTHONNOUSERSITE": "1"}
     try:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from vibe_llms.configuration import StreamSettings
+from vibe_llms.connections import Guard
 from vibe_llms.credentials import guard_loggers
 from vibe_llms.exceptions import ConfigurationError, CredentialMissing, PackageMissing
 from vibe_llms.providers.transport import (
@@ -157,6 +158,7 @@ class OfficialTransport(ABC):
         )
         if self._base_url is not None:
             check_address(self._base_url, self._provider)
+        guard = Guard(f"{self._provider}: a request", offline=self._offline, limits=limits)
         try:
             client = self.produce_client(
                 base_url=self._base_url,
@@ -164,14 +166,15 @@ class OfficialTransport(ABC):
                 timeout=timeout,
                 http_client=module.DefaultAsyncHttpxClient(
                     timeout=timeout,
-                    limits=limits,
+                    transport=guard,
                     follow_redirects=False,
                     event_hooks={"request": [_remember_key]},
                 ),
             )
+            guard.connect(str(client.base_url))
         except self.list_complaints() as error:
             raise self._miss_credentials(error) from error
-        except (OSError, ValueError, httpx2.InvalidURL) as error:
+        except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
             raise ConfigurationError(
                 f"the package {self.package} makes no connection with what the environment and its "
                 f"profiles say: {redact(str(error))}",

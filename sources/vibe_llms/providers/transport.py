@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from msgspec import Struct
 
 from vibe_llms.configuration import StreamSettings
+from vibe_llms.connections import AddressKind, Guard
 from vibe_llms.credentials import Credential, guard_loggers
 from vibe_llms.exceptions import (
     ConfigurationError,
@@ -89,7 +90,8 @@ class HttpTransport:
     `authorize` gives the headers that hold the key; it is called once, when they are needed.
     `connect_seconds` bounds the connecting and `idle_seconds` each write; waiting for the reply is
     bounded by whoever reads it. With `offline`, the key of the configuration, only this machine is
-    spoken with. `kept_seconds` after the last request all connections are given up,
+    spoken with. Where `kinds` are given, only public addresses and those of these kinds are
+    connected to. `kept_seconds` after the last request all connections are given up,
     by a task of its own, so that no request has to close what others left.
     """
 
@@ -103,9 +105,11 @@ class HttpTransport:
         idle_seconds: float,
         kept_seconds: float = KEPT_SECONDS,
         offline: bool = False,
+        kinds: Collection[AddressKind] | None = None,
     ) -> None:
         self._provider = provider
         self._offline = offline
+        self._kinds = kinds
         self._base_url = base_url.rstrip("/")
         self._authorize = authorize
         self._connect_seconds = connect_seconds
@@ -200,20 +204,27 @@ class HttpTransport:
         try:
             if self._tls is None:
                 self._tls = httpx2.create_ssl_context()
-            self._client = httpx2.AsyncClient(
-                headers=self._headers,
+            guard = Guard(
+                f"{self._provider}: a request",
+                offline=self._offline,
+                kinds=self._kinds,
                 verify=self._tls,
-                timeout=httpx2.Timeout(
-                    connect=self._connect_seconds, write=self._idle_seconds, read=None, pool=None
-                ),
                 limits=httpx2.Limits(
                     max_connections=None,
                     max_keepalive_connections=KEPT_CONNECTIONS,
                     keepalive_expiry=self._kept_seconds,
                 ),
+            )
+            guard.connect(self._base_url)
+            self._client = httpx2.AsyncClient(
+                headers=self._headers,
+                transport=guard,
+                timeout=httpx2.Timeout(
+                    connect=self._connect_seconds, write=self._idle_seconds, read=None, pool=None
+                ),
                 follow_redirects=False,
             )
-        except (OSError, ValueError, httpx2.InvalidURL) as error:
+        except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
             raise ConfigurationError(
                 "no connection can be made with the proxies and certificates that the environment "
                 f"names (HTTPS_PROXY, SSL_CERT_FILE and their kin): {_words(error)}"

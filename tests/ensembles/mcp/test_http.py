@@ -251,9 +251,7 @@ async def test_a_cut_that_is_waited_out_would_be_seen(
 async def test_a_body_without_a_bound_would_be_seen(
     server: FakeMcp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        http, "_produce_transport", lambda *_: __import__("httpx2").AsyncHTTPTransport()
-    )
+    monkeypatch.setattr(http, "_bound", lambda stream, *_: stream)
     server.events = False
     async with opened(**row(server)) as ensemble:
         server.override = lambda method, message: (

@@ -6,13 +6,11 @@ only this machine or its network can reach, unless the server itself runs here.
 
 from __future__ import annotations
 
-import asyncio
-import ipaddress
-import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from vibe_llms.configuration import StreamSettings
+from vibe_llms.connections import AddressKind, classify_address, resolve
 from vibe_llms.exceptions import ProviderError, RequestRefused
 from vibe_llms.offline import is_loopback
 from vibe_llms.providers.exchanges import fetch
@@ -32,6 +30,10 @@ async def read_address(
 ) -> bytes:
     """The bytes at an address; `RequestRefused` where it is none that is read, or has too many."""
     origin, path = await _check(url, base_url, provider)
+    # A server on this machine may have its pictures there.
+    kinds: Sequence[AddressKind] = (
+        ("loopback",) if is_loopback(urlsplit(url).hostname or "") else ()
+    )
     transport = HttpTransport(
         provider,
         origin,
@@ -39,6 +41,8 @@ async def read_address(
         connect_seconds=settings.connect_seconds,
         idle_seconds=settings.idle_seconds,
         offline=offline,
+        # Checked once more where the connection is made: the name may lead elsewhere by then.
+        kinds=kinds,
     )
 
     def refuse(status: int, _headers: Mapping[str, str], _body: bytes) -> ProviderError:
@@ -85,17 +89,16 @@ async def _check(url: str, base_url: str, provider: str) -> tuple[str, str]:
     if parts.scheme != "https" and not (parts.scheme == "http" and local and is_loopback(host)):
         raise refuse("it is not https")
     if not (local and is_loopback(host)):
-        for address in await _resolve(host, port or 443):
-            if not ipaddress.ip_address(address).is_global:
+        for address in await _find(host, port or 443):
+            if classify_address(address) != "public":
                 raise refuse(f"{host} is {address}, which is not on the internet")
     query = f"?{parts.query}" if parts.query else ""
     return f"{parts.scheme}://{parts.netloc}", f"{parts.path or '/'}{query}"
 
 
-async def _resolve(host: str, port: int) -> list[str]:
+async def _find(host: str, port: int) -> Sequence[str]:
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError:
-        # Whoever connects says so, or a proxy knows better.
-        return []
-    return [str(entry[4][0]).partition("%")[0] for entry in found]
+        return await resolve(host, port)
+    except (OSError, UnicodeError):
+        # Connecting fails for the same reason, or a proxy knows better.
+        return ()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from vibe_llms.credentials import get_logger
 from vibe_llms.ensembles.mcp.http import connect_http
+from vibe_llms.ensembles.mcp.oauth import SignIn
 from vibe_llms.ensembles.mcp.settings import McpSettings
 from vibe_llms.ensembles.mcp.stdio import ServerProcess, connect_process, start_process
 from vibe_llms.exceptions import (
@@ -28,12 +29,11 @@ from vibe_llms.meta import CAGE_VARIABLE, __version__
 from vibe_llms.redaction import redact
 
 if TYPE_CHECKING:
-    import httpx2
     from mcp import Client, MCPError
 
 T = TypeVar("T")
-#: Makes what adds a token to requests; given who hears why there can be none.
-AuthFactory: TypeAlias = Callable[[Callable[[Exception], None]], Awaitable["httpx2.Auth | None"]]
+#: Makes what signs requests in; given what is called with the reason where that fails.
+SignInFactory: TypeAlias = Callable[[Callable[[Exception], None]], Awaitable["SignIn"]]
 
 _CLOSE_SECONDS, _STATUS_SECONDS = 10.0, 0.5
 _LISTEN_AGAIN_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 60.0
@@ -57,14 +57,16 @@ class Connection:
         *,
         patience: Patience,
         callbacks: dict[str, Any],
-        produce_auth: AuthFactory,
+        produce_sign_in: SignInFactory,
         changed: Callable[[], None],
+        offline: bool = False,
     ) -> None:
         self._ensemble = ensemble
         self._settings = settings
         self._patience = patience
         self._callbacks = callbacks
-        self._produce_auth = produce_auth
+        self._produce_sign_in = produce_sign_in
+        self._offline = offline
         self._changed = changed
         self._status = 0
         self._stop = asyncio.Event()
@@ -294,8 +296,16 @@ class Connection:
             )
             target: Any = connect_process(self._server, settings.message_bytes, self._blame)
         else:
-            auth = await self._produce_auth(self._blame)
-            target = connect_http(settings, auth, self._blame, self._note_status)
+            sign_in = await self._produce_sign_in(self._blame)
+            target = connect_http(
+                self._ensemble,
+                settings,
+                sign_in.auth,
+                self._blame,
+                self._note_status,
+                offline=self._offline,
+                agree=sign_in.agree,
+            )
         return Client(
             target,
             # The limits are ours, since they stand still while a person is asked.

@@ -17,7 +17,7 @@ from vibe_llms.ensembles.interfaces import EnsembleConfiguration
 from vibe_llms.ensembles.mcp.answering import Answerer
 from vibe_llms.ensembles.mcp.connection import Connection
 from vibe_llms.ensembles.mcp.contents import assimilate_result
-from vibe_llms.ensembles.mcp.oauth import produce_auth
+from vibe_llms.ensembles.mcp.oauth import SignIn, produce_sign_in
 from vibe_llms.ensembles.mcp.reading import (
     ResourceTemplate,
     ServerPrompt,
@@ -186,12 +186,15 @@ class McpEnsemble:
             settings,
             patience=self._patience,
             callbacks=self._answerer.callbacks(),
-            produce_auth=partial(self._produce_auth, settings),
+            produce_sign_in=partial(self._produce_sign_in, settings),
             changed=self._refresh_soon,
+            offline=self._offline,
         )
 
-    async def _produce_auth(self, settings: McpSettings, tell: Callable[[Exception], None]) -> Any:
-        return await produce_auth(
+    async def _produce_sign_in(
+        self, settings: McpSettings, tell: Callable[[Exception], None]
+    ) -> SignIn:
+        return await produce_sign_in(
             self._name,
             settings,
             TokenStore(self._name, settings.url, self._vault),

@@ -2,7 +2,8 @@
 
 The package speaks the protocol: it finds the authorization server, registers, proves with PKCE that
 the code is ours, and refreshes. The person is asked through the session's elicitor, the browser is
-led back to this machine, and tokens are kept like keys.
+led back to this machine, and tokens are kept like keys. A server that signs in through another one
+can do so only where the user agrees: what it names may be anybody's.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
+from msgspec import Struct
+
+from vibe_llms.connections import Admit, origin_of
 from vibe_llms.credentials import Credential, get_logger
 from vibe_llms.ensembles.mcp.settings import McpSettings, OAuthSettings
 from vibe_llms.ensembles.mcp.tokens import TokenStore
-from vibe_llms.ensembles.questions import ElicitationAnswer, ElicitationRequest
+from vibe_llms.ensembles.questions import ElicitationAnswer, ElicitationField, ElicitationRequest
 from vibe_llms.exceptions import ConfigurationError, SignInNeeded
 from vibe_llms.files import read_trusted
 from vibe_llms.invocation.limits import Patience
@@ -40,7 +44,14 @@ _PAGE = (
 )
 
 
-async def produce_auth(
+class SignIn(Struct, frozen=True):
+    """What adds a token to each request, and what is asked before one goes to another origin."""
+
+    auth: httpx2.Auth | None
+    agree: Admit
+
+
+async def produce_sign_in(
     ensemble: str,
     settings: McpSettings,
     store: TokenStore,
@@ -48,15 +59,32 @@ async def produce_auth(
     tell: Callable[[Exception], None],
     patience: Patience,
     keys_file: Path,
-) -> httpx2.Auth | None:
-    """What adds the token to each request; `tell` hears why there can be none.
+) -> SignIn:
+    """How one signs in to a server; `tell` hears why it is not possible.
 
-    `None` where the row itself has a header that says who we are.
+    Nothing is added where the row itself has a header that says who we are.
     """
-    if any(name.lower() == "authorization" for name in settings.headers):
-        return None
-    await store.load()
     oauth = settings.oauth or OAuthSettings()
+    agreement = _Agreement(ensemble, settings.url, oauth, store, ask, tell)
+    if any(name.lower() == "authorization" for name in settings.headers):
+        return SignIn(None, agreement)
+    await store.load()
+    return SignIn(
+        await _produce_auth(ensemble, settings, oauth, store, ask, tell, patience, keys_file),
+        agreement,
+    )
+
+
+async def _produce_auth(
+    ensemble: str,
+    settings: McpSettings,
+    oauth: OAuthSettings,
+    store: TokenStore,
+    ask: Asking | None,
+    tell: Callable[[Exception], None],
+    patience: Patience,
+    keys_file: Path,
+) -> httpx2.Auth:
     if oauth.grant == "client-credentials":
         secret = await asyncio.to_thread(_find_secret, ensemble, oauth, keys_file)
         provider = _produce_program(ensemble, settings.url, oauth, store, secret)
@@ -171,6 +199,61 @@ def _produce_person(
         )
     store.attach(provider, fixed)
     return provider
+
+
+class _Agreement:
+    """Whether requests of a sign-in may go to another origin than the server's; asked once each."""
+
+    def __init__(
+        self,
+        ensemble: str,
+        url: str,
+        oauth: OAuthSettings,
+        store: TokenStore,
+        ask: Asking | None,
+        tell: Callable[[Exception], None],
+    ) -> None:
+        self._ensemble = ensemble
+        self._server = origin_of(url)
+        self._allowed = {origin_of(one) for one in (*oauth.allowed_origins, oauth.issuer) if one}
+        self._store = store
+        self._ask = ask
+        self._tell = tell
+        self._asking = asyncio.Lock()
+
+    async def __call__(self, url: str) -> None:
+        origin = origin_of(url)
+        async with self._asking:
+            if origin in self._allowed or origin in self._store.origins:
+                return
+            if self._server.startswith("https:") and not origin.startswith("https:"):
+                raise self._failure(f"it signs in through {origin}, which is not https")
+            if self._ask is None:
+                raise self._failure(
+                    f"it signs in through another server, {origin}, which you have not allowed "
+                    "(allowed-origins)"
+                )
+            answer = await self._ask(self._produce_question(origin))
+            if answer.action != "accept" or not answer.values.get("allow"):
+                raise self._failure(f"signing in through {origin} was declined")
+            self._allowed.add(origin)
+            await self._store.allow(origin)
+
+    def _produce_question(self, origin: str) -> ElicitationRequest:
+        return ElicitationRequest(
+            ensemble=self._ensemble,
+            message=f"{self._server} signs in through another server: {origin}",
+            fields=(
+                ElicitationField(
+                    name="allow", kind="boolean", title=f"Allow {origin}?", required=True
+                ),
+            ),
+        )
+
+    def _failure(self, reason: str) -> SignInNeeded:
+        error = SignInNeeded(reason, ensemble=self._ensemble)
+        self._tell(error)
+        return error
 
 
 class _Login:

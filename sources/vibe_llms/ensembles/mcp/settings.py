@@ -37,7 +37,8 @@ class OAuthSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=T
     program does by itself, with a secret, or with the key in `private-key-file`. `client-id` is for
     servers that know us already; others are told of us, or find it at `client-metadata-url`. The
     secret is read like a key: from a variable of the environment, a command, or the kept keys,
-    under `NAME.client-secret`.
+    under `NAME.client-secret`. Where the server signs in through another one, the user is asked
+    once, unless its origin is in `allowed-origins`.
     """
 
     grant: Literal["code", "client-credentials"] = "code"
@@ -49,6 +50,7 @@ class OAuthSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=T
     signing_algorithm: str = "RS256"
     scope: str = ""
     issuer: str = ""
+    allowed_origins: tuple[str, ...] = ()
     redirect_port: int = 0
     sign_in_seconds: Seconds = 300.0
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.connections import origin_of
 from vibe_llms.ensembles.interfaces import Vault
 from vibe_llms.redaction import remember
 
@@ -33,6 +34,7 @@ class _Kept(Struct, frozen=True, omit_defaults=True):
     client: dict[str, Any] = {}
     server: dict[str, Any] = {}
     resource: dict[str, Any] = {}
+    origins: tuple[str, ...] = ()
 
 
 class TokenStore:
@@ -61,6 +63,18 @@ class TokenStore:
         if kept is not None and kept.url == self._kept.url:
             self._kept = kept
             _remember(kept.tokens, kept.client)
+
+    @property
+    def origins(self) -> frozenset[str]:
+        """The other servers that the user lets the server sign in through."""
+        # Those that were signed in through before anybody was asked.
+        used = (one for one in self._kept.server.values() if isinstance(one, str))
+        known = {origin_of(one) for one in used if one.startswith("https://")}
+        return frozenset(self._kept.origins) | known
+
+    async def allow(self, origin: str) -> None:
+        """Keep that the user lets the server sign in through another one."""
+        await self._keep(origins=(*self._kept.origins, origin))
 
     @property
     def signed_in(self) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
+from vibe_llms.connections import choose_proxy
 from vibe_llms.credentials import guard_loggers
 from vibe_llms.exceptions import (
     PackageMissing,
@@ -189,6 +190,9 @@ class OllamaLibrary:
             follow_redirects=False,
             event_hooks={"request": [keep_own_key]},
             timeout=httpx.Timeout(self._idle_seconds, connect=self._connect_seconds),
+            proxy=choose_proxy(self._address),
+            trust_env=False,
+            verify=httpx.create_ssl_context(),
         )
 
     @contextmanager

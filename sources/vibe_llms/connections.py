@@ -1,0 +1,261 @@
+"""Where requests go: whether they may, through which proxy, and to which addresses.
+
+Every HTTP client of this library sends through a `Guard`, which decides at the point of connecting:
+nothing is checked in one place and connected to in another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from urllib.parse import urlsplit
+
+from vibe_llms.offline import is_loopback, permit_request, requests_forbidden
+
+if TYPE_CHECKING:
+    import httpx2
+
+    _Base = httpx2.AsyncBaseTransport
+else:
+    # Importing httpx2 takes longer than all of this library.
+    _Base = object
+
+#: Where an address belongs to. `reserved` is what nobody can be reached at, or not by one address.
+AddressKind: TypeAlias = Literal["public", "private", "loopback", "link-local", "reserved"]
+#: The addresses of a host, as a resolver finds them.
+Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+#: Raises an error where no request may go to this address.
+Admit: TypeAlias = Callable[[str], Awaitable[None]]
+
+_PORTS = {"http": 80, "https": 443}
+#: Addresses of IPv6 that hold one of IPv4: those of NAT64, and of the first one the local form.
+_NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
+_SHARED = ipaddress.IPv4Network("100.64.0.0/10")
+
+
+def choose_proxy(url: str) -> str | None:
+    """The proxy that the environment names for an address, if any.
+
+    There is none for this machine, and none while requests are forbidden.
+    """
+    from urllib.request import getproxies, proxy_bypass
+
+    parts = urlsplit(url)
+    if requests_forbidden() or is_loopback(parts.hostname or ""):
+        return None
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def origin_of(url: str) -> str:
+    """The scheme, host and port of an address of the web, in one spelling; or `ValueError`.
+
+    >>> origin_of("https://Example.org:443/path?query"), origin_of("http://[::1]:80")
+    ('https://example.org', 'http://[::1]')
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise ValueError(f"{url!r} is no address of the web")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    place = f":{parts.port}" if parts.port and parts.port != _PORTS[parts.scheme] else ""
+    return f"{parts.scheme}://{host}{place}"
+
+
+def classify_address(address: str) -> AddressKind:
+    """What kind an IP address is; one of IPv6 that holds one of IPv4 is what that one is.
+
+    >>> [classify_address(one) for one in ("9.9.9.9", "::ffff:10.0.0.1", "169.254.169.254")]
+    ['public', 'private', 'link-local']
+    """
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address) and (inner := _find_inner(ip)) is not None:
+        ip = inner
+    if ip.is_loopback:
+        return "loopback"
+    if ip.is_link_local:
+        return "link-local"
+    if ip.is_unspecified or ip.is_multicast:
+        return "reserved"
+    if ip in _SHARED or (isinstance(ip, ipaddress.IPv6Address) and ip.is_site_local):
+        return "private"
+    if ip.is_global:
+        return "public"
+    return "private" if ip.is_private and not ip.is_reserved else "reserved"
+
+
+def _find_inner(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    if ip.ipv4_mapped is not None:
+        return ip.ipv4_mapped
+    if ip.sixtofour is not None:
+        return ip.sixtofour
+    if ip.teredo is not None:
+        return ip.teredo[1]
+    embedded = any(ip in network for network in _NAT64) or (ip in _COMPATIBLE and int(ip) > 0xFFFF)
+    return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if embedded else None
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """The addresses of a host; `OSError` where there are none."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class AddressRefused(Exception):
+    """A host is at an address to which nothing may be sent; the cause of a `ConnectError`."""
+
+
+class Guard(_Base):
+    """A transport of httpx2 that asks, for each request, whether it may be sent and how.
+
+    `purpose` says in errors what it is for, `offline` is the key of the configuration. Where
+    `kinds` are given, a host is resolved here, all its addresses must be public or of these kinds,
+    and the connection goes to what was checked. While requests are forbidden all must be of this
+    machine. A proxy resolves names by itself, so that a name which is not known here is left to it.
+    """
+
+    def __init__(
+        self,
+        purpose: str,
+        *,
+        offline: bool = False,
+        kinds: Collection[AddressKind] | None = None,
+        admit: Admit | None = None,
+        resolver: Resolver = resolve,
+        **options: Any,
+    ) -> None:
+        self.kinds = kinds
+        self._purpose = purpose
+        self._offline = offline
+        self._admit = admit
+        self._resolve = resolver
+        self._options = options
+        self._routes: dict[str, str | None] = {}
+        self._transports: dict[str | None, httpx2.AsyncHTTPTransport] = {}
+
+    def connect(self, url: str) -> httpx2.AsyncHTTPTransport:
+        """What sends to an address, through its proxy if it has one; nothing is sent yet."""
+        import httpx2
+
+        parts = urlsplit(url)
+        origin = f"{parts.scheme}://{parts.netloc}"
+        if origin not in self._routes:
+            self._routes[origin] = choose_proxy(origin)
+        proxy = self._routes[origin]
+        if proxy not in self._transports:
+            self._transports[proxy] = httpx2.AsyncHTTPTransport(proxy=proxy, **self._options)
+        return self._transports[proxy]
+
+    async def find_kinds(self, url: str) -> Collection[AddressKind]:
+        """The kinds of addresses that the host of an address has; none where it has none."""
+        parts = urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme, 0)
+        try:
+            found = await self._find(parts.hostname or "", port)
+        except (OSError, UnicodeError):
+            return frozenset()
+        return frozenset(map(classify_address, found))
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request, or raise `RequestForbidden`, or what `admit` raises."""
+        url = str(request.url)
+        permit_request(url, self._purpose, offline=self._offline)
+        if self._admit is not None:
+            await self._admit(url)
+        transport = self.connect(url)
+        forbidden = self._offline or requests_forbidden()
+        if self.kinds is None and not forbidden:
+            return await transport.handle_async_request(request)
+        kinds = {"loopback"} if forbidden else {"public", *(self.kinds or ())}
+        direct = transport is self._transports.get(None)
+        addresses = await self._check(request, kinds, direct=direct)
+        if not direct:
+            return await transport.handle_async_request(request)
+        return await _send_pinned(transport, request, addresses)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for transport in self._transports.values():
+            await transport.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        await self.aclose()
+
+    async def _check(
+        self, request: httpx2.Request, kinds: Collection[str], *, direct: bool
+    ) -> Sequence[str]:
+        """The addresses of a request's host, all of which may be connected to."""
+        import httpx2
+
+        host = request.url.host
+        seconds = request.extensions.get("timeout", {}).get("connect")
+        port = request.url.port or _PORTS.get(request.url.scheme, 0)
+        try:
+            async with asyncio.timeout(seconds):
+                addresses = await self._find(host, port)
+        except TimeoutError as error:
+            raise httpx2.ConnectTimeout(f"{host} was not found in {seconds:g} s") from error
+        except (OSError, UnicodeError) as error:
+            if not direct:
+                return ()
+            raise httpx2.ConnectError(f"{host}: {error}") from error
+        for address in addresses:
+            if (kind := classify_address(address)) not in kinds:
+                which = host if host == address else f"{host} ({address})"
+                words = f"no request is sent to {which}: it is a {kind} address"
+                raise httpx2.ConnectError(words) from AddressRefused(words)
+        return addresses
+
+    async def _find(self, host: str, port: int) -> Sequence[str]:
+        return [host] if _is_address(host) else await self._resolve(host, port)
+
+
+async def _send_pinned(
+    transport: httpx2.AsyncHTTPTransport, request: httpx2.Request, addresses: Sequence[str]
+) -> httpx2.Response:
+    """Send a request to the first of these addresses that can be connected to.
+
+    The header `host` and the name in TLS stay those of the request.
+    """
+    import httpx2
+
+    host = request.url.host
+    for address in addresses:
+        pinned = httpx2.Request(
+            request.method,
+            request.url.copy_with(host=address),
+            headers=request.headers,
+            stream=request.stream,
+            extensions={**request.extensions, "sni_hostname": host},
+        )
+        try:
+            return await transport.handle_async_request(pinned)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            # Nothing of the body has been read yet.
+            if address == addresses[-1]:
+                raise
+    raise httpx2.ConnectError(f"{host} has no address")
