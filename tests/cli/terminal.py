@@ -15,7 +15,7 @@ import sys
 import termios
 import time
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -45,7 +45,8 @@ COMMAND = (sys.executable, "-m", "vibe_llms")
 class Terminal:
     """The command on a pty, as a person would run it; every wait has an end.
 
-    `pipes` are standard streams that are no terminal: `{"stdout": subprocess.PIPE}`.
+    `pipes` are standard streams that are no terminal: `{"stdout": subprocess.PIPE}`. `emulated`,
+    what it shows is seen in `emulator`.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Terminal:
         columns: int = 80,
         pipes: Mapping[str, Any] | None = None,
         command: Sequence[str] = COMMAND,
+        emulated: bool = False,
     ) -> None:
         self._arguments = [*command, *arguments]
         self._environment = {**os.environ, "TERM": "xterm-256color", **(environment or {})}
@@ -68,6 +70,7 @@ class Terminal:
         self.output = ""
         self._seen = 0
         self._answered = 0
+        self.emulator = Emulator(lines, columns, self.send) if emulated else None
 
     def __enter__(self) -> Self:
         self._master, slave = pty.openpty()
@@ -172,11 +175,41 @@ class Terminal:
             data = os.read(self._master, 65536)
         except OSError:
             data = b""
-        self.output += self._decoder.decode(data)
+        text = self._decoder.decode(data)
+        self.output += text
+        if self.emulator is not None:
+            self.emulator.feed(text)
+            return bool(data)
         while self._answered < self.output.count(WHERE):
             self._answered += 1
             os.write(self._master, _HERE)
         return bool(data)
+
+
+class Emulator:
+    """A whole terminal emulator, which answers where its cursor is as a real one does."""
+
+    def __init__(self, lines: int, columns: int, respond: Callable[[str], object]) -> None:
+        import pyte
+
+        self._screen = pyte.Screen(columns, lines)
+        self._screen.write_process_input = respond  # type: ignore[method-assign,assignment]
+        self._stream = pyte.Stream(self._screen)
+
+    def feed(self, output: str) -> None:
+        """Show some more output."""
+        self._stream.feed(output)
+
+    @property
+    def rows(self) -> list[str]:
+        """The lines that are seen."""
+        return [line.rstrip() for line in self._screen.display]
+
+    @property
+    def row(self) -> int:
+        """The line of the cursor."""
+        row: int = self._screen.cursor.y
+        return row
 
 
 class Screen:

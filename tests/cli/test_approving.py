@@ -12,13 +12,11 @@ from tests.cli.command import invoke, write_script
 from tests.cli.terminal import Terminal
 from tests.fakes import mcp_server
 from vibe_llms.cli.approving import draw_arguments
-from vibe_llms.invocation.approval import ApprovalRequest
-from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import InvocationCanister
 
 SERVER = Path(mcp_server.__file__)
-REFUSED = "The call was not allowed: the person said no."
-QUESTION = "lways with these arguments:"
+REFUSED = "The call was not allowed: the user said no."
+QUESTION = r"Run fake/echo\?"
 
 
 @pytest.fixture
@@ -43,6 +41,13 @@ def model_that_calls(tmp_path: Path, *texts: str) -> str:
     return write_script(tmp_path, "\n".join(replies))
 
 
+def answer(terminal: Terminal, text: str) -> None:
+    """Answer the next question."""
+    terminal.expect("vibe-llms asks")
+    terminal.expect(QUESTION)
+    terminal.enter(text)
+
+
 def results_of(home: Path) -> list[str]:
     (path,) = home.glob("conversations/*/messages.jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -58,11 +63,13 @@ def test_a_person_decides_on_a_call(
 ) -> None:
     model = model_that_calls(tmp_path, "hi \x1b[2J there")
     with Terminal("-m", model, "-T", "fake", "Go.") as terminal:
-        for answer in answers:
-            terminal.expect(QUESTION)
+        terminal.expect(QUESTION)
+        for answer in answers[:-1]:
             terminal.enter(answer)
+            terminal.expect("Please answer: ")
+        terminal.enter(answers[-1])
         assert terminal.wait() == 0
-    assert "fake/echo with" in terminal.output
+    assert "The model calls fake/echo" in terminal.output
     assert "\\u001b[2J" in terminal.output
     assert "Done." in terminal.output
     (result,) = results_of(row)
@@ -72,12 +79,30 @@ def test_a_person_decides_on_a_call(
 def test_always_is_for_the_same_arguments(row: Path, tmp_path: Path) -> None:
     model = model_that_calls(tmp_path, "one", "one", "two")
     with Terminal("-m", model, "-T", "fake", "Go.") as terminal:
-        terminal.expect(QUESTION)
-        terminal.enter("a")
-        terminal.expect(QUESTION)
-        terminal.enter("n")
+        answer(terminal, "a")
+        answer(terminal, "n")
         assert terminal.wait() == 0
     assert results_of(row) == ["one", "one", REFUSED]
+
+
+def test_a_tool_may_be_allowed_for_the_session(row: Path, tmp_path: Path) -> None:
+    model = model_that_calls(tmp_path, "one", "two", "three", "four")
+    with Terminal("-m", model, "-T", "fake", "Go.") as terminal:
+        answer(terminal, "t")
+        # What it returned is text from outside, and it may send data out: a question of its own.
+        terminal.expect("text from outside")
+        terminal.expect(QUESTION)
+        terminal.enter("t")
+        assert terminal.wait() == 0
+    assert results_of(row) == ["one", "two", "three", "four"]
+
+
+def test_a_no_may_have_a_reason_that_the_model_reads(row: Path, tmp_path: Path) -> None:
+    model = model_that_calls(tmp_path, "one")
+    with Terminal("-m", model, "-T", "fake", "Go.") as terminal:
+        answer(terminal, "no, because it is late")
+        assert terminal.wait() == 0
+    assert results_of(row) == [f"{REFUSED} Their reason: it is late"]
 
 
 def test_ctrl_c_at_the_question_ends_the_turn(row: Path, tmp_path: Path) -> None:
@@ -112,12 +137,28 @@ def test_an_ensemble_that_there_is_not_is_told(row: Path) -> None:
     assert "there is no 'nonesuch'; there are python, images, memory, fake" in outcome.errors
 
 
-def test_long_arguments_are_drawn_in_several_lines_and_wrong_ones_as_they_are() -> None:
-    def draw(arguments: str) -> str:
-        invocation = InvocationCanister(name="a", arguments=arguments)
-        invoker = Invoker.from_function(lambda: None, name="a")
-        return draw_arguments(ApprovalRequest(invocation=invocation, invoker=invoker, reason=""))
+def drawn(arguments: object) -> list[tuple[str, int]]:
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return [line[:2] for line in draw_arguments(InvocationCanister(name="a", arguments=text))]
 
-    assert draw('{"a":"é"}') == '{"a": "é"}'
-    assert draw("{") == "{"
-    assert draw(json.dumps({"a": "x" * 80})) == '{\n  "a": "' + "x" * 80 + '"\n}'
+
+def test_arguments_are_drawn_in_lines_and_wrong_ones_as_they_are() -> None:
+    assert drawn({"a": "é", "b c": 1}) == [('a: "é"', 0), ('"b c": 1', 0)]
+    assert drawn("{") == [("{", 0)]
+    assert drawn("no\njson") == [("no", 0), ("json", 0)]
+    assert drawn({}) == [("(no arguments)", 0)]
+    assert drawn({"a": "x" * 80}) == [(f'a: "{"x" * 80}"', 0)]
+
+
+def test_every_text_of_several_lines_is_drawn_in_its_lines_however_deep() -> None:
+    code = "if x:\n  go()"
+    lines = [("if x:", 4), ("  go()", 4)]
+    assert drawn({"code": code}) == [("code:", 0), *lines]
+    deeper = [(text, indent + 2) for text, indent in lines]
+    assert drawn({"a": {"b": code}}) == [("a:", 0), ("b:", 2), *deeper]
+    assert drawn({"a": [code, 1]}) == [("a:", 0), ("-", 2), *deeper, ("- 1", 2)]
+    assert drawn({"a": {"b": "x"}}) == [('a: {"b": "x"}', 0)]
+    deep: object = code
+    for _ in range(50):
+        deep = [deep]
+    assert "if x:\\n  go()" in drawn({"a": deep})[-1][0]

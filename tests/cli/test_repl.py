@@ -609,16 +609,16 @@ def test_tools_are_told_offered_and_withheld(home: Path, tmp_path: Path) -> None
     assert list(repl.conversation.invokers) == ["one/look", "two/look"]
     lines = errors.splitlines()
     assert lines[1:4] == [
-        "one/look                 allow    Look.",
-        "one/push                 ask      Push.",
+        "one/look  allow  Look.",
+        "one/push  ask    Push.",
         "(not opened: python, images, memory, two; /tools on NAME opens one)",
     ]
     assert "(from now on two is offered)" in lines
     assert lines[7:11] == [
-        "one/look                 allow    Look.",
-        "one/push                 off",
-        "two/look                 off",
-        "two/push                 off",
+        "one/look  allow  Look.",
+        "one/push  off",
+        "two/look  off",
+        "two/push  off",
     ]
     assert "vibe-llms: there is no tool and no ensemble 'three' here; there are one, two," in errors
     assert "/tools on NAME and /tools off NAME change" in errors
@@ -631,7 +631,7 @@ def test_without_any_tools_the_way_to_some_is_told(home: Path) -> None:
     (home / "config.toml").write_text(
         "".join(f"[ensembles.{name}]\nenabled = false\n" for name in ("python", "images", "memory"))
     )
-    assert "(there are none; vibe-llms mcp add" in hold("/tools")[2]
+    assert "(No tools; vibe-llms mcp add" in hold("/tools")[2]
 
 
 def test_a_fork_keeps_what_is_withheld(home: Path, tmp_path: Path) -> None:
@@ -654,7 +654,7 @@ def test_a_person_decides_on_tools_for_the_rest_of_the_session(home: Path, tmp_p
     assert "(nothing was allowed for good)" in errors
     assert "there is nobody to ask" in errors
     assert "(for the rest of this session one/push runs unasked)" in errors
-    assert "\none/push                 allow\n" in errors
+    assert "\none/push  allow\n" in errors
     assert "there is no tool 'x' here; see /tools" in errors
     assert "/approve allow TOOL, ask TOOL or deny TOOL" in errors
     assert file.with_name("tools.json.ran").read_text() == "push\n"
@@ -670,12 +670,12 @@ def test_what_was_allowed_for_good_is_told_and_can_be_taken_back(
     with Terminal("chat", "-m", model, "-T", "one") as terminal:
         terminal.expect(PROMPT)
         terminal.enter("go")
-        terminal.expect("lways with these arguments:")
+        terminal.expect(r"Run one/push\?")
         terminal.enter("a")
         terminal.expect("Done.")
         terminal.expect(PROMPT)
         terminal.enter("/approve")
-        terminal.expect(r"one/push +allow +with \{\"n\":1\}")
+        terminal.expect(r"one/push +always +with \{\"n\":1\}")
         terminal.expect(PROMPT)
         terminal.enter("/approve ask one/push")
         terminal.expect("one/push asks")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 from collections.abc import Callable
 
 import pytest
 
 from tests.cli.command import streams
 from tests.cli.terminal import Screen
+from vibe_llms.cli.terminal import note
 from vibe_llms.cli.waiting import Waiting
 
 
@@ -107,14 +107,11 @@ async def test_it_is_silent_where_nobody_wants_it() -> None:
 async def test_what_it_says_may_change_while_it_turns() -> None:
     with streams(terminals="stderr") as (_, errors):
         waiting = Waiting()
-        waiting.wipe()
-        assert errors.text == ""
         waiting.show("searching")
         await until(lambda: "searching" in errors.text)
         waiting.change("searching: 64")
         await until(lambda: "searching: 64" in errors.text)
-        waiting.wipe()
-        sys.stderr.write("note: a line\n")
+        note("note: a line")
         size = len(errors.text)
         await until(lambda: len(errors.text) > size)
         waiting.clear()

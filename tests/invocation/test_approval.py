@@ -9,6 +9,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.fakes.models import model_of, says
@@ -83,14 +84,14 @@ async def test_who_is_asked_about(rule: Approval, sends: bool, tainted: bool, as
 async def test_what_is_denied_is_never_asked_about() -> None:
     approver, asked = decide(Decision.ALLOW)
     refusal = await Gatekeeper(approver).admit(call_of(), produce_invoker("deny"))
-    assert refusal == "The call was not allowed: the person has denied this tool."
+    assert refusal == "The call was not allowed: the user has denied this tool."
     assert asked == []
 
 
 async def test_a_person_may_say_no() -> None:
     approver, _ = decide(Decision.DENY)
     refusal = await Gatekeeper(approver).admit(call_of(), produce_invoker())
-    assert refusal == "The call was not allowed: the person said no."
+    assert refusal == "The call was not allowed: the user said no."
 
 
 @pytest.mark.parametrize(
@@ -115,6 +116,38 @@ async def test_always_is_for_the_same_arguments_however_they_are_written() -> No
     assert len(asked) == 3
 
 
+async def test_a_tool_may_be_allowed_whatever_its_arguments_until_it_is_to_ask_again() -> None:
+    approver, asked = decide(Decision.ALWAYS_TOOL, Decision.ALWAYS, Decision.DENY, Decision.DENY)
+    keeper, invoker = Gatekeeper(approver), produce_invoker()
+    assert keeper.describe(invoker) == "ask"
+    for number in range(3):
+        assert await keeper.admit(call_of(f'{{"number": {number}}}'), invoker) == ""
+    assert keeper.describe(invoker) == "always"
+    other = msgspec.structs.replace(invoker, name="other")
+    assert await keeper.admit(call_of(), other) == ""
+    assert len(asked) == 2
+    keeper.decide("send", "ask")
+    keeper.decide("other", "ask")
+    assert keeper.describe(invoker) == "ask"
+    assert await keeper.admit(call_of(), invoker)
+    assert await keeper.admit(call_of(), other)
+    assert len(asked) == 4
+
+
+async def test_a_tool_that_was_allowed_is_asked_about_again_before_it_sends_data_out() -> None:
+    approver, asked = decide(Decision.ALWAYS_TOOL, Decision.ALWAYS_TOOL)
+    keeper, invoker = Gatekeeper(approver), produce_invoker(sends=True)
+    for tainted in (False, False, True, True, False):
+        assert await keeper.admit(call_of(), invoker, tainted=tainted) == ""
+    assert ["text from outside" in request.reason for request in asked] == [False, True]
+
+
+async def test_the_model_is_told_the_reason_of_a_no() -> None:
+    approver, _ = decide(Decision(False, reason="wrong folder"))
+    refusal = await Gatekeeper(approver).admit(call_of(), produce_invoker())
+    assert refusal == "The call was not allowed: the user said no. Their reason: wrong folder"
+
+
 async def test_once_is_once() -> None:
     approver, asked = decide(Decision.ALLOW, Decision.DENY)
     keeper, invoker = Gatekeeper(approver), produce_invoker()
@@ -131,7 +164,6 @@ async def later(request: ApprovalRequest) -> Decision:
     "approver",
     [
         lambda request: Decision.ALLOW,
-        lambda request: "allow",
         functools.partial(later),
         later,
     ],
@@ -144,7 +176,7 @@ async def test_what_an_approver_says_has_to_be_a_decision() -> None:
     def shrug(request: ApprovalRequest) -> Any:
         return True
 
-    with pytest.raises(ValueError, match="is not a valid Decision"):
+    with pytest.raises(TypeError, match="gives a Decision, not True"):
         await Gatekeeper(shrug).admit(call_of(), produce_invoker())
 
 

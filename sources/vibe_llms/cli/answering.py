@@ -8,7 +8,8 @@ import webbrowser
 from collections.abc import Callable
 from typing import Any
 
-from vibe_llms.cli.terminal import is_terminal, note, visible
+from vibe_llms.cli.questions import Line, Question, Questions, bind
+from vibe_llms.cli.terminal import DIM, is_terminal, note, visible
 from vibe_llms.ensembles.questions import (
     ElicitationAnswer,
     ElicitationField,
@@ -17,17 +18,15 @@ from vibe_llms.ensembles.questions import (
 )
 from vibe_llms.exceptions import AnswerInvalid
 
+#: Lines that a form or an address takes below what a server says, about.
+_BELOW = 10
 _DECLINE, _CANCEL = ElicitationAnswer("decline"), ElicitationAnswer("cancel")
 
 
-def produce_elicitor(*, pause: Callable[[], None], turn: asyncio.Lock | None = None) -> Elicitor:
-    """Who answers servers here: the person at the terminal; where there is none, all is declined.
-
-    `pause` is called before a question, so that nothing moves on the terminal beside it; `turn` is
-    held meanwhile, by all who ask at this terminal.
-    """
+def produce_elicitor(questions: Questions) -> Elicitor:
+    """Who answers servers here: the user at the terminal; where there is none, all is declined."""
     if is_terminal(sys.stdin) and is_terminal(sys.stderr):
-        return TerminalElicitor(pause, turn or asyncio.Lock())
+        return TerminalElicitor(questions)
     return _decline
 
 
@@ -52,57 +51,61 @@ class _Left(Exception):
 class TerminalElicitor:
     """Shows whose question it is and what it says, then asks for one field after the other."""
 
-    def __init__(self, pause: Callable[[], None], turn: asyncio.Lock) -> None:
-        self._pause = pause
-        self._turn = turn
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
 
     async def __call__(self, request: ElicitationRequest) -> ElicitationAnswer:
         """What the person says: Ctrl-D declines, Ctrl-C breaks off."""
-        async with self._turn:
-            self._pause()
-            note(f"{request.ensemble} asks: {request.message}")
+        async with self._questions.open() as question:
+            lines = f"{request.ensemble} asks: {request.message}".split("\n")
+            body = [Line(line) for line in lines]
+            question.show(body, below=_BELOW)
             try:
-                return await (self._lead(request) if request.url else self._fill(request))
+                answering = self._lead if request.url else self._fill
+                return await answering(request, question)
             except _Left as left:
                 return left.answer
 
-    async def _lead(self, request: ElicitationRequest) -> ElicitationAnswer:
-        note(f"It wants you to open {request.url}")
-        if not await self._decide("Open it in a browser? [y]es, [n]o: "):
+    async def _lead(self, request: ElicitationRequest, question: Question) -> ElicitationAnswer:
+        question.print(f"It wants you to open {request.url}")
+        if not await _decide("Open it in a browser? [y]es, [n]o:", question):
             return _DECLINE
         if not await asyncio.to_thread(webbrowser.open, request.url):
-            note("There is no browser here; open the address yourself.")
+            question.print("There is no browser here; open the address yourself.")
         return ElicitationAnswer("accept")
 
-    async def _fill(self, request: ElicitationRequest) -> ElicitationAnswer:
-        note("(Ctrl-D declines, Ctrl-C breaks off)", dim=True)
+    async def _fill(self, request: ElicitationRequest, question: Question) -> ElicitationAnswer:
+        question.print("(Ctrl-D declines, Ctrl-C breaks off)", DIM)
         values: dict[str, Any] = {}
         for field in request.fields:
             for line in _describe(field):
-                note(line, dim=True)
-            value = await self._answer(field)
+                question.print(line, DIM)
+            value = await _answer(field, question)
             if value is not None:
                 values[field.name] = value
-        if not request.fields and not await self._decide("Is that all right? [y]es, [n]o: "):
+        agreed = "Is that all right? [y]es, [n]o:"
+        if not request.fields and not await _decide(agreed, question):
             return _DECLINE
         return ElicitationAnswer("accept", values)
 
-    async def _answer(self, field: ElicitationField) -> Any:
-        """A value that fits; nothing where a field is left out that may be."""
-        while True:
-            text = await _read_line(f"{_label(field)}: ")
-            if not text.strip() and (field.default is not None or not field.required):
-                return field.default
-            try:
-                return field.parse(text)
-            except AnswerInvalid as error:
-                note(str(error))
 
-    async def _decide(self, question: str) -> bool:
-        while True:
-            answer = (await _read_line(question)).strip().lower()
-            if answer in ("y", "yes", "n", "no"):
-                return answer.startswith("y")
+async def _answer(field: ElicitationField, question: Question) -> Any:
+    """A value that fits; nothing where a field is left out that may be."""
+    while True:
+        text = await _read_line(f"{_label(field)}:", question)
+        if not text.strip() and (field.default is not None or not field.required):
+            return field.default
+        try:
+            return field.parse(text)
+        except AnswerInvalid as error:
+            question.print(str(error))
+
+
+async def _decide(words: str, question: Question) -> bool:
+    while True:
+        answer = (await _read_line(words, question)).strip().lower()
+        if answer in ("y", "yes", "n", "no"):
+            return answer.startswith("y")
 
 
 def _label(field: ElicitationField) -> str:
@@ -134,25 +137,8 @@ def _show(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-async def _read_line(question: str) -> str:
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.key_binding import KeyBindings
-    from prompt_toolkit.output import create_output
+async def _read_line(words: str, question: Question) -> str:
+    def leave(answer: ElicitationAnswer) -> Callable[[Any], None]:
+        return lambda event: event.app.exit(exception=_Left(answer))
 
-    bindings = KeyBindings()
-
-    @bindings.add("c-c")
-    def _break_off(event: Any) -> None:
-        event.app.exit(exception=_Left(_CANCEL))
-
-    @bindings.add("c-d")
-    def _decline_all(event: Any) -> None:
-        event.app.exit(exception=_Left(_DECLINE))
-
-    session: PromptSession[str] = PromptSession(
-        key_bindings=bindings,
-        output=create_output(stdout=sys.stderr),
-        reserve_space_for_menu=0,
-    )
-    # The turn has its own way with signals while it runs.
-    return await session.prompt_async(question, handle_sigint=False)
+    return await question.read(words, bind({"c-c": leave(_CANCEL), "c-d": leave(_DECLINE)}))

@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vibe_llms.cli.terminal import is_terminal, note, one_line
-from vibe_llms.cli.tools import draw_tool
+from vibe_llms.cli.questions import Line, Questions, bind
+from vibe_llms.cli.terminal import BOLD, DIM, is_terminal, note, note_columns, one_line
+from vibe_llms.cli.tools import summarize
 from vibe_llms.conversation import Conversation
 from vibe_llms.ensembles.core import ENSEMBLES
 from vibe_llms.invocation.approval import ApprovalRequest, Approver, Decision, Gatekeeper
+from vibe_llms.messages.canisters import InvocationCanister
 from vibe_llms.session import Session
 
-_QUESTION = "Run it? [y]es, [n]o, [a]lways with these arguments: "
+_CHOICES = "[y]es, [n]o, [n]o because REASON"
+_FURTHER_CHOICES = ", [a]lways this call, always this [t]ool in this session"
+_MORE = ": v shows everything"
 _DECISIONS = {
     **dict.fromkeys(("y", "yes"), Decision.ALLOW),
     **dict.fromkeys(("a", "always"), Decision.ALWAYS),
+    **dict.fromkeys(("t", "tool"), Decision.ALWAYS_TOOL),
     **dict.fromkeys(("", "n", "no"), Decision.DENY),
 }
+_REASON = re.compile(r"(?:n|no),? +(?:because +)?(\S.*)", re.IGNORECASE)
+_WORD = re.compile(r"[\w.-]+")
+#: Up to so many characters, a value of several parts stays in one line.
+_SHORT = 60
+#: Deeper than this, everything stays in one line.
+_DEEPEST = 8
 
 
-def produce_approver(
-    *, approve_all: bool, pause: Callable[[], None], turn: asyncio.Lock | None = None
-) -> Approver | None:
-    """Who decides on calls here: everything is allowed, or a person at the terminal is asked.
+def produce_approver(*, approve_all: bool, questions: Questions) -> Approver | None:
+    """Who decides on calls here: everything is allowed, or the user at the terminal is asked.
 
-    Nobody where there is no terminal; such calls do not run. `pause` is called before a question,
-    so that nothing moves on the terminal beside it; `turn` is held meanwhile, by all who ask at
-    this terminal.
+    Nobody where there is no terminal; such calls do not run.
     """
     if approve_all:
         return _allow
     if is_terminal(sys.stdin) and is_terminal(sys.stderr):
-        return TerminalApprover(pause, turn or asyncio.Lock())
+        return TerminalApprover(questions)
     return None
 
 
@@ -47,73 +54,109 @@ async def _allow(_: ApprovalRequest) -> Decision:
 class TerminalApprover:
     """Shows a call in full and asks, one call after the other."""
 
-    def __init__(self, pause: Callable[[], None], turn: asyncio.Lock) -> None:
-        self._pause = pause
-        self._turn = turn
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
 
     async def __call__(self, request: ApprovalRequest) -> Decision:
-        """What the person says; Ctrl-C ends the turn as it does elsewhere."""
-        async with self._turn:
-            self._pause()
-            note(f"The model calls {request.invocation.name} with {draw_arguments(request)}")
-            note(f"({request.reason})", dim=True)
+        """What the user says; Ctrl-C ends the turn as it does elsewhere."""
+        name = one_line(request.invoker.name)
+        body = draw_arguments(request.invocation)
+        bindings = bind({"c-c": _interrupt, "c-d": _refuse})
+        async with self._questions.open() as question:
+            question.print(f"The model calls {name}", BOLD)
+            question.print(f"({request.reason})", DIM)
+            choices = _CHOICES if request.each_time else _CHOICES + _FURTHER_CHOICES
+            cut = question.show(body, below=len(choices) // question.cells + 4, more=_MORE)
+            question.print(choices, DIM)
             while True:
-                answer = (await self._ask()).strip().lower()
-                if answer in _DECISIONS:
-                    return _DECISIONS[answer]
+                answer = (await question.read(f"Run {name}?", bindings)).strip()
+                if cut and answer.lower() == "v":
+                    question.show_whole(body)
+                elif (decision := read_decision(answer)) is not None:
+                    return decision
+                else:
+                    question.print(f"Please answer: {choices}", DIM)
 
-    async def _ask(self) -> str:
-        from prompt_toolkit import PromptSession
-        from prompt_toolkit.key_binding import KeyBindings
-        from prompt_toolkit.output import create_output
 
-        bindings = KeyBindings()
+def read_decision(answer: str) -> Decision | None:
+    """What an answer means; nothing where it means nothing.
 
-        @bindings.add("c-c")
-        @bindings.add("c-d")
-        def _leave(event: Any) -> None:
-            event.app.exit(result="n")
-            if event.key_sequence[0].key == "c-c":
-                # Whoever holds the turn ends it.
-                signal.raise_signal(signal.SIGINT)
+    >>> read_decision("No, because it is late").reason
+    'it is late'
+    """
+    if found := _REASON.fullmatch(answer):
+        return Decision(False, reason=found[1])
+    return _DECISIONS.get(answer.lower())
 
-        session: PromptSession[str] = PromptSession(
-            key_bindings=bindings,
-            output=create_output(stdout=sys.stderr),
-            reserve_space_for_menu=0,
-        )
-        # The turn has its own way with signals while it runs.
-        return await session.prompt_async(_QUESTION, handle_sigint=False)
+
+def _refuse(event: Any) -> None:
+    event.app.exit(result="n")
+
+
+def _interrupt(event: Any) -> None:
+    event.app.exit(result="n")
+    # Whoever holds the turn ends it.
+    signal.raise_signal(signal.SIGINT)
 
 
 def tell_tools(session: Session, conversation: Conversation) -> None:
-    """The tools of a conversation and what happens when they are called; and what else there is."""
-    for invoker in conversation.invokers.values():
-        note(draw_tool(invoker))
-    for name in conversation.withheld:
-        note(f"{name:<24} off")
+    """The tools of a conversation and the rule in force for each; and what else there is."""
+    rows = [
+        (one.name, session.gatekeeper.describe(one), summarize(one))
+        for one in conversation.invokers.values()
+    ]
+    note_columns([*rows, *((name, "off", "") for name in conversation.withheld)])
     opened = {one.name for one in conversation.ensembles}
     others = [row.name for row in session.configuration.rows(ENSEMBLES) if row.name not in opened]
     if others:
         note(f"(not opened: {', '.join(others)}; /tools on NAME opens one)", dim=True)
     elif not opened and not conversation.invokers:
-        note("(there are none; vibe-llms mcp add NAME -- COMMAND adds a server)", dim=True)
+        note("(No tools; vibe-llms mcp add NAME -- COMMAND adds a server)", dim=True)
 
 
 def tell_approvals(gatekeeper: Gatekeeper) -> None:
     """What was allowed and decided on since the session was opened."""
-    for tool, rule in gatekeeper.rules.items():
-        note(f"{tool:<24} {rule}")
-    for invocation in gatekeeper.allowed:
-        note(f"{invocation.name:<24} allow    with {one_line(invocation.arguments)}")
-    if not gatekeeper.rules and not gatekeeper.allowed:
+    rows = [(tool, str(rule), "") for tool, rule in gatekeeper.rules.items()]
+    rows += [(tool, "always", "with any arguments") for tool in gatekeeper.allowed_tools]
+    rows += [(one.name, "always", f"with {one_line(one.arguments)}") for one in gatekeeper.allowed]
+    note_columns(rows)
+    if not rows:
         note("(nothing was allowed for good)", dim=True)
 
 
-def draw_arguments(request: ApprovalRequest) -> str:
-    """The arguments of a call, all of them; several lines where one would be long."""
-    parsed = request.invocation.parsed
+def draw_arguments(invocation: InvocationCanister) -> list[Line]:
+    """The arguments of a call, all of them; a text of several lines is shown in its lines."""
+    parsed = invocation.parsed
     if parsed is None:
-        return request.invocation.arguments
-    short = json.dumps(parsed, ensure_ascii=False)
-    return short if len(short) < 60 else json.dumps(parsed, ensure_ascii=False, indent=2)
+        return [Line(line) for line in invocation.arguments.split("\n")]
+    if not parsed:
+        return [Line("(no arguments)")]
+    try:
+        return [line for key, one in parsed.items() for line in _draw(f"{_name(key)}:", one, 0)]
+    except RecursionError:
+        return [Line(invocation.arguments)]
+
+
+def _draw(label: str, value: Any, indent: int) -> Iterator[Line]:
+    below = indent + 2
+    if isinstance(value, str) and "\n" in value:
+        yield Line(label, indent, below)
+        yield from (Line(line, below + 2, below + 2) for line in value.split("\n"))
+        return
+    parts: list[tuple[str, Any]] = []
+    if indent < 2 * _DEEPEST:
+        if isinstance(value, Mapping):
+            parts = [(f"{_name(key)}:", one) for key, one in value.items()]
+        elif isinstance(value, list):
+            parts = [("-", one) for one in value]
+    flat = json.dumps(value, ensure_ascii=False)
+    if not parts or (len(flat) <= _SHORT and "\\n" not in flat):
+        yield Line(f"{label} {flat}", indent, below + 2)
+        return
+    yield Line(label, indent, below)
+    for name, one in parts:
+        yield from _draw(name, one, below)
+
+
+def _name(key: str) -> str:
+    return key if _WORD.fullmatch(key) else json.dumps(key, ensure_ascii=False)

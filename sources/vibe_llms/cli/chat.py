@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from importlib import import_module
 from typing import Any
@@ -36,6 +35,7 @@ from vibe_llms.cli.options import (
     report_turn,
 )
 from vibe_llms.cli.pictures import report_pictures
+from vibe_llms.cli.questions import Questions
 from vibe_llms.cli.repl import hold_repl
 from vibe_llms.cli.running import bound_import, hold_turn, run
 from vibe_llms.cli.terminal import is_terminal, note, shown, write
@@ -217,7 +217,7 @@ async def _ask_once(options: Options, said: Said) -> int:
     canisters = said.canisters()
     output = output_of(options)
     display = produce_display(options)
-    asking = asyncio.Lock()
+    questions = Questions(display.settle)
     overrides, keys = overrides_of(options), await keys_of(options)
     async with open_session(
         event_handler=display,
@@ -225,10 +225,8 @@ async def _ask_once(options: Options, said: Said) -> int:
         keys=keys,
         interactive=is_terminal(sys.stdout) and not options.json,
         import_guard=bound_import,
-        approver=produce_approver(
-            approve_all=options.approve_all, pause=display.close, turn=asking
-        ),
-        elicitor=produce_elicitor(pause=display.close, turn=asking),
+        approver=produce_approver(approve_all=options.approve_all, questions=questions),
+        elicitor=produce_elicitor(questions),
     ) as session:
         conversation = await open_conversation(session, options)
         if options.dry_run:

@@ -112,9 +112,16 @@ class Display:
             self._emit(self._transform("".join(self._text)))
             self._settle()
 
+    def settle(self) -> None:
+        """Draw for good what is being drawn: something else comes next."""
+        self._end_reasoning()
+        self._separate()
+
     def close(self) -> None:
         """The turn is over, however it ended; safe to call twice."""
         self._waiting.clear()
+        if self._markdown is not None:
+            self._markdown.close()
 
     def _show(self, text: str) -> None:
         if not text:
@@ -175,6 +182,8 @@ class Display:
         self._end_reasoning()
         if self._markdown is not None:
             self._markdown.hide()
+        elif is_terminal(self._output):
+            self._settle()
         note(text, dim=True)
 
 
@@ -190,6 +199,9 @@ class EventLines:
 
     def finish(self) -> None:
         """Everything has been printed."""
+
+    def settle(self) -> None:
+        """Every line is whole."""
 
     def close(self) -> None:
         """Nothing is to be cleared away."""
@@ -224,6 +236,9 @@ class Silence:
 
     def finish(self) -> None:
         """Everything is printed by who asked for silence."""
+
+    def settle(self) -> None:
+        """Nothing is being drawn."""
 
     def close(self) -> None:
         """The turn is over."""

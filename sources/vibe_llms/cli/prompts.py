@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from vibe_llms.cli.offers import Offer
-from vibe_llms.cli.terminal import note
+from vibe_llms.cli.terminal import divert, note, send
 from vibe_llms.exceptions import StorageError
 from vibe_llms.files import LARGEST_SETTINGS, opened, read_descriptor
 from vibe_llms.messages.contents import repair_text
@@ -86,14 +88,12 @@ class TerminalPrompts:
         def open_editor() -> None:
             self._session.default_buffer.open_in_editor(validate_and_handle=True)
 
-        return await self._session.prompt_async(
-            _PROMPT, default=draft, pre_run=open_editor if edit else None
-        )
+        return await self._prompt(_PROMPT, default=draft, pre_run=open_editor if edit else None)
 
     async def _read_block(self, lines: list[str], ends: Callable[[str], bool]) -> str:
         while True:
             try:
-                lines.append(await self._session.prompt_async(_FURTHER_PROMPT))
+                lines.append(await self._prompt(_FURTHER_PROMPT))
             except (EOFError, KeyboardInterrupt):
                 note("(the block is dropped)", dim=True)
                 return ""
@@ -103,11 +103,40 @@ class TerminalPrompts:
                     lines.append(last.removesuffix(_QUOTES))
                 return _as_text("\n".join(lines))
 
+    async def _prompt(self, prompt: str, **options: Any) -> str:
+        with print_above():
+            return await self._session.prompt_async(prompt, **options)
+
 
 def _as_text(block: str) -> str:
     block = block.strip("\n")
     # A second slash says that it is no command.
     return f"/{block}" if block.startswith("/") else block
+
+
+@contextmanager
+def print_above() -> Iterator[None]:
+    """What is written to the terminal, from whatever thread, stands above the prompt."""
+    from prompt_toolkit.application import run_in_terminal
+
+    loop = asyncio.get_running_loop()
+    queue: deque[tuple[TextIO, str]] = deque()
+
+    def drain() -> None:
+        while queue:
+            stream, text = queue.popleft()
+            with suppress(OSError):
+                send(stream, text)
+
+    def put(stream: TextIO, text: str, _: bool) -> None:
+        queue.append((stream, text))
+        loop.call_soon_threadsafe(lambda: run_in_terminal(drain) if queue else None)
+
+    try:
+        with divert(put):
+            yield
+    finally:
+        drain()
 
 
 def produce_history(file: Path | None) -> History:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import re
@@ -39,6 +38,7 @@ from vibe_llms.cli.options import (
 )
 from vibe_llms.cli.pictures import report_pictures
 from vibe_llms.cli.prompts import Prompts, TerminalPrompts
+from vibe_llms.cli.questions import Questions
 from vibe_llms.cli.repl_commands import COMMANDS, draw_help, offer_words
 from vibe_llms.cli.running import SECOND_PRESS_SECONDS, bound_import, hold_turn
 from vibe_llms.cli.terminal import aside, columns, is_terminal, note, obeys, write
@@ -114,10 +114,10 @@ class Repl:
             "/clear": self._clear,
         }
 
-    def pause(self) -> None:
-        """Let nothing move on the terminal until the next event."""
+    def settle(self) -> None:
+        """Draw for good what is being drawn."""
         if self._display is not None:
-            self._display.close()
+            self._display.settle()
 
     async def hold(self) -> int:
         """Read and answer until the person leaves; gives the exit status."""
@@ -388,20 +388,20 @@ async def hold_repl(options: Options, said: Said = Said()) -> int:
     What the options say goes with the first message.
     """
 
-    def pause() -> None:
+    def settle() -> None:
         if repl is not None:
-            repl.pause()
+            repl.settle()
 
     repl: Repl | None = None
-    asking = asyncio.Lock()
+    questions = Questions(settle)
     async with open_session(
         event_handler=tell_notice(quiet=options.quiet),
         configuration=overrides_of(options),
         keys=await keys_of(options),
         interactive=is_terminal(sys.stdout),
         import_guard=bound_import,
-        approver=produce_approver(approve_all=options.approve_all, pause=pause, turn=asking),
-        elicitor=produce_elicitor(pause=pause, turn=asking),
+        approver=produce_approver(approve_all=options.approve_all, questions=questions),
+        elicitor=produce_elicitor(questions),
     ) as session:
         conversation = await open_conversation(session, options)
         history = None if options.no_log else session.configuration.places.history_file

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
-from typing import TextIO
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TextIO
 
 from vibe_llms.cli.characters import replace_hidden
+from vibe_llms.cli.layout import draw_columns, wrap
 
 DIM, BOLD, RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 
@@ -127,23 +131,80 @@ def columns(stream: TextIO) -> int:
         return 80
 
 
+def lines(stream: TextIO) -> int:
+    """How many lines the terminal has."""
+    try:
+        return os.get_terminal_size(stream.fileno()).lines or 24
+    except (OSError, ValueError):
+        return 24
+
+
 def note(text: str, *, dim: bool = False) -> None:
-    """A line on stderr, where everything goes that is no answer."""
-    aside(f"{text}\n", dim=dim)
+    """A line on stderr, where everything goes that is no answer; a terminal wraps it at words."""
+    if is_terminal(sys.stderr):
+        text = "\n".join(wrap(visible(text), columns(sys.stderr)))
+    aside(f"{text}\n", dim=dim, fresh=True)
 
 
-def aside(text: str, *, dim: bool = False) -> None:
-    """Text on stderr. That nobody can read it is no reason to give the answer up."""
+def note_columns(rows: Iterable[Sequence[str]]) -> None:
+    """Notes whose columns are aligned; on a terminal the last one is wrapped."""
+    seen = is_terminal(sys.stderr)
+    rows = [tuple(visible(cell) if seen else cell for cell in row) for row in rows]
+    for line in draw_columns(rows, columns(sys.stderr) if seen else None):
+        aside(f"{line}\n", fresh=True)
+
+
+def aside(text: str, *, dim: bool = False, fresh: bool = False) -> None:
+    """Text on stderr, `fresh` in a line of its own. That it cannot be written is no error."""
     shown = visible(text) if is_terminal(sys.stderr) else text
     if dim and has_colours(sys.stderr):
         body = shown.rstrip("\n")
         shown = f"{DIM}{body}{RESET}{shown[len(body) :]}"
     with contextlib.suppress(OSError):
-        write(sys.stderr, shown)
+        write(sys.stderr, shown, fresh=fresh)
 
 
-def write(stream: TextIO, text: str) -> None:
-    """Text at once, whatever the locale can show; what it cannot is replaced."""
+class _Owner:
+    """Who has the terminal: one for the process, whichever streams lead there.
+
+    `sink` takes what is written while somebody else has it; `status` and `unfinished` are the
+    streams on which a status line stands, and a line without its end.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.sink: Callable[[TextIO, str, bool], None] | None = None
+        self.status: TextIO | None = None
+        self.unfinished: TextIO | None = None
+
+
+_OWNER = _Owner()
+_CLEAR = "\r\x1b[K"
+
+
+def write(stream: TextIO, text: str, *, fresh: bool = False) -> None:
+    """Text at once, whatever the locale can show; what it cannot is replaced.
+
+    On a terminal it waits where a question is asked, takes the place of a status line, and begins
+    a line of its own if it is to be `fresh`.
+    """
+    stream = origin(stream)
+    if not is_terminal(stream):
+        send(stream, text)
+        return
+    with _OWNER.lock:
+        if _OWNER.sink is not None:
+            _OWNER.sink(stream, text, fresh)
+            return
+        wipe_status()
+        send(stream, f"\n{text}" if fresh and _is_in_line() else text)
+        if text:
+            _OWNER.unfinished = None if text.endswith(("\n", "\x1b[J")) else stream
+
+
+def send(stream: TextIO, text: str) -> None:
+    """Text at once, whoever has the terminal: only for who has it."""
+    stream = origin(stream)
     try:
         try:
             stream.write(text)
@@ -154,6 +215,88 @@ def write(stream: TextIO, text: str) -> None:
     except OSError as error:
         # Which stream it was is not known further up.
         raise OSError(error.errno, error.strerror, stream.name) from error
+
+
+def draw_status(text: str) -> None:
+    """A line on stderr that goes as soon as anything else is written.
+
+    Nothing is drawn while a question is asked, or behind a line that goes on.
+    """
+    with _OWNER.lock, contextlib.suppress(OSError):
+        if _OWNER.sink is None and not _is_in_line():
+            send(sys.stderr, f"{_CLEAR}{text}")
+            _OWNER.status = sys.stderr
+
+
+def wipe_status() -> None:
+    """The status line goes without a trace."""
+    with _OWNER.lock, contextlib.suppress(OSError):
+        drawn, _OWNER.status = _OWNER.status, None
+        if drawn is not None and drawn is sys.stderr:
+            send(drawn, _CLEAR)
+
+
+def _is_in_line() -> bool:
+    return _OWNER.unfinished is not None and _OWNER.unfinished in (sys.stdout, sys.stderr)
+
+
+@contextlib.contextmanager
+def divert(sink: Callable[[TextIO, str, bool], None]) -> Iterator[None]:
+    """Have the terminal alone: what others write to it goes to `sink`, also what they `print`."""
+    with _OWNER.lock:
+        wipe_status()
+        if _is_in_line():
+            send(sys.stderr, "\n")
+            _OWNER.unfinished = None
+        before, _OWNER.sink = _OWNER.sink, sink
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (_Diverted(one) if is_terminal(one) else one for one in streams)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+        _OWNER.sink = before
+
+
+@contextlib.contextmanager
+def hold_output() -> Iterator[None]:
+    """Have the terminal alone; what others write to it comes afterwards, in its order."""
+    queue: list[tuple[TextIO, str, bool]] = []
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(divert(lambda *written: queue.append(written)))
+        try:
+            yield
+        finally:
+            with _OWNER.lock:
+                stack.close()
+                for stream, text, fresh in queue:
+                    with contextlib.suppress(*(() if stream is sys.stdout else (OSError,))):
+                        write(stream, text, fresh=fresh)
+
+
+class _Diverted(io.TextIOBase):
+    """A standard stream while somebody else has the terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.origin = stream
+
+    def write(self, text: str, /) -> int:
+        write(self.origin, text)
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.origin, name)
+
+    def isatty(self) -> bool:
+        return self.origin.isatty()
+
+    def fileno(self) -> int:
+        return self.origin.fileno()
+
+
+def origin(stream: TextIO) -> TextIO:
+    """The stream itself, also where its place is taken while somebody has the terminal."""
+    return stream.origin if isinstance(stream, _Diverted) else stream
 
 
 def open_closed_streams() -> None:

@@ -17,6 +17,7 @@ from vibe_llms.cli.completion import complete_ensembles, complete_paths, complet
 from vibe_llms.cli.failures import explain, status_of
 from vibe_llms.cli.layout import pad
 from vibe_llms.cli.offers import remember_tools
+from vibe_llms.cli.questions import Questions
 from vibe_llms.cli.running import run
 from vibe_llms.cli.terminal import (
     aside,
@@ -103,7 +104,7 @@ async def open_ensembles() -> AsyncIterator[Ensembles]:
     """The ensembles of the configuration, closed with the block."""
     configuration = load_configuration()
     host = EnsembleHost(
-        elicitor=produce_elicitor(pause=nothing_moves),
+        elicitor=produce_elicitor(Questions()),
         vault=KeyVault(configuration.places.keys_file),
     )
     ensembles = Ensembles(configuration, host)
@@ -111,10 +112,6 @@ async def open_ensembles() -> AsyncIterator[Ensembles]:
         yield ensembles
     finally:
         await ensembles.close()
-
-
-def nothing_moves() -> None:
-    """There is no display that would have to be paused."""
 
 
 async def open_one(ensembles: Ensembles, name: str) -> Ensemble:
@@ -127,8 +124,12 @@ async def open_one(ensembles: Ensembles, name: str) -> Ensemble:
 
 def draw_tool(invoker: Invoker) -> str:
     """A tool in a line: its name, whether it asks, and what it does."""
-    summary = one_line(invoker.description.partition("\n")[0])
-    return visible(f"{pad(invoker.name, 24)} {state_of(invoker):<8} {summary}").rstrip()
+    return visible(f"{pad(invoker.name, 24)} {state_of(invoker):<8} {summarize(invoker)}").rstrip()
+
+
+def summarize(invoker: Invoker) -> str:
+    """What a tool does, in a line."""
+    return one_line(invoker.description.partition("\n")[0])
 
 
 def state_of(invoker: Invoker) -> str:

@@ -1,13 +1,12 @@
 """Who decides whether a call runs: the tool's own rule, and a person or a policy where it says ask.
 
-What is approved is one call with its arguments, never the tool as such.
+What is approved is one call with its arguments, unless the user says that it is the tool.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from enum import StrEnum
-from typing import TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -17,21 +16,42 @@ from vibe_llms.invocation.invokers import Approval, Invoker
 from vibe_llms.messages.canisters import InvocationCanister
 
 
-class Decision(StrEnum):
-    """What an approver says; `ALWAYS` also allows the same call with the same arguments later."""
+class Decision(Struct, frozen=True):
+    """What an approver says of a call, for how long, and a reason that the model is told.
 
-    ALLOW = "allow"
-    ALWAYS = "always"
-    DENY = "deny"
+    `remember="call"` also allows later calls with the same arguments, and `"tool"` every call of
+    the tool, both until the session ends or the tool is set to ask or to be denied.
+    """
+
+    allowed: bool
+    remember: Literal["", "call", "tool"] = ""
+    reason: str = ""
+
+    ALLOW: ClassVar[Decision]
+    #: Allows the same tool with the same arguments for the rest of the session.
+    ALWAYS: ClassVar[Decision]
+    #: Allows the tool for the rest of the session, whatever its arguments.
+    ALWAYS_TOOL: ClassVar[Decision]
+    DENY: ClassVar[Decision]
+
+
+Decision.ALLOW = Decision(True)
+Decision.ALWAYS = Decision(True, "call")
+Decision.ALWAYS_TOOL = Decision(True, "tool")
+Decision.DENY = Decision(False)
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True):
-    """A call that waits to be allowed; `reason` says why it is asked for, in words."""
+    """A call that waits to be allowed; `reason` says why it is asked for, in words.
+
+    `each_time` says that no answer is remembered: a call like this asks again.
+    """
 
     invocation: InvocationCanister
     invoker: Invoker
     reason: str
     conversation: str = ""
+    each_time: bool = False
 
 
 #: Decides on a call; a function that is not async runs in a thread, since a person may be slow.
@@ -40,7 +60,7 @@ Approver: TypeAlias = Callable[[ApprovalRequest], Awaitable[Decision] | Decision
 ASKS = "the tool asks before it runs"
 SENDS = "text from outside has come into this turn, and the tool sends data out"
 _NOBODY = (
-    "The call was not allowed: {reason}, and there is nobody to ask. The person can allow it: "
+    "The call was not allowed: {reason}, and there is nobody to ask. The user can allow it: "
     "{remedy}."
 )
 
@@ -52,11 +72,18 @@ class Gatekeeper:
         self._approver = approver
         self._allowed: dict[tuple[str, bytes], InvocationCanister] = {}
         self._rules: dict[str, Approval] = {}
+        #: The reason of the question at which a tool was allowed for good, by its name.
+        self._tools: dict[str, str] = {}
 
     @property
     def allowed(self) -> Sequence[InvocationCanister]:
         """The calls that were allowed for good, with the arguments that they are allowed with."""
         return tuple(self._allowed.values())
+
+    @property
+    def allowed_tools(self) -> Sequence[str]:
+        """The tools that were allowed for good, whatever their arguments."""
+        return tuple(self._tools)
 
     @property
     def rules(self) -> Mapping[str, Approval]:
@@ -70,7 +97,15 @@ class Gatekeeper:
         """
         self._rules[tool] = rule
         if rule != "allow":
+            self._tools.pop(tool, None)
             self._allowed = {key: call for key, call in self._allowed.items() if key[0] != tool}
+
+    def describe(self, invoker: Invoker) -> str:
+        """The rule in force for a tool: allow, ask, deny or blocked; always if you said so."""
+        if invoker.blocked:
+            return "blocked"
+        rule = self._rules.get(invoker.name, invoker.approval)
+        return "always" if rule == "ask" and invoker.name in self._tools else rule
 
     def settle(self, invokers: Mapping[str, Invoker]) -> Mapping[str, Invoker]:
         """Tools with the rules that were decided on."""
@@ -96,27 +131,40 @@ class Gatekeeper:
         if invoker.blocked:
             return f"The call was not allowed: {invoker.blocked}."
         if invoker.approval == "deny":
-            return "The call was not allowed: the person has denied this tool."
+            return "The call was not allowed: the user has denied this tool."
         each_time = invoker.must_ask(invocation.parsed or {})
         rule = SENDS if tainted and invoker.sends else ASKS if invoker.approval == "ask" else ""
         if not (reason := each_time or rule):
             return ""
         call = (invoker.name, _canonical(invocation))
-        if call in self._allowed and not each_time:
+        # Who allowed a tool even though it sends data out has allowed it in any case.
+        always = call in self._allowed or self._tools.get(invoker.name) in (reason, SENDS)
+        if always and not each_time:
             return ""
         if self._approver is None:
             remedy = "by saying so at a terminal" if each_time else _remedy(invoker)
             return _NOBODY.format(reason=reason, remedy=remedy)
         told = "; ".join(filter(None, (reason, invoker.caution)))
         request = ApprovalRequest(
-            invocation=invocation, invoker=invoker, reason=told, conversation=conversation
+            invocation=invocation,
+            invoker=invoker,
+            reason=told,
+            conversation=conversation,
+            each_time=bool(each_time),
         )
-        decision = Decision(await ask(self._approver, request))
-        if decision == Decision.ALWAYS:
-            self._allowed[call] = invocation
-        if decision in (Decision.ALLOW, Decision.ALWAYS):
+        decision = await ask(self._approver, request)
+        if not isinstance(decision, Decision):
+            raise TypeError(f"an approver gives a Decision, not {decision!r}")
+        if decision.allowed:
+            if each_time:
+                pass
+            elif decision.remember == "call":
+                self._allowed[call] = invocation
+            elif decision.remember == "tool":
+                self._tools[invoker.name] = reason
             return ""
-        return "The call was not allowed: the person said no."
+        because = f" Their reason: {decision.reason}" if decision.reason else ""
+        return f"The call was not allowed: the user said no.{because}"
 
 
 def _canonical(invocation: InvocationCanister) -> bytes:

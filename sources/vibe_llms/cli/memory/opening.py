@@ -39,7 +39,6 @@ from vibe_llms.memory.settings import MemorySettings, produce_memory, read_memor
 T = TypeVar("T")
 
 #: What is waited for now.
-_lines: list[Waiting] = []
 #: Stands for standard input, or standard output.
 STANDARD = "-"
 #: So many characters of a text are shown at least.
@@ -78,13 +77,11 @@ async def open_memory() -> AsyncIterator[tuple[Memory, MemorySettings]]:
 def progress(words: str) -> Iterator[Callable[[int], None]]:
     """Say on a terminal what is waited for; gives what may be told how much of it is done."""
     line = Waiting()
-    _lines.append(line)
     line.show(words)
     try:
         yield lambda count: line.change(f"{words}: {count}")
     finally:
         line.clear()
-        _lines.remove(line)
 
 
 @contextmanager
@@ -233,6 +230,4 @@ def encode_entry(entry: Entry) -> dict[str, Any]:
 
 def tell(text: str) -> None:
     """What a person should know, and nothing fails for."""
-    for line in _lines:
-        line.wipe()
     note(f"note: {shown(one_line(text))}")

@@ -1,0 +1,214 @@
+"""Questions of ours at the terminal, set apart from all that models, tools and servers say.
+
+Every line of a question begins with a mark that nothing else can send to the terminal: `visible`
+replaces it. While a question is asked nothing else is drawn, and what was typed before does not
+answer it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from vibe_llms.cli.layout import cut, fold, width, wrap
+from vibe_llms.cli.terminal import (
+    BOLD,
+    DIM,
+    MARK,
+    RESET,
+    columns,
+    has_colours,
+    hold_output,
+    lines,
+    origin,
+    send,
+    visible,
+)
+
+if TYPE_CHECKING:
+    from prompt_toolkit.key_binding import KeyBindings
+
+_YELLOW = "\x1b[33m"
+_TITLE = "vibe-llms asks"
+#: Room for an answer behind a question, or else it gets a line of its own.
+_ANSWER_CELLS = 8
+_LEAST_LINES = 4
+
+
+class Line(NamedTuple):
+    """A line of text and how far it is indented; what does not fit goes on below, as far or so."""
+
+    text: str
+    indent: int = 0
+    hang: int = 0
+
+
+class Questions:
+    """Asks at this terminal, one question after the other; `settle` ends what is being drawn."""
+
+    def __init__(self, settle: Callable[[], None] = lambda: None) -> None:
+        self._settle = settle
+        self._turn = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[Question]:
+        """Have the terminal for a question; what others have to say comes afterwards."""
+        from prompt_toolkit.application import in_terminal
+
+        # A prompt at which a person types steps aside.
+        async with self._turn, in_terminal():
+            self._settle()
+            with hold_output():
+                question = Question()
+                try:
+                    yield question
+                finally:
+                    question.close()
+
+
+class Question:
+    """One question: what it is about, and then what is asked, right above the answer."""
+
+    def __init__(self) -> None:
+        self._stream = origin(sys.stderr)
+        self._colours = has_colours(self._stream)
+        self._mark, corner, end, rule = f"{MARK} ", "┏", "┗", "━"
+        try:
+            self._mark.encode(self._stream.encoding or "ascii")
+        except UnicodeEncodeError:
+            self._mark, corner, end, rule = "| ", "+", "+", "-"
+        self._end = end + rule
+        self._fresh = True
+        self._printed = 0
+        title = cut(f"{corner}{rule} {_TITLE} ", self.cells)
+        self._send(self._paint(title + rule * (self.cells - width(title)), _YELLOW))
+
+    @property
+    def cells(self) -> int:
+        """How many cells a line has, behind the mark."""
+        return max(8, columns(self._stream) - width(self._mark))
+
+    def print(self, text: str, style: str = "") -> None:
+        """Some words, wrapped."""
+        for line in wrap(visible(text), self.cells):
+            self._print(line, style)
+
+    def show(self, body: Sequence[Line], *, below: int, more: str = "") -> bool:
+        """A text that a screen may be too small for; gives whether its middle is left out.
+
+        `below` are the lines that are printed after it; `more` says how to see the middle. The end
+        is always shown.
+        """
+        room = max(_LEAST_LINES, lines(self._stream) - self._printed - below - 1)
+        drawn = list(_shorten(body, self.cells, room))
+        for line in drawn:
+            if line is None:
+                self.print(f"··· {_count(body)} in all{more} ···", DIM)
+            else:
+                self._print(line)
+        return None in drawn
+
+    def show_whole(self, body: Sequence[Line]) -> None:
+        """All of the text."""
+        for line in _draw(body, self.cells):
+            self._print(line)
+
+    async def read(self, question: str, bindings: KeyBindings) -> str:
+        """What the person answers; nothing that was typed before the question was there."""
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.formatted_text import FormattedText
+        from prompt_toolkit.input.typeahead import clear_typeahead
+        from prompt_toolkit.output import create_output
+
+        *above, last = wrap(visible(question.rstrip()), self.cells)
+        if width(last) + _ANSWER_CELLS > self.cells:
+            above, last = [*above, last], ""
+        for line in above:
+            self._print(line, BOLD)
+        mark = ("ansiyellow" if self._colours else "", self._mark)
+        message = ("bold" if self._colours else "", f"{last} " if last else "")
+        session: PromptSession[str] = PromptSession(
+            key_bindings=bindings,
+            output=create_output(stdout=self._stream),
+            reserve_space_for_menu=0,
+        )
+        if self._fresh:
+            clear_typeahead(session.app.input)
+            _flush_input()
+        self._fresh = False
+        # The turn has its own way with signals while it runs.
+        return await session.prompt_async(
+            FormattedText([mark, message]),
+            prompt_continuation=FormattedText([mark]),
+            handle_sigint=False,
+            set_exception_handler=False,
+        )
+
+    def close(self) -> None:
+        """The question is over."""
+        self._send(self._paint(self._end, _YELLOW))
+
+    def _print(self, line: str, style: str = "") -> None:
+        self._send(f"{self._paint(self._mark, _YELLOW)}{self._paint(line, style)}".rstrip())
+
+    def _send(self, line: str) -> None:
+        self._printed += 1
+        with contextlib.suppress(OSError):
+            send(self._stream, f"{line}\n")
+
+    def _paint(self, text: str, style: str) -> str:
+        return f"{style}{text}{RESET}" if style and text and self._colours else text
+
+
+def _flush_input() -> None:
+    import termios
+
+    with contextlib.suppress(OSError, ValueError, termios.error):
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+
+def _shorten(body: Sequence[Line], cells: int, room: int) -> Iterator[str | None]:
+    """The lines of a text; where they are too many its beginning, `None`, and its end."""
+    # Of a text that is far too long only the two ends are laid out.
+    most = cells * room
+    first = list(islice(_draw((_clip(one, slice(most)) for one in body), cells), room + 1))
+    if len(first) <= room and all(len(one.text) <= most for one in body):
+        yield from first
+        return
+    below = (room - 1) // 2
+    yield from first[: room - 1 - below]
+    yield None
+    last = (list(_draw([_clip(one, slice(-most, None))], cells)) for one in reversed(body))
+    ends = list(islice(chain.from_iterable(map(reversed, last)), below))
+    yield from reversed(ends)
+
+
+def _clip(line: Line, part: slice) -> Line:
+    return line._replace(text=line.text[part])
+
+
+def _draw(body: Iterable[Line], cells: int) -> Iterator[str]:
+    for text, indent, hang in body:
+        begin, further = (" " * min(one, cells // 2) for one in (indent, hang))
+        pieces = fold(visible(text), cells - max(len(begin), len(further)))
+        yield begin + pieces[0]
+        for piece in pieces[1:]:
+            yield further + piece
+
+
+def _count(body: Sequence[Line]) -> str:
+    return f"{len(body):,} lines" if len(body) > 1 else f"{len(body[0].text):,} characters"
+
+
+def bind(handlers: dict[str, Callable[[Any], None]]) -> KeyBindings:
+    """Keys that leave a question in another way than by answering it."""
+    from prompt_toolkit.key_binding import KeyBindings
+
+    bindings = KeyBindings()
+    for key, handler in handlers.items():
+        bindings.add(key)(handler)
+    return bindings
