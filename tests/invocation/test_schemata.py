@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import pytest
+import typing_extensions
 from pydantic import BaseModel, Field
 
 from vibe_llms.exceptions import ArgumentsInvalid, InvokerInvalid
 from vibe_llms.invocation.schemata import Signature
+from vibe_llms.outputs import produce_form
 
 
 class Colour(enum.Enum):
@@ -349,3 +351,26 @@ def test_many_problems_are_told_in_part() -> None:
 
 def test_a_function_without_a_docstring_has_no_description() -> None:
     assert Signature(nothing).description == ""
+
+
+class Place(typing_extensions.TypedDict):
+    """A place of a user who prefers typing_extensions."""
+
+    city: typing_extensions.Required[str]
+    deep: typing_extensions.NotRequired[bool]
+
+
+def test_annotations_of_typing_extensions_mean_what_those_of_typing_mean() -> None:
+    def look(
+        place: Place,
+        unit: typing_extensions.Annotated[
+            typing_extensions.Literal["c", "f"], Field(description="the unit")
+        ] = "c",
+    ) -> None: ...
+
+    schema = Signature(look, {}).schema
+    place = schema["$defs"]["Place"]
+    assert (sorted(place["properties"]), place["required"]) == (["city", "deep"], ["city"])
+    unit = schema["properties"]["unit"]
+    assert (unit["enum"], unit["description"]) == (["c", "f"], "the unit")
+    assert produce_form(Place).read('{"city": "Oslo"}') == {"city": "Oslo"}
