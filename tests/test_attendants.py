@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -701,3 +703,29 @@ async def test_one_that_cannot_be_closed_is_told() -> None:
     await attendance.close()
     assert told == ["companion cannot be closed: stuck"]
     assert other.closed == 1
+
+
+async def test_an_attendant_whose_work_is_done_is_not_kept() -> None:
+    worked: list[int] = []
+
+    async def work(number: int) -> None:
+        worked.append(number)
+
+    attendance = Attendance()
+    kept = []
+    for number in range(20):
+        # One for each conversation, as a server makes them.
+        companion = Companion(work=partial(lambda number, _: work(number), number))
+        conclude(attendance, companion)
+        conclude(attendance, companion)
+        kept.append(weakref.ref(companion))
+    del companion
+    await attendance.drain()
+    gc.collect()
+    assert [one() for one in kept if one() is not None] == []
+    assert len(worked) == 40
+    again = Companion(work=lambda _: work(0))
+    conclude(attendance, again)
+    conclude(attendance, again)
+    await attendance.close()
+    assert len(worked) == 42

@@ -179,12 +179,12 @@ class Attendance:
 
     async def drain(self) -> None:
         """Wait until all work is done, for each attendant as long as it says; then give it up."""
-        await asyncio.gather(*(self._drain(one) for one in list(self._benches)))
+        await asyncio.gather(*(self._drain(*one) for one in list(self._benches.items())))
 
     def give_up(self) -> None:
         """End all work at once, and tell how much is not done."""
-        for attendant in list(self._benches):
-            self._give_up(attendant, "was given up")
+        for attendant, bench in list(self._benches.items()):
+            self._give_up(attendant, bench, "was given up")
 
     async def close(self) -> None:
         """Wait for all work, and close the session's own attendants."""
@@ -243,16 +243,18 @@ class Attendance:
     def _access_bench(self, attendant: Attendant) -> _Bench:
         if attendant not in self._benches:
             border = partial(_border, attendant, "could not finish its work", self._tell)
-            self._benches[attendant] = _Bench(attendant.name, border)
+            # A conversation may have an attendant of its own, and a process thousands of these.
+            ended = partial(self._benches.pop, attendant, None)
+            self._benches[attendant] = _Bench(attendant.name, border, ended)
         return self._benches[attendant]
 
-    async def _drain(self, attendant: Attendant) -> None:
+    async def _drain(self, attendant: Attendant, bench: _Bench) -> None:
         seconds = attendant.close_seconds
-        if not await self._benches[attendant].drain(seconds):
-            self._give_up(attendant, f"was not done within {seconds:g} s")
+        if not await bench.drain(seconds):
+            self._give_up(attendant, bench, f"was not done within {seconds:g} s")
 
-    def _give_up(self, attendant: Attendant, why: str) -> None:
-        left = self._benches[attendant].give_up()
+    def _give_up(self, attendant: Attendant, bench: _Bench, why: str) -> None:
+        left = bench.give_up()
         if left:
             turns = f"{left} {'turn' if left == 1 else 'turns'}"
             after = "it is done the next time" if attendant.resumes else "it is lost"
@@ -266,11 +268,17 @@ class Attendance:
 
 
 class _Bench:
-    """The work of one attendant: done in order, one at a time."""
+    """The work of one attendant: done in order, one at a time; `ended` is called after the last."""
 
-    def __init__(self, name: str, border: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        border: Callable[[], AbstractContextManager[None]],
+        ended: Callable[[], object],
+    ) -> None:
         self._name = name
         self._border = border
+        self._ended = ended
         self._waiting: deque[Work] = deque()
         self._given_up = False
         self.task: asyncio.Task[None] | None = None
@@ -285,6 +293,7 @@ class _Bench:
         if self.task is None or self.task.done() or self._given_up:
             self._given_up = False
             self.task = asyncio.create_task(self._do(), name=f"work of {self._name}")
+            self.task.add_done_callback(self._end)
 
     async def drain(self, seconds: float) -> bool:
         """Wait for the work; whether it is all done."""
@@ -302,6 +311,10 @@ class _Bench:
             self._given_up = True
             self.task.cancel()
         return left
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        if task is self.task and not self._waiting:
+            self._ended()
 
     async def _do(self) -> None:
         while self._waiting:

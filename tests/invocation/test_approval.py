@@ -360,6 +360,6 @@ async def test_changed_arguments_are_asked_about_anew() -> None:
 async def test_that_check_sees_a_gate_that_allows_the_tool_as_such(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(approval, "_canonical", lambda invocation: b"")
+    monkeypatch.setattr(approval, "canonical_arguments", lambda invocation: b"")
     with pytest.raises(AssertionError):
         await check_changed_arguments(50)

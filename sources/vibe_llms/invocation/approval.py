@@ -136,7 +136,7 @@ class Gatekeeper:
         rule = SENDS if tainted and invoker.sends else ASKS if invoker.approval == "ask" else ""
         if not (reason := each_time or rule):
             return ""
-        call = (invoker.name, _canonical(invocation))
+        call = (invoker.name, canonical_arguments(invocation))
         # Who allowed a tool even though it sends data out has allowed it in any case.
         always = call in self._allowed or self._tools.get(invoker.name) in (reason, SENDS)
         if always and not each_time:
@@ -167,7 +167,7 @@ class Gatekeeper:
         return f"The call was not allowed: the user said no.{because}"
 
 
-def _canonical(invocation: InvocationCanister) -> bytes:
+def canonical_arguments(invocation: InvocationCanister) -> bytes:
     """The arguments so that equal ones are equal bytes."""
     parsed = invocation.parsed
     if parsed is None:

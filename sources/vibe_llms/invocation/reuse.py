@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
+from vibe_llms.invocation.approval import canonical_arguments
 from vibe_llms.invocation.invokers import Invoker, find_invoker
 from vibe_llms.messages.canisters import Canister, InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import TextualContent
@@ -23,16 +22,16 @@ def reuse_result(
 
     The history itself is the cache, so a conversation that is resumed or forked has it too.
     """
-    arguments = _settle(invocation) if invoker.pure else None
-    if arguments is None:
+    if not invoker.pure:
         return None
+    arguments = canonical_arguments(invocation)
     calls = {
         canister.identity
         for canister in history
         if isinstance(canister, InvocationCanister)
         and canister.identity != invocation.identity
         and find_invoker(invokers, canister.name) is invoker
-        and _settle(canister) == arguments
+        and canonical_arguments(canister) == arguments
     }
     for canister in history:
         if not isinstance(canister, ResultCanister) or canister.invocation not in calls:
@@ -45,9 +44,3 @@ def reuse_result(
                 reused=canister.identity,
             )
     return None
-
-
-def _settle(invocation: InvocationCanister) -> bytes | None:
-    """The arguments in a form that does not depend on their order and white space."""
-    parsed = invocation.parsed
-    return None if parsed is None else msgspec.json.encode(parsed, order="deterministic")

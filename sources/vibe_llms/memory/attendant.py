@@ -39,6 +39,8 @@ class Taker(Protocol):
 TakerFactory: TypeAlias = Callable[[Model], Awaitable[Taker]]
 _SAID_BY_MODELS = (Role.ASSISTANT, Role.SUMMARY)
 _MOST_REPORTS = 100
+#: So many turns wait in memory for a model that works again.
+_MOST_DEFERRED = 100
 
 
 class Report(Protocol):
@@ -76,7 +78,10 @@ class MemoryAttendant:
         self._produce_taker = produce_taker
         self._host = host
         self._inherited = False
-        self._deferred: list[tuple[Path, Ticket, Sequence[Canister]]] = []
+        # What does not fit stays in the journal, for another session.
+        self._deferred: deque[tuple[Path, Ticket, Sequence[Canister]]] = deque(
+            maxlen=_MOST_DEFERRED
+        )
 
     @property
     def name(self) -> str:
@@ -173,7 +178,7 @@ class MemoryAttendant:
             self._inherited = True
             await self._take_up(taker)
         while self._deferred:
-            before, other, words = self._deferred.pop(0)
+            before, other, words = self._deferred.popleft()
             await self._take_in(taker, words, other, before)
         await self._take_in(taker, said, ticket, path)
         await self._deduplicate()
