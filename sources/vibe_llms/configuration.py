@@ -269,7 +269,7 @@ def load_configuration(
     places = places or find_places(environment)
     layers = read_layers(places, environment)
     if overrides:
-        layers = (*layers, Layer("the caller", dict(overrides)))
+        layers = (*layers, Layer("the options", dict(overrides)))
     return assemble(places, layers)
 
 

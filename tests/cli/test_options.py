@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.command import Outcome, invoke, run, script_of, write_script
 from tests.fakes.anthropic import KEY, FakeAnthropic, failure, text_reply
+from tests.fakes.llamacpp import FakePackage, write_model
 from tests.fakes.ollama import MODEL as OLLAMA_MODEL
 from tests.fakes.ollama import FakeOllama
 from vibe_llms.cli.options import read_piped
@@ -302,7 +303,7 @@ def test_an_empty_message_is_refused(arguments: tuple[str, ...], data: bytes) ->
         (["-a", "/nonesuch"], 66, "No such file"),
         (["-a", "/"], 66, "Is a directory"),
         (["-f", "/nonesuch"], 66, "No such file"),
-        (["--at", "/dev/null", "image/png"], 66, "it is empty"),
+        (["--at", "/dev/null", "image/png"], 66, "not a regular file"),
         (["--at", __file__, "nonsense"], 66, "no MIME type"),
         (["-a", "https://e.org/a"], 66, "--at https://e.org/a image/png"),
         (["-a", "-"], 66, "standard input: it is empty"),
@@ -318,7 +319,11 @@ def test_an_empty_message_is_refused(arguments: tuple[str, ...], data: bytes) ->
         (["--fork"], 2, "--fork needs"),
         (["-c", "--name", "x"], 2, "vibe-llms rename"),
         (["--key", "k"], 2, "-m provider/model"),
-        (["--key", "k", "-c"], 2, "-m provider/model"),
+        (["--key", "k", "-c"], 66, "no conversation to go on with yet"),
+        (["--set", "retries"], 2, "--set takes KEY=VALUE, not 'retries'"),
+        (["--set", "=1"], 2, "--set takes KEY=VALUE"),
+        (["--gpu-layers", "-2"], 2, "not in the range"),
+        (["-m", "scripted", "--gpu-layers", "1"], 78, "key 'gpu-layers': this key is not known"),
         (["-m", "anthropic/claude-sonnet-4-5"], 77, "vibe-llms keys set anthropic"),
         (["-m", "anthropic/claude-sonnet-4-5", "--key", "a b"], 78, "white space"),
     ],
@@ -357,6 +362,23 @@ def test_a_key_can_be_given_for_once(
     outcome = invoke("--key", "canary-wrong-key-0123", "hi")
     assert outcome.status == 77
     assert "canary" not in outcome.errors
+
+
+def test_keys_of_the_row_can_be_set_for_once(
+    claude: FakeAnthropic, fake_llamacpp: FakePackage, tmp_path: Path
+) -> None:
+    write_model(tmp_path / "tiny.gguf")
+    model = f"llamacpp/{tmp_path}/tiny.gguf"
+    ask("-m", model, "--context-size", "2048", "--gpu-layers", "-1", "--set", "threads=3", "hi")
+    loaded = fake_llamacpp.loaded[-1].parameters
+    assert (loaded["n_ctx"], loaded["n_gpu_layers"], loaded["n_threads"]) == (2048, -1, 3)
+    # Also where the model is that of the conversation.
+    ask("-c", "--context-size", "4096", "and?")
+    assert fake_llamacpp.loaded[-1].parameters["n_ctx"] == 4096
+    ask("-m", "anthropic/claude-sonnet-4-5", "--set", "controls.output-tokens=77", "hi")
+    assert claude.requests[-1].json["max_tokens"] == 77
+    ask("-c", "--key", KEY, "--set", "controls.output_tokens=78", "hi")
+    assert claude.requests[-1].json["max_tokens"] == 78
 
 
 def test_a_request_is_shown_instead_of_sent(claude: FakeAnthropic, home: Path) -> None:

@@ -225,7 +225,7 @@ def test_a_new_conversation_takes_the_place_and_the_other_is_kept() -> None:
     assert "(a new conversation with scripted/demo)" in errors
     assert repl.conversation.canisters == ()
     assert [(one["name"], one["messages"]) for one in listed()] == [("", 2), ("first", 2)]
-    assert "'nope/x' names no provider" in hold("/new nope/x", "hello")[2]
+    assert "there is no provider 'nope'" in hold("/new nope/x", "hello")[2]
 
 
 def test_conversations_are_listed_and_opened() -> None:
@@ -247,6 +247,19 @@ def test_conversations_are_listed_and_opened() -> None:
 
 def test_nothing_to_list_is_told() -> None:
     assert "(no conversations yet)" in hold("/list")[2]
+
+
+def test_a_conversation_is_exported_as_the_command_does_it(tmp_path: Path) -> None:
+    for ending in ("md", "html", "json"):
+        file = tmp_path / f"two words.{ending}"
+        _, _, errors, repl = hold("hello", "/export", f"/export '{file}'", f"/export {tmp_path}")
+        assert "which file? /export FILE.html" in errors
+        assert f"(written: {file})" in errors
+        assert f"{tmp_path} is not a file" in errors
+        assert (
+            file.read_text()
+            == invoke("export", repl.conversation.identity, "-o", "-", "--format", ending).output
+        )
 
 
 def test_what_is_typed_goes_through_the_editor() -> None:

@@ -26,7 +26,6 @@ from vibe_llms.cli.options import (
     address_of,
     check_options,
     controls_of,
-    keys_of,
     open_conversation,
     output_of,
     overrides_of,
@@ -185,6 +184,25 @@ from vibe_llms.session import open_session
     help="Save the pictures that tools and models make.",
 )
 @click.option("--key", metavar="KEY", help="The key to use, for this once.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A key of the model's row in [providers], for this once.",
+)
+@click.option(
+    "--context-size",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="The context of a model that is loaded here: --set context-tokens=N.",
+)
+@click.option(
+    "--gpu-layers",
+    type=click.IntRange(min=-1),
+    metavar="N",
+    help="Its layers on the graphics card, -1 for all: --set gpu-layers=N.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the request instead of sending it.")
 @click.option("--debug", is_flag=True, help="Show where an error came from.")
 def chat(**values: Any) -> int:
@@ -216,13 +234,13 @@ COMMANDS: dict[str, click.Command] = {"chat": chat}
 async def _ask_once(options: Options, said: Said) -> int:
     canisters = said.canisters()
     output = output_of(options)
+    overrides = await overrides_of(options)
     display = produce_display(options)
     questions = Questions(display.settle)
-    overrides, keys = overrides_of(options), await keys_of(options)
     async with open_session(
         event_handler=display,
-        configuration=overrides,
-        keys=keys,
+        configuration=overrides.settings,
+        keys=overrides.keys,
         interactive=is_terminal(sys.stdout) and not options.json,
         import_guard=bound_import,
         approver=produce_approver(approve_all=options.approve_all, questions=questions),
@@ -258,7 +276,9 @@ async def _ask_once(options: Options, said: Said) -> int:
     if session.postponed:
         # Now that the session is closed, what it has left belongs to whoever takes it.
         memory = import_module("vibe_llms.cli.memory.ingesting")
-        memory.start_ingestion(session.configuration, keys=keys, overrides=overrides)
+        memory.start_ingestion(
+            session.configuration, keys=overrides.keys, overrides=overrides.settings
+        )
     return INTERRUPTED if interrupted else 0
 
 

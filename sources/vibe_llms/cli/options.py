@@ -24,7 +24,7 @@ from vibe_llms.cli.display import Display, EventLines, Silence, describe_usage, 
 from vibe_llms.cli.plugins import offer_plugin
 from vibe_llms.cli.schemas import print_output, read_schema
 from vibe_llms.cli.terminal import is_terminal, note, write_json
-from vibe_llms.configuration import ToolMode
+from vibe_llms.configuration import ToolMode, Tree, merge, parse_value
 from vibe_llms.controls import Controls, read_controls
 from vibe_llms.conversation import Conversation
 from vibe_llms.costs import Cost
@@ -45,7 +45,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import Content, TextualContent, repair_text
-from vibe_llms.providers.rows import FALLBACK
+from vibe_llms.providers.rows import FALLBACK, PROVIDERS
 from vibe_llms.session import Session, open_session
 
 _STANDARD_INPUT = "-"
@@ -87,6 +87,9 @@ class Options(Struct, frozen=True, kw_only=True):
     hide_reasoning: bool = False
     save: str | None = None
     key: str | None = None
+    settings: tuple[str, ...] = ()
+    context_size: int | None = None
+    gpu_layers: int | None = None
     dry_run: bool = False
     debug: bool = False
 
@@ -241,14 +244,19 @@ def wants_memory(session: Session, options: Options) -> bool:
     return session.configuration.memory_enabled
 
 
+async def _find_conversation(session: Session, options: Options) -> str:
+    """The identity of the conversation that is continued."""
+    if options.conversation is not None:
+        return await session.archive.resolve(options.conversation)
+    newest = await session.archive.survey(limit=1)
+    if not newest:
+        raise ConversationNotFound("there is no conversation to go on with yet")
+    return newest[0].identity
+
+
 async def _open(session: Session, options: Options) -> Conversation:
     memory = wants_memory(session, options)
-    wanted = options.conversation
-    if options.continue_last:
-        newest = await session.archive.survey(limit=1)
-        if not newest:
-            raise ConversationNotFound("there is no conversation to go on with yet")
-        wanted = newest[0].identity
+    wanted = await _find_conversation(session, options) if options.continues else None
     # A request that is only shown leaves no trace, neither a fork nor another model.
     keeps = not (options.no_log or options.dry_run)
     if wanted is None:
@@ -272,7 +280,7 @@ async def _open(session: Session, options: Options) -> Conversation:
     if options.model is not None:
         # A model that there is not shall leave no fork behind.
         await session.access_model(options.model)
-    ledger, notices = await Ledger.restore(session.archive, await session.archive.resolve(wanted))
+    ledger, notices = await Ledger.restore(session.archive, wanted)
     for notice in notices:
         note(f"note: {notice.text}")
     if not keeps:
@@ -300,9 +308,58 @@ async def _open(session: Session, options: Options) -> Conversation:
     )
 
 
-def overrides_of(options: Options) -> Mapping[str, Any]:
-    """The settings that the options put over those of the configuration."""
-    return {} if options.rounds is None else {"tools": {"max-rounds": options.rounds}}
+class Overrides(Struct, frozen=True):
+    """What the options put over the configuration, and over the keys of its rows."""
+
+    settings: Mapping[str, Any] = {}
+    keys: Mapping[str, str] = {}
+
+
+async def overrides_of(options: Options) -> Overrides:
+    """The settings of the options, and those and the key that are for the row of the model."""
+    settings: Tree = {} if options.rounds is None else {"tools": {"max-rounds": options.rounds}}
+    own = _read_row_settings(options)
+    if not own and options.key is None:
+        return Overrides(settings)
+    async with open_session() as session:
+        row = await _locate_row(session, options)
+    if own:
+        settings = merge(settings, {PROVIDERS: {row: own}})
+    return Overrides(settings, {} if options.key is None else {row: options.key})
+
+
+def _read_row_settings(options: Options) -> Tree:
+    """What `--set` and its short forms say of the row of the model."""
+    given = list(options.settings)
+    if options.context_size is not None:
+        given.append(f"context-tokens={options.context_size}")
+    if options.gpu_layers is not None:
+        given.append(f"gpu-layers={options.gpu_layers}")
+    own: Tree = {}
+    for text in given:
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            raise click.UsageError(f"--set takes KEY=VALUE, not {text!r}.")
+        *tables, last = key.strip().replace("_", "-").split(".")
+        tree: Tree = {last: parse_value(value.strip())}
+        for table in reversed(tables):
+            tree = {table: tree}
+        own = merge(own, tree)
+    return own
+
+
+async def _locate_row(session: Session, options: Options) -> str:
+    """The row of the model that is going to answer."""
+    model = options.model
+    if model is None and options.continues:
+        identity = await _find_conversation(session, options)
+        model = (await session.archive.restore(identity, lenient=True)).details.model
+    if not model:
+        model = session.choose_model()[0]
+    if model == FALLBACK and options.key is not None:
+        raise click.UsageError("--key needs to know for whom: -m provider/model.")
+    row, _ = session.locate_model(model)
+    return row.name
 
 
 def controls_of(options: Options) -> Controls:
@@ -314,18 +371,6 @@ def controls_of(options: Options) -> Controls:
         else:
             values[name] = value
     return read_controls(values)
-
-
-async def keys_of(options: Options) -> Mapping[str, str]:
-    """The key of `--key`, for the row of the model that is asked for."""
-    if options.key is None:
-        return {}
-    async with open_session() as session:
-        model = options.model or ("" if options.continues else session.choose_model()[0])
-        if model in ("", FALLBACK):
-            raise click.UsageError("--key needs to know for whom: -m provider/model.")
-        row, _ = session.locate_model(model)
-    return {row.name: options.key}
 
 
 def report_turn(session: Session, conversation: Conversation, turn: Turn, options: Options) -> None:

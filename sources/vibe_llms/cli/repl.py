@@ -29,7 +29,6 @@ from vibe_llms.cli.options import (
     access_cost,
     address_of,
     controls_of,
-    keys_of,
     open_conversation,
     output_of,
     overrides_of,
@@ -111,6 +110,7 @@ class Repl:
             "/copy": self._copy,
             "/set": self._set,
             "/context": self._context,
+            "/export": self._export,
             "/clear": self._clear,
         }
 
@@ -278,6 +278,22 @@ class Repl:
         self.conversation = await open_conversation(self._session, options)
         self._tell(self._describe())
 
+    async def _export(self, file: str) -> None:
+        if not file:
+            raise RequestError("which file? /export FILE.html, FILE.md or FILE.json")
+        # Loaded only by those who export.
+        exporting = import_module("vibe_llms.cli.export")
+        conversation, file = self.conversation, unquote(file)
+        text = await exporting.export(
+            conversation.canisters,
+            self._session.archive,
+            exporting.form_of(file),
+            identity=conversation.identity,
+            name=conversation.name,
+        )
+        exporting.write_export(file, text)
+        self._tell(f"(written: {file})")
+
     async def _edit(self, text: str) -> None:
         self._draft, self._edits = text, True
 
@@ -393,11 +409,12 @@ async def hold_repl(options: Options, said: Said = Said()) -> int:
             repl.settle()
 
     repl: Repl | None = None
+    overrides = await overrides_of(options)
     questions = Questions(settle)
     async with open_session(
         event_handler=tell_notice(quiet=options.quiet),
-        configuration=overrides_of(options),
-        keys=await keys_of(options),
+        configuration=overrides.settings,
+        keys=overrides.keys,
         interactive=is_terminal(sys.stdout),
         import_guard=bound_import,
         approver=produce_approver(approve_all=options.approve_all, questions=questions),

@@ -19,6 +19,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "/open": ("ID", "continue another conversation: its id, or its name"),
         "/show": ("", "show the whole conversation"),
         "/rename": ("[NAME]", "show or change the name of the conversation"),
+        "/export": ("FILE", "write it as a file to send: .html, .md or .json"),
         "/fork": ("[NAME]", "continue in a copy; this one stays as it is"),
     },
     "Messages": {
