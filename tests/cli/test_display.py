@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from tests.cli.command import streams
+from tests.cli.desk import opened
 from tests.cli.hostile import check_harmless, produce_payloads
 from tests.cli.terminal import Screen
 from vibe_llms.cli import display
@@ -315,7 +316,7 @@ async def test_silence_lets_only_notices_through() -> None:
         silence = Silence()
         silence.begin("a/b")
         silence(text("x"))
-        silence(NoticeEvent(notice=Notice("retry", "again")))
+        silence(NoticeEvent(notice=Notice("fork", "again")))
         silence.finish()
         silence.close()
         assert (output.text, errors.text) == ("", "\x1b[2mnote: again\x1b[0m\n")
@@ -341,6 +342,55 @@ async def test_the_waiting_line_gives_way_to_what_comes() -> None:
             await asyncio.sleep(0.01)
         one.close()
         assert "running" not in Screen().feed(errors.text).text
+
+
+async def test_a_retry_is_seen_in_the_line_of_waiting_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    words = "p: overloaded; retrying in 2 s (1 of 2)"
+    for produce in (Display, Silence):
+        async with opened() as desk:
+            one = produce()
+            one.begin("a/b")
+            one(NoticeEvent(notice=Notice("retry", words)))
+            await desk.until(lambda: words in desk.emulator.rows[0])
+            one.close()
+            await desk.until(lambda: not any(desk.emulator.rows))
+
+
+@pytest.mark.parametrize("colour", ["", "1"])
+async def test_a_reply_that_is_silent_for_long_has_a_sign_of_life_below_it(
+    colour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", colour)
+    monkeypatch.setattr("vibe_llms.cli.waiting._SILENCE_SECONDS", 0.1)
+    async with opened() as desk:
+        one = Display()
+        one.begin("a/b")
+        for words in ("One.\n\n", "Two.\n\n"):
+            one(text(words))
+            await desk.until(lambda: any("waiting for a/b" in row for row in desk.emulator.rows))
+        one(text("Three.\n"))
+        one(ended())
+        one.close()
+        lines = ["One.", "", "Two.", "", "Three."]
+        await desk.until(lambda: [*filter(None, desk.emulator.rows)] == [*filter(None, lines)])
+        assert desk.emulator.rows[:5] == lines
+
+
+async def test_a_reply_that_goes_into_a_pipe_has_no_sign_of_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vibe_llms.cli.waiting._SILENCE_SECONDS", 0.01)
+    with streams(terminals="stderr") as (_, errors):
+        one = Display()
+        one.begin("a/b")
+        one(text("One.\n"))
+        await asyncio.sleep(0.1)
+        one.close()
+        assert errors.text == ""
 
 
 def test_usage_is_told_for_people() -> None:

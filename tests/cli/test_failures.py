@@ -108,7 +108,8 @@ def test_the_advice_of_a_server_is_told() -> None:
     for kind in (RateLimited, ProviderOverloaded):
         error = kind("slow down", provider="p")
         error.retry_after = 12.4
-        assert explain(error) == "p: slow down; try again in 12 s"
+        limited = "rate limited: " if kind is RateLimited else ""
+        assert explain(error) == f"p: {limited}slow down; try again in 12 s"
         assert describe(error)["retry_after"] == 12.4
         error.retry_after = None
         assert "retry_after" not in describe(error)

@@ -103,7 +103,7 @@ class ReplayTransport:
         for start in range(0, len(raw), self.size):
             yield raw[start : start + self.size]
         if self.end != "clean":
-            raise ReplyCut("the connection broke while the reply was read", provider="anthropic")
+            raise ReplyCut("connection lost during the reply", provider="anthropic")
 
 
 def assimilate(

@@ -171,7 +171,7 @@ async def test_without_any_tool_the_model_is_told_that_there_is_none() -> None:
     desk = Desk()
     execution = Execution(invokers={}, event_handler=ignore_events, keep=desk.keep)
     await execute([call("ok")], execution)
-    assert desk.kept[0].text == "There is no tool 'ok'. The tools are: none."
+    assert desk.kept[0].text == "There is no tool 'ok'. No tools."
 
 
 async def test_the_error_of_a_tool_goes_to_the_log_and_its_keys_nowhere(

@@ -144,7 +144,7 @@ async def test_a_connection_that_breaks_within_the_body_is_a_cut(
 ) -> None:
     server.answer = Answer(chunks=[b"x" * 100], cut=50, end=end)  # type: ignore[arg-type]
     transport = produce_transport(server.url)
-    with pytest.raises(ReplyCut, match="the connection broke while the reply was read"):
+    with pytest.raises(ReplyCut, match="connection lost during the reply"):
         await send(transport)
     await transport.close()
 
@@ -154,7 +154,7 @@ async def test_a_refused_connection_names_the_address() -> None:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
         transport = produce_transport(url)
-        with pytest.raises(ProviderUnreachable, match=f"{url} cannot be reached"):
+        with pytest.raises(ProviderUnreachable, match=f"{url}: connection refused; is the server"):
             await send(transport)
         await transport.close()
 

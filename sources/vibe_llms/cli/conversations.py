@@ -252,7 +252,7 @@ def remove(conversations: tuple[str, ...], yes: bool) -> int:
     identities = run(resolve())
     if not yes:
         if not is_terminal(sys.stdin):
-            raise RequestError("nobody can be asked here; to remove without asking: rm -y")
+            raise RequestError("not a terminal; use -y to skip the question")
         # Not within the event loop, where Ctrl-C would wait for the answer.
         if not click.confirm(f"Remove {', '.join(identities)}?", err=True):
             note("nothing was removed")

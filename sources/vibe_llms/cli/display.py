@@ -72,12 +72,14 @@ class Display:
         self._stages = Stages(
             self._tell, self._waiting.show, folded=obeys(sys.stderr), whole=tools_debug
         )
+        self._model = "the answer"
         self._text: list[str] = []
         self._last = "\n"
         self._reasoning = ""
 
     def begin(self, model: str) -> None:
         """The turn begins: say who is waited for."""
+        self._model = model
         self._waiting.show(f"waiting for {model}")
 
     def __call__(self, event: Event) -> None:
@@ -100,7 +102,8 @@ class Display:
             case InvocationCompletedEvent() | InvocationFailedEvent():
                 self._stages.end(event.invocation, event.result)
             case NoticeEvent(notice=notice):
-                self._tell(one_line(f"note: {notice.text}"))
+                if not (notice.subject == "retry" and self._waiting.tell(notice.text)):
+                    self._tell(one_line(f"note: {notice.text}"))
             case TurnEndedEvent():
                 self._waiting.clear()
                 self._end_reasoning()
@@ -129,7 +132,10 @@ class Display:
         self._text.append(text)
         if self._transform is not None:
             return
-        self._waiting.clear()
+        if is_terminal(self._output):
+            self._waiting.show_in_silence(f"waiting for {self._model}")
+        else:
+            self._waiting.clear()
         if self._markdown is not None:
             self._markdown.feed(text)
         else:
@@ -231,6 +237,9 @@ class Silence:
     def __call__(self, event: Event) -> None:
         """Show a notice, and nothing else."""
         if isinstance(event, NoticeEvent):
+            notice = event.notice
+            if notice.subject == "retry" and self._waiting.tell(notice.text):
+                return
             self._waiting.clear()
         self._tell(event)
 

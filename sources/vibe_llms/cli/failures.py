@@ -75,8 +75,10 @@ def explain(error: BaseException) -> str:
     if isinstance(error, click.UsageError):
         text += f" See: {error.ctx.command_path if error.ctx else 'vibe-llms'} --help"
     elif isinstance(error, VibeLlmsError):
+        if isinstance(error, exceptions.RateLimited) and "limit" not in text.lower():
+            text = text.replace(": ", ": rate limited: ", 1)
         if (seconds := getattr(error, "retry_after", None)) is not None:
-            text += f"; try again in {seconds:.0f} s"
+            text = f"{text.removesuffix('; try again later')}; try again in {seconds:.0f} s"
     elif not isinstance(error, OSError | click.ClickException):
         text += " (a bug; --debug shows where)"
     return one_line(text)

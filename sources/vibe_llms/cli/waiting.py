@@ -14,6 +14,7 @@ from vibe_llms.cli.terminal import (
     draw_status,
     has_colours,
     obeys,
+    one_line,
     visible,
     wipe_status,
 )
@@ -22,6 +23,7 @@ _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PLAIN_FRAMES = "|/-\\"
 _FIRST_SECONDS = 0.3
 _FRAME_SECONDS = 0.1
+_SILENCE_SECONDS = 2.0
 
 
 class Waiting:
@@ -34,17 +36,26 @@ class Waiting:
     def __init__(self, *, enabled: bool = True) -> None:
         self._enabled = enabled and obeys(sys.stderr)
         self._words = ""
-        self._since = 0.0
+        self._since = self._from = 0.0
         self._frame = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def show(self, words: str, *, after: float = _FIRST_SECONDS) -> None:
-        """Wait for something from now on; it appears `after` so many seconds."""
-        if not self._enabled:
-            return
-        self.clear()
-        self._words, self._since = words, time.monotonic()
-        self._timer = asyncio.get_running_loop().call_later(after, self._draw)
+    def show(self, words: str) -> None:
+        """Wait for something from now on."""
+        if self._enabled:
+            self.clear()
+            self._begin(words, _FIRST_SECONDS)
+
+    def show_in_silence(self, words: str) -> None:
+        """Something has come; wait for more, and appear if nothing comes for some seconds."""
+        if self._enabled:
+            self._begin(words, _SILENCE_SECONDS)
+
+    def tell(self, words: str) -> bool:
+        """Show news of what is waited for; gives whether it could be shown."""
+        if self._enabled:
+            self.show(one_line(words))
+        return self._enabled
 
     def change(self, words: str) -> None:
         """Wait for the same, said in other words."""
@@ -57,7 +68,16 @@ class Waiting:
             self._timer = None
             wipe_status()
 
+    def _begin(self, words: str, seconds: float) -> None:
+        self._words, self._since = words, time.monotonic()
+        self._from = self._since + seconds
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._draw)
+
     def _draw(self) -> None:
+        if (early := self._from - time.monotonic()) > 0:
+            self._timer = asyncio.get_running_loop().call_later(early, self._draw)
+            return
         frames = _FRAMES if _can_show(_FRAMES) else _PLAIN_FRAMES
         self._frame = (self._frame + 1) % len(frames)
         passed = f" {time.monotonic() - self._since:.0f} s"

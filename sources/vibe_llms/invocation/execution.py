@@ -160,8 +160,9 @@ async def _admit(
     """The tool of a call, or why it does not run. Waiting for a person counts against no limit."""
     invoker = find_invoker(execution.invokers, invocation.name)
     if invoker is None:
-        offered = ", ".join(sorted(execution.invokers)) or "none"
-        return None, f"There is no tool {invocation.name!r}. The tools are: {offered}."
+        offered = ", ".join(sorted(execution.invokers))
+        tools = f"The tools are: {offered}." if offered else "No tools."
+        return None, f"There is no tool {invocation.name!r}. {tools}"
     if invoker.approval != "allow" or invoker.sends:
         # Nobody is asked about a call that cannot run.
         try:

@@ -60,6 +60,15 @@ class Assimilator(Protocol):
         ...
 
 
+#: What the notice of another attempt says of the error before it.
+_BRIEFLY: tuple[tuple[type[ProviderError], str], ...] = (
+    (RateLimited, "rate limited"),
+    (ProviderOverloaded, "overloaded"),
+    (ReplyCut, "connection lost"),
+    (ProviderError, "no connection"),
+)
+
+
 class Exchange(Struct, frozen=True, kw_only=True):
     """What a round trip needs to know of its provider.
 
@@ -208,7 +217,10 @@ async def _repeat(
                 wait = _wait_before_retry(error, retry, settings)
                 if wait is None or not reset():
                     raise
-                text = f"{error}; trying again in {wait:.1f} s ({retry} of {settings.retries})"
+                brief = next(words for kind, words in _BRIEFLY if isinstance(error, kind))
+                seconds = f"{wait:.1f}".removesuffix(".0")
+                turn = f"{retry} of {settings.retries}"
+                text = f"{provider}: {brief}; retrying in {seconds} s ({turn})"
             notify(Notice("retry", text))
             watch.expect("reply-seconds")
             await asyncio.sleep(wait)

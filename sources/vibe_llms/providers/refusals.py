@@ -25,8 +25,8 @@ _ADVICE: dict[type[ProviderError], str] = {
     CredentialRefused: " (set another key: vibe-llms keys set NAME)",
     ModelUnavailable: " (list the models: vibe-llms models NAME; is base-url right?)",
     RequestTooLarge: " (go on in a fork of an earlier point, or leave pictures and files out)",
-    RateLimited: " (wait and try again)",
-    ProviderOverloaded: " (try again later)",
+    RateLimited: "; try again later",
+    ProviderOverloaded: "; try again later",
 }
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SPAN = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|s|m|h|d)")

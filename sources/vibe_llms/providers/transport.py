@@ -295,8 +295,11 @@ async def _chunks(response: httpx2.Response, provider: str) -> AsyncIterator[byt
             yield chunk
     except (httpx2.TransportError, httpx2.DecodingError) as error:
         raise ReplyCut(
-            f"the connection broke while the reply was read: {_words(error)}", provider=provider
+            f"connection lost during the reply: {_words(error)}", provider=provider
         ) from error
+
+
+_REFUSED = "connection refused; is the server running? (base-url in config.toml)"
 
 
 def translate_error(
@@ -321,9 +324,21 @@ def translate_error(
                 seconds=idle_seconds,
             )
         case _:
-            return ProviderUnreachable(
-                f"{redact(address)} cannot be reached: {_words(error)}", provider=provider
-            )
+            reason = _REFUSED if _is_refused(error) else _words(error)
+            return ProviderUnreachable(f"{redact(address)}: {reason}", provider=provider)
+
+
+def _is_refused(error: BaseException | None) -> bool:
+    """Whether nothing listens at an address; clients wrap that in errors of their own."""
+    match error:
+        case None:
+            return False
+        case ConnectionRefusedError():
+            return True
+        case BaseExceptionGroup(exceptions=several):
+            return any(map(_is_refused, several))
+        case _:
+            return _is_refused(error.__cause__ or error.__context__)
 
 
 class Watch:

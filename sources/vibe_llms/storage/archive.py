@@ -270,10 +270,7 @@ class DirectoryArchive:
                 "give more of the identity",
                 candidates=tuple(found),
             )
-        raise ConversationNotFound(
-            f"no conversation has the identity, a prefix of it (of {_SHORTEST_PREFIX} characters "
-            f"or more) or the name {text!r}; see: vibe-llms list"
-        )
+        raise ConversationNotFound(f"no conversation named {text!r}; see: vibe-llms list")
 
     def survey_now(self, limit: int | None = None, tag: str = "") -> Sequence[Summary]:
         """See `survey`."""

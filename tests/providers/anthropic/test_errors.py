@@ -253,7 +253,7 @@ def test_a_web_page_is_not_quoted() -> None:
     for headers, body in (({"content-type": "text/html"}, b"Sorry"), ({}, b"<!doctype html>")):
         error = read(502, body, headers)
         assert str(error) == (
-            "anthropic: the server answered with status 502 and a web page (try again later)"
+            "anthropic: the server answered with status 502 and a web page; try again later"
         )
 
 
@@ -276,7 +276,7 @@ def test_an_error_says_what_to_do() -> None:
     assert "vibe-llms keys set" in str(read(401, encode()))
     assert "vibe-llms models" in str(read(404, encode("not_found_error")))
     assert "fork" in str(read(413, encode()))
-    assert "wait" in str(read(429, encode()))
+    assert "; try again later" in str(read(429, encode()))
     assert str(read(400, encode())) == "anthropic: m"
 
 

@@ -227,7 +227,7 @@ class OllamaLibrary:
             raise advise_unreachable(unreachable, self._address) from error
         except httpx.TransportError as error:
             raise ReplyCut(
-                f"the connection broke while the reply was read: {redact(str(error))}",
+                f"connection lost during the reply: {redact(str(error))}",
                 provider=self._provider,
             ) from error
         except (pydantic.ValidationError, ValueError, TypeError) as error:
