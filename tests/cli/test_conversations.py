@@ -240,7 +240,7 @@ def test_conversations_are_removed() -> None:
     first, second, third = begin(), begin(), begin()
     outcome = invoke("rm", first)
     assert outcome.status == 2
-    assert "rm -y" in outcome.error
+    assert "not a terminal; use -y to skip the question" in outcome.error
     assert do("rm", "-y", first, second, first[:6]).errors == f"removed: {first}, {second}\n"
     assert [one["id"] for one in listed()] == [third]
     assert invoke("rm", "-y", first).status == 66
