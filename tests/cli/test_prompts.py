@@ -189,6 +189,8 @@ async def complete(text: str) -> list[tuple[str, str]]:
         ("/model s", [("scripted/demo", "")]),
         ("/approve al", [("allow", "run")]),
         ("/approve allow ", [("allowed", "")]),
+        ("/model ali", [("fast", "an alias")]),
+        ("/model an", []),
         ("/nonesuch ", []),
         ("hello", []),
         ("hello /", []),

@@ -50,7 +50,7 @@ from vibe_llms.session import open_session
     "--model",
     metavar="MODEL",
     shell_complete=complete_models,
-    help="The model: provider/model, or an alias.",
+    help="The model: provider/model, a part of its name, or an alias.",
 )
 @click.option("-s", "--system", metavar="TEXT", help="System text, from here on.")
 @click.option(
@@ -203,7 +203,7 @@ from vibe_llms.session import open_session
     metavar="N",
     help="Its layers on the graphics card, -1 for all: --set gpu-layers=N.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the request instead of sending it.")
+@click.option("--dry-run", is_flag=True, help="Check and print the request instead of sending it.")
 @click.option("--debug", is_flag=True, help="Show where an error came from.")
 def chat(**values: Any) -> int:
     """Ask once with a PROMPT or piped input, or else hold a conversation at the terminal.

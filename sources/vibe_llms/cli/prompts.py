@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _PROMPT, _FURTHER_PROMPT = "> ", "… "
 _QUOTES = '"""'
 _MULTI = re.compile(r"[/!]multi(?: +(\S+))?\s*")
+_LEAST_FOR_HELP = 3
 _PATH_COMMANDS = ("/file", "/export")
 # What keys of other services begin with; those of models are known to `redact`.
 _KEY = re.compile(r"\b(ghp|gho|ghs|github_pat|glpat|gsk|xai|hf|AKIA|AIza|xox[abp])[-\w]{16,}")
@@ -190,7 +191,9 @@ def produce_completer(
 
     def choose(offers: Iterable[Offer], begun: str) -> Iterable[Completion]:
         for value, help_ in offers:
-            if value.startswith(begun):
+            # A title is easier to remember than an id.
+            told = len(begun) >= _LEAST_FOR_HELP and begun.lower() in help_.lower()
+            if value.startswith(begun) or told:
                 yield Completion(value, start_position=-len(begun), display_meta=help_)
 
     class CommandCompleter(Completer):
