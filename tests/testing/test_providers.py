@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -30,6 +31,7 @@ from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DocumentCanister,
     Provenance,
     ReplyCanister,
     ResultCanister,
@@ -149,6 +151,20 @@ class Careless(ScriptedModel):
         return result
 
 
+class Gossip(ScriptedModel):
+    """A model whose requests say where a document lies."""
+
+    async def preview(
+        self,
+        canisters: Sequence[Canister],
+        invokers: Sequence[Invoker],
+        controls: Controls,
+        context: TurnContext,
+    ) -> bytes:
+        sources = [one.source for one in canisters if isinstance(one, DocumentCanister)]
+        return json.dumps(["syzygy", *sources]).encode()
+
+
 Speak = Callable[..., Any]
 
 
@@ -261,6 +277,21 @@ async def test_every_breach_is_seen(breach: Callable[..., Any], complaint: str) 
 
     with pytest.raises(AssertionError, match=complaint):
         await check_provider(CarelessProvider, "demo")
+
+
+async def test_a_folder_that_is_sent_is_seen() -> None:
+    class GossipProvider(ScriptedProvider):
+        def produce_client(self) -> Any:
+            client = super().produce_client()
+
+            async def access_model(name: str) -> ScriptedModel:
+                return Gossip(client, name, improvise)
+
+            client.access_model = access_model  # type: ignore[method-assign]
+            return client
+
+    with pytest.raises(AssertionError, match="a folder of the user's machine is sent"):
+        await check_provider(GossipProvider, "demo")
 
 
 class Narrow(ScriptedModel):

@@ -271,8 +271,17 @@ async def _check_cancel(model: Model) -> None:
 
 
 async def _check_preview(model: Model) -> None:
-    body = await model.preview(_hello("a rare word: syzygy"), (), Controls(), TurnContext())
+    folder = "/home/somebody/zugzwang"
+    document = DocumentCanister(
+        (TextualContent("Notes."),), title=f"{folder}/n.txt", source=f"{folder}/n.txt"
+    )
+    said = [document, *_hello("a rare word: syzygy")]
+    body = await model.preview(said, (), Controls(), TurnContext())
     require(b"syzygy" in body, "the preview does not hold what is said")
+    require(
+        b"zugzwang" not in body,
+        "a folder of the user's machine is sent; see vibe_llms.providers.conversions.name_document",
+    )
     json.loads(body)
 
 

@@ -15,7 +15,7 @@ from vibe_llms import (
     TextualContent,
 )
 from vibe_llms.exceptions import ContentUnsupported
-from vibe_llms.providers.conversions import Conversion
+from vibe_llms.providers.conversions import Conversion, name_document
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.names import nativize_name
 
@@ -55,7 +55,9 @@ class ShoutMessagesProcessor:
                 who = "model"
             case SupervisorCanister():
                 who = "system"
-            case DocumentCanister(title=title):
+            case DocumentCanister():
+                # Without the folders of the user's machine.
+                title, _ = name_document(canister)
                 who, text = "person", f"{title}\n{text}".strip()
             case _:
                 who = "person"
