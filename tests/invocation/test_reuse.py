@@ -11,9 +11,16 @@ import pytest
 from vibe_llms.events import Event, InvocationCompletedEvent
 from vibe_llms.invocation.invokers import Invoker, invoker
 from vibe_llms.invocation.reuse import NOTE
-from vibe_llms.messages.canisters import Canister, ResultCanister
+from vibe_llms.messages.canisters import Canister, InvocationCanister, ResultCanister
 from vibe_llms.session import open_session
-from vibe_llms.testing import Part, Script, ScriptedModel, ScriptedReply, scripted_model
+from vibe_llms.testing import (
+    Part,
+    Script,
+    ScriptedModel,
+    ScriptedReply,
+    check_events,
+    scripted_model,
+)
 
 
 class Counter:
@@ -81,6 +88,27 @@ async def test_the_model_and_the_event_are_told_of_a_reused_result(tmp_path: Pat
     assert [one.reused for one in ended] == ["", ended[0].identity]
     sent = model.requests[-1]["messages"][-1]["contents"]
     assert [part["text"] for part in sent] == ["It rains in Oslo.", NOTE]
+
+
+async def test_equal_calls_of_one_reply_run_once(tmp_path: Path) -> None:
+    counter = Counter()
+    oslo, rome = ({"city": city} for city in ("Oslo", "Rome"))
+    reply = ScriptedReply(
+        parts=tuple(Part(invocation="look_up", arguments=one) for one in (oslo, rome, oslo, oslo))
+    )
+    done = ScriptedReply(parts=(Part(text="Done."),))
+    events: list[Event] = []
+    async with open_session(home=tmp_path, event_handler=events.append) as session:
+        model = scripted_model(Script((reply, done)))
+        conversation = await session.begin(model, invokers=[counter.tool(pure=True)])
+        turn = await conversation.converse("Look.")
+    assert sorted(counter.ran) == ["Oslo", "Rome"]
+    calls = [one.identity for one in turn.canisters if isinstance(one, InvocationCanister)]
+    landed = {one.invocation: one for one in results(turn.canisters)}
+    first, other, *again = (landed[call] for call in calls)
+    assert (first.reused, other.reused) == ("", "")
+    assert [one.reused for one in again] == [first.identity] * 2
+    check_events(events)
 
 
 async def test_a_tool_that_is_not_marked_runs_each_time(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from msgspec import Struct
 
@@ -17,7 +18,7 @@ from vibe_llms.events import (
     InvocationStartedEvent,
 )
 from vibe_llms.exceptions import ArgumentsInvalid
-from vibe_llms.invocation.approval import Gatekeeper
+from vibe_llms.invocation.approval import Gatekeeper, canonical_arguments
 from vibe_llms.invocation.invokers import InvocationContext, Invoker, find_invoker
 from vibe_llms.invocation.limits import Limit
 from vibe_llms.invocation.results import ResultTooLarge, bound_contents
@@ -62,27 +63,39 @@ async def execute(invocations: Sequence[InvocationCanister], execution: Executio
     unanswered = {invocation.identity: invocation for invocation in invocations}
     begun: dict[str, ResultCanister | None] = {}
     gate = asyncio.Semaphore(execution.parallel)
+    locks: dict[tuple[str, bytes], asyncio.Lock] = {}
     progress = _Progress(execution)
 
     async def run(invocation: InvocationCanister) -> None:
         invoker, refusal = await _admit(invocation, execution)
-        async with gate:
-            execution.event_handler(
-                InvocationStartedEvent(invocation=invocation, conversation=execution.conversation)
-            )
-            begun[invocation.identity] = None
-            if invoker is None:
-                result = _failure(invocation, refusal)
-            elif (earlier := execution.reuse(invocation, invoker)) is not None:
-                result = earlier
-            else:
-                result = await _invoke(invocation, invoker, execution, progress)
-        # From here on it has a result: keeping is carried out even if it is cancelled.
-        del unanswered[invocation.identity]
-        begun[invocation.identity] = result
-        await execution.keep((result,))
-        progress.close(invocation)
-        end(invocation, result)
+        async with alone(invocation, invoker):
+            async with gate:
+                event = InvocationStartedEvent(
+                    invocation=invocation, conversation=execution.conversation
+                )
+                execution.event_handler(event)
+                begun[invocation.identity] = None
+                if invoker is None:
+                    result = _failure(invocation, refusal)
+                elif (earlier := execution.reuse(invocation, invoker)) is not None:
+                    result = earlier
+                else:
+                    result = await _invoke(invocation, invoker, execution, progress)
+            # From here on it has a result: keeping is carried out even if it is cancelled.
+            del unanswered[invocation.identity]
+            begun[invocation.identity] = result
+            await execution.keep((result,))
+            progress.close(invocation)
+            end(invocation, result)
+
+    def alone(
+        invocation: InvocationCanister, invoker: Invoker | None
+    ) -> AbstractAsyncContextManager[None]:
+        """For a pure tool, equal calls one after the other: the next has the first one's result."""
+        if invoker is None or not invoker.pure:
+            return nullcontext()
+        call = (invoker.name, canonical_arguments(invocation))
+        return locks.setdefault(call, asyncio.Lock())
 
     def end(invocation: InvocationCanister, result: ResultCanister) -> None:
         del begun[invocation.identity]
