@@ -152,3 +152,55 @@ async def test_no_process_is_left_where_the_end_comes_twice_and_at_once() -> Non
         assert len(survey_tree(cage)) == 3
         await asyncio.gather(kernel.end(), kernel.end())
         assert survey_tree(cage) == []
+
+
+FLOODS = {
+    "lines": "while True: print('y' * 1000)",
+    "a text at once": "print('y' * 50_000_000)",
+    "errors": "import sys\nwhile True: print('e' * 1000, file=sys.stderr)",
+    "a value at once": "'y' * 50_000_000",
+    "values": "from IPython.display import display\nwhile True: display('d' * 1000)",
+    "a picture": "from IPython.display import display, Image\n"
+    "display(Image(data=b'\\x89PNG' * 5_000_000, format='png'))",
+    "a thread": "import threading, time\nended = []\n"
+    "def flood():\n    while not ended: print('t' * 1000)\n"
+    "threading.Thread(target=flood).start()\n"
+    "try: time.sleep(3600)\nfinally: ended.append(1)",
+    "a program": "import subprocess\nsubprocess.run('yes')",
+    "a descriptor": "import os\nwhile True: os.write(1, b'z' * 1000)",
+}
+
+
+PATIENT: dict[str, Any] = {"call_seconds": 300, "cpu_seconds": 300, "grace_seconds": 60}
+
+
+def told(answer: Answer) -> str:
+    return "\n".join(piece.text for piece in answer.pieces)
+
+
+@pytest.mark.parametrize("name", FLOODS)
+async def test_a_flood_is_interrupted_at_the_limit_and_the_state_is_kept(name: str) -> None:
+    async with run(**PATIENT) as kernel:
+        await kernel.execute("state = 41")
+        answer = await kernel.execute(FLOODS[name])
+        assert "[the output reached its limit of 1,048,576 bytes]" in told(answer)
+        assert told(answer).endswith("[what still ran was interrupted; names and files are kept]")
+        assert told(await kernel.execute("state + 1")) == "42"
+
+
+async def test_messages_that_say_little_are_limited_too() -> None:
+    async with run(**PATIENT, output_bytes=20_000) as kernel:
+        for code in ("print('a', flush=True)", "clear_output()", "display({'a/b': ''}, raw=True)"):
+            answer = await kernel.execute(
+                f"from IPython.display import clear_output, display\nwhile True: {code}"
+            )
+            assert "[the output reached its limit of 20,000 bytes]" in told(answer)
+            assert not kernel.lost
+
+
+async def test_a_long_error_is_cut_and_nothing_is_lost() -> None:
+    async with run(**PATIENT) as kernel:
+        answer = await kernel.execute("raise ValueError('y' * 50_000_000)")
+        assert answer.failed
+        assert "ValueError" in told(answer)
+        assert told(await kernel.execute("1 + 1")) == "2"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from vibe_llms.interpreter.inside import FULL
 from vibe_llms.interpreter.outputs import Outputs
 
 
@@ -61,13 +62,20 @@ def test_an_error_is_told_without_colours() -> None:
     assert bare.pieces[0].text == "E: v"
 
 
-@pytest.mark.parametrize("text", ["x" * 30, "é" * 15])
+@pytest.mark.parametrize("text", ["x" * 60, "é" * 30])
 def test_what_is_beyond_the_bound_is_cut_and_told_once(text: str) -> None:
-    outputs = gather(*[("stream", {"text": text})] * 3, limit=51)
+    # Each message counts 100 bytes besides its text.
+    outputs = gather(*[("stream", {"text": text})] * 3, limit=311)
     assert outputs.full
     first, told = outputs.pieces
-    assert len(first.text.encode()) in (50, 51)
-    assert told.text == "[the output has reached its bound of 51 bytes]"
+    assert len(first.text.encode()) in (110, 111)
+    assert told.text == "[the output reached its limit of 311 bytes]"
+
+
+def test_what_was_too_long_to_be_sent_fills_the_bound() -> None:
+    outputs = gather(("display_data", {"data": {FULL: ""}}))
+    assert [piece.kind for piece in outputs.pieces] == ["note"]
+    assert outputs.full
 
 
 def test_a_picture_that_is_too_large_fills_the_bound() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import inspect
 import os
 import shutil
 import sys
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.interpreter import inside
 from vibe_llms.interpreter.cage import Plan
 from vibe_llms.interpreter.outputs import Outputs, Piece
 from vibe_llms.interpreter.plans import prepare_folder, produce_plan
@@ -34,7 +36,8 @@ _MESSAGE_BYTES = 8 * 1024 * 1024
 _WATCH_SECONDS = 0.1
 _IDLE_WATCH_SECONDS = 1.0
 _ASK_SECONDS = 0.5
-_BOUND_MEMORY = "(lambda r: r.setrlimit(r.RLIMIT_AS, ({limit}, {limit})))(__import__('resource'))"
+#: Runs the function of a file with its arguments, and leaves no names behind.
+_BOUND = "(lambda names: (exec({source!r}, names), names['bound'](*{arguments!r})))({{}})"
 
 
 class KernelLost(Exception):
@@ -110,6 +113,8 @@ class Kernel:
                 await self._stop(running)
             if not self._reason and running.done():
                 running.result()
+            if outputs.full and not self._reason:
+                outputs.note("[what still ran was interrupted; names and files are kept]")
             if not self._reason:
                 outputs.pieces += await self._collect()
         except KernelLost as error:
@@ -187,7 +192,7 @@ class Kernel:
     async def _prepare(self, client: AsyncKernelClient) -> None:
         await self._await_ready(client)
         await self._ask("seal")
-        await self._bound_memory()
+        await self._bound()
 
     async def _await_or_lose(
         self, work: asyncio.Future[None], seconds: float | None = None
@@ -321,15 +326,20 @@ class Kernel:
     async def _survey(self) -> list[Any]:
         return [] if self._cage is None else await asyncio.to_thread(survey_tree, self._cage.pid)
 
-    async def _bound_memory(self) -> None:
+    async def _bound(self) -> None:
         """No process of the kernel may take more addresses than it has now and the limit.
 
         It has to do that itself: nobody else may without the rights over all processes.
         """
         kernel = (await self._survey())[-1]
-        limit = kernel.virtual_bytes + self._limits.memory_bytes - kernel.resident_bytes
+        addresses = kernel.virtual_bytes + self._limits.memory_bytes - kernel.resident_bytes
         outputs = Outputs(self._limits.output_bytes)
-        await self._run(_BOUND_MEMORY.format(limit=limit), outputs, silent=True)
+        code = _BOUND.format(
+            source=inspect.getsource(inside), arguments=(addresses, self._limits.output_bytes)
+        )
+        await self._run(code, outputs, silent=True)
+        if outputs.failed:
+            raise KernelLost("its limits cannot be set")
 
     async def _watch(self) -> None:
         """See to the limits that the system does not keep by itself, busy or not."""

@@ -10,6 +10,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from vibe_llms.interpreter.inside import FULL
+
+#: Each message costs time, however little it says.
+_MESSAGE_BYTES = 100
+_OUTPUT = ("stream", "execute_result", "display_data", "update_display_data", "clear_output")
 #: What a terminal would make colours of.
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -38,6 +43,8 @@ class Outputs:
 
     def take(self, kind: str, content: Mapping[str, Any]) -> None:
         """Take a message of the kernel; one that is not as it should be says nothing."""
+        if kind in _OUTPUT:
+            self._spend(_MESSAGE_BYTES)
         match kind:
             case "stream":
                 name = "stderr" if content.get("name") == "stderr" else "stdout"
@@ -62,6 +69,9 @@ class Outputs:
     def _add_value(self, bundle: object) -> None:
         if not isinstance(bundle, Mapping):
             return
+        if FULL in bundle:
+            self._fill()
+            return
         for mimetype in _PICTURES:
             if mimetype in bundle:
                 self._add_picture(_text(bundle[mimetype]), mimetype)
@@ -77,35 +87,33 @@ class Outputs:
             data = base64.b64decode(text, validate=False)
         except (binascii.Error, ValueError):
             return
-        if len(data) > self._room:
-            self._fill()
-            return
-        self._room -= len(data)
-        self.pieces.append(Piece("picture", data=data, mimetype=mimetype))
+        if self._spend(len(data)):
+            self.pieces.append(Piece("picture", data=data, mimetype=mimetype))
 
     def _add_text(self, kind: str, text: str) -> None:
         if not text or self.full:
             return
         data = text.encode("utf-8", "replace")
-        if len(data) > self._room:
-            text = data[: self._room].decode("utf-8", "ignore")
-            self._room = 0
-        else:
-            text = data.decode()
-            self._room -= len(data)
+        text = data[: self._room].decode("utf-8", "ignore")
         last = self.pieces[-1] if self.pieces else None
         if last is not None and last.kind == kind and kind in ("stdout", "stderr"):
             # A list of parts would be quicker; the bound makes this quick enough.
             self.pieces[-1] = Piece(kind, last.text + text)
         elif text:
             self.pieces.append(Piece(kind, text))
-        if self._room == 0:
+        self._spend(len(data))
+
+    def _spend(self, size: int) -> bool:
+        """Whether there is room for so many bytes, which is taken."""
+        if size > self._room:
             self._fill()
+        self._room = max(self._room - size, 0)
+        return not self.full
 
     def _fill(self) -> None:
         if not self.full:
             self.full = True
-            self.note(f"[the output has reached its bound of {self._limit:,} bytes]")
+            self.note(f"[the output reached its limit of {self._limit:,} bytes]")
 
 
 def _text(value: object) -> str:

@@ -1,0 +1,81 @@
+"""What a kernel runs before any code: it bounds its memory, and cuts its output where it begins.
+
+This file is sent to the kernel as text, because in a cage the kernel does not see this library.
+A message that is too long would break the connection with it, and what a flood has filled would
+have to be emptied before the kernel hears an interrupt. Code can undo this; then the kernel is
+ended by the limits that the server keeps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: Stands for a value that was too long to send.
+FULL = "application/vnd.vibe-llms.full"
+_VALUES = ("display_data", "update_display_data", "execute_result")
+_REPLIES = ("error", "execute_reply")
+
+
+def bound(addresses: int, output: int) -> None:
+    """No more addresses than these for this process; no more output than this for each call."""
+    import contextlib
+    import resource
+    import sys
+
+    from IPython.core.getipython import get_ipython
+
+    resource.setrlimit(resource.RLIMIT_AS, (addresses, addresses))
+    shell: Any = get_ipython()
+    session = shell.kernel.session
+    send = session.send
+    # A little more than the limit, so that the server sees that it was reached.
+    left = most = output + 1
+
+    streams: list[Any] = [sys.stdout, sys.stderr]
+
+    def begin() -> None:
+        nonlocal left, streams
+        left = most
+        # Not before: IPython puts their functions back after the call that runs this.
+        for stream in streams:
+            stream.write = limit(stream.write)
+        streams = []
+
+    def limit(write: Any) -> Any:
+        def limited(text: str) -> Any:
+            nonlocal left
+            size = len(text)
+            if size > left:
+                text = text[:left]
+            left = max(left - size, 0)
+            if text:
+                write(text)
+            return size
+
+        return limited
+
+    def send_limited(
+        stream: Any, message: Any, content: Any = None, *more: Any, **most: Any
+    ) -> Any:
+        nonlocal left
+        whole = isinstance(message, dict)
+        kind = message["header"]["msg_type"] if whole else message
+        told = message.get("content") if whole else content
+        if kind.startswith("comm_"):
+            return None
+        if kind in _VALUES and isinstance(told, dict):
+            size = sum(len(repr(one)) for one in told.get("data", {}).values())
+            if size > left:
+                told.update(data={FULL: ""}, metadata={})
+            left = max(left - size, 0)
+        elif kind in _REPLIES and isinstance(told, dict):
+            told.update(payload=[], user_expressions={})
+            told["evalue"] = str(told.get("evalue", ""))[:output]
+            lines = told.get("traceback", [])
+            told["traceback"] = [line[: output // len(lines) + 1] for line in lines]
+        return send(stream, message, content, *more, **most)
+
+    session.send = send_limited
+    # It would keep a copy of all that is printed.
+    shell._tee = lambda **_: contextlib.nullcontext()
+    shell.events.register("pre_execute", begin)
