@@ -16,12 +16,14 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from tests.cli.command import streams
+from tests.cli.desk import opened
 from vibe_llms.cli.prompts import (
     TerminalPrompts,
     is_worth_keeping,
     produce_completer,
     produce_history,
 )
+from vibe_llms.cli.terminal import note
 from vibe_llms.redaction import remember
 
 _QUOTES = '"""'
@@ -229,3 +231,22 @@ def test_the_editor_can_be_opened_at_once(
             return await asyncio.wait_for(prompts.read("one", edit=True), 30)
 
         assert asyncio.run(work()).strip() == "two"
+
+
+async def test_what_is_noted_while_a_person_types_stands_above_the_prompt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    async with opened() as desk:
+        reading = asyncio.ensure_future(TerminalPrompts(None).read())
+        await desk.until(lambda: desk.emulator.rows[0] == ">")
+        desk.type("half a li")
+        await desk.until(lambda: desk.emulator.rows[0] == "> half a li")
+        note("note: one")
+        await asyncio.to_thread(note, "note: two")
+        print("printed")
+        above = ["note: one", "note: two", "printed", "> half a line"]
+        desk.type("ne")
+        await desk.until(lambda: desk.emulator.rows[:4] == above)
+        desk.type("\r")
+        assert await reading == "half a line"
