@@ -109,6 +109,26 @@ def test_the_list_fits_the_window() -> None:
     assert "n" * 300 in do("list").output
 
 
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_lists_and_texts_fit_any_window_in_any_script(columns: int, tmp_path: Path) -> None:
+    begin(
+        "--name", "日本語の会話 🎉 " * 20, "some words that are long " * 10 + "日本語の会話 " * 30
+    )
+    with Terminal("list", columns=columns, emulated=True) as terminal:
+        terminal.wait()
+        assert terminal.emulator is not None
+        (row,) = filter(None, terminal.emulator.rows)
+        assert "日本語" in row
+        assert row.endswith("…")
+    with Terminal("show", listed()[0]["id"], columns=columns, emulated=True) as terminal:
+        terminal.wait()
+        assert terminal.emulator is not None
+        words = {"some", "words", "that", "are", "long", "日本語の会話"}
+        texts = [row for row in terminal.emulator.rows if row.startswith(("some", "long", "words"))]
+        assert texts
+        assert all(set(row.replace(" ", "\n").split()) <= words for row in texts)
+
+
 def test_a_conversation_is_shown_as_it_is_stored(home: Path) -> None:
     identity = begin("--name", "näme", "hello")
     (path,) = home.glob("conversations/*/messages.jsonl")

@@ -14,7 +14,7 @@ import msgspec
 
 from vibe_llms.cli.completion import complete_conversations
 from vibe_llms.cli.drawing import Drawing
-from vibe_llms.cli.layout import cut
+from vibe_llms.cli.layout import cut, wrap
 from vibe_llms.cli.running import run
 from vibe_llms.cli.terminal import (
     BOLD,
@@ -39,6 +39,8 @@ from vibe_llms.messages.canisters import (
     DocumentCanister,
     InvocationCanister,
     ResultCanister,
+    SupervisorCanister,
+    UserCanister,
     role_of,
 )
 from vibe_llms.messages.codecs import encode_canister
@@ -307,6 +309,11 @@ def encode_conversation(restored: Restored) -> str:
     return f'{json.dumps(head, ensure_ascii=False)[:-1]}, "messages": [{lines}]}}'
 
 
+#: What is no output of a program, and wraps at words.
+_PROSE = (DocumentCanister, SupervisorCanister, UserCanister)
+_LEAST_TITLE = 17
+
+
 def draw_summary(summary: Summary) -> str:
     """A conversation as one line of a list, as long as a terminal is wide."""
     tags = "".join(f" #{tag}" for tag in summary.tags)
@@ -315,8 +322,10 @@ def draw_summary(summary: Summary) -> str:
     head = f"{summary.updated.astimezone():%Y-%m-%d %H:%M}  {summary.messages:>4}  "
     text = one_line(problem or f"{summary.title}{tags}{fork}")
     if is_terminal(sys.stdout):
-        room = max(20, columns(sys.stdout) - len(summary.identity) - len(head) - 2)
-        text = cut(visible(text), room)
+        room = columns(sys.stdout) - len(summary.identity) - 2
+        if room - len(head) < _LEAST_TITLE:
+            head = f"{summary.updated.astimezone():%m-%d}  "
+        text = cut(visible(text), max(_LEAST_TITLE, room - len(head)))
     return f"{styled(summary.identity, BOLD)}  {head}{text}"
 
 
@@ -350,7 +359,10 @@ async def draw_canister(
         parts.append(shown(canister.display))
     else:
         for content in canister.contents:
-            parts.append(await _draw_content(content, archive, spoken))
+            drawn = await _draw_content(content, archive, spoken)
+            if isinstance(canister, _PROSE) and is_terminal(sys.stdout):
+                drawn = "\n".join(wrap(drawn, columns(sys.stdout)))
+            parts.append(drawn)
     return "\n".join(parts) + "\n"
 
 
