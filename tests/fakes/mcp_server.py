@@ -43,6 +43,7 @@ BEHAVIOURS = {
     "grandchild": "",
     "daemon": "",
     "many-tools": "",
+    "tasks": "",
     "big-schema": "",
     "recursive-schema": "",
 }
@@ -91,6 +92,10 @@ def list_tools(request: Any) -> None:
     if BEHAVIOUR.endswith("pages"):
         answer(request, list_page(request.get("params", {}).get("cursor", "0"), tools))
         return
+    if BEHAVIOUR == "tasks":
+        for support in ("required", "optional"):
+            execution = {"taskSupport": support}
+            tools.append({"name": support, "inputSchema": OPEN, "execution": execution})
     if BEHAVIOUR == "many-tools":
         tools += [{"name": f"tool-{number}", "inputSchema": OPEN} for number in range(9_990)]
     answer(request, {"tools": tools})

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
+from tests.ensembles.mcp.servers import FAKE, opened
 from tests.fakes import mcp_official
 from tests.fakes.models import model_of, says
 from vibe_llms import open_session
 from vibe_llms.configuration import load_configuration
-from vibe_llms.ensembles.interfaces import EnsembleConfiguration
+from vibe_llms.ensembles.interfaces import EnsembleConfiguration, EnsembleHost
 from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
-from vibe_llms.events import Event, InvocationProgressEvent, NoticeEvent
+from vibe_llms.events import Event, InvocationProgressEvent, Notice, NoticeEvent
 from vibe_llms.exceptions import ConfigurationError, EnsembleFailed
 from vibe_llms.invocation.approval import ApprovalRequest, Decision
 from vibe_llms.invocation.invokers import InvocationContext
@@ -164,3 +165,15 @@ def test_a_server_learns_which_calls_belong_together_and_not_to_which_conversati
     assert len({one, word("home", "mnopqrstuvwx"), word("far", "abcdefghijkl")}) == 3
     assert "abcd" not in one
     assert word("home", "") is None
+
+
+async def test_a_tool_that_runs_only_as_a_task_is_not_offered_and_a_notice_says_so() -> None:
+    told: list[Notice] = []
+    async with opened(EnsembleHost(tell=told.append), command=[*FAKE, "tasks"]) as ensemble:
+        assert [one.name for one in ensemble.invokers] == ["fake/echo", "fake/pid", "fake/optional"]
+        assert (await ensemble.invoke("echo", '{"text": "hi"}')).text == "hi"
+        # Nobody is told again what has not changed.
+        await ensemble._list_tools()
+    (notice,) = told
+    assert notice.subject == "ensemble"
+    assert "the tool required is not offered" in notice.text

@@ -31,6 +31,7 @@ from vibe_llms.ensembles.mcp.reading import (
 )
 from vibe_llms.ensembles.mcp.settings import LOADING_VARIABLES, McpSettings
 from vibe_llms.ensembles.mcp.tokens import TokenStore
+from vibe_llms.events import Notice
 from vibe_llms.exceptions import EnsembleFailed, InvokerInvalid, SessionLost
 from vibe_llms.invocation.checks import SchemaCheck
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
@@ -78,6 +79,8 @@ class McpEnsemble:
         self._answerer = Answerer(name, settings, configuration.host, self._patience)
         self._keys_file = read.places.keys_file
         self._vault = configuration.host.vault
+        self._tell = configuration.host.tell
+        self._left_out: set[str] = set()
         self._asks = configuration.host.elicitor is not None
         self._connection = self._produce_connection(settings)
         self._tools: dict[str, Tool] = {}
@@ -280,7 +283,19 @@ class McpEnsemble:
             lambda client: self._walk(client.list_tools, "tools"),
         )
         self._tools = {tool.name: tool for tool in tools}
-        return tuple(map(self._assimilate_tool, tools))
+        self._tell_left_out({tool.name for tool in tools if _needs_task(tool)})
+        return tuple(self._assimilate_tool(tool) for tool in tools if not _needs_task(tool))
+
+    def _tell_left_out(self, names: set[str]) -> None:
+        for name in sorted(names - self._left_out):
+            self._tell(
+                Notice(
+                    "ensemble",
+                    f"{self._name}: the tool {name} is not offered: it runs only as a task, which "
+                    "is not supported",
+                )
+            )
+        self._left_out = names
 
     async def _gather(
         self, capability: str, method: str, assimilate: Callable[[Any], T]
@@ -366,3 +381,8 @@ class McpEnsemble:
             return None
         words = f"{self._name}\0{context.conversation}".encode()
         return {CONVERSATION_KEY: sha256(words).hexdigest()[:32]}
+
+
+def _needs_task(tool: Tool) -> bool:
+    """Whether calls of a tool have to be tasks of 2025-11-25, which the package cannot make."""
+    return tool.execution is not None and tool.execution.task_support == "required"
