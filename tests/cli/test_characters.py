@@ -47,7 +47,7 @@ def test_json_for_a_terminal_is_the_same_json(text: str) -> None:
 
 def test_json_for_a_terminal_holds_nothing_hidden() -> None:
     hidden = "".join(c for c in map(chr, EVERYTHING) if is_hidden(c))
-    assert escape_json(json.dumps(hidden, ensure_ascii=False)).isascii()
+    assert escape_json(json.dumps(f"┃┏┗{hidden}", ensure_ascii=False)).isascii()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.cli.command import streams
+from tests.cli.desk import opened
 from tests.cli.terminal import Screen
 from vibe_llms.cli.terminal import note
 from vibe_llms.cli.waiting import Waiting
@@ -55,6 +56,21 @@ async def test_it_fits_into_one_line_and_drives_nothing() -> None:
         await until(lambda: "waiting" in errors.text)
         waiting.clear()
         assert Screen().feed(errors.text).text == ""
+
+
+@pytest.mark.parametrize("words", ["日本語" * 30, "🎉" * 60, "x" * 300])
+async def test_it_stays_in_one_line_in_any_script(
+    words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    async with opened(10, 40) as desk:
+        waiting = Waiting()
+        waiting.show(words)
+        await desk.until(lambda: desk.raw.count("\r\x1b[K") > 3)
+        assert [row for row in desk.emulator.rows if row] == [desk.emulator.rows[0]]
+        assert re.search(r"… \d+ s$", desk.emulator.rows[0])
+        waiting.clear()
+        await desk.until(lambda: not any(desk.emulator.rows))
 
 
 async def test_a_plain_locale_gets_a_plain_mark() -> None:

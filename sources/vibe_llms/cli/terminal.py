@@ -19,6 +19,7 @@ DIM, BOLD, RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 MARK = "┃"
 # Framed by them, a reply would look like a question; the thin ones are as good for its tables.
 _OURS = str.maketrans("┃┏┗", "│┌└")
+_OURS_ESCAPED = {code: f"\\u{code:04x}" for code in _OURS}
 
 
 def visible(text: str) -> str:
@@ -90,12 +91,12 @@ def write_json(text: str) -> None:
 
 
 def escape_json(text: str) -> str:
-    r"""JSON with escapes for what `visible` shows: the same value.
+    r"""JSON with escapes for what `visible` shows or replaces: the same value.
 
     >>> escape_json('"a\u202eb"')
     '"a\\u202eb"'
     """
-    return replace_hidden(text, _escape)
+    return replace_hidden(text, _escape).translate(_OURS_ESCAPED)
 
 
 def _escape(character: str) -> str:
