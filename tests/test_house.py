@@ -86,7 +86,8 @@ LATE = {("providers.contract.settling", "providers.contract.model.ContractModel"
 #: what the system itself provides, such as /proc and inherited descriptors.
 OPENING = {
     *("files", "storage.files", "storage.locks", "storage.appending", "storage.databases"),
-    *("memory.journal", "memory.git", "ensembles.mcp.guardian", "attachments", "cli.terminal"),
+    *("memory.journal", "memory.git", "memory.detaching", "attachments", "cli.terminal"),
+    "ensembles.mcp.guardian",
 }
 TYPES_ONLY = "TYPE_CHECKING"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from tests.fakes.loading import SlowEmbedder, loads
 from tests.fakes.models import LONG, model_of, says
 from vibe_llms import synchronous
 from vibe_llms.attendants import AttendantHost
@@ -70,6 +72,65 @@ async def stored(home: Path, role: Role = Role.FACT, scope: Scope | None = None)
 
 def notices(events: Sequence[Event]) -> list[str]:
     return [event.notice.text for event in events if isinstance(event, NoticeEvent)]
+
+
+def slow_embedder(folder: Path) -> dict[str, Any]:
+    """Settings with an embedder that is ready when a file `gate` is in the folder."""
+    row = {"module": "tests.fakes.loading", "folder": str(folder)}
+    memory = {"embedder": "loading", "recall": {"seconds": 0.3}}
+    return {**FAST, "embedders": {"loading": row}, "memory": memory}
+
+
+async def test_words_alone_answer_where_the_embedder_is_not_ready(
+    home: Path, tmp_path: Path
+) -> None:
+    memory = Memory(home / "memory")
+    await memory.add("The cat is called Tom", scope=ME)
+    events: list[Event] = []
+    async with open_session(
+        home=home, configuration=slow_embedder(tmp_path), event_handler=events.append
+    ) as session:
+        conversation = await session.begin(model(), memory=True)
+        for _ in range(2):
+            await conversation.converse("What is the cat called?")
+        assert isinstance(conversation.canisters[0], DocumentCanister)
+        assert "cat is called Tom" in conversation.canisters[0].text
+        session.give_up()
+    late = [text for text in notices(events) if "by words alone" in text]
+    why = "the embedder slow was not ready within 0.3 s"
+    remedy = "to keep it loaded: vibe-llms memory serve-embedder"
+    assert late == [f"recalled by words alone: {why}; {remedy}"]
+
+
+async def test_vectors_join_when_they_are_ready(home: Path, tmp_path: Path) -> None:
+    memory = Memory(home / "memory")
+    await memory.add("The cat is called Tom", scope=ME)
+    settings = slow_embedder(tmp_path)
+    settings["memory"]["recall"]["seconds"] = 60.0
+    async with open_session(home=home, configuration=settings) as session:
+        # It loads from the beginning, before anything is said.
+        conversation = await session.begin(model(), memory=True)
+        async with asyncio.timeout(60):
+            while not loads(tmp_path):
+                await asyncio.sleep(0.01)
+        asked = asyncio.create_task(conversation.converse("What is the cat called?"))
+        (tmp_path / "gate").touch()
+        turn = await asked
+        assert isinstance(turn.canisters[0], DocumentCanister)
+    assert loads(tmp_path) == [os.getpid()] * len(loads(tmp_path))
+    again = Memory(home / "memory", embedder=SlowEmbedder(tmp_path))
+    entries = await again.survey(ME)
+    assert len(await again.read_vectors(entries)) == len(entries)
+    await again.close()
+
+
+async def test_nothing_is_loaded_for_an_empty_memory(home: Path, tmp_path: Path) -> None:
+    async with open_session(home=home, configuration=slow_embedder(tmp_path)) as session:
+        conversation = await session.begin(model(), memory=True, save=False)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not loads(tmp_path)
+        del conversation
 
 
 # What a user sees.
@@ -476,7 +537,7 @@ async def test_what_is_made_of_the_configuration_reads_nothing_yet(home: Path) -
         made = session.access_memory()
         assert isinstance(made, MemoryAttendant)
         assert session.access_memory() is made
-        assert (made.name, made.brief_seconds, made.close_seconds) == ("memory", 5.0, 60.0)
+        assert (made.name, made.brief_seconds, made.close_seconds) == ("memory", 15.0, 60.0)
     assert not home.exists() or not list(home.iterdir())
     assert callable(produce_attendant)
 

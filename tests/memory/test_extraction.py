@@ -25,7 +25,8 @@ async def test_the_question_holds_the_words_and_the_day_and_says_how_many() -> N
 async def test_a_model_without_an_answer_finds_nothing_and_says_why() -> None:
     asker = ScriptedAsker(findings=[OutputInvalid("three times", provider="x")])
     found = await extract(asker, "I like tea.", most=3, seconds=9)
-    assert found == Extraction(failure=Unanswered("x: three times", final=True))
+    why = "the model gave no valid answer (1 try)"
+    assert found == Extraction(failure=Unanswered(why, final=True))
 
 
 def test_no_more_than_were_asked_for_are_kept() -> None:

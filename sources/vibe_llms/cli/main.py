@@ -5,14 +5,18 @@ Nothing of weight is imported here, so that Ctrl-C finds its way out from the fi
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
 from vibe_llms.cli.terminal import drop_unwritten, open_closed_streams
 
+#: What the threads are called that load models and compute with them.
+LOADING_THREADS = "vibe-llms embeddings"
 _INTERRUPTED = 130
 _CLOSED_PIPE = 141
 
@@ -33,4 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         # All is done and kept; what is pressed now shall not spoil the end.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     drop_unwritten()
+    if arguments is None and _is_loading():
+        # Python would wait for it, and all else is closed.
+        os._exit(status)
     sys.exit(status)
+
+
+def _is_loading() -> bool:
+    """Whether a thread still loads a model that nobody waits for any more."""
+    return any(one.name.startswith(LOADING_THREADS) for one in threading.enumerate())

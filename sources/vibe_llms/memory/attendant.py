@@ -41,6 +41,8 @@ _SAID_BY_MODELS = (Role.ASSISTANT, Role.SUMMARY)
 _MOST_REPORTS = 100
 #: So many turns wait in memory for a model that works again.
 _MOST_DEFERRED = 100
+#: A machine that loads a model may be busy for a while.
+_GRACE_SECONDS = 10.0
 
 
 class Report(Protocol):
@@ -90,8 +92,8 @@ class MemoryAttendant:
 
     @property
     def brief_seconds(self) -> float:
-        """How long a turn waits for what is recalled."""
-        return self.settings.recall.seconds
+        """How long a turn waits at the most: after the seconds of recall it has what words find."""
+        return self.settings.recall.seconds + _GRACE_SECONDS
 
     @property
     def close_seconds(self) -> float:
@@ -325,6 +327,9 @@ def produce_attendant(configuration: Configuration, host: AttendantHost) -> Memo
         host.tell(Notice("memory", text))
 
     memory = produce_memory(configuration, settings, providers=host.providers, tell=tell)
+
+    # Before anybody asks: it takes seconds, and what is said is not known yet.
+    memory.begin_loading()
 
     async def produce_taker(model: Model) -> Ingestion:
         chosen = settings.ingestion.model

@@ -33,6 +33,7 @@ from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.embedders.strict import make_strict
 from vibe_llms.memory.embedding import Embedding
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry, words_of
+from vibe_llms.memory.files import ENTRIES
 from vibe_llms.memory.reranking import Reranking
 from vibe_llms.memory.retrieval import (
     FOUND_ROLES,
@@ -51,6 +52,10 @@ from vibe_llms.storage.locks import Patience
 T = TypeVar("T")
 
 _CHANGEABLE = frozenset({"content", "importance", "category", "topics"})
+
+
+#: So long a recall may take before it says what it waits for.
+_SHOWN_SECONDS = 1.0
 
 
 def ignore_progress(_: int) -> None:
@@ -102,6 +107,7 @@ class Memory:
             durable=durable,
         )
         self._lock_seconds = lock_seconds
+        self._loading: asyncio.Task[None] | None = None
         self._turnstiles: Turnstiles[Scope] = Turnstiles()
 
     @property
@@ -168,6 +174,45 @@ class Memory:
             await self._embedding.give_up(error)
             asked = msgspec.structs.replace(asked, vector=None)
             return await self._search(asked, wanted, chosen)
+
+    async def recall(
+        self,
+        question: str,
+        *,
+        scopes: Iterable[Scope] = (GLOBAL,),
+        settings: RetrievalSettings | None = None,
+        seconds: float,
+    ) -> Sequence[Recollection]:
+        """The same within so many seconds: what words alone find where an embedder takes longer."""
+        wanted, chosen = tuple(dict.fromkeys(scopes)), settings or self._settings
+        asked = Question(question, datetime.now(UTC), roles=frozenset(FOUND_ROLES))
+        by_words = await self._do(lambda: self._store.search(asked, wanted, chosen))
+        if self._embedding is None and self._reranking is None:
+            self._tell_damaged()
+            return by_words
+        shown = asyncio.get_running_loop().call_later(_SHOWN_SECONDS, self._tell_loading)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.search(question, scopes=wanted, settings=chosen)
+        except TimeoutError:
+            if self._embedding is not None:
+                self._embedding.tell_late(seconds)
+            return by_words
+        finally:
+            shown.cancel()
+
+    def _tell_loading(self) -> None:
+        if self._embedding is not None:
+            self._embedding.tell_loading()
+
+    def begin_loading(self) -> None:
+        """Load the embedder's model in the background, if there is anything that it could find."""
+        if (
+            self._embedding is not None
+            and self._loading is None
+            and (self.folder / ENTRIES).is_dir()
+        ):
+            self._loading = asyncio.create_task(self._embedding.load(), name="load the embedder")
 
     async def embed(
         self,
@@ -340,6 +385,8 @@ class Memory:
 
     async def close(self) -> None:
         """Keep the index for the next process, and the last version; safe to call twice."""
+        if self._loading is not None:
+            self._loading.cancel()
         async with AsyncExitStack() as stack:
             # Whatever fails or is cancelled on the way, the rest is closed too.
             for one in (self._reranking, self._embedding, self.versions):

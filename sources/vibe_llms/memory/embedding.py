@@ -32,11 +32,34 @@ class Embedding:
         self._untold: tuple[int, str] = (0, "")
         #: Whether it ever gave a vector: then what it refuses is a matter of the text.
         self._proven = False
+        #: Whether its model is loaded, or cannot be.
+        self.ready = False
 
     @property
     def model(self) -> str:
         """What its vectors are stored under."""
         return self.embedder.model
+
+    async def load(self) -> None:
+        """Load its model now, if it loads one into this process; what fails is told."""
+        try:
+            await self.embedder.load()
+        except VibeLlmsError as error:
+            self.tell(error)
+        self.ready = True
+
+    def tell_late(self, seconds: float) -> None:
+        """Tell once that it was not waited for any longer."""
+        remedy = "" if self.ready else "; to keep it loaded: vibe-llms memory serve-embedder"
+        self._tell_once(
+            f"recalled by words alone: the embedder {self.model} was not ready within "
+            f"{seconds:g} s{remedy}"
+        )
+
+    def tell_loading(self) -> None:
+        """Tell once what is waited for, unless it is loaded."""
+        if not self.ready:
+            self._tell_once(f"loading the embedder {self.model}")
 
     async def embed_question(self, text: str) -> array[float] | None:
         """The vector that a question is searched with."""
@@ -158,7 +181,7 @@ class Embedding:
 
     async def _ask(self, texts: Sequence[str], *, question: bool = False) -> Sequence[array[float]]:
         vectors = await self.embedder.embed(texts, question=question)
-        self._proven = True
+        self._proven = self.ready = True
         return vectors
 
     def _tell_once(self, text: str) -> None:

@@ -44,7 +44,8 @@ _LONGEST_QUESTION = 2000
 class RecallSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """`[memory.recall]`: at most `limit` entries, each of so many `characters`.
 
-    A turn waits so many `seconds`. What is found is found as `[memory]` says.
+    A turn waits so many `seconds` for vectors and reranking, and takes what words alone find after
+    that. What is found is found as `[memory]` says.
     """
 
     limit: Positive = 5
@@ -81,7 +82,9 @@ async def recall(
     summary = None if summed_up else await _find_summary(memory, here)
     said = {canister.identity for canister in asked.history}
     chosen = msgspec.structs.replace(retrieval, limit=settings.limit * 3 + len(known))
-    found = await memory.search(question, scopes=(user, GLOBAL, here), settings=chosen)
+    found = await memory.recall(
+        question, scopes=(user, GLOBAL, here), settings=chosen, seconds=settings.seconds
+    )
     entries: list[Entry] = []
     digests = set()
     for entry in (one.entry for one in found):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from typing import Annotated
+
+from msgspec import Meta
 
 from vibe_llms.configuration import Configuration, MemoryMode, Seconds
 from vibe_llms.exceptions import MemoryInvalid
@@ -24,7 +27,9 @@ class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unkn
     """`[memory]`: whose memory it is, how entries are chosen, and how conversations have it.
 
     `embedder` is a row of `[embedders]`, with a model or without, or `PROVIDER/MODEL`; without one
-    entries are found by their words alone. With `versioning` git keeps each change: one commit per
+    entries are found by their words alone. A process that is started when it is needed keeps the
+    embedder's model loaded until it was idle for `keep_loaded_minutes`; with 0 each command loads
+    it. With `versioning` git keeps each change: one commit per
     command, tool call and turn. `enabled` is what `chat` does where neither --memory nor
     --no-memory is given. A single question at the terminal leaves what is to be remembered to a
     process in the background, which ends after `background_seconds` at the latest; with `wait` it
@@ -37,6 +42,7 @@ class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unkn
     versioning: bool = False
     enabled: bool = False
     mode: MemoryMode = "automatic"
+    keep_loaded_minutes: Annotated[float, Meta(ge=0)] = 0.0
     wait: bool = False
     drain_seconds: Seconds = 60.0
     background_seconds: Seconds = 900.0
@@ -88,7 +94,11 @@ def produce_memory(
     embedder = None
     if settings.embedder:
         embedder = produce_embedder(
-            configuration, settings.embedder, providers=providers, tell=tell
+            configuration,
+            settings.embedder,
+            providers=providers,
+            tell=tell,
+            keep_minutes=settings.keep_loaded_minutes,
         )
     return Memory(
         folder,

@@ -12,6 +12,7 @@ from vibe_llms.cli.memory import (
     forgetting,
     history,
     ingesting,
+    serving,
     upkeep,
 )
 
@@ -37,6 +38,7 @@ for _command in (
     copies.take,
     deduplication.deduplicate,
     ingesting.ingest,
+    serving.serve_embedder,
     upkeep.reindex,
     upkeep.status,
     upkeep.watch_files,
@@ -48,7 +50,7 @@ for _command in (
 @click.pass_context
 def _finish(context: click.Context, status: int) -> int:
     """Go on with what earlier conversations have left, unless this was about that itself."""
-    if context.invoked_subcommand not in ("ingest", "forget"):
+    if context.invoked_subcommand not in ("ingest", "forget", "serve-embedder"):
         ingesting.finish_ingestion()
     return status
 

@@ -15,7 +15,6 @@ import click
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.cli.detaching import detach
 from vibe_llms.cli.memory.opening import json_option, local_time, print_json, progress, tell
 from vibe_llms.cli.running import run
 from vibe_llms.cli.terminal import note, one_line
@@ -23,6 +22,7 @@ from vibe_llms.configuration import Configuration, load_configuration
 from vibe_llms.events import Event, NoticeEvent
 from vibe_llms.exceptions import StorageError
 from vibe_llms.memory.attendant import MemoryAttendant, journal_folder
+from vibe_llms.memory.detaching import detach
 from vibe_llms.memory.journal import Journal
 from vibe_llms.memory.settings import read_memory_settings
 from vibe_llms.session import open_session

@@ -21,6 +21,7 @@ from vibe_llms.cli.memory.opening import (
     print_json,
     progress,
 )
+from vibe_llms.cli.memory.serving import describe_served, encode_served, survey_served
 from vibe_llms.cli.running import run
 from vibe_llms.cli.terminal import note, one_line, write
 from vibe_llms.configuration import load_configuration
@@ -85,8 +86,10 @@ def status(as_json: bool) -> int:
     """Print where the files lie, what there is, and what cannot be read."""
 
     async def work() -> int:
-        ingestion = survey_ingestion(load_configuration())
-        async with open_memory() as (store, _):
+        configuration = load_configuration()
+        ingestion = survey_ingestion(configuration)
+        async with open_memory() as (store, settings):
+            served = await survey_served(configuration, settings)
             scopes = await store.status()
             folder = store.folder
             versions = None if store.versions is None else await store.versions.status()
@@ -97,6 +100,7 @@ def status(as_json: bool) -> int:
                     "scopes": [_encode_status(one) for one in scopes],
                     "versions": msgspec.to_builtins(versions),
                     "ingestion": encode_ingestion(ingestion),
+                    "embedder": encode_served(served),
                 }
             )
             return 0
@@ -105,6 +109,8 @@ def status(as_json: bool) -> int:
             write(sys.stdout, f"{one.scope}: {one.entries} remembered, {one.deleted} given up\n")
             for damaged in sorted(one.damaged, key=str):
                 note(f"vibe-llms: {one_line(str(damaged))}")
+        if served is not None:
+            write(sys.stdout, f"{describe_served(served)}\n")
         for line in describe_ingestion(ingestion):
             write(sys.stdout, f"{line}\n")
         if versions is not None:

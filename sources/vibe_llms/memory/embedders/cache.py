@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from vibe_llms.exceptions import StorageError
-from vibe_llms.memory.embedders.interfaces import Embedder
+from vibe_llms.memory.embedders.interfaces import Embedder, LoadingEmbedder
 from vibe_llms.memory.turnstiles import Turnstile
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.storage.databases import open_database
@@ -101,6 +101,11 @@ class CachedEmbedder:
                 await self.give_up()
                 return await self._embedder.embed(texts)
         return [found[digest_text(text)] for text in texts]
+
+    async def load(self) -> None:
+        """Load its model now, if it loads one into this process."""
+        if isinstance(self._embedder, LoadingEmbedder):
+            await self._embedder.load()
 
     async def give_up(self) -> None:
         """Remove what is kept of its model, which is of no use, as far as the disk lets us."""

@@ -54,6 +54,18 @@ class TimedEmbedder(Protocol):
 
 
 @runtime_checkable
+class LoadingEmbedder(Protocol):
+    """An embedder that loads a model into this process, which takes a while."""
+
+    async def load(self) -> None:
+        """Load it now, so that nobody waits later; at once where it is loaded. Raises as `embed`.
+
+        Whoever is cancelled meanwhile need not wait again: it is loaded to its end.
+        """
+        ...
+
+
+@runtime_checkable
 class InquiringEmbedder(Protocol):
     """An embedder that can tell, without loading a model, whether it could."""
 

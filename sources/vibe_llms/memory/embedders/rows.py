@@ -15,6 +15,8 @@ from vibe_llms.memory.embedders.core import (
     ignore,
 )
 from vibe_llms.memory.embedders.endpoints import EndpointEmbedder
+from vibe_llms.memory.embedders.interfaces import LoadingEmbedder
+from vibe_llms.memory.embedders.serving import ServedEmbedder
 from vibe_llms.memory.embedders.strict import StrictEmbedder
 from vibe_llms.providers.core import guard_row
 from vibe_llms.providers.rows import PROVIDERS, Providers
@@ -41,12 +43,16 @@ def produce_embedder(
     *,
     providers: Providers | None = None,
     tell: Callable[[str], None] = ignore,
+    keep_minutes: float = 0.0,
+    served: bool = True,
 ) -> StrictEmbedder:
     """The embedder of an address: `ROW`, `ROW/MODEL` of `[embedders]`, or `PROVIDER/MODEL`.
 
     Nothing is loaded and nobody is asked before it is used; close it. Without `providers`, those of
-    a session, it has its own and closes them. `tell` is told what a person should know. A
-    `ConfigurationError` says what is wrong with the address or the row.
+    a session, it has its own and closes them. A model that would be loaded into this process is
+    asked in another one where that has it loaded (`vibe-llms memory serve-embedder`), unless
+    `served` is off; with `keep_minutes` such a process is started. `tell` is told what a person
+    should know. A `ConfigurationError` says what is wrong with the address or the row.
     """
     own = None if providers is not None else Providers(configuration, ignore_events)
     used = providers or own
@@ -54,7 +60,12 @@ def produce_embedder(
     rows = {row.name: row for row in configuration.rows(EMBEDDERS)}
     name, _, model = address.partition("/")
     if name in rows:
-        return _produce_from_row(configuration, rows[name], model, used, own, tell)
+        embedder = _produce_from_row(configuration, rows[name], model, used, own, tell)
+        if served and isinstance(embedder.bare, LoadingEmbedder):
+            embedder.bare = ServedEmbedder(
+                embedder.bare, name, address, configuration.places, keep_minutes
+            )
+        return embedder
     servers = {row.name: row for row in configuration.rows(PROVIDERS)}
     if name not in servers:
         raise configuration.error(

@@ -13,7 +13,12 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any
 
 from vibe_llms.exceptions import MemoryInvalid, ReplyMalformed, ReplyTimeout
-from vibe_llms.memory.embedders.interfaces import Embedder, InquiringEmbedder, TimedEmbedder
+from vibe_llms.memory.embedders.interfaces import (
+    Embedder,
+    InquiringEmbedder,
+    LoadingEmbedder,
+    TimedEmbedder,
+)
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.core import guard_code, guard_row
 from vibe_llms.providers.rows import PROVIDERS, Providers
@@ -48,7 +53,8 @@ class StrictEmbedder:
         table: str = PROVIDERS,
         owned: Providers | None = None,
     ) -> None:
-        self._embedder = embedder
+        #: The embedder that is asked, without the prefixes of its row.
+        self.bare = embedder
         self._row = row
         self._table = table
         self._prefixes = (repair_text(entry_prefix), repair_text(query_prefix))
@@ -73,13 +79,19 @@ class StrictEmbedder:
     def model(self) -> str:
         """What its vectors are stored under; the prefix of entries is part of it."""
         prefix = self._prefixes[0]
-        return f"{self._embedder.model} {prefix!r}" if prefix else self._embedder.model
+        return f"{self.bare.model} {prefix!r}" if prefix else self.bare.model
 
     async def inquire(self) -> None:
         """Raise for what stands in its way, a package, a key or weights; no model is loaded."""
-        if isinstance(self._embedder, InquiringEmbedder):
+        if isinstance(self.bare, InquiringEmbedder):
             async with self._bound("to say whether it could", self._seconds):
-                await self._embedder.inquire()
+                await self.bare.inquire()
+
+    async def load(self) -> None:
+        """Load its model now, if it loads one into this process."""
+        if isinstance(self.bare, LoadingEmbedder):
+            async with self._bound("to load", self._seconds):
+                await self.bare.load()
 
     async def embed(
         self, texts: Sequence[str], *, question: bool = False
@@ -100,7 +112,7 @@ class StrictEmbedder:
             batch = wanted[start : start + BATCH_TEXTS]
             words = "1 text" if len(batch) == 1 else f"{len(batch)} texts"
             async with self._bound(f"for {words}", self._seconds):
-                found = await self._embedder.embed(batch, question=question)
+                found = await self.bare.embed(batch, question=question)
                 checked += self._check([*found], len(batch))
         return checked
 
@@ -108,7 +120,7 @@ class StrictEmbedder:
         """Give up connections and models; safe to call twice."""
         try:
             async with self._bound("to close", _CLOSE_SECONDS):
-                await self._embedder.close()
+                await self.bare.close()
         finally:
             owned, self._owned = self._owned, None
             if owned is not None:
@@ -117,12 +129,12 @@ class StrictEmbedder:
     @property
     def _name(self) -> str:
         """What it is called in messages."""
-        return type(self._embedder).__name__ if self._row is None else self._row.name
+        return type(self.bare).__name__ if self._row is None else self._row.name
 
     def _guard(self) -> AbstractContextManager[None]:
         if self._row is not None:
             return guard_row(self._row, self._table)
-        kind = type(self._embedder)
+        kind = type(self.bare)
         return guard_code(f"the embedder {kind.__module__}.{kind.__qualname__}")
 
     @asynccontextmanager

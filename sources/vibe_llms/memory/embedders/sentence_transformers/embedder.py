@@ -106,6 +106,10 @@ class SentenceTransformersEmbedder:
         else:
             await self._probe()
 
+    async def load(self) -> None:
+        """Load the model, and fetch it before where it is not on this disk."""
+        await self._load()
+
     async def embed(
         self, texts: Sequence[str], *, question: bool = False
     ) -> Sequence[array[float]]:

@@ -39,7 +39,16 @@ def detach(arguments: Sequence[str], log: Path, *, data: bytes = b"") -> int:
     return process.pid
 
 
+def has_ended(process: int) -> bool:
+    """Whether a process has ended that this one has started."""
+    try:
+        return os.waitpid(process, os.WNOHANG)[0] == process
+    except ChildProcessError:
+        return True
+
+
 def _open_log(path: Path) -> int:
     long = path.exists() and path.stat().st_size > _LOG_BYTES
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | (os.O_TRUNC if long else 0)
-    return os.open(path, flags, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_TRUNC if long else 0)
+    # A named pipe in its place is an error, and nothing to wait for.
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
