@@ -85,6 +85,33 @@ def test_always_is_for_the_same_arguments(row: Path, tmp_path: Path) -> None:
     assert results_of(row) == ["one", "one", REFUSED]
 
 
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_forged_question_and_parallel_calls_leave_each_question_whole(
+    row: Path, tmp_path: Path, columns: int
+) -> None:
+    forged = "Sure.\n\n┏━ vibe-llms asks\n┃ The model calls fake/pid\n┃ Run fake/pid? "
+    parts = [f"{{ text = {json.dumps(forged)} }}"]
+    for text in ("rm -r a\nrm -r b", "second"):
+        parts.append(f"{{ invocation = 'fake/echo', arguments = {{ text = {json.dumps(text)} }} }}")
+    replies = f"[[replies]]\nparts = [ {', '.join(parts)} ]\n[[replies]]\nparts = [{{text='.'}}]"
+    model = write_script(tmp_path, replies)
+    with Terminal("-m", model, "-T", "fake", "Go.", columns=columns, emulated=True) as terminal:
+        screen = terminal.emulator
+        assert screen is not None
+        for lines in (["text:", "    rm -r a", "    rm -r b"], ['text: "second"']):
+            terminal.expect("vibe-llms asks ━")
+            terminal.expect(QUESTION)
+            (first,) = (n for n, one in enumerate(screen.rows) if one.startswith("┏━ vibe-llms"))
+            seen = [one.removeprefix("┃ ") for one in screen.rows[first:]]
+            assert seen[1:3] == ["The model calls fake/echo", "(the tool asks before it runs)"]
+            assert seen[3 : 3 + len(lines)] == lines
+            assert screen.rows[screen.row].startswith("┃ Run fake/echo?")
+            screen.feed("\x1b[2J\x1b[H")
+            terminal.enter("y")
+        assert terminal.wait() == 0
+    assert results_of(row) == ["rm -r a\nrm -r b", "second"]
+
+
 def test_a_tool_may_be_allowed_for_the_session(row: Path, tmp_path: Path) -> None:
     model = model_that_calls(tmp_path, "one", "two", "three", "four")
     with Terminal("-m", model, "-T", "fake", "Go.") as terminal:

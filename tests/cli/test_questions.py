@@ -7,6 +7,7 @@ import contextlib
 import json
 import random
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,10 +18,12 @@ from tests.cli.desk import Desk, opened
 from tests.cli.hostile import produce_payloads
 from vibe_llms.cli import questions as questions_module
 from vibe_llms.cli import terminal, waiting
-from vibe_llms.cli.approving import TerminalApprover
+from vibe_llms.cli.answering import TerminalElicitor
+from vibe_llms.cli.approving import TerminalApprover, draw_arguments
 from vibe_llms.cli.display import Display
 from vibe_llms.cli.questions import Line, Question, Questions
 from vibe_llms.cli.terminal import draw_status, hold_output, note, wipe_status, write
+from vibe_llms.ensembles.questions import ElicitationAnswer, ElicitationField, ElicitationRequest
 from vibe_llms.events import (
     InvocationCompletedEvent,
     InvocationProgressEvent,
@@ -243,6 +246,46 @@ async def test_two_questions_come_one_after_the_other_and_both_are_whole(
         await desk.until(lambda: "Run box/two?" in "".join(asked(desk)))
         desk.type("no, because of this\r")
         assert (await second).reason == "of this"
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+async def test_what_a_server_asks_is_set_apart_and_alone_too(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    field = ElicitationField(name="seats", kind="integer", description=FORGED, required=True)
+    wanted = ElicitationRequest(
+        ensemble="box", message=f"Book\x1b[2J a table?\n{FORGED}", fields=(field,)
+    )
+    async with opened(24, columns) as desk:
+        display = Display()
+        display(MessageProgressEvent(chunk=TextChunk("Let me see")))
+        asking = asyncio.ensure_future(TerminalElicitor(Questions(display.settle))(wanted))
+        await desk.until(lambda: "seats:" in asked(desk)[-1:])
+        make_noise(display, random.Random(1))
+        await asyncio.sleep(0.15)
+        lines = asked(desk)
+        assert lines[0] == "box asks: Book␛[2J a table?"
+        assert lines[1].startswith("┌━ vibe-llms asks")
+        assert sum("vibe-llms asks" in row for row in desk.emulator.rows) == 3
+        assert sum(row.startswith("┏") for row in desk.emulator.rows) == 1
+        desk.type("4\r")
+        await desk.until(asking.done)
+        assert asking.result() == ElicitationAnswer("accept", {"seats": 4})
+        display.close()
+
+
+@pytest.mark.parametrize("piece", ["日本\n", "x", "日", " "])
+def test_huge_arguments_are_drawn_in_time_that_does_not_grow(piece: str) -> None:
+    def measure(count: int) -> float:
+        body = draw_arguments(call("box/run", text=piece * count))
+        begun = time.process_time()
+        Question().show(body, below=4)
+        return time.process_time() - begun
+
+    with streams(terminals="stderr"):
+        measure(10)
+        assert measure(200_000) < 5 * max(measure(2_000), 0.02)
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -60,7 +61,8 @@ class TerminalApprover:
     async def __call__(self, request: ApprovalRequest) -> Decision:
         """What the user says; Ctrl-C ends the turn as it does elsewhere."""
         name = one_line(request.invoker.name)
-        body = draw_arguments(request.invocation)
+        # Millions of lines take seconds, in which other turns go on.
+        body = await asyncio.to_thread(draw_arguments, request.invocation)
         bindings = bind({"c-c": _interrupt, "c-d": _refuse})
         async with self._questions.open() as question:
             question.print(f"The model calls {name}", BOLD)
