@@ -26,10 +26,11 @@ METADATA = "https://conformance-test.local/client-metadata.json"
 
 
 def answer(request: ElicitationRequest) -> ElicitationAnswer:
-    """Accept every form as it is; sign in by going where the address leads."""
+    """Accept every form as it is, and other servers to sign in at; go where an address leads."""
     if request.url:
         urllib.request.urlopen(request.url).close()  # a page that leads back to us
-    return ElicitationAnswer("accept")
+    allowed = {field.name: True for field in request.fields if field.name == "allow"}
+    return ElicitationAnswer("accept", allowed)
 
 
 def sign_in(url: str) -> dict[str, object]:

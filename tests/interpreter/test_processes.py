@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import msgspec
+
 from vibe_llms.interpreter import processes
 from vibe_llms.interpreter.processes import (
     count_tasks,
@@ -46,8 +48,24 @@ def test_what_has_ended_is_nothing() -> None:
         resident_bytes=5,
         virtual_bytes=5,
         seconds=0,
+        started=0,
     )
     assert measure_memory(ended) == 5
+    processes.send(ended, 9)
+
+
+def test_a_signal_reaches_no_later_process_with_the_same_number() -> None:
+    child = start(NEVER)
+    try:
+        now = read_process(child.pid)
+        assert now is not None
+        processes.send(msgspec.structs.replace(now, started=now.started - 1), 9)
+        assert child.poll() is None
+        processes.send(now, 9)
+        assert child.wait(20) == -9
+    finally:
+        child.kill()
+        child.communicate()
 
 
 def test_a_tree_is_surveyed_and_ended_but_for_what_is_spared() -> None:

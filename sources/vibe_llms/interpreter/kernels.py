@@ -26,7 +26,7 @@ from vibe_llms.interpreter import inside
 from vibe_llms.interpreter.cage import Plan
 from vibe_llms.interpreter.outputs import Outputs, Piece
 from vibe_llms.interpreter.plans import prepare_folder, produce_plan
-from vibe_llms.interpreter.processes import end_tree, measure_memory, survey_tree
+from vibe_llms.interpreter.processes import end_tree, measure_memory, send, survey_tree
 from vibe_llms.interpreter.settings import Limits
 
 if TYPE_CHECKING:
@@ -155,8 +155,7 @@ class Kernel:
         if self._spaces:
             # All in a namespace of processes ends with its init, which the cage waits for.
             for process in (await self._survey())[1:2]:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(process.identity, 9)
+                send(process, 9)
         else:
             await asyncio.to_thread(end_tree, cage.pid)
         cage.stdin.close()

@@ -18,7 +18,8 @@ _END_SECONDS = 5.0
 class Process(Struct, frozen=True):
     """A process: its parent, its threads, its memory, and the seconds that it has computed.
 
-    The seconds are with those of the children that it has waited for.
+    The seconds are with those of the children that it has waited for; `started` tells it from a
+    later one with its number.
     """
 
     identity: int
@@ -28,6 +29,7 @@ class Process(Struct, frozen=True):
     resident_bytes: int
     virtual_bytes: int
     seconds: float
+    started: int
 
 
 def survey_processes() -> Iterator[Process]:
@@ -53,6 +55,7 @@ def read_process(identity: int) -> Process | None:
         resident_bytes=int(words[21]) * _PAGE,
         virtual_bytes=int(words[20]),
         seconds=sum(map(int, words[11:15])) / _TICKS,
+        started=int(words[19]),
     )
 
 
@@ -98,6 +101,22 @@ def count_tasks(user: int) -> int:
     return tasks
 
 
+def send(process: Process, number: int) -> None:
+    """Send a signal to a process, and never to another that has got its number since."""
+    try:
+        descriptor = os.pidfd_open(process.identity)
+    except ProcessLookupError:
+        return
+    try:
+        now = read_process(process.identity)
+        if now is not None and now.started == process.started:
+            signal.pidfd_send_signal(descriptor, number)
+    except (ProcessLookupError, PermissionError):
+        return
+    finally:
+        os.close(descriptor)
+
+
 def end_tree(root: int, spared: frozenset[int] = frozenset()) -> bool:
     """Kill all that descend from a process, but for some; whether none of them is left.
 
@@ -110,10 +129,7 @@ def end_tree(root: int, spared: frozenset[int] = frozenset()) -> bool:
             return True
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for process in living:
-                try:
-                    os.kill(process.identity, number)
-                except (ProcessLookupError, PermissionError):
-                    continue
+                send(process, number)
         for process in living:
             # Those that became children of this one are reaped; others are not its own.
             with suppress(ChildProcessError):
