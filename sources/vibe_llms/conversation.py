@@ -13,7 +13,7 @@ from vibe_llms.ensembles.interfaces import Ensemble
 from vibe_llms.events import EventHandler, Notice, NoticeEvent
 from vibe_llms.exceptions import ConversationBusy, RequestError, SessionClosed
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.ledger import Ledger, finish, locate
+from vibe_llms.ledger import Ledger, finish, has_reply, locate, start_of_turn
 from vibe_llms.messages.canisters import Canister, Turn
 from vibe_llms.outfit import Outfit
 from vibe_llms.outputs import OutputForm, OutputType, produce_form
@@ -186,11 +186,21 @@ class Conversation:
         return self._twin(ledger)
 
     async def undo(self, turns: int = 1) -> Conversation:
-        """A fork without the last turns; it takes over the name, and this one gives it up."""
+        """A fork without the last turns. It takes over the name and the place in lists.
+
+        This one stays in the archive, where `superseded=True` lists it.
+        """
         return await self._rewind(turns, keep_prompt=False)
 
     async def regenerate(self) -> Conversation:
-        """A fork that ends with the last prompt; `await it.converse()` answers it anew."""
+        """A fork that ends with the last prompt; `await it.converse()` answers it again.
+
+        It is this conversation itself where the last prompt has no reply yet, after an error say.
+        """
+        self._require_free()
+        start = start_of_turn(self._ledger.canisters)
+        if start is not None and not has_reply(self._ledger.canisters[start:]):
+            return self
         return await self._rewind(1, keep_prompt=True)
 
     async def switch(self, model: str | Model) -> None:

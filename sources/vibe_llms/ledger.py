@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -115,8 +115,8 @@ class Ledger:
     async def rewind(self, turns: int, *, keep_prompt: bool) -> Ledger:
         """A fork without the last turns, or with the first of their prompts; it takes the name.
 
-        `ForkPointInvalid` where there are not so many. This history is renamed once the fork is
-        kept.
+        `ForkPointInvalid` where there are not so many. Once the fork is kept, it supersedes this
+        history, which is renamed and left out of lists.
         """
         if turns < 1:
             raise RequestError(f"{turns} turns cannot be taken back; give a number from 1 on")
@@ -131,8 +131,8 @@ class Ledger:
                 end += 1
         name = self.details.name
         twin = await finish(self.fork(end, name=name))
-        if name:
-            await self.revise(name=self._name_until(name))
+        former = self._name_until(name) if name else None
+        await self.revise(name=former, superseded_by=twin.identity)
         return twin
 
     async def withdraw(self, at: int, notify: Notifier, reason: str) -> None:
@@ -145,15 +145,20 @@ class Ledger:
         else:
             await finish(self._withdraw(self.archive, at, notify, reason))
 
-    async def revise(self, *, name: str | None = None, model: str | None = None) -> None:
-        """Change the name or the model that is kept with the history."""
+    async def revise(
+        self,
+        *,
+        name: str | None = None,
+        model: str | None = None,
+        superseded_by: str | None = None,
+    ) -> None:
+        """Change what is kept with the history."""
+        given = {"name": name, "model": model, "superseded_by": superseded_by}
+        changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
         async with self._turnstile:
             if self.archive is not None and self._stored:
-                self.details = await self.archive.revise(self.identity, name=name, model=model)
+                self.details = await self.archive.revise(self.identity, **changes)
                 return
-            changes = {
-                key: value for key, value in (("name", name), ("model", model)) if value is not None
-            }
             self.details = msgspec.structs.replace(self.details, **changes)
 
     async def _append(
@@ -178,6 +183,9 @@ class Ledger:
             self.canisters = list(await archive.create(self.identity, self.details, every))
             self._stored = True
             return ()
+        if self.details.superseded_by:
+            # Whoever continues it wants to find it again.
+            self.details = await archive.revise(self.identity, superseded_by="")
         after = self.canisters[-1].identity if self.canisters else None
         kept, notices = await archive.append(self.identity, canisters, after=after)
         self.canisters += kept
@@ -200,8 +208,9 @@ class Ledger:
             name, identity = self.details.name, self.identity
             former = self._name_until(name)
             notice = self._go_on_in(await self.fork(at, name=name), reason)
-            if name:
-                await archive.revise(identity, name=former)
+            await archive.revise(
+                identity, name=former if name else None, superseded_by=self.identity
+            )
         notify(notice)
 
     def _name_until(self, name: str) -> str:
@@ -253,6 +262,11 @@ def _may_end(canisters: Sequence[Canister], index: int) -> bool:
         following, AssistantCanister | InvocationCanister
     )
     return not (both and this.reply and this.reply == following.reply)  # type: ignore[union-attr]
+
+
+def has_reply(canisters: Sequence[Canister]) -> bool:
+    """Whether a model said or called anything among these canisters."""
+    return any(isinstance(canister, _REPLIES) for canister in canisters)
 
 
 def start_of_turn(canisters: Sequence[Canister]) -> int | None:

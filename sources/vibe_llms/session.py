@@ -190,13 +190,20 @@ class Session:
         """What the replies among some canisters cost, by the price list that each row names."""
         return estimate_cost(canisters, self._providers.access_prices)
 
-    async def survey(self, *, limit: int | None = None, tag: str = "") -> Sequence[Summary]:
-        """The stored conversations, the most recent first."""
-        return await self.archive.survey(limit=limit, tag=tag)
+    async def survey(
+        self, *, limit: int | None = None, tag: str = "", superseded: bool = False
+    ) -> Sequence[Summary]:
+        """The stored conversations, the most recent first.
 
-    async def search(self, text: str, *, limit: int = 20) -> Sequence[Finding]:
+        Those whose place another has taken, by an undo say, are among them with `superseded` only.
+        """
+        return await self.archive.survey(limit=limit, tag=tag, superseded=superseded)
+
+    async def search(
+        self, text: str, *, limit: int = 20, superseded: bool = False
+    ) -> Sequence[Finding]:
         """Stored messages that hold all words of a text, the best first."""
-        return await self.archive.search(text, limit=limit)
+        return await self.archive.search(text, limit=limit, superseded=superseded)
 
     async def load(self, reference: Reference) -> bytes:
         """The bytes of a reference that a content holds."""

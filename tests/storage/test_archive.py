@@ -104,22 +104,67 @@ async def test_a_conversation_is_found_by_identity_prefix_and_name(tmp_path: Pat
         ("lantern", "efgh"),
     ):
         assert await archive.resolve(text) == identity
-    for text in ("abc", "e", "efg", "rive", "nothing", "", " ", "\0", "\ud800", "in efgh"):
+    for text in ("efg", "nothing", "", " ", "\0", "\ud800", "in efgh"):
         with pytest.raises(ConversationNotFound, match="see: vibe-llms list"):
             await archive.resolve(text)
+
+
+async def test_a_conversation_is_found_by_what_a_person_remembers_of_its_name(
+    tmp_path: Path,
+) -> None:
+    archive = produce_archive(tmp_path, aaaa2222="Trip to Rome", bbbb2222="The Rome papers")
+    await archive.create("cccc2222", produce_details(), say("What is the sky?"))
+    for place, identity in enumerate(("aaaa2222", "bbbb2222", "cccc2222")):
+        os.utime(archive.conversations / identity / "messages.jsonl", (place, place))
+    for text, identity in (
+        ("trip", "aaaa2222"),
+        ("the rome", "bbbb2222"),
+        ("PAPERS", "bbbb2222"),
+        ("what is", "cccc2222"),
+        ("sky?", "cccc2222"),
+        ("-1", "cccc2222"),
+        ("-3", "aaaa2222"),
+    ):
+        assert await archive.resolve(text) == identity
+    with pytest.raises(ConversationAmbiguous, match="bbbb2222 'The Rome papers', aaaa2222"):
+        await archive.resolve("rome")
+    with pytest.raises(ConversationNotFound, match="there are 3 conversations, so none is -4"):
+        await archive.resolve("-4")
+    with pytest.raises(ConversationNotFound, match="no conversation named 'Paris'; see: vibe-llms"):
+        await archive.resolve("Paris")
+
+
+async def test_what_another_superseded_is_listed_only_where_all_are_wanted(tmp_path: Path) -> None:
+    archive = produce_archive(tmp_path, aaaa2222="Trip", bbbb2222="Trip")
+    await archive.revise("aaaa2222", superseded_by="bbbb2222")
+    assert [one.identity for one in await archive.survey()] == ["bbbb2222"]
+    every = await archive.survey(superseded=True)
+    assert {one.identity: one.superseded_by for one in every} == {
+        "aaaa2222": "bbbb2222",
+        "bbbb2222": "",
+    }
+    assert {one.conversation for one in await archive.search("first")} <= {"bbbb2222"}
+    # It is known by its identity still, and no more by its name.
+    assert await archive.resolve("trip") == "bbbb2222"
+    assert await archive.resolve("aaaa2") == "aaaa2222"
+    assert (await archive.restore("aaaa2222")).details.superseded_by == "bbbb2222"
+    # Where the other one is gone, it is all that is left.
+    await archive.remove("bbbb2222")
+    assert [one.identity for one in await archive.survey()] == ["aaaa2222"]
 
 
 async def test_a_text_that_fits_several_names_them(tmp_path: Path) -> None:
     archive = produce_archive(tmp_path, aaaa1="river", aaaa2="river", bbbb1="aaaa1x")
     with pytest.raises(ConversationAmbiguous) as raised:
         await archive.resolve("aaaa")
-    assert raised.value.candidates == ("aaaa1", "aaaa2")
-    assert str(raised.value) == (
-        "'aaaa' fits 2 conversations: aaaa1, aaaa2; give more of the identity"
-    )
+    assert sorted(raised.value.candidates) == ["aaaa1", "aaaa2"]
+    assert str(raised.value) in {
+        f"'aaaa' fits 2 conversations: {named}; give more of the name, or the id"
+        for named in ("aaaa1 'river', aaaa2 'river'", "aaaa2 'river', aaaa1 'river'")
+    }
     with pytest.raises(ConversationAmbiguous) as raised:
         await archive.resolve("river")
-    assert raised.value.candidates == ("aaaa1", "aaaa2")
+    assert sorted(raised.value.candidates) == ["aaaa1", "aaaa2"]
     await archive.revise("bbbb1", name="aaaa2x")
     assert await archive.resolve("aaaa2x") == "bbbb1"
 

@@ -534,7 +534,7 @@ def test_what_another_process_took_in_meanwhile_is_not_forgotten(tmp_path: Path)
     assert len(archive.survey_now()) == 2
     index._database = index._open(str(archive.folder / INDEX))
     index._update(now)
-    assert len(index._survey({"name": "", "tag": "", "limit": -1})) == 2
+    assert len(index._survey({"every": False, "tag": "", "limit": -1})) == 2
     index._database.close()
     archive.remove_now("bbbb")
     assert listed(archive) == {"aaaa"}

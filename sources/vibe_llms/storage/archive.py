@@ -53,6 +53,7 @@ CONVERSATIONS = "conversations"
 CONTENT = "content"
 INDEX = "index.sqlite3"
 _SHORTEST_PREFIX = 4
+_SHOWN_TITLE = 30
 #: The start of the names of conversations that were given up; whoever sees one removes it.
 _DOOMED = f"{TEMPORARY}gone-"
 #: Whatever looks like a hash counts as one, since a newer version may write it elsewhere.
@@ -104,6 +105,7 @@ class DirectoryArchive:
         *,
         name: str | None = None,
         model: str | None = None,
+        superseded_by: str | None = None,
         add_tags: Sequence[str] = (),
         remove_tags: Sequence[str] = (),
     ) -> Details:
@@ -113,6 +115,8 @@ class DirectoryArchive:
             changes["name"] = name
         if model is not None:
             changes["model"] = model
+        if superseded_by is not None:
+            changes["superseded-by"] = superseded_by
         if add_tags or remove_tags:
             changes["tags"] = lambda tags: sorted({*(tags or ()), *add_tags} - {*remove_tags})
         return await _in_thread(self.access_folder(identity).revise, changes)
@@ -125,16 +129,20 @@ class DirectoryArchive:
         await _in_thread(self.remove_now, *identities)
 
     async def resolve(self, text: str) -> str:
-        """The identity that a prefix of at least 4 characters, or a name, stands for."""
+        """The identity that a text stands for; see `vibe_llms.storage.interfaces.Archive`."""
         return await _in_thread(self.resolve_now, text)
 
-    async def survey(self, *, limit: int | None = None, tag: str = "") -> Sequence[Summary]:
-        """The conversations, the most recent first."""
-        return await _in_thread(self.survey_now, limit, tag)
+    async def survey(
+        self, *, limit: int | None = None, tag: str = "", superseded: bool = False
+    ) -> Sequence[Summary]:
+        """The conversations, the most recent first; with `superseded`, all of them."""
+        return await _in_thread(self.survey_now, limit, tag, superseded)
 
-    async def search(self, text: str, *, limit: int = 20) -> Sequence[Finding]:
+    async def search(
+        self, text: str, *, limit: int = 20, superseded: bool = False
+    ) -> Sequence[Finding]:
         """Messages that hold all words of a text, the best first."""
-        return await _in_thread(self.search_now, text, limit)
+        return await _in_thread(self.search_now, text, limit, superseded)
 
     async def load(self, reference: Reference) -> bytes:
         """The bytes of a reference, checked against its hash."""
@@ -257,32 +265,38 @@ class DirectoryArchive:
         identities = list(survey_folders(self.conversations))
         if text in identities:
             return text
-        matching = [one for one in identities if one.startswith(text.lower())]
-        if len(text) < _SHORTEST_PREFIX:
-            matching = []
-        named = self._index().survey(name=text) if text else ()
-        found = sorted({*matching, *(summary.identity for summary in named)})
+        current = self._index().survey()
+        if re.fullmatch(r"-[1-9][0-9]{0,8}", text):
+            if int(text) >= -len(current):
+                return current[-int(text) - 1].identity
+            raise ConversationNotFound(f"there are {len(current)} conversations, so none is {text}")
+        found = _find(text, identities, current)
         if len(found) == 1:
             return found[0]
-        if found:
-            raise ConversationAmbiguous(
-                f"{text!r} fits {len(found)} conversations: {', '.join(found[:8])}; "
-                "give more of the identity",
-                candidates=tuple(found),
-            )
-        raise ConversationNotFound(f"no conversation named {text!r}; see: vibe-llms list")
+        if not found:
+            raise ConversationNotFound(f"no conversation named {text!r}; see: vibe-llms list")
+        titles = {summary.identity: summary.title for summary in current}
+        named = ", ".join(f"{one} {_shorten(titles.get(one, ''))}".strip() for one in found[:8])
+        more = f" and {len(found) - 8} more" if len(found) > 8 else ""
+        raise ConversationAmbiguous(
+            f"{text!r} fits {len(found)} conversations: {named}{more}; "
+            "give more of the name, or the id",
+            candidates=tuple(found),
+        )
 
-    def survey_now(self, limit: int | None = None, tag: str = "") -> Sequence[Summary]:
+    def survey_now(
+        self, limit: int | None = None, tag: str = "", superseded: bool = False
+    ) -> Sequence[Summary]:
         """See `survey`."""
         self.prepare()
         self._finish_removals()
-        return self._index().survey(limit=limit, tag=tag)
+        return self._index().survey(limit=limit, tag=tag, superseded=superseded)
 
-    def search_now(self, text: str, limit: int = 20) -> Sequence[Finding]:
+    def search_now(self, text: str, limit: int = 20, superseded: bool = False) -> Sequence[Finding]:
         """See `search`."""
         self.prepare()
         self._finish_removals()
-        return self._index().search(text, limit=limit)
+        return self._index().search(text, limit=limit, superseded=superseded)
 
     def collect_now(self, *, grace_seconds: float = GRACE_SECONDS) -> Sequence[str]:
         """Give up the contents that no conversation refers to; gives their hashes.
@@ -421,6 +435,33 @@ class DirectoryArchive:
 
     def _index(self) -> Index:
         return Index(self.folder / INDEX, self.conversations, self.contents)
+
+
+def _find(text: str, identities: Sequence[str], current: Sequence[Summary]) -> Sequence[str]:
+    """The conversations that a text fits best, newest first."""
+    wanted = text.casefold()
+    titled = [(one.identity, one.name.casefold(), one.title.casefold()) for one in current]
+    begun = {one for one in identities if one.startswith(wanted)}
+    if len(text) < _SHORTEST_PREFIX:
+        begun = set()
+    kinds: Sequence[Callable[[str, str, str], bool]] = (
+        lambda identity, name, _: identity in begun or name == wanted,
+        lambda _, __, title: title.startswith(wanted),
+        lambda _, __, title: wanted in title,
+    )
+    for fits in kinds if wanted.strip() else ():
+        if found := [one[0] for one in titled if fits(*one)]:
+            return found
+        # One that is left out of lists is known by its identity only.
+        if begun:
+            return sorted(begun)
+    return ()
+
+
+def _shorten(title: str) -> str:
+    line = " ".join(title.split())
+    line = line if len(line) <= _SHOWN_TITLE else f"{line[: _SHOWN_TITLE - 1]}…"
+    return repr(line) if line else ""
 
 
 async def _in_thread(function: Callable[..., T], *arguments: Any) -> T:

@@ -17,6 +17,7 @@ from vibe_llms.storage.files import read_within
 from vibe_llms.storage.interfaces import FORMAT, Details, Origin
 
 METADATA = "metadata.toml"
+_KEYS = ("format", "created", "name", "model", "tags", "forked-from", "superseded-by")
 
 
 def encode_details(details: Details) -> bytes:
@@ -30,6 +31,8 @@ def encode_details(details: Details) -> bytes:
         tree["tags"] = list(details.tags)
     if details.forked_from is not None:
         tree["forked-from"] = msgspec.to_builtins(details.forked_from)
+    if details.superseded_by:
+        tree["superseded-by"] = details.superseded_by
     return encode_tree(tree)
 
 
@@ -42,11 +45,7 @@ def decode_details(tree: Mapping[str, Any], path: str) -> Details:
             "install that version to open it",
             path=path,
         )
-    known = {
-        key.replace("-", "_"): value
-        for key, value in tree.items()
-        if key in ("format", "created", "name", "model", "tags", "forked-from")
-    }
+    known = {key.replace("-", "_"): value for key, value in tree.items() if key in _KEYS}
     try:
         return msgspec.convert(known, Details)
     except msgspec.ValidationError as error:

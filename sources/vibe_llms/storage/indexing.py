@@ -120,14 +120,15 @@ class Intake:
             problem = str(error).removeprefix(f"{getattr(error, 'path', '')}: ")
             details = Details(created=datetime.fromtimestamp(0, UTC))
         self._database.execute(
-            "update conversations set name = ?, created = ?, model = ?, tags = ?, origin = ? "
-            "where key = ?",
+            "update conversations set name = ?, created = ?, model = ?, tags = ?, origin = ?, "
+            "superseded_by = ? where key = ?",
             (
                 details.name,
                 details.created.isoformat(),
                 details.model,
                 msgspec.json.encode(details.tags).decode(),
                 msgspec.json.encode(details.forked_from).decode() if details.forked_from else "",
+                details.superseded_by,
                 key,
             ),
         )
@@ -145,8 +146,8 @@ class Intake:
         """The key of a conversation's row, which is made where there is none."""
         made = self._database.execute(
             "insert into conversations (identity, name, title, created, updated, model, "
-            "tags, origin, messages, size, last_offset, last_hash, problem) "
-            "values (?, '', '', ?, 0, '', '[]', '', 0, 0, 0, '', '') "
+            "tags, origin, messages, size, last_offset, last_hash, problem, superseded_by) "
+            "values (?, '', '', ?, 0, '', '[]', '', 0, 0, 0, '', '', '') "
             "on conflict (identity) do update set key = key returning key",
             (identity, datetime.fromtimestamp(0, UTC).isoformat()),
         )

@@ -24,13 +24,17 @@ class Origin(Struct, frozen=True):
 
 
 class Details(Struct, frozen=True, kw_only=True):
-    """What is kept of a conversation besides its canisters."""
+    """What is kept of a conversation besides its canisters.
+
+    `superseded_by` names the conversation that took its place, by an undo say.
+    """
 
     created: datetime
     name: str = ""
     model: str = ""
     tags: tuple[str, ...] = ()
     forked_from: Origin | None = None
+    superseded_by: str = ""
     format: int = FORMAT
 
 
@@ -56,7 +60,8 @@ class Restored(Struct, frozen=True):
 class Summary(Struct, frozen=True):
     """A conversation in a list; `opening` are the first words that the user said in it.
 
-    `problem` says why it cannot be read; empty if it can.
+    `problem` says why it cannot be read; empty if it can. `superseded_by` names the conversation
+    that took its place; lists leave it out while that one exists.
     """
 
     identity: str
@@ -69,6 +74,7 @@ class Summary(Struct, frozen=True):
     forked_from: Origin | None
     messages: int
     problem: str = ""
+    superseded_by: str = ""
 
     @property
     def title(self) -> str:
@@ -138,6 +144,7 @@ class Archive(Protocol):
         *,
         name: str | None = None,
         model: str | None = None,
+        superseded_by: str | None = None,
         add_tags: Sequence[str] = (),
         remove_tags: Sequence[str] = (),
     ) -> Details:
@@ -149,14 +156,23 @@ class Archive(Protocol):
         ...
 
     async def resolve(self, text: str) -> str:
-        """The identity that a prefix of at least 4 characters, or a name, stands for."""
+        """The identity that a text stands for.
+
+        It is an identity or 4 or more characters of its beginning, a name or title, its beginning
+        or any part of it that only one has, or `-1` for the newest conversation, `-2` for the one
+        before. `ConversationAmbiguous` names the candidates.
+        """
         ...
 
-    async def survey(self, *, limit: int | None = None, tag: str = "") -> Sequence[Summary]:
-        """The conversations, the most recent first."""
+    async def survey(
+        self, *, limit: int | None = None, tag: str = "", superseded: bool = False
+    ) -> Sequence[Summary]:
+        """The conversations, the most recent first; with `superseded`, all of them."""
         ...
 
-    async def search(self, text: str, *, limit: int = 20) -> Sequence[Finding]:
+    async def search(
+        self, text: str, *, limit: int = 20, superseded: bool = False
+    ) -> Sequence[Finding]:
         """Messages that hold all words of a text, the best first."""
         ...
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 #: Raised when the tables change; an index of another version is made anew.
-_VERSION = 4
+_VERSION = 5
 _EXCERPT_LENGTH = 60
 #: The look of what could not be read, which is tried again every time.
 _UNREAD: Look = (-1, -1, -1, -1, -1)
@@ -60,9 +60,12 @@ create table conversations (
     title text not null, created text not null, updated integer not null, model text not null,
     tags text not null, origin text not null, messages integer not null,
     size integer not null, last_offset integer not null, last_hash blob not null,
-    problem text not null);
+    problem text not null, superseded_by text not null);
 create index conversations_updated on conversations (updated, created);
 create index conversations_name on conversations (name);
+create view listed as select *, superseded_by <> '' and exists (
+    select 1 from conversations o where o.identity = c.superseded_by) as hidden
+    from conversations c;
 create table messages (
     key integer primary key autoincrement, conversation integer not null, offset integer not null,
     text blob not null);
@@ -81,22 +84,22 @@ class Index:
         self._database: sqlite3.Connection | None = None
 
     def survey(
-        self, *, limit: int | None = None, tag: str = "", name: str = ""
+        self, *, limit: int | None = None, tag: str = "", superseded: bool = False
     ) -> Sequence[Summary]:
-        """The conversations, the most recent first."""
+        """The conversations, the most recent first; with `superseded`, all of them."""
         values = {
-            "name": repair_text(name),
+            "every": superseded,
             "tag": repair_text(tag),
             "limit": -1 if limit is None else limit,
         }
         return self._answer(lambda: self._survey(values))
 
-    def search(self, text: str, *, limit: int = 20) -> Sequence[Finding]:
+    def search(self, text: str, *, limit: int = 20, superseded: bool = False) -> Sequence[Finding]:
         """Messages that hold all words of a text, the best first."""
         words = [word for word in repair_text(text).split() if any(map(str.isalnum, word))]
         if not words:
             return []
-        return self._answer(lambda: self._search(words, limit))
+        return self._answer(lambda: self._search(words, limit, superseded))
 
     def clean(self) -> None:
         """Leave no word of conversations that are gone, nor anything that a crash left.
@@ -198,8 +201,8 @@ class Index:
     def _survey(self, values: Mapping[str, object]) -> Sequence[Summary]:
         rows = self._access().execute(
             "select identity, name, title, created, updated, model, tags, origin, messages, "
-            "problem "
-            "from conversations where (:name = '' or name = :name) and (:tag = '' or exists "
+            "problem, superseded_by "
+            "from listed where (:every or not hidden) and (:tag = '' or exists "
             "(select 1 from json_each(tags) where value = :tag)) "
             "order by updated desc, created desc limit :limit",
             values,
@@ -214,30 +217,22 @@ class Index:
                 model,
                 msgspec.json.decode(tags, type=tuple[str, ...]),
                 msgspec.json.decode(origin, type=Origin) if origin else None,
-                messages,
-                problem,
+                *rest,
             )
-            for (
-                identity,
-                name,
-                title,
-                created,
-                updated,
-                model,
-                tags,
-                origin,
-                messages,
-                problem,
-            ) in rows
+            for identity, name, title, created, updated, model, tags, origin, *rest in rows
         ]
 
-    def _search(self, words: Sequence[str], limit: int) -> Sequence[Finding]:
+    def _search(self, words: Sequence[str], limit: int, every: bool) -> Sequence[Finding]:
         phrases = (spread(word).replace("\0", " ").replace('"', '""') for word in words)
         rows = self._access().execute(
             "select c.identity, c.name, c.title, m.offset from words "
-            "join messages m on m.key = words.rowid join conversations c on c.key = m.conversation "
-            "where words match ? order by words.rank limit ?",
-            (" ".join(f'"{phrase}"' for phrase in phrases), limit),
+            "join messages m on m.key = words.rowid join listed c on c.key = m.conversation "
+            "where words match :words and (:every or not hidden) order by words.rank limit :limit",
+            {
+                "words": " ".join(f'"{phrase}"' for phrase in phrases),
+                "limit": limit,
+                "every": every,
+            },
         )
         findings: list[Finding] = []
         for identity, name, title, offset in rows:
