@@ -31,6 +31,7 @@ from vibe_llms.exceptions import (
     ReplyCut,
     ReplyMalformed,
     RequestRefused,
+    RequestTooLarge,
 )
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.invocation.invokers import Invoker
@@ -484,6 +485,25 @@ async def test_texts_and_arguments_count_towards_the_estimate(archive: Directory
         assert model.counted == 2
 
 
+async def test_a_request_with_too_many_bytes_is_refused_before_it_is_kept(
+    home: Path, fake_anthropic: FakeAnthropic
+) -> None:
+    rows = {"providers": {"anthropic": {"base-url": fake_anthropic.url}}}
+    keys = {"anthropic": KEY}
+    async with open_session(home=home, configuration=rows, keys=keys) as session:
+        conversation = await session.begin("anthropic/claude-sonnet-4-5", name="talk")
+        await conversation.converse("Hello")
+        before, said = conversation.identity, conversation.canisters
+        picture = ImageContent(b"\x89PNG\r\n\x1a\n" + bytes(30_000_000), "image/png")
+        with pytest.raises(RequestTooLarge, match="the request would have"):
+            await conversation.converse(UserCanister((picture,)))
+        assert (conversation.identity, conversation.name) == (before, "talk")
+        assert conversation.canisters == said
+        listed = await session.survey(superseded=True)
+        assert [(one.identity, one.name, one.messages) for one in listed] == [(before, "talk", 2)]
+        assert len(fake_anthropic.requests) == 1
+
+
 async def test_a_history_that_the_provider_finds_too_long_is_withdrawn_into_a_fork(
     archive: DirectoryArchive,
 ) -> None:
@@ -504,6 +524,7 @@ async def test_a_history_that_the_provider_finds_too_long_is_withdrawn_into_a_fo
         assert [notice.subject for notice in notices] == ["fork"]
         assert (await conversation.converse("less")).text == "Works."
         check_events(events)
+        assert [one.name for one in await session.survey()] == ["talk"]
         old = (await archive.restore(before)).canisters
         assert old[:2] == conversation.canisters[:2]
 

@@ -54,6 +54,24 @@ def is_near_limit(model: Model, history: Sequence[Canister], said: Sequence[Cani
     return limit is not None and estimate_tokens(backwards) >= limit * _COUNTED_SHARE
 
 
+def is_near_size(model: Model, history: Sequence[Canister], said: Sequence[Canister]) -> bool:
+    """Whether history and what is said may have more bytes than one request to a model."""
+    limit = model.attributes.request_bytes
+    if limit is None:
+        return False
+    size = 0
+    for canister in chain(history, said):
+        size += len(getattr(canister, "arguments", ""))
+        for content in canister.contents:
+            data = getattr(content, "data", "")
+            if isinstance(data, Reference):
+                size += data.size
+            elif isinstance(data, bytes | str):
+                size += len(data)
+    # A medium grows by a third on the wire, and JSON by escapes.
+    return size > limit / 2
+
+
 def estimate_tokens(backwards: Iterable[Canister]) -> int:
     """A careful guess: what the last reply counted, and the characters that came after it."""
     tokens = 0

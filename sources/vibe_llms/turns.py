@@ -58,7 +58,7 @@ from vibe_llms.providers.interfaces import (
     refuse_loading,
 )
 from vibe_llms.providers.limits import Limiter, limited
-from vibe_llms.room import check_room, estimate_tokens, is_near_limit
+from vibe_llms.room import check_room, estimate_tokens, is_near_limit, is_near_size
 
 #: How often a typed output is asked for.
 OUTPUT_ATTEMPTS = 3
@@ -468,6 +468,16 @@ class TurnRun:
         """Refuse what is surely too long before anything is kept or sent."""
         if self._counts:
             await check_room(self._model, self._history, said, self._offered, self._load)
+            if is_near_size(self._model, self._history, said):
+                # The provider's own bound on bytes: it is known once the request is made.
+                fresh = frozenset(canister.identity for canister in said)
+                context = TurnContext(
+                    load=self._load,
+                    fresh=fresh,
+                    default_controls=self._settings.default_controls,
+                )
+                history = [*self._history, *said]
+                await self._model.preview(history, self._offered, self._settings.controls, context)
         elif is_near_limit(self._model, self._history, said):
             text = f"this may be too long for {self._model.name}; a real request is counted first"
             self._notify(Notice("preview", text))

@@ -67,8 +67,8 @@ def texts(repl: Repl) -> list[str]:
     return [getattr(canister, "text", "") for canister in repl.conversation.canisters]
 
 
-def listed() -> list[dict[str, Any]]:
-    conversations: list[dict[str, Any]] = invoke("list", "--json").json
+def listed(*options: str) -> list[dict[str, Any]]:
+    conversations: list[dict[str, Any]] = invoke("list", "--json", *options).json
     return conversations
 
 
@@ -189,12 +189,43 @@ def test_a_fork_an_undo_and_a_second_answer_take_the_place() -> None:
         "/rename",
     )
     assert "(now in the fork " in errors
-    assert "(taken back; now in the fork " in errors
+    assert "(undone: " in errors
     assert errors.rstrip().endswith("(its name is new)")
     assert texts(repl)[::2] == ["hello", "storage?"]
     assert repl.conversation.name == "new"
-    assert len(listed()) == 4
-    assert [one["messages"] for one in listed()][-1] == 4
+    # "hello" and "forks?", and the twin as it is now; what was undone is left out.
+    assert [(one["name"], one["messages"]) for one in listed()] == [("new", 4), ("", 4)]
+    assert len(listed("--all")) == 4
+
+
+def test_what_is_undone_is_on_the_prompt_again() -> None:
+    _, _, errors, repl = hold("hello", "what is it?\nsay", "/undo", "forks?", "/undo 2")
+    assert "(undone: 'what is it? say'; vibe-llms list --all still lists it)" in errors
+    assert "(undone: 'hello' and 1 more; vibe-llms list --all still lists it)" in errors
+    lines = repl._prompts
+    assert isinstance(lines, Lines)
+    assert lines.drafts == [("what is it?\nsay", False), ("hello", False)]
+
+
+def test_a_message_that_got_no_answer_is_asked_again_in_place(claude: FakeAnthropic) -> None:
+    claude.replies = [failure(400, "invalid_request_error", "no")]
+    _, output, _, repl = hold("one", "/regenerate", model="anthropic/claude-sonnet-4-5")
+    assert output == "Hello.\n"
+    assert texts(repl) == ["one", "Hello."]
+    assert [one["messages"] for one in listed("--all")] == [2]
+
+
+def test_what_a_message_without_an_answer_carried_goes_with_the_next(
+    claude: FakeAnthropic, tmp_path: Path
+) -> None:
+    claude.replies = [failure(400, "invalid_request_error", "no")]
+    path = tmp_path / "a.png"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(50))
+    _, _, _, repl = hold(f"/file {path}", "one", "two", model="anthropic/claude-sonnet-4-5")
+    said, reply = repl.conversation.canisters
+    assert len(said.contents) == 2
+    assert texts(repl) == ["two", "Hello."]
+    assert reply.contents
 
 
 def test_only_a_number_of_turns_can_be_taken_back() -> None:
@@ -386,11 +417,14 @@ def test_no_error_ends_it(
         failure(400, "invalid_request_error", "no"),
         failure(401, "authentication_error"),
     ]
-    status, output, errors, _ = hold("one", "two", "three", model="anthropic/claude-sonnet-4-5")
+    status, output, errors, repl = hold("one", "two", "three", model="anthropic/claude-sonnet-4-5")
     assert status == 0
     assert errors.count("vibe-llms: ") == 2
-    assert errors.count("(your message is kept; /regenerate asks again)") == 2
+    assert errors.count("(/regenerate asks again; a new message takes the place of this one)") == 2
     assert output == "Hello.\n"
+    # Each message took the place of the one that got no answer.
+    assert texts(repl) == ["three", "Hello."]
+    assert len(listed()) == 1
     monkeypatch.delenv("ANTHROPIC_API_KEY")
     status, _, errors, _ = hold("one", "/usage", model="anthropic/claude-sonnet-4-5")
     assert status == 0

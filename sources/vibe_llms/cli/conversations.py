@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,6 +24,7 @@ from vibe_llms.cli.terminal import (
     has_colours,
     is_terminal,
     note,
+    obeys,
     one_line,
     shown,
     styled,
@@ -31,7 +33,7 @@ from vibe_llms.cli.terminal import (
     write_json,
 )
 from vibe_llms.configuration import load_configuration
-from vibe_llms.exceptions import RequestError, StorageError
+from vibe_llms.exceptions import ForkPointInvalid, RequestError, StorageError
 from vibe_llms.ledger import Ledger, locate
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -51,7 +53,7 @@ from vibe_llms.messages.contents import (
     TextualContent,
 )
 from vibe_llms.storage.archive import DirectoryArchive
-from vibe_llms.storage.interfaces import Archive, Gap, Restored, Summary
+from vibe_llms.storage.interfaces import Archive, Finding, Gap, Restored, Summary
 
 _SHOWN = 50
 
@@ -86,21 +88,42 @@ async def open_archive() -> AsyncIterator[DirectoryArchive]:
     help="At most so many; 0 for all.",
 )
 @click.option("--tag", default="", metavar="TAG", help="Only those with this tag.")
+@click.option("--reverse", is_flag=True, help="The newest last, next to the prompt.")
+@click.option("--all", "every", is_flag=True, help="Also what /undo and /regenerate left behind.")
 @click.option("--json", "as_json", is_flag=True, help="An array of objects.")
-def list_conversations(limit: int, tag: str, as_json: bool) -> None:
-    """List conversations, the most recent first."""
+def list_conversations(limit: int, tag: str, reverse: bool, every: bool, as_json: bool) -> None:
+    """List conversations, the most recent first.
 
-    async def work() -> None:
+    On a terminal a list that is longer than the screen opens in a pager, unless it is reversed.
+    """
+
+    async def work() -> Sequence[Summary]:
         async with open_archive() as archive:
-            summaries = await archive.survey(limit=limit or None, tag=tag)
-        if as_json:
-            write_json(json.dumps([describe_summary(one) for one in summaries], ensure_ascii=False))
-        elif not summaries:
-            note("no conversations yet; begin one: vibe-llms chat")
-        for summary in () if as_json else summaries:
-            _print(draw_summary(summary))
+            return await archive.survey(tag=tag, superseded=every)
 
-    run(work())
+    found = run(work())
+    summaries = found[: limit or None]
+    if reverse:
+        summaries = summaries[::-1]
+    if as_json:
+        write_json(json.dumps([describe_summary(one) for one in summaries], ensure_ascii=False))
+        return
+    if not found:
+        note("no conversations yet; begin one: vibe-llms chat")
+    lines = [f"{draw_summary(one)}\n" for one in summaries]
+    if not reverse and is_pageable(len(lines)):
+        click.echo_via_pager(lines)
+    else:
+        write(sys.stdout, "".join(lines))
+    if more := len(found) - len(summaries):
+        note(f"{more} more; all of them: vibe-llms list --limit 0", dim=True)
+
+
+def is_pageable(lines: int) -> bool:
+    """Whether a person would see only the end of so many lines."""
+    if not obeys(sys.stdout) or not is_terminal(sys.stdin):
+        return False
+    return lines >= os.get_terminal_size(sys.stdout.fileno()).lines
 
 
 @click.command(cls=HandleCommand)
@@ -149,15 +172,16 @@ def show(conversation: str, as_json: bool, lenient: bool, render: bool | None) -
     metavar="N",
     help="At most so many.",
 )
+@click.option("--all", "every", is_flag=True, help="Also what /undo and /regenerate left behind.")
 @click.option("--json", "as_json", is_flag=True, help="An array of objects.")
-def search(text: tuple[str, ...], limit: int, as_json: bool) -> None:
+def search(text: tuple[str, ...], limit: int, every: bool, as_json: bool) -> None:
     """Find messages that hold all of the words."""
 
     async def work() -> None:
         async with open_archive() as archive:
-            findings = await archive.search(" ".join(text), limit=limit)
+            findings = await archive.search(" ".join(text), limit=limit, superseded=every)
         if as_json:
-            write_json(msgspec.json.encode(findings).decode())
+            write_json(json.dumps(list(map(describe_finding, findings)), ensure_ascii=False))
         elif not findings:
             note("nothing was found")
         for finding in () if as_json else findings:
@@ -170,13 +194,17 @@ def search(text: tuple[str, ...], limit: int, as_json: bool) -> None:
 
 @click.command(cls=HandleCommand)
 @click.argument("conversation", metavar="ID", shell_complete=complete_conversations)
-@click.option("--at", metavar="N|MESSAGE", help="The last message to keep: its number or identity.")
+@click.option(
+    "--at",
+    metavar="N|MESSAGE",
+    help="The last message to keep: its number as `show` prints it, or its id.",
+)
 @click.option("--name", default="", metavar="NAME", help="The name of the fork.")
 @click.option("--json", "as_json", is_flag=True, help="An object.")
 def fork(conversation: str, at: str | None, name: str, as_json: bool) -> None:
     """Make an independent copy of a conversation, whole or up to a message.
 
-    Numbers count from 1, as `show` does; negative ones from the end.
+    `--at 3` keeps the messages 1 to 3 of `vibe-llms show`; `--at -2` keeps all but the last one.
     """
 
     async def work() -> None:
@@ -185,7 +213,7 @@ def fork(conversation: str, at: str | None, name: str, as_json: bool) -> None:
             ledger, notices = await Ledger.restore(archive, identity)
             for notice in notices:
                 note(f"note: {notice.text}")
-            twin = await ledger.fork(locate(ledger.canisters, _read_point(at)), name=name)
+            twin = await ledger.fork(_locate(ledger.canisters, at), name=name)
         if as_json:
             made = {"id": twin.identity, "forked_from": identity, "messages": len(twin.canisters)}
             write_json(json.dumps(made))
@@ -238,9 +266,12 @@ def tag(conversation: str, tags: tuple[str, ...], remove: bool) -> None:
 def remove(conversations: tuple[str, ...], yes: bool) -> int:
     """Remove conversations, and the contents that nobody else needs."""
 
-    async def resolve() -> list[str]:
+    async def resolve() -> dict[str, str]:
         async with open_archive() as archive:
-            return list(dict.fromkeys([await archive.resolve(one) for one in conversations]))
+            wanted = [await archive.resolve(one) for one in conversations]
+            found = await archive.survey(superseded=True)
+            lines = {one.identity: draw_summary(one) for one in found}
+            return {one: lines.get(one, one) for one in wanted}
 
     async def work() -> None:
         async with open_archive() as archive:
@@ -256,7 +287,11 @@ def remove(conversations: tuple[str, ...], yes: bool) -> int:
         if not is_terminal(sys.stdin):
             raise RequestError("not a terminal; use -y to skip the question")
         # Not within the event loop, where Ctrl-C would wait for the answer.
-        if not click.confirm(f"Remove {', '.join(identities)}?", err=True):
+        for line in identities.values():
+            note(line)
+        count = len(identities)
+        what = "this conversation" if count == 1 else f"these {count} conversations"
+        if not click.confirm(f"Remove {what} for good?", err=True):
             note("nothing was removed")
             return 1
     run(work())
@@ -289,6 +324,20 @@ def describe_summary(summary: Summary) -> dict[str, Any]:
         "forked_from": None if origin is None else origin.conversation,
         "messages": summary.messages,
         "problem": summary.problem,
+        "superseded_by": summary.superseded_by or None,
+    }
+
+
+def describe_finding(finding: Finding) -> dict[str, Any]:
+    """A message that was found, for programs; `id` and `name` are those of its conversation."""
+    return {
+        "id": finding.conversation,
+        "name": finding.name,
+        "title": finding.title,
+        "message": finding.canister,
+        "role": finding.role,
+        "created": finding.created.isoformat(),
+        "excerpt": finding.excerpt,
     }
 
 
@@ -318,6 +367,7 @@ def draw_summary(summary: Summary) -> str:
     """A conversation as one line of a list, as long as a terminal is wide."""
     tags = "".join(f" #{tag}" for tag in summary.tags)
     fork = " (fork)" if summary.forked_from else ""
+    fork = " (superseded)" if summary.superseded_by else fork
     problem = f"cannot be read: {summary.problem}" if summary.problem else ""
     head = f"{summary.updated.astimezone():%Y-%m-%d %H:%M}  {summary.messages:>4}  "
     text = one_line(problem or f"{summary.title}{tags}{fork}")
@@ -413,13 +463,29 @@ async def _load_text(data: str | Reference, archive: Archive) -> str:
     return (await archive.load(data)).decode("utf-8", "replace")
 
 
-def _read_point(at: str | None) -> str | int | None:
-    if at is None or not at.lstrip("-").isdigit():
-        return at
-    number = int(at)
-    if number == 0:
-        raise RequestError("messages are counted from 1")
-    return number - 1 if number > 0 else number
+def _locate(canisters: Sequence[Canister], at: str | None) -> int:
+    """How many messages to keep; errors speak of numbers as `show` prints them."""
+    point: str | int | None = at
+    if at is not None and re.fullmatch(r"-?[0-9]{1,9}", at):
+        number = int(at)
+        if not 1 <= abs(number) <= len(canisters):
+            raise RequestError(
+                f"there is no message {at}; `show` numbers them from 1 to {len(canisters)}"
+            )
+        point = number - 1 if number > 0 else number
+    try:
+        return locate(canisters, point)
+    except ForkPointInvalid as error:
+        numbers = [
+            str(number)
+            for number, canister in enumerate(canisters, 1)
+            if canister.identity in error.nearest
+        ]
+        raise ForkPointInvalid(
+            f"a conversation cannot be cut at {at}, within a reply or between calls and their "
+            f"results; the nearest messages are {' and '.join(numbers)}",
+            nearest=error.nearest,
+        ) from error
 
 
 def _print(text: str) -> None:

@@ -21,6 +21,7 @@ from vibe_llms.cli.conversations import draw_canister, draw_summary, load_whole
 from vibe_llms.cli.display import Display, describe_usage, take_code, tell_notice
 from vibe_llms.cli.draining import hold_work
 from vibe_llms.cli.failures import INTERRUPTED, explain, status_of
+from vibe_llms.cli.layout import cut
 from vibe_llms.cli.lookalikes import LEAVING
 from vibe_llms.cli.offers import Offer
 from vibe_llms.cli.options import (
@@ -40,7 +41,7 @@ from vibe_llms.cli.prompts import Prompts, TerminalPrompts
 from vibe_llms.cli.questions import Questions
 from vibe_llms.cli.repl_commands import COMMANDS, draw_help, offer_words
 from vibe_llms.cli.running import SECOND_PRESS_SECONDS, bound_import, hold_turn
-from vibe_llms.cli.terminal import aside, columns, is_terminal, note, obeys, write
+from vibe_llms.cli.terminal import aside, columns, is_terminal, note, obeys, one_line, write
 from vibe_llms.controls import Controls
 from vibe_llms.conversation import Conversation
 from vibe_llms.exceptions import ProviderError, RequestError
@@ -63,6 +64,7 @@ _BARE = LEAVING | {"help"}
 _HABITS = {"!edit": "/edit", "!fragment": "/file"}
 _CONTINUE = "Continue exactly where you stopped."
 _LISTED = 10
+_SHOWN_CELLS = 50
 
 
 class Repl:
@@ -85,6 +87,8 @@ class Repl:
         self._display: Display | None = None
         self._left = False
         self._draft, self._edits = "", False
+        #: The last message where nothing answered it: its identity, and what it carried.
+        self._unanswered: tuple[str, tuple[Canister, ...], tuple[Content, ...]] = ("", (), ())
         self._interrupted = -math.inf
         self._commands: dict[str, Callable[[str], Awaitable[int | None]]] = {
             "/help": self._help,
@@ -142,7 +146,7 @@ class Repl:
                     aside("".join(traceback.format_exception(error)))
                 note(f"vibe-llms: {explain(error)}")
                 if isinstance(error, ProviderError):
-                    self._tell("(your message is kept; /regenerate asks again)")
+                    self._tell(self._describe_unanswered())
                 status = INTERRUPTED if status_of(error) == INTERRUPTED else 0
             if status:
                 return status
@@ -165,12 +169,27 @@ class Repl:
         return await command(rest.strip()) or 0
 
     async def _say(self, text: str) -> int:
+        await self._replace_unanswered()
         message = UserCanister((*self._attached, TextualContent(repair_text(text))))
         try:
             return await self._converse((*self._before, message))
         finally:
-            if any(said.identity == message.identity for said in self.conversation.canisters):
+            said = self.conversation.canisters
+            if said and said[-1].identity == message.identity:
+                self._unanswered = (message.identity, self._before, self._attached)
+            if any(one.identity == message.identity for one in said):
                 self._before, self._attached = (), ()
+            else:
+                self._draft = text
+
+    async def _replace_unanswered(self) -> None:
+        """Let the next message take the place of one that got no answer, with what it carried."""
+        identity, before, attached = self._unanswered
+        said = self.conversation.canisters
+        if said and said[-1].identity == identity:
+            self.conversation = await self.conversation.undo()
+            self._before, self._attached = (*before, *self._before), (*attached, *self._attached)
+        self._unanswered = ("", (), ())
 
     async def _converse(self, said: Sequence[Canister] | None) -> int:
         display = self._display = produce_text_display(self._options)
@@ -359,8 +378,23 @@ class Repl:
     async def _undo(self, count: str) -> None:
         if count and not re.fullmatch(r"[1-9]\d{0,5}", count):
             raise RequestError(f"/undo takes the number of turns, not {count!r}")
-        self.conversation = await self.conversation.undo(int(count or 1))
-        self._tell(f"(taken back; now in the fork {self.conversation.identity})")
+        turns, before = int(count or 1), self.conversation.canisters
+        self.conversation = await self.conversation.undo(turns)
+        undone = before[len(self.conversation.canisters) :]
+        prompt = next(one for one in undone if isinstance(one, UserCanister))
+        self._draft = text_of(prompt.contents)
+        self._attached = tuple(c for c in prompt.contents if not isinstance(c, TextualContent))
+        first = cut(one_line(self._draft), _SHOWN_CELLS)
+        more = f" and {turns - 1} more" if turns > 1 else ""
+        self._tell(f"(undone: {first!r}{more}; vibe-llms list --all still lists it)")
+
+    def _describe_unanswered(self) -> str:
+        said = self.conversation.canisters
+        if said and said[-1].identity == self._unanswered[0]:
+            return "(/regenerate asks again; a new message takes the place of this one)"
+        if self._draft:
+            return "(nothing was sent or kept; your message is on the prompt again)"
+        return "(what arrived is kept; /regenerate asks again)"
 
     async def _regenerate(self, _: str) -> int:
         self.conversation = await self.conversation.regenerate()

@@ -94,6 +94,7 @@ class Finding(Struct, frozen=True):
     role: str
     created: datetime
     excerpt: str
+    name: str = ""
 
 
 class Diagnosis(Struct, frozen=True):

@@ -246,6 +246,7 @@ class Index:
                         role_of(canister),
                         canister.created,
                         _excerpt(text_of_all(canister, self._contents), words),
+                        name,
                     )
                 )
         return findings

@@ -225,7 +225,8 @@ def print_json(value: Any) -> None:
 def encode_entry(entry: Entry) -> dict[str, Any]:
     """An entry for programs."""
     encoded: dict[str, Any] = msgspec.to_builtins(entry)
-    return {**encoded, "scope": str(entry.scope)}
+    identity = encoded.pop("identity")
+    return {"id": identity, **encoded, "scope": str(entry.scope)}
 
 
 def tell(text: str) -> None:
