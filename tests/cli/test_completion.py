@@ -154,7 +154,7 @@ def test_tools_that_were_listed_are_completed(
 def test_facts_are_completed_with_their_text(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("The cat is called Tom", "Tea is better than coffee"):
         assert invoke("memory", "add", text).status == 0
-    ids = {one["identity"][-12:]: one["content"] for one in invoke("memory", "list", "--json").json}
+    ids = {one["id"][-12:]: one["content"] for one in invoke("memory", "list", "--json").json}
     for command in ("rm", "show", "edit", "log"):
         offered = complete(f"vibe-llms memory {command} ", monkeypatch, "fish")
         assert set(offered) == {f"plain,{short}\t{text}" for short, text in ids.items()}

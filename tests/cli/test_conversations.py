@@ -64,7 +64,7 @@ def test_the_list_has_the_fields_that_are_promised() -> None:
     newest, oldest = listed()
     assert set(oldest) == {
         "id", "name", "title", "created", "updated", "model", "tags", "forked_from", "messages",
-        "problem",
+        "problem", "superseded_by",
     }  # fmt: skip
     assert oldest["id"] == identity
     assert oldest["name"] == "näme"
@@ -203,8 +203,10 @@ def test_words_are_found() -> None:
     assert identity in outcome.output
     assert "talk" in outcome.output
     found = do("search", "--json", "tell", "forks").json
-    assert {one["conversation"] for one in found} == {identity}
-    assert set(found[0]) == {"conversation", "title", "canister", "role", "created", "excerpt"}
+    assert {(one["conversation"], one["name"]) for one in found} == {(identity, "talk")}
+    assert set(found[0]) == {
+        *("conversation", "name", "title", "message", "role", "created", "excerpt"),
+    }
     assert len(do("search", "--json", "--limit", "1", "forks").json) == 1
     assert "nothing was found" in do("search", "nonesuch").errors
     assert invoke("search").status == 2
@@ -221,7 +223,7 @@ def test_a_fork_keeps_what_is_wanted() -> None:
         assert made["forked_from"] == identity
         assert do("show", made["id"], "--json").json["messages"] == messages[:count]
     assert do("fork", identity).output.strip() in {one["id"] for one in listed()}
-    for at, status in (("0", 2), ("5", 66), ("-5", 66), ("nonesuch", 66)):
+    for at, status in (("0", 66), ("5", 66), ("-5", 66), ("nonesuch", 66)):
         outcome = invoke("fork", identity, "--at", at)
         assert outcome.status == status, outcome
         assert outcome.error
@@ -240,7 +242,7 @@ async def test_a_fork_within_a_reply_names_the_nearest_points(home: Path) -> Non
     # The command has an event loop of its own.
     outcome = await asyncio.to_thread(invoke, "fork", identity, "--at", "2")
     assert outcome.status == 2
-    assert canisters[0].identity in outcome.error
+    assert outcome.error.endswith("the nearest messages are 1 and 3")
 
 
 def test_a_conversation_gets_a_name_and_tags() -> None:
@@ -270,7 +272,8 @@ def test_a_person_is_asked_before_something_is_removed() -> None:
     identity = begin()
     for answer, status in (("n", 1), ("c-c", 130), ("c-d", 130), ("y", 0)):
         with Terminal("rm", identity) as terminal:
-            terminal.expect(rf"Remove {identity}\?")
+            terminal.expect(rf"{identity}.*hello")
+            terminal.expect(r"Remove this conversation for good\?")
             if answer.startswith("c-"):
                 assert terminal.press_until_the_end(answer) == status
             else:
@@ -378,3 +381,56 @@ def test_a_torn_line_is_noted(home: Path) -> None:
         file.write(b'{"role"')
     assert "note: " in do("show", identity).errors
     assert "note: " in do("fork", identity).errors
+
+
+def test_conversations_are_named_by_part_of_a_title_or_by_how_new_they_are() -> None:
+    older, newer = begin("--name", "Trip to Rome", "hello"), begin("--name", "Papers", "hello")
+    assert invoke("show", "rome", "--json").json["id"] == older
+    assert invoke("show", "-1", "--json").json["id"] == newer
+    assert invoke("show", "--json", "-2").json["id"] == older
+    assert invoke("chat", "-q", "--cid", "-2", "--print-id", "more").errors.split()[-1] == older
+    assert invoke("fork", "-1", "--at", "-1", "--json").json["forked_from"] == older
+    assert invoke("show", "-9").error == "there are 3 conversations, so none is -9"
+    assert "no conversation named 'What'; see: vibe-llms list" in invoke("show", "What").error
+    assert invoke("show", "-1", "--jsno").status == 2
+    assert invoke("show", "--jsno").status == 2
+    assert invoke("rm", "-y", "-1", "-2").status == 0
+    assert len(listed()) == 1
+
+
+def test_the_list_says_how_many_more_there_are_and_can_end_with_the_newest() -> None:
+    identities = [begin() for _ in range(3)]
+    outcome = invoke("list", "--limit", "2")
+    assert outcome.errors == "1 more; all of them: vibe-llms list --limit 0\n"
+    assert len(outcome.output.splitlines()) == 2
+    assert invoke("list").errors == ""
+    assert [one["id"] for one in listed("--reverse")] == identities
+    assert [one["id"] for one in listed("--reverse", "--limit", "2")] == identities[1:]
+
+
+def test_the_titles_are_shown_before_a_person_is_asked() -> None:
+    begin("--name", "Trip to Rome", "hello")
+    begin("hello there")
+    outcome = invoke("rm", "rome", "-1", data=b"n\n", terminals="stdin")
+    assert outcome.status == 1
+    assert "Trip to Rome" in outcome.errors
+    assert "hello there" in outcome.errors
+    assert "Remove these 2 conversations for good?" in outcome.errors
+    assert "nothing was removed" in outcome.errors
+    assert len(listed()) == 2
+
+
+def test_the_point_of_a_fork_is_a_number_of_show() -> None:
+    identity = begin("hello")
+    invoke("chat", "-q", "--cid", identity, "and more")
+    numbers = [
+        line.split()[0]
+        for line in invoke("show", identity).output.splitlines()
+        if " user " in line or " assistant " in line
+    ]
+    assert numbers == ["1", "2", "3", "4"]
+    for at, kept in (("1", 1), ("2", 2), ("4", 4), ("-1", 4), ("-2", 3), ("-4", 1)):
+        assert invoke("fork", identity, "--at", at, "--json").json["messages"] == kept, at
+    for at in ("0", "5", "-5"):
+        error = invoke("fork", identity, "--at", at).error
+        assert error == f"there is no message {at}; `show` numbers them from 1 to 4"

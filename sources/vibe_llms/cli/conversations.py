@@ -33,7 +33,7 @@ from vibe_llms.cli.terminal import (
     write_json,
 )
 from vibe_llms.configuration import load_configuration
-from vibe_llms.exceptions import ForkPointInvalid, RequestError, StorageError
+from vibe_llms.exceptions import ConversationNotFound, ForkPointInvalid, RequestError, StorageError
 from vibe_llms.ledger import Ledger, locate
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -329,9 +329,9 @@ def describe_summary(summary: Summary) -> dict[str, Any]:
 
 
 def describe_finding(finding: Finding) -> dict[str, Any]:
-    """A message that was found, for programs; `id` and `name` are those of its conversation."""
+    """A message that was found, for programs."""
     return {
-        "id": finding.conversation,
+        "conversation": finding.conversation,
         "name": finding.name,
         "title": finding.title,
         "message": finding.canister,
@@ -469,7 +469,7 @@ def _locate(canisters: Sequence[Canister], at: str | None) -> int:
     if at is not None and re.fullmatch(r"-?[0-9]{1,9}", at):
         number = int(at)
         if not 1 <= abs(number) <= len(canisters):
-            raise RequestError(
+            raise ConversationNotFound(
                 f"there is no message {at}; `show` numbers them from 1 to {len(canisters)}"
             )
         point = number - 1 if number > 0 else number

@@ -18,7 +18,7 @@ from vibe_llms.storage.files import replace_file
 
 
 def remember(text: str, *options: str) -> str:
-    identity: str = invoke("memory", "add", "--json", *options, text).json["identity"]
+    identity: str = invoke("memory", "add", "--json", *options, text).json["id"]
     return identity
 
 

@@ -22,11 +22,11 @@ def test_facts_that_say_the_same_are_shown_and_merged(home: Path) -> None:
     assert len(invoke("memory", "list", "--json").json) == 2
     told = invoke("memory", "dedup", "--json").json
     (group,) = told["groups"]
-    assert group["kept"]["identity"] == kept
-    assert group["kept"]["merged_from"] == [one["identity"] for one in group["given_up"]]
+    assert group["kept"]["id"] == kept
+    assert group["kept"]["merged_from"] == [one["id"] for one in group["given_up"]]
     assert group["before"] == "The box stands in the cellar behind the stairs."
     assert (told["skipped"], told["dry_run"]) == ([], False)
-    assert [one["identity"] for one in invoke("memory", "list", "--json").json] == [kept]
+    assert [one["id"] for one in invoke("memory", "list", "--json").json] == [kept]
 
 
 def test_groups_that_changed_meanwhile_are_told_of(

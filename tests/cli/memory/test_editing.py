@@ -21,7 +21,7 @@ Editor: TypeAlias = Callable[[str], None]
 @pytest.fixture
 def identity(home: Path) -> str:
     """The identity of an entry."""
-    found: str = invoke("memory", "add", "--json", "Ada keeps bees.").json["identity"]
+    found: str = invoke("memory", "add", "--json", "Ada keeps bees.").json["id"]
     return found
 
 

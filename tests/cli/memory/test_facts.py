@@ -18,7 +18,7 @@ from vibe_llms.memory.entries import LARGEST_BYTES
 
 def remember(text: str, *options: str) -> str:
     """Remember a fact; its identity."""
-    identity: str = invoke("memory", "add", "--json", *options, text).json["identity"]
+    identity: str = invoke("memory", "add", "--json", *options, text).json["id"]
     return identity
 
 
@@ -31,7 +31,7 @@ def test_a_fact_is_remembered_found_changed_given_up_and_forgotten(home: Path) -
     assert found.output.startswith(f"{short}  ")
     assert "words 0." in found.errors
     (first, *_) = invoke("memory", "search", "--json", "--limit", "1", "who keeps bees").json
-    assert (first["identity"], first["scope"], first["topics"]) == (identity, "user-me", ["hobby"])
+    assert (first["id"], first["scope"], first["topics"]) == (identity, "user-me", ["hobby"])
     assert [*first["reasons"]] == ["words"]
     assert invoke("memory", "edit", short, "Ada keeps wild bees.").errors == f"changed {short}\n"
     assert (
@@ -181,7 +181,7 @@ def test_nothing_is_given_up_where_one_of_them_is_not_there(home: Path) -> None:
     assert invoke("memory", "rm", identity, "nonesuch").status == 66
     assert "bees" in invoke("memory", "list").output
     gone = invoke("memory", "rm", "--json", identity, identity[-12:])
-    assert [one["identity"] for one in gone.json] == [identity]
+    assert [one["id"] for one in gone.json] == [identity]
     assert gone.errors == ""
 
 

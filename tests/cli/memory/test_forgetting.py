@@ -20,7 +20,7 @@ from vibe_llms.memory.entries import Role, Scope
 
 def remember(text: str, *options: str) -> str:
     """Remember a fact; its identity."""
-    identity: str = invoke("memory", "add", "--json", *options, text).json["identity"]
+    identity: str = invoke("memory", "add", "--json", *options, text).json["id"]
     return identity
 
 
@@ -91,7 +91,7 @@ def test_programs_are_told_what_went(home: Path, monkeypatch: pytest.MonkeyPatch
     gone = invoke("memory", "forget", "--json", "--yes", "bees")
     assert gone.errors == ""
     for told, dry in ((seen.json, True), (gone.json, False)):
-        assert [one["identity"] for one in told["forgotten"]] == [identity]
+        assert [one["id"] for one in told["forgotten"]] == [identity]
         assert len(told["held"]) == 1
         assert (told["pending"], told["dry_run"]) == (0, dry)
     assert len(invoke("memory", "forget", "--json", "-y", "--history", "bees").json["held"]) == 1

@@ -23,7 +23,7 @@ def versioned(home: Path) -> Path:
 
 
 def remember(text: str, *options: str) -> str:
-    identity: str = invoke("memory", "add", "--json", *options, text).json["identity"]
+    identity: str = invoke("memory", "add", "--json", *options, text).json["id"]
     return identity
 
 

@@ -20,7 +20,7 @@ SECRETS = [
 
 def doors(text: str, folder: Path) -> dict[str, tuple[str, ...]]:
     """Commands that store a text, by their names."""
-    identity = invoke("memory", "add", "--json", "The user keeps bees").json["identity"]
+    identity = invoke("memory", "add", "--json", "The user keeps bees").json["id"]
     file = folder / "memory.json"
     items = [{"data": {"content": "The user likes tea"}}, {"data": {"content": text}}]
     file.write_text(json.dumps({"memories": items}))
