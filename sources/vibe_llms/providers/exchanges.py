@@ -220,7 +220,7 @@ async def _repeat(
                 brief = next(words for kind, words in _BRIEFLY if isinstance(error, kind))
                 seconds = f"{wait:.1f}".removesuffix(".0")
                 turn = f"{retry} of {settings.retries}"
-                text = f"{provider}: {brief}; retrying in {seconds} s ({turn})"
+                text = f"{brief}; retrying in {seconds} s ({turn})"
             notify(Notice("retry", text))
             watch.expect("reply-seconds")
             await asyncio.sleep(wait)

@@ -164,7 +164,7 @@ async def test_a_fault_before_anything_was_seen_is_tried_again() -> None:
     assert isinstance(error, ProviderOverloaded)
     assert attempts == 3
     assert [notice.subject for notice in notices] == ["retry", "retry"]
-    assert notices[1].text == "scripted: overloaded; retrying in 0 s (2 of 2)"
+    assert notices[1].text == "overloaded; retrying in 0 s (2 of 2)"
     assert [type(event) for event in events] == [MessageStartedEvent, MessageFailedEvent]
 
 
