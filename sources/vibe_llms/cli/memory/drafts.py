@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from vibe_llms.attachments import read_text
 from vibe_llms.configuration import Places
 from vibe_llms.exceptions import ArchiveLocked, RequestError
-from vibe_llms.files import read_file
+from vibe_llms.files import LARGEST_FILE, read_file
 from vibe_llms.memory.entries import LARGEST_BYTES, Entry, Scope
 from vibe_llms.memory.traces import holds
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
@@ -69,7 +69,7 @@ class Draft:
         """Whether something was written that the entry, which says this, neither says nor said."""
         with suppress(OSError):
             known = {text.strip().encode() for text in ("", content, self.base or "")}
-            return read_file(self.path, LARGEST_BYTES).strip() not in known
+            return read_file(self.path, LARGEST_FILE).strip() not in known
         return False
 
     def read(self) -> str:
