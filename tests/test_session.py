@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -312,10 +311,11 @@ async def test_controls_of_the_configuration_are_those_of_the_row_that_answers(
     )
     async with open_session() as session:
         model: Any = await session.access_model(DEMO)
+        other: Any = await session.access_model("other/demo")
+        model._recording = other._recording = True
         conversation = await session.begin(model)
         await conversation.converse("a")
         await conversation.converse("a", controls=Controls(top_k=9))
-        other: Any = await session.access_model("other/demo")
         await conversation.switch(other)
         await conversation.converse("a")
         mine = await session.begin(model, controls=Controls(seed=5))
@@ -380,16 +380,18 @@ async def test_a_closed_session_refuses_everything() -> None:
             await attempt()
 
 
-async def test_a_session_that_closes_while_a_conversation_begins_refuses_it(
-    tmp_path: Path,
-) -> None:
-    # Whoever reads a pipe waits until somebody writes to it.
-    pipe = tmp_path / "script.toml"
-    os.mkfifo(pipe)
+async def test_a_session_that_closes_while_a_conversation_begins_refuses_it() -> None:
+    class SlowClient(Client):
+        async def access_model(self, name: str) -> Any:
+            await answered.wait()
+            return scripted_model(["a"])
+
+    answered = asyncio.Event()
     async with open_session() as session:
-        waiting = asyncio.ensure_future(session.begin(f"scripted/{pipe}"))
+        session._providers._clients["scripted"] = SlowClient()
+        waiting = asyncio.ensure_future(session.begin(DEMO))
         await asyncio.sleep(0)
-    await asyncio.to_thread(pipe.write_text, "replies = []")
+    answered.set()
     with pytest.raises(SessionClosed):
         await waiting
 
