@@ -235,7 +235,8 @@ class ConversationFolder:
 
     def _explain(self, error: OSError) -> VibeLlmsError:
         if not isinstance(error, FileNotFoundError):
-            return explain(error, self.path)
+            part = error.filename if error.filename in (MESSAGES, METADATA) else ""
+            return explain(error, self.path / part)
         if os.path.isdir(self.path):
             return ArchiveDamaged(
                 "the folder lacks this file; restore it from a backup",

@@ -51,10 +51,10 @@ def _inspect_conversation(
     try:
         folder.read_details()
     except FormatNewer as error:
-        yield Diagnosis("conversation", error.path, str(error))
+        yield Diagnosis("conversation", error.path, _describe(error))
         return
     except StorageError as error:
-        yield Diagnosis("conversation", str(folder.path / METADATA), str(error))
+        yield Diagnosis("conversation", str(folder.path / METADATA), _describe(error))
     try:
         canisters, gaps, notices = folder.read(lenient=True)
         if repair and gaps:
@@ -62,7 +62,7 @@ def _inspect_conversation(
         elif repair and notices:
             folder.append((), after=None)
     except StorageError as error:
-        yield Diagnosis("conversation", str(folder.path), str(error), _FROM_BACKUP)
+        yield Diagnosis("conversation", str(folder.path), _describe(error), _FROM_BACKUP)
         return
     for gap in gaps:
         yield Diagnosis(
@@ -102,9 +102,9 @@ def _inspect_contents(archive: DirectoryArchive) -> Iterator[Diagnosis]:
         try:
             archive.contents.check(digest)
         except ContentDamaged as error:
-            yield Diagnosis("content", error.path, str(error), _FROM_BACKUP)
+            yield Diagnosis("content", error.path, _describe(error), _FROM_BACKUP)
         except StorageError as error:
-            yield Diagnosis("content", error.path, str(error))
+            yield Diagnosis("content", error.path, _describe(error))
 
 
 def _inspect_remains(archive: DirectoryArchive) -> Iterator[Diagnosis]:
@@ -145,3 +145,8 @@ def _inspect_mode(path: Path, forbidden: int, repair: bool) -> Iterator[Diagnosi
         f"chmod {wanted:o} {path}",
         mended=repair,
     )
+
+
+def _describe(error: StorageError) -> str:
+    """What is wrong, without the path that stands before it."""
+    return str(error).removeprefix(f"{error.path}: ")
