@@ -77,6 +77,7 @@ class StreamSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=
     first_byte_seconds: Seconds = 120.0
     idle_seconds: Seconds = 60.0
     reply_seconds: Seconds = 600.0
+    reply_bytes: Positive = 128 * 1024 * 1024
     retries: Number = 2
     retry_wait_seconds: Annotated[float, Meta(ge=0)] = 60.0
 

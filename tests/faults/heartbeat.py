@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 _BEAT_SECONDS = 0.005
+#: Nothing that a server sends keeps the loop busy for longer.
+PROMISED_SECONDS = 0.05
 #: Without a beat for so long, whatever else runs on the machine, something waits in the loop.
 _SILENT_SECONDS = 10.0
 

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import httpx2
 import pytest
@@ -359,6 +360,48 @@ async def test_what_arrives_in_time_sets_the_limit_anew() -> None:
             await asyncio.sleep(0.06)
         watch.rest()
         await asyncio.sleep(0.3)
+
+
+async def be_flooded(seconds: float) -> None:
+    """Work all the time: what comes at once never lets a timer run."""
+    async with Watch("row", seconds) as watch:
+        while True:
+            watch.work()
+            watch.expect("idle-seconds", 10)
+
+
+async def test_what_leaves_no_time_for_a_timer_ends_too() -> None:
+    with pytest.raises(ReplyTimeout) as caught:
+        await be_flooded(0.05)
+    assert caught.value.limit == "reply-seconds"
+
+
+async def test_what_a_handler_takes_is_given_back() -> None:
+    async with Watch("row", 0.2) as watch:
+        watch.expect("idle-seconds", 0.1)
+        watch.work()
+        time.sleep(0.3)
+        watch.spare(0.3)
+        watch.expect("idle-seconds", 0.1)
+
+
+async def tidy_up_slowly() -> None:
+    """Wait for something more while the first wait is being ended."""
+    async with Watch("row", 60) as watch:
+        watch.expect("idle-seconds", 0.01)
+        try:
+            await asyncio.sleep(10)
+        finally:
+            watch.expect("idle-seconds", 0.01)
+            await asyncio.sleep(0.1)
+
+
+async def test_a_watch_that_has_ended_a_wait_does_so_once() -> None:
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    with pytest.raises(ReplyTimeout):
+        await tidy_up_slowly()
+    assert not told
 
 
 async def test_own_work_counts_for_no_limit() -> None:

@@ -29,8 +29,7 @@ from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.deltas import Delta
 from vibe_llms.providers.interfaces import Notifier, ignore_notices
 from vibe_llms.providers.limits import Passage, access_passage
-from vibe_llms.providers.transport import Incoming, Outgoing, Transport, Watch
-from vibe_llms.providers.wire import LIMIT_BYTES
+from vibe_llms.providers.transport import HELD_UP_SECONDS, Incoming, Outgoing, Transport, Watch
 
 T = TypeVar("T")
 
@@ -38,6 +37,9 @@ ERROR_BODY_BYTES = 1024 * 1024
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 8.0
 DRAIN_SECONDS = 0.5
+#: More than this is worked on piece by piece, and others get their turn when it takes longer.
+PIECE_BYTES = 8 * 1024
+BUSY_SECONDS = 0.01
 JSON = "application/json"
 #: Of a request whose body is JSON.
 JSON_HEADERS = {"content-type": JSON}
@@ -233,6 +235,7 @@ async def _attempt(
     first_byte = settings.first_byte_seconds if exchange.streaming else None
     assimilator = exchange.produce_assimilator()
     accept = accumulator.accept
+    clock = asyncio.get_running_loop().time
     async with exchange.transport.open(
         outgoing, _hand_over(outgoing, watch, first_byte)
     ) as incoming:
@@ -249,19 +252,43 @@ async def _attempt(
             for delta in assimilator.assimilate(body):
                 accept(delta)
             return
+        size = 0
         async for chunk in incoming.chunks:
-            watch.rest()
-            for delta in assimilator.feed(chunk):
-                accept(delta)
-            if accumulator.ended:
-                await _drain(incoming)
-                return
+            watch.work()
+            size += len(chunk)
+            if size > settings.reply_bytes:
+                raise _exceed(exchange.provider, settings)
+            # Servers that are not in a hurry send a few hundred bytes at a time.
+            for piece in (chunk,) if len(chunk) <= PIECE_BYTES else _cut(chunk):
+                begun, count = clock(), 1
+                for count, delta in enumerate(assimilator.feed(piece), 1):  # noqa: B007
+                    accept(delta)
+                if accumulator.ended:
+                    await _drain(incoming)
+                    return
+                busy = clock() - begun
+                if busy > BUSY_SECONDS:
+                    if busy > HELD_UP_SECONDS * count:
+                        # No step of ours takes so long: a handler did.
+                        watch.spare(busy)
+                    await asyncio.sleep(0)
             if exchange.throttle is not None:
+                watch.rest()
                 await exchange.throttle()
             watch.expect("idle-seconds", settings.idle_seconds)
         watch.rest()
         for delta in assimilator.conclude():
             accept(delta)
+
+
+def _cut(chunk: bytes) -> Iterable[bytes]:
+    return (chunk[start : start + PIECE_BYTES] for start in range(0, len(chunk), PIECE_BYTES))
+
+
+def _exceed(provider: str, settings: StreamSettings) -> ReplyMalformed:
+    return ReplyMalformed(
+        f"the reply has more than {settings.reply_bytes:,} bytes (reply-bytes)", provider=provider
+    )
 
 
 async def _hand_over(
@@ -281,14 +308,16 @@ async def _read_whole(
     watch: Watch,
 ) -> bytes:
     """The body of an answer that is no stream; raises the error that it may be."""
-    limit = LIMIT_BYTES if incoming.status == 200 else ERROR_BODY_BYTES
+    limit = settings.reply_bytes if incoming.status == 200 else ERROR_BODY_BYTES
     parts: list[bytes] = []
     size = 0
     watch.expect("idle-seconds", settings.idle_seconds)
     async for chunk in incoming.chunks:
         parts.append(chunk)
         size += len(chunk)
-        if size >= limit:
+        if size > limit:
+            if incoming.status == 200:
+                raise _exceed(provider, settings)
             break
         watch.expect("idle-seconds", settings.idle_seconds)
     body = b"".join(parts)

@@ -23,6 +23,7 @@ from vibe_llms.providers.transport import (
     check_address,
     permit_transport,
     produce_incoming,
+    read_headers,
     translate_error,
 )
 from vibe_llms.redaction import redact, remember
@@ -81,7 +82,7 @@ class OfficialTransport(ABC):
         response = await self._send(outgoing, body)
         try:
             if response.is_stream_consumed:
-                headers = {name.lower(): value for name, value in response.headers.items()}
+                headers = read_headers(response.headers)
                 yield Incoming(response.status_code, headers, _whole(response.content))
             else:
                 yield produce_incoming(response, self._provider)

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 KEPT_CONNECTIONS = 16
 KEPT_SECONDS = 30.0
 HELD_UP_SECONDS = 0.05
+#: No header that is read here is as long; what reads numbers and dates need not bound them.
+_LONGEST_HEADER = 4_000
 
 
 class Outgoing(Struct, frozen=True):
@@ -282,16 +284,21 @@ def check_address(text: str, provider: str) -> None:
 
 def produce_incoming(response: httpx2.Response, provider: str) -> Incoming:
     """A response of httpx2 as a reply."""
-    headers = {name.lower(): value for name, value in response.headers.items()}
-    return Incoming(response.status_code, headers, _chunks(response, provider))
+    return Incoming(
+        response.status_code, read_headers(response.headers), _chunks(response, provider)
+    )
+
+
+def read_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """The headers of a reply, their names in lower case; those that are too long are left out."""
+    return {name.lower(): value for name, value in headers.items() if len(value) <= _LONGEST_HEADER}
 
 
 async def _chunks(response: httpx2.Response, provider: str) -> AsyncIterator[bytes]:
     import httpx2
 
-    encoded = "content-encoding" in response.headers
     try:
-        async for chunk in response.aiter_bytes() if encoded else response.aiter_raw():
+        async for chunk in response.aiter_raw():
             yield chunk
     except (httpx2.TransportError, httpx2.DecodingError) as error:
         raise ReplyCut(
@@ -344,9 +351,11 @@ def _is_refused(error: BaseException | None) -> bool:
 class Watch:
     """Ends a wait when a limit runs out, as a `ReplyTimeout` that names the limit.
 
-    Time counts from `expect` on; after `rest` no limit runs until something is expected again, not
-    even `reply-seconds`, which bounds the whole: what handlers and readers take is their own. One
-    timer serves all limits, so that a chunk costs no timer of its own.
+    Time counts from `expect` on. After `work` only `reply-seconds` runs, which bounds the whole: it
+    is looked at with every `expect` too, since what floods us leaves no time for a timer. After
+    `rest` not even that runs until something is expected again: what readers take is their own, and
+    what handlers do for long is given back with `spare`. One timer serves all limits, so that a
+    chunk costs no timer of its own.
     """
 
     def __init__(self, provider: str, reply_seconds: float) -> None:
@@ -360,7 +369,7 @@ class Watch:
         self._rested: float | None = None
         self._armed = math.inf
         self._timer: asyncio.TimerHandle | None = None
-        self._fired = self._limit
+        self._fired: tuple[str, float] | None = None
 
     async def __aenter__(self) -> Self:
         await self._scope.__aenter__()
@@ -373,20 +382,14 @@ class Watch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        fired, self._fired = self._fired, self._fired or self._limit
         if self._timer is not None:
             self._timer.cancel()
         try:
             await self._scope.__aexit__(kind, error, trace)
         except TimeoutError as timeout:
-            limit, seconds = self._fired
-            raise ReplyTimeout(
-                f"no answer within {seconds:g} s ({limit})"
-                if limit != "reply-seconds"
-                else f"the reply was not complete within {seconds:g} s ({limit})",
-                provider=self._provider,
-                limit=limit,
-                seconds=seconds,
-            ) from timeout
+            assert fired is not None
+            raise self._failure(*fired) from timeout
 
     def expect(self, limit: str, seconds: float = math.inf) -> None:
         """From now on something has to arrive within so many seconds."""
@@ -394,18 +397,41 @@ class Watch:
         if self._rested is not None:
             self._end += now - self._rested
             self._rested = None
+        if now >= self._end:
+            raise self._failure("reply-seconds", self._reply_seconds)
         self._due = due = now + seconds
         self._limit = (limit, seconds)
         if due < self._armed or self._timer is None:
             self._arm(due)
 
+    def work(self) -> None:
+        """Something has arrived, and is being worked on."""
+        self._due = math.inf
+
+    def spare(self, seconds: float) -> None:
+        """So many seconds do not count: a handler took them."""
+        self._end += seconds
+
     def rest(self) -> None:
-        """Nothing is waited for: what goes on now is our own work."""
+        """Nothing is waited for: others take the time."""
         self._due = math.inf
         if self._rested is None:
             self._rested = self._loop.time()
 
+    def _failure(self, limit: str, seconds: float) -> ReplyTimeout:
+        whole = limit == "reply-seconds"
+        words = "the reply was not complete" if whole else "no answer"
+        return ReplyTimeout(
+            f"{words} within {seconds:g} s ({limit})",
+            provider=self._provider,
+            limit=limit,
+            seconds=seconds,
+        )
+
     def _arm(self, when: float) -> None:
+        if self._fired is not None:
+            # A scope that has expired cannot expire again.
+            return
         if self._timer is not None:
             self._timer.cancel()
         self._armed = min(when, self._end)
@@ -423,13 +449,15 @@ class Watch:
             self._armed = now + HELD_UP_SECONDS
             self._timer = self._loop.call_at(self._armed, self._tick)
         elif now >= self._end:
-            self._fired = ("reply-seconds", self._reply_seconds)
-            self._scope.reschedule(now)
+            self._expire("reply-seconds", self._reply_seconds)
         elif now >= self._due:
-            self._fired = self._limit
-            self._scope.reschedule(now)
+            self._expire(*self._limit)
         else:
             self._arm(self._due)
+
+    def _expire(self, limit: str, seconds: float) -> None:
+        self._fired = (limit, seconds)
+        self._scope.reschedule(self._loop.time())
 
 
 def _words(error: Exception) -> str:

@@ -15,7 +15,6 @@ from vibe_llms.exceptions import ProviderError, RequestRefused
 from vibe_llms.offline import is_loopback
 from vibe_llms.providers.exchanges import fetch
 from vibe_llms.providers.transport import HttpTransport, Outgoing
-from vibe_llms.providers.wire import LIMIT_BYTES
 from vibe_llms.redaction import redact
 
 
@@ -62,7 +61,7 @@ async def read_address(
         )
     finally:
         await transport.close()
-    if len(data) > min(limit, LIMIT_BYTES - 1):
+    if len(data) > limit:
         raise RequestRefused(
             f"the picture has more than {limit:,} bytes (picture-bytes)", provider=provider
         )
