@@ -127,7 +127,7 @@ async def test_the_time_of_handlers_and_readers_is_their_own() -> None:
 async def test_counting_the_time_of_handlers_would_be_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Watch, "rest", lambda self: None)
+    monkeypatch.setattr(Watch, "spare", lambda self, seconds, steps=1: None)
     with (
         Player([stream(text_reply(*"abcd")), stream(text_reply(*"abcd"))]) as server,
         pytest.raises(AssertionError),

@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import httpx2
@@ -376,13 +376,14 @@ async def test_what_leaves_no_time_for_a_timer_ends_too() -> None:
     assert caught.value.limit == "reply-seconds"
 
 
-async def test_what_a_handler_takes_is_given_back() -> None:
-    async with Watch("row", 0.2) as watch:
+@pytest.mark.parametrize(("steps", "given_back"), [(1, True), (5, True), (10, False)])
+async def test_what_a_handler_takes_is_given_back(steps: int, given_back: bool) -> None:
+    async with Watch("row", 0.3) as watch:
         watch.expect("idle-seconds", 0.1)
         watch.work()
-        time.sleep(0.3)
-        watch.spare(0.3)
-        watch.expect("idle-seconds", 0.1)
+        time.sleep(0.4)
+        with nullcontext() if given_back else pytest.raises(ReplyTimeout):
+            watch.expect("idle-seconds", 0.1, steps)
 
 
 async def tidy_up_slowly() -> None:

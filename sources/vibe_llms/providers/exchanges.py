@@ -29,7 +29,7 @@ from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.deltas import Delta
 from vibe_llms.providers.interfaces import Notifier, ignore_notices
 from vibe_llms.providers.limits import Passage, access_passage
-from vibe_llms.providers.transport import HELD_UP_SECONDS, Incoming, Outgoing, Transport, Watch
+from vibe_llms.providers.transport import Incoming, Outgoing, Transport, Watch
 
 T = TypeVar("T")
 
@@ -38,8 +38,10 @@ FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 8.0
 DRAIN_SECONDS = 0.5
 #: More than this is worked on piece by piece, and others get their turn when it takes longer.
-PIECE_BYTES = 8 * 1024
+PIECE_BYTES = 16 * 1024
 BUSY_SECONDS = 0.01
+#: So many steps that no time is given back for them.
+ALL_OURS = 1_000_000_000
 JSON = "application/json"
 #: Of a request whose body is JSON.
 JSON_HEADERS = {"content-type": JSON}
@@ -235,7 +237,6 @@ async def _attempt(
     first_byte = settings.first_byte_seconds if exchange.streaming else None
     assimilator = exchange.produce_assimilator()
     accept = accumulator.accept
-    clock = asyncio.get_running_loop().time
     async with exchange.transport.open(
         outgoing, _hand_over(outgoing, watch, first_byte)
     ) as incoming:
@@ -258,31 +259,40 @@ async def _attempt(
             size += len(chunk)
             if size > settings.reply_bytes:
                 raise _exceed(exchange.provider, settings)
-            # Servers that are not in a hurry send a few hundred bytes at a time.
-            for piece in (chunk,) if len(chunk) <= PIECE_BYTES else _cut(chunk):
-                begun, count = clock(), 1
-                for count, delta in enumerate(assimilator.feed(piece), 1):  # noqa: B007
+            steps = 1
+            if len(chunk) > PIECE_BYTES:
+                await _work_through(chunk, assimilator, accumulator, watch)
+                steps = ALL_OURS
+            else:
+                for steps, delta in enumerate(assimilator.feed(chunk), 1):  # noqa: B007
                     accept(delta)
-                if accumulator.ended:
-                    await _drain(incoming)
-                    return
-                busy = clock() - begun
-                if busy > BUSY_SECONDS:
-                    if busy > HELD_UP_SECONDS * count:
-                        # No step of ours takes so long: a handler did.
-                        watch.spare(busy)
-                    await asyncio.sleep(0)
+            if accumulator.ended:
+                await _drain(incoming)
+                return
             if exchange.throttle is not None:
                 watch.rest()
                 await exchange.throttle()
-            watch.expect("idle-seconds", settings.idle_seconds)
+            watch.expect("idle-seconds", settings.idle_seconds, steps)
         watch.rest()
         for delta in assimilator.conclude():
             accept(delta)
 
 
-def _cut(chunk: bytes) -> Iterable[bytes]:
-    return (chunk[start : start + PIECE_BYTES] for start in range(0, len(chunk), PIECE_BYTES))
+async def _work_through(
+    chunk: bytes, assimilator: Assimilator, accumulator: Accumulator, watch: Watch
+) -> None:
+    """Take in a large chunk; others get their turn in between."""
+    clock = asyncio.get_running_loop().time
+    for start in range(0, len(chunk), PIECE_BYTES):
+        begun, steps = clock(), 1
+        piece = chunk[start : start + PIECE_BYTES]
+        for steps, delta in enumerate(assimilator.feed(piece), 1):  # noqa: B007
+            accumulator.accept(delta)
+        if accumulator.ended:
+            return
+        watch.spare(clock() - begun, steps)
+        if clock() - begun > BUSY_SECONDS:
+            await asyncio.sleep(0)
 
 
 def _exceed(provider: str, settings: StreamSettings) -> ReplyMalformed:

@@ -367,6 +367,7 @@ class Watch:
         self._due = math.inf
         self._limit = ("reply-seconds", reply_seconds)
         self._rested: float | None = None
+        self._worked = math.inf
         self._armed = math.inf
         self._timer: asyncio.TimerHandle | None = None
         self._fired: tuple[str, float] | None = None
@@ -391,12 +392,18 @@ class Watch:
             assert fired is not None
             raise self._failure(*fired) from timeout
 
-    def expect(self, limit: str, seconds: float = math.inf) -> None:
-        """From now on something has to arrive within so many seconds."""
+    def expect(self, limit: str, seconds: float = math.inf, steps: int = 1) -> None:
+        """From now on something has to arrive within so many seconds.
+
+        `steps` are those of the work before; what handlers took of its time is given back.
+        """
         now = self._loop.time()
         if self._rested is not None:
             self._end += now - self._rested
             self._rested = None
+        elif now - self._worked > HELD_UP_SECONDS:
+            self.spare(now - self._worked, steps)
+        self._worked = math.inf
         if now >= self._end:
             raise self._failure("reply-seconds", self._reply_seconds)
         self._due = due = now + seconds
@@ -407,14 +414,16 @@ class Watch:
     def work(self) -> None:
         """Something has arrived, and is being worked on."""
         self._due = math.inf
+        self._worked = self._loop.time()
 
-    def spare(self, seconds: float) -> None:
-        """So many seconds do not count: a handler took them."""
-        self._end += seconds
+    def spare(self, seconds: float, steps: int = 1) -> None:
+        """Give the time of so many steps back, if it is more than they take without a handler."""
+        if seconds > HELD_UP_SECONDS * steps:
+            self._end += seconds
 
     def rest(self) -> None:
         """Nothing is waited for: others take the time."""
-        self._due = math.inf
+        self._due = self._worked = math.inf
         if self._rested is None:
             self._rested = self._loop.time()
 
