@@ -14,7 +14,7 @@ import pytest
 
 from tests.ensembles.mcp.servers import opened, produce_ensemble
 from tests.fakes.mcp_http import EVENTS, JSON, FakeMcp, encode
-from tests.faults.heartbeat import steady
+from tests.faults.heartbeat import PROMISED_SECONDS, steady
 from vibe_llms.ensembles.mcp import http
 from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
 from vibe_llms.exceptions import EnsembleFailed
@@ -130,7 +130,8 @@ async def test_a_bad_answer_costs_one_call_and_a_good_server_answers_all_the_whi
     def override(method: str, message: Any) -> Answer | None:
         return misbehave(server, behaviour, message) if bad and method == CALLING else None
 
-    seconds = 10.0 if "long" in behaviour or "endless" in behaviour else 1.0
+    slow = ("long", "endless", "notifications")
+    seconds = 10.0 if any(one in behaviour for one in slow) else 1.0
     async with (
         FakeMcp() as good_server,
         opened(**row(good_server)) as good,
@@ -139,7 +140,7 @@ async def test_a_bad_answer_costs_one_call_and_a_good_server_answers_all_the_whi
         server.override = override
         calling = asyncio.create_task(echo(ensemble))
         answers = 0
-        async with asyncio.timeout(PATIENCE_SECONDS), steady(1.0):
+        async with asyncio.timeout(PATIENCE_SECONDS), steady(PROMISED_SECONDS):
             while not calling.done():
                 assert await echo(good) == "hi"
                 answers += 1
