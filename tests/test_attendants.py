@@ -397,14 +397,14 @@ async def test_a_cancel_while_attendants_are_asked_keeps_what_was_said(session: 
 async def test_words_that_are_lost_with_a_cancel_would_be_found_out(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def brief(self: turns.TurnRun, prompt: Sequence[Canister]) -> Sequence[Canister]:
-        settings = self._settings
-        assert settings.attendance is not None
-        occasion = self._describe(prompt, 0)
-        await settings.attendance.brief(settings.attendants, occasion)
-        return prompt
+    keep = turns.TurnRun._keep
 
-    monkeypatch.setattr(turns.TurnRun, "_brief", brief)
+    async def keep_unless_cancelled(self: turns.TurnRun, canisters: Sequence[Canister]) -> None:
+        task = asyncio.current_task()
+        if task is None or not task.cancelling():
+            await keep(self, canisters)
+
+    monkeypatch.setattr(turns.TurnRun, "_keep", keep_unless_cancelled)
     companion = Companion("x", waits=True)
     conversation = await session.begin(endless(), attendants=[companion])
     task = asyncio.ensure_future(conversation.converse("One"))
