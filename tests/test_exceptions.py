@@ -11,6 +11,7 @@ import pytest
 
 import vibe_llms
 from vibe_llms import exceptions
+from vibe_llms.connections import AddressRefused
 from vibe_llms.ensembles.mcp.stdio import MessageTooLong
 from vibe_llms.exceptions import (
     ArchiveDamaged,
@@ -23,6 +24,7 @@ from vibe_llms.exceptions import (
     StorageError,
     VibeLlmsError,
 )
+from vibe_llms.files import UntrustedFile
 from vibe_llms.interpreter.kernels import KernelLost
 from vibe_llms.interpreter.server import KernelsBusy
 from vibe_llms.invocation.results import ResultTooLarge
@@ -48,7 +50,7 @@ ERRORS = {
 INNER = {
     *(ResultTooLarge, ThreadsExhausted),
     *(EventTooLarge, GgufInvalid, LineUnreadable, MessageTooLong, OutputMismatch, Refusal),
-    *(FormBroken, FormForeign, KernelLost, KernelsBusy),
+    *(AddressRefused, FormBroken, FormForeign, KernelLost, KernelsBusy, UntrustedFile),
 }
 
 

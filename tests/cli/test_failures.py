@@ -45,6 +45,8 @@ PROMISED = {
     "ContextOverflow": 1,
     "RequestError": 2,
     "ControlInvalid": 2,
+    "OutputCut": 65,
+    "OutputInvalid": 65,
     "ModelNotFound": 66,
     "ConversationNotFound": 66,
     "ConversationAmbiguous": 66,
