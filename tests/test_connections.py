@@ -281,6 +281,16 @@ async def test_a_connection_goes_to_the_address_that_was_checked(server: Plain) 
 
 
 @pytest.mark.usefixtures("alone")
+async def test_two_hosts_at_one_address_share_no_connection(server: Plain) -> None:
+    port = server.url.rpartition(":")[2]
+    guard = Guard("a request", kinds={"loopback"}, resolver=Names(["127.0.0.1"]))
+    async with httpx2.AsyncClient(transport=guard) as client:
+        for host in ("one.test", "two.test", "one.test"):
+            assert (await client.get(f"http://{host}:{port}/")).text == "so"
+    assert server.connections == 2
+
+
+@pytest.mark.usefixtures("alone")
 async def test_of_several_addresses_the_next_is_tried(server: Plain) -> None:
     port = server.url.rpartition(":")[2]
     guard = Guard("a request", kinds={"loopback"}, resolver=Names(["::1", "127.0.0.1"]))

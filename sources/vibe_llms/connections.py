@@ -151,20 +151,33 @@ class Guard(_Base):
         self._resolve = resolver
         self._options = options
         self._routes: dict[str, str | None] = {}
-        self._transports: dict[str | None, httpx2.AsyncHTTPTransport] = {}
+        self._transports: dict[tuple[str | None, str], httpx2.AsyncHTTPTransport] = {}
 
     def connect(self, url: str) -> httpx2.AsyncHTTPTransport:
         """What sends to an address, through its proxy if it has one; nothing is sent yet."""
-        import httpx2
+        return self._produce_transport(self._route(url))
 
+    def _route(self, url: str) -> str | None:
         parts = urlsplit(url)
         origin = f"{parts.scheme}://{parts.netloc}"
         if origin not in self._routes:
             self._routes[origin] = choose_proxy(origin)
-        proxy = self._routes[origin]
-        if proxy not in self._transports:
-            self._transports[proxy] = httpx2.AsyncHTTPTransport(proxy=proxy, **self._options)
-        return self._transports[proxy]
+        return self._routes[origin]
+
+    def _produce_transport(self, proxy: str | None, host: str = "") -> httpx2.AsyncHTTPTransport:
+        """The transport for a proxy; for connections to the addresses of a host, its own one.
+
+        A transport finds a connection again by its address. The certificate of such a connection
+        was checked for one host, and another host at the same address must not use it.
+        """
+        import httpx2
+
+        key = (proxy, host)
+        if key not in self._transports:
+            if "verify" not in self._options:
+                self._options["verify"] = httpx2.create_ssl_context()
+            self._transports[key] = httpx2.AsyncHTTPTransport(proxy=proxy, **self._options)
+        return self._transports[key]
 
     async def find_kinds(self, url: str) -> Collection[AddressKind]:
         """The kinds of addresses that the host of an address has; none where it has none."""
@@ -182,24 +195,24 @@ class Guard(_Base):
         permit_request(url, self._purpose, offline=self._offline)
         if self._admit is not None:
             await self._admit(url)
-        response = await self._send(self.connect(url), request)
+        response = await self._send(request)
         encoding = response.headers.pop("content-encoding", "").strip().lower()
         if encoding not in ("", "identity"):
             response.stream = _inflate(response.stream, encoding)
         return response
 
-    async def _send(
-        self, transport: httpx2.AsyncHTTPTransport, request: httpx2.Request
-    ) -> httpx2.Response:
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        url = str(request.url)
         forbidden = self._offline or requests_forbidden()
         if self.kinds is None and not forbidden:
-            return await transport.handle_async_request(request)
+            return await self.connect(url).handle_async_request(request)
         kinds = {"loopback"} if forbidden else {"public", *(self.kinds or ())}
-        direct = transport is self._transports.get(None)
-        addresses = await self._check(request, kinds, direct=direct)
-        if not direct:
-            return await transport.handle_async_request(request)
-        return await _send_pinned(transport, request, addresses)
+        proxy = self._route(url)
+        addresses = await self._check(request, kinds, direct=proxy is None)
+        if proxy is not None:
+            return await self.connect(url).handle_async_request(request)
+        pinned = self._produce_transport(None, request.url.host)
+        return await _send_pinned(pinned, request, addresses)
 
     async def aclose(self) -> None:
         """Close all connections."""

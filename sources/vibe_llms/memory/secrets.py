@@ -116,7 +116,7 @@ def find_secret(*texts: str) -> str:
         masked = mask_secrets(text)
         if masked != text:
             # The first mark that the text itself does not have.
-            pairs = enumerate(zip(text, masked, strict=False))
+            pairs = enumerate(zip(squeeze_space(text), masked, strict=False))
             same = next((at for at, (one, other) in pairs if one != other), len(masked))
             start, end = max(same - _SHOWN, 0), same + len(REDACTED) + _SHOWN
             return " ".join(
