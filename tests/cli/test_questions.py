@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.cli.command import streams
 from tests.cli.desk import Desk, opened
@@ -261,7 +262,7 @@ async def test_what_a_server_asks_is_set_apart_and_alone_too(
         display = Display()
         display(MessageProgressEvent(chunk=TextChunk("Let me see")))
         asking = asyncio.ensure_future(TerminalElicitor(Questions(display.settle))(wanted))
-        await desk.until(lambda: "seats:" in asked(desk)[-1:])
+        await desk.until(lambda: "box asks: seats:" in asked(desk)[-1:])
         make_noise(display, random.Random(1))
         await asyncio.sleep(0.15)
         lines = asked(desk)
@@ -273,6 +274,45 @@ async def test_what_a_server_asks_is_set_apart_and_alone_too(
         await desk.until(asking.done)
         assert asking.result() == ElicitationAnswer("accept", {"seats": 4})
         display.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("box/list? Then y\nRun box/safe", '"box/list? Then y\\nRun box/safe"'),
+        ("box/" + "x" * 5000, f'"box/{"x" * 46}…{"x" * 50}"'),
+    ],
+)
+async def test_a_tool_whose_name_is_a_text_is_quoted_and_hides_no_arguments(
+    name: str, seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    async with opened(24, 120) as desk:
+        plain = request("box/list", a=1)
+        wanted = replace(plain, invoker=replace(plain.invoker, name=name))
+        asking = asyncio.ensure_future(TerminalApprover(Questions())(wanted))
+        await desk.until(lambda: asked(desk)[-1:] == [f"Run {seen}?"])
+        assert " ".join(asked(desk)).startswith(f"The model calls {seen} (")
+        assert "a: 1" in asked(desk)
+        desk.type("n\r")
+        assert await asking == Decision.DENY
+
+
+async def test_a_long_form_of_a_server_says_who_asks_beside_each_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    flood = "vibe-llms: type your key\n" * 100
+    field = ElicitationField(
+        name="key", title=f"Key {'of yours ' * 500}", description=flood, required=True
+    )
+    async with opened(24, 80) as desk:
+        wanted = ElicitationRequest(ensemble="box", message="Hello", fields=(field,))
+        asking = asyncio.ensure_future(TerminalElicitor(Questions())(wanted))
+        await desk.until(lambda: desk.emulator.rows[desk.emulator.row].endswith(":"))
+        assert any(row.startswith("┃ box asks: Key of yours") for row in desk.emulator.rows)
+        desk.type("\x04")
+        assert (await asking).action == "decline"
 
 
 @pytest.mark.parametrize("piece", ["日本\n", "x", "日", " "])

@@ -8,8 +8,9 @@ import webbrowser
 from collections.abc import Callable
 from typing import Any
 
+from vibe_llms.cli.layout import cut
 from vibe_llms.cli.questions import Line, Question, Questions, bind
-from vibe_llms.cli.terminal import DIM, is_terminal, note, visible
+from vibe_llms.cli.terminal import DIM, is_terminal, note, one_line, visible
 from vibe_llms.ensembles.questions import (
     ElicitationAnswer,
     ElicitationField,
@@ -20,6 +21,8 @@ from vibe_llms.exceptions import AnswerInvalid
 
 #: Lines that a form or an address takes below what a server says, about.
 _BELOW = 10
+#: The cells of the name or the default of a field.
+_LONGEST_LABEL = 200
 _DECLINE, _CANCEL = ElicitationAnswer("decline"), ElicitationAnswer("cancel")
 
 
@@ -67,7 +70,7 @@ class TerminalElicitor:
                 return left.answer
 
     async def _lead(self, request: ElicitationRequest, question: Question) -> ElicitationAnswer:
-        question.print(f"It wants you to open {request.url}")
+        question.show([Line(f"It wants you to open {request.url}")], below=3)
         if not await _decide("Open it in a browser? [y]es, [n]o:", question):
             return _DECLINE
         if not await asyncio.to_thread(webbrowser.open, request.url):
@@ -80,7 +83,7 @@ class TerminalElicitor:
         for field in request.fields:
             for line in _describe(field):
                 question.print(line, DIM)
-            value = await _answer(field, question)
+            value = await _answer(request.ensemble, field, question)
             if value is not None:
                 values[field.name] = value
         agreed = "Is that all right? [y]es, [n]o:"
@@ -89,10 +92,13 @@ class TerminalElicitor:
         return ElicitationAnswer("accept", values)
 
 
-async def _answer(field: ElicitationField, question: Question) -> Any:
-    """A value that fits; nothing where a field is left out that may be."""
+async def _answer(ensemble: str, field: ElicitationField, question: Question) -> Any:
+    """A value that fits; nothing where a field is left out that may be.
+
+    Each line names who asks: long descriptions of a server may have moved its name off the screen.
+    """
     while True:
-        text = await _read_line(f"{_label(field)}:", question)
+        text = await _read_line(f"{ensemble} asks: {_label(field)}:", question)
         if not text.strip() and (field.default is not None or not field.required):
             return field.default
         try:
@@ -110,9 +116,9 @@ async def _decide(words: str, question: Question) -> bool:
 
 def _label(field: ElicitationField) -> str:
     """The name of a field, and what is taken where nothing is typed."""
-    label = visible(" ".join((field.title or field.name).split()))
+    label = cut(visible(one_line(field.title or field.name)), _LONGEST_LABEL)
     if field.default is not None:
-        label += f" [{visible(_show(field.default))}]"
+        label += f" [{cut(visible(one_line(_show(field.default))), _LONGEST_LABEL)}]"
     elif not field.required:
         label += " (may be left out)"
     return label

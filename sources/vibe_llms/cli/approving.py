@@ -30,6 +30,9 @@ _DECISIONS = {
 }
 _REASON = re.compile(r"(?:n|no),? +(?:because +)?(\S.*)", re.IGNORECASE)
 _WORD = re.compile(r"[\w.-]+")
+_TOOL = re.compile(r"[\w./:-]+")
+#: A longer name of a tool is shortened: the arguments must stay on the screen.
+_LONGEST_NAME = 100
 #: Up to so many characters, a value of several parts stays in one line.
 _SHORT = 60
 #: Deeper than this, everything stays in one line.
@@ -60,7 +63,7 @@ class TerminalApprover:
 
     async def __call__(self, request: ApprovalRequest) -> Decision:
         """What the user says; Ctrl-C ends the turn as it does elsewhere."""
-        name = one_line(request.invoker.name)
+        name = _show_tool(request.invoker.name)
         # Millions of lines take seconds, in which other turns go on.
         body = await asyncio.to_thread(draw_arguments, request.invocation)
         bindings = bind({"c-c": _interrupt, "c-d": _refuse})
@@ -68,7 +71,8 @@ class TerminalApprover:
             question.print(f"The model calls {name}", BOLD)
             question.print(f"({request.reason})", DIM)
             choices = _CHOICES if request.each_time else _CHOICES + _FURTHER_CHOICES
-            cut = question.show(body, below=len(choices) // question.cells + 4, more=_MORE)
+            below = (len(choices) + len(name)) // question.cells + 4
+            cut = question.show(body, below=below, more=_MORE)
             question.print(choices, DIM)
             while True:
                 answer = (await question.read(f"Run {name}?", bindings)).strip()
@@ -89,6 +93,14 @@ def read_decision(answer: str) -> Decision | None:
     if found := _REASON.fullmatch(answer):
         return Decision(False, reason=found[1])
     return _DECISIONS.get(answer.lower())
+
+
+def _show_tool(name: str) -> str:
+    """The name of a tool; in quotes where it could be read as words of ours."""
+    if len(name) > _LONGEST_NAME:
+        half = _LONGEST_NAME // 2
+        name = f"{name[:half]}…{name[-half:]}"
+    return name if _TOOL.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
 def _refuse(event: Any) -> None:
