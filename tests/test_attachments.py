@@ -175,11 +175,12 @@ def test_the_home_of_the_user_is_found(tmp_path: Path, monkeypatch: pytest.Monke
     assert read_bytes(Path("~/x.txt")) == b"hi"
 
 
-def test_a_pipe_can_be_read_as_a_file() -> None:
+@pytest.mark.parametrize("folder", ["/dev/fd", "/proc/self/fd"])
+def test_a_pipe_of_the_shell_can_be_read_as_a_file(folder: str) -> None:
     reading, writing = os.pipe()
     os.write(writing, b"hi")
     os.close(writing)
-    assert read_bytes(Path(f"/dev/fd/{reading}")) == b"hi"
+    assert read_bytes(Path(f"{folder}/{reading}")) == b"hi"
     os.close(reading)
 
 

@@ -22,7 +22,8 @@ from vibe_llms.messages.contents import (
 )
 
 LONGEST_BYTES = 64 * 1024 * 1024
-_DESCRIPTORS = "/dev/fd/"
+# What a shell opened for us: `-f <(git diff)`, of which zsh names the second kind.
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})", re.ASCII)
 
 # What the package filetype names otherwise than the providers do.
 _SYNONYMS = {"audio/x-wav": "audio/wav", "image/x-icon": "image/vnd.microsoft.icon"}
@@ -103,9 +104,8 @@ def is_address(source: str) -> bool:
 def read_bytes(path: Path) -> bytes:
     """The bytes of a file of reasonable size."""
     try:
-        if str(path).startswith(_DESCRIPTORS):
-            # What a shell opened for us: `-f <(git diff)`.
-            data = _read_descriptor(int(path.name))
+        if found := _DESCRIPTOR.fullmatch(str(path)):
+            data = _read_descriptor(int(found[1]))
         else:
             data = read_file(path.expanduser(), LONGEST_BYTES)
     except OSError as error:

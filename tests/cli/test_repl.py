@@ -207,6 +207,16 @@ def test_what_is_undone_is_on_the_prompt_again() -> None:
     assert lines.drafts == [("what is it?\nsay", False), ("hello", False)]
 
 
+def test_a_long_message_of_a_resumed_conversation_is_on_the_prompt_again() -> None:
+    long = "word " * 1000
+    hold(long)
+    _, _, errors, repl = hold("/undo", continue_last=True)
+    assert "(undone: 'word word" in errors
+    lines = repl._prompts
+    assert isinstance(lines, Lines)
+    assert lines.drafts == [(long, False)]
+
+
 def test_a_message_that_got_no_answer_is_asked_again_in_place(claude: FakeAnthropic) -> None:
     claude.replies = [failure(400, "invalid_request_error", "no")]
     _, output, _, repl = hold("one", "/regenerate", model="anthropic/claude-sonnet-4-5")

@@ -57,6 +57,7 @@ def test_the_short_form_lists_the_members(text: str, properties: dict[str, Any])
         (" , ", "it is empty"),
         (": x", "is not NAME"),
         ("{", "--schema: this is not valid JSON"),
+        ('{"a": ' * 5000, "--schema: this is not valid JSON"),
     ],
 )
 def test_a_wrong_schema_is_told(text: str, words: str) -> None:

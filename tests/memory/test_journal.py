@@ -93,6 +93,7 @@ def test_what_is_no_ticket_is_cleared_away(tmp_path: Path) -> None:
     left = tmp_path / "left"
     left.mkdir()
     (left / "x.json").write_text("{")
+    (left / "y.json").write_bytes(b'{"user": "\xff"}')
     (tmp_path / "a file").write_text("of somebody else")
     journal = Journal(tmp_path)
     assert names(journal) == []

@@ -382,7 +382,7 @@ class Repl:
         self.conversation = await self.conversation.undo(turns)
         undone = before[len(self.conversation.canisters) :]
         prompt = next(one for one in undone if isinstance(one, UserCanister))
-        self._draft = text_of(prompt.contents)
+        self._draft = await self._read(prompt)
         self._attached = tuple(c for c in prompt.contents if not isinstance(c, TextualContent))
         first = cut(one_line(self._draft), _SHOWN_CELLS)
         more = f" and {turns - 1} more" if turns > 1 else ""

@@ -42,7 +42,7 @@ def print_output(value: object) -> None:
 def _read_json(text: str, origin: str) -> dict[str, Any]:
     try:
         schema = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RequestError(f"{origin}: this is not valid JSON: {error}") from error
     if not isinstance(schema, dict):
         raise RequestError(f"{origin}: a JSON Schema is an object")

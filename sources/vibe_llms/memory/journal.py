@@ -4,14 +4,14 @@
     ingestion/worker.json            the process that takes turns in in the background
 
 Each process holds the lock of its own folder as long as it lives, so that a folder which is not
-held belongs to nobody any more. A worker in the background holds that of `ingestion`, too: there is
+held has no owner any more. A worker in the background holds that of `ingestion`, too: there is
 one at a time. Only identities are kept: the words lie in the archive.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -80,7 +80,6 @@ class Journal:
         self._durable = durable
         self._own: Path | None = None
         self._lock = -1
-        self._wanted: tuple[str, frozenset[str], bool] = ("", frozenset(), False)
 
     def enter(self, ticket: Ticket, path: Path | None = None) -> Path:
         """Keep a ticket until it is settled, perhaps in place of another.
@@ -105,7 +104,7 @@ class Journal:
             with storage_errors(self._folder):
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 try:
-                    # Whoever only looks whether it is held holds it for a moment.
+                    # A process that only checks whether it is held holds it for a moment.
                     stack.enter_context(locked(self._folder, seconds=_PATIENCE_SECONDS))
                 except ArchiveLocked:
                     yield False
@@ -120,7 +119,7 @@ class Journal:
 
     def find_worker(self) -> Worker | None:
         """The worker in the background, if one is alive."""
-        with suppress(OSError, msgspec.DecodeError):
+        with suppress(OSError, ValueError):
             if _is_held(self._folder):
                 return msgspec.json.decode(
                     read_file(self._folder / _WORKER, LARGEST_SETTINGS), type=Worker
@@ -135,13 +134,16 @@ class Journal:
         Not those whose file is `known` by its name, nor those that have `failed`, unless these are
         wanted.
         """
-        self._wanted = (user, frozenset(known), failed)
+
+        def wants(name: str, ticket: Ticket) -> bool:
+            return ticket.user == user and name not in known and (failed or not ticket.failed)
+
         own = self._access_own()
         taken: list[tuple[Path, Ticket]] = []
         with storage_errors(self._folder):
             for name in sorted(os.listdir(self._folder)):
                 if name != own.name:
-                    taken += self._take_from(self._folder / name, own)
+                    taken += _take_from(self._folder / name, own, wants)
         return taken
 
     def survey(self) -> Sequence[Left]:
@@ -153,11 +155,8 @@ class Journal:
                 with suppress(FileNotFoundError, NotADirectoryError):
                     held = _is_held(folder)
                     for path in sorted(folder.iterdir()):
-                        with suppress(OSError, msgspec.DecodeError):
-                            ticket = msgspec.json.decode(
-                                read_file(path, LARGEST_SETTINGS), type=Ticket
-                            )
-                            found.append(Left(path, ticket, held))
+                        with suppress(OSError, ValueError):
+                            found.append(Left(path, _read_ticket(path), held))
         return found
 
     def close(self) -> None:
@@ -189,42 +188,43 @@ class Journal:
                 os.close(lock)
         return self._own
 
-    def _wants(self, name: str, ticket: Ticket) -> bool:
-        user, known, failed = self._wanted
-        return ticket.user == user and name not in known and (failed or not ticket.failed)
 
-    def _take_from(self, folder: Path, own: Path) -> Sequence[tuple[Path, Ticket]]:
-        try:
-            lock = os.open(folder, FOLDER)
-        except OSError:
-            # It went meanwhile, or is no folder of ours.
-            return ()
-        taken: list[tuple[Path, Ticket]] = []
-        try:
-            acquire(lock, folder, 0)
-            for name in sorted(os.listdir(folder)):
-                try:
-                    ticket = msgspec.json.decode(
-                        read_file(folder / name, LARGEST_SETTINGS), type=Ticket
-                    )
-                except OSError:
-                    continue
-                except msgspec.DecodeError:
-                    # Cut by a crash, before anybody was told that it is kept.
-                    (folder / name).unlink()
-                    continue
-                if _is_old(ticket):
-                    (folder / name).unlink()
-                elif self._wants(name, ticket):
-                    os.rename(folder / name, own / name)
-                    taken.append((own / name, ticket))
-            os.rmdir(folder)
-        except (StorageError, OSError):
-            # Whoever holds it lives, and does its work itself.
-            pass
-        finally:
-            os.close(lock)
-        return taken
+def _read_ticket(path: Path) -> Ticket:
+    return msgspec.json.decode(read_file(path, LARGEST_SETTINGS), type=Ticket)
+
+
+def _take_from(
+    folder: Path, own: Path, wants: Callable[[str, Ticket], bool]
+) -> Sequence[tuple[Path, Ticket]]:
+    try:
+        lock = os.open(folder, FOLDER)
+    except OSError:
+        # It is gone, or is not a folder of ours.
+        return ()
+    taken: list[tuple[Path, Ticket]] = []
+    try:
+        acquire(lock, folder, 0)
+        for name in sorted(os.listdir(folder)):
+            try:
+                ticket = _read_ticket(folder / name)
+            except OSError:
+                continue
+            except ValueError:
+                # Cut by a crash, before it counted as kept.
+                (folder / name).unlink()
+                continue
+            if _is_old(ticket):
+                (folder / name).unlink()
+            elif wants(name, ticket):
+                os.rename(folder / name, own / name)
+                taken.append((own / name, ticket))
+        os.rmdir(folder)
+    except (StorageError, OSError):
+        # The process that holds it is alive and does its work itself.
+        pass
+    finally:
+        os.close(lock)
+    return taken
 
 
 def _is_old(ticket: Ticket) -> bool:

@@ -127,6 +127,15 @@ async def test_the_socket_of_one_that_has_died_is_in_nobodys_way(
         assert await find_server(places, "slow") is not None
 
 
+async def test_where_no_process_can_be_started_this_one_embeds(
+    tmp_path: Path, slow: SlowEmbedder, places: Places
+) -> None:
+    places.state.mkdir(parents=True)
+    (places.state / "embedder.log").symlink_to(tmp_path / "elsewhere")
+    assert await client(tmp_path, places, minutes=1.0).embed(["bees"])
+    assert loads(tmp_path) == [os.getpid()]
+
+
 async def test_another_user_is_not_served_and_not_asked(
     tmp_path: Path, slow: SlowEmbedder, places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:

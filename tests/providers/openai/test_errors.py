@@ -234,6 +234,17 @@ async def test_a_request_that_the_server_failed_on_is_not_sent_again(
         (
             400,
             {
+                "error": {
+                    "message": "the request exceeds the available context size",
+                    "n_prompt_tokens": "many",
+                    "n_ctx": "4096",
+                }
+            },
+            (None, 4096),
+        ),
+        (
+            400,
+            {
                 "object": "error",
                 "message": "This model's maximum context length is 4096 tokens. However, you "
                 "requested 5000 tokens in the messages, Please reduce the length.",

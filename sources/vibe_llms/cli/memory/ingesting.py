@@ -95,9 +95,10 @@ def start_ingestion(
 
 
 def finish_ingestion() -> None:
-    """Start the process in the background again where turns wait that no process is at."""
+    """Start the process in the background again if turns wait and none is running."""
     configuration = load_configuration()
-    if survey_ingestion(configuration).queued and not configuration.memory_waits:
+    status = survey_ingestion(configuration)
+    if status.queued and status.process is None and not configuration.memory_waits:
         start_ingestion(configuration)
 
 

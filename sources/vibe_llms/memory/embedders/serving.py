@@ -169,11 +169,17 @@ class ServedEmbedder:
             return None
 
     async def _start(self) -> None:
-        """Start a server, and wait until it listens, which it does before it loads its model."""
+        """Start a server, and wait until it listens, which it does before it loads its model.
+
+        Where none can be started, this process loads the model.
+        """
         command = ["memory", "serve-embedder", "--detached", "--embedder", self._address]
         minutes = f"{self._keep_minutes:g}"
         log = self._places.state / LOG
-        process = await asyncio.to_thread(detach, [*command, "--idle-minutes", minutes], log)
+        try:
+            process = await asyncio.to_thread(detach, [*command, "--idle-minutes", minutes], log)
+        except OSError:
+            return
         end = time.monotonic() + _START_SECONDS
         # A process of its own has no event that this one could wait for.
         while await find_server(self._places, self.model) is None:

@@ -295,5 +295,5 @@ def _word(value: object) -> str:
 
 def _number(value: object) -> int | None:
     if isinstance(value, str):
-        return int(value) if len(value) <= _MOST_DIGITS else None
+        return int(value) if value.isdecimal() and len(value) <= _MOST_DIGITS else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
