@@ -17,6 +17,7 @@ import pytest
 from tests.fakes.anthropic import FakeAnthropic
 from tests.fakes.llamacpp import FakePackage
 from tests.fakes.ollama import FakeOllama
+from vibe_llms import redaction
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.session import Session, open_session
 from vibe_llms.storage.archive import DirectoryArchive
@@ -85,6 +86,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # A port where nothing listens, whatever runs on this machine.
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def no_known_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No key of another test is taken out of the words of this one."""
+    monkeypatch.setattr(redaction, "_KNOWN", {})
 
 
 @pytest.fixture(autouse=True)

@@ -141,3 +141,14 @@ def test_a_secret_is_shown_by_the_words_around_it() -> None:
     assert later == "My first one is [secret]. My password is [secret]"
     with pytest.raises(SecretRefused, match=r"is not stored: My PIN is \[secret\]"):
         refuse_secrets("My PIN is 1234")
+
+
+@pytest.mark.parametrize(
+    "path", ["/home/anna/projects/site2/v1/src/main2", "~/backup-2026-01-05/photos/img_2034/raw1"]
+)
+def test_a_path_is_no_secret(path: str) -> None:
+    assert mask_secrets(f"My files are in '{path}'") == f"My files are in '{path}'"
+
+
+def test_a_key_within_a_path_is_one() -> None:
+    assert "A1b2" not in mask_secrets("It is at /hooks/A1b2C3d4E5f6G7h8I9j0K1l2M3n4/now")

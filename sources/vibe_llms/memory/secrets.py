@@ -67,7 +67,8 @@ _NO_VALUE = """
 _DIGITS = r"(?<![\w.])\d(?:[ -]?\d){12,18}(?![\w]|\.\d)"
 _SOCIAL = r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"
 #: Long words of letters and digits without sense are keys of services that nobody has listed.
-_RANDOM = r"(?<![\w/.:-])[A-Za-z0-9_+/=-]{24,}(?![\w.])"
+_SHORTEST_RANDOM = 24
+_RANDOM = rf"(?<![\w/.:-])[A-Za-z0-9_+/=-]{{{_SHORTEST_RANDOM},}}(?![\w.])"
 _CHANGES_OF_KIND = 6
 #: The characters of a text that are shown before and after a secret.
 _SHOWN = 60
@@ -172,6 +173,11 @@ def is_card_number(text: str) -> bool:
 
 
 def _looks_random(word: str) -> bool:
+    if word.startswith("/"):
+        # A path is no key, but one of its names may be.
+        return any(
+            len(name) >= _SHORTEST_RANDOM and _looks_random(name) for name in word.split("/")
+        )
     kinds = [one.isdigit() + 2 * one.isupper() for one in word]
     changes = sum(before != behind for before, behind in pairwise(kinds))
     return any(kind == 1 for kind in kinds) and changes >= _CHANGES_OF_KIND
