@@ -177,8 +177,8 @@ def test_entries_are_added_found_and_given_up_at_the_prompt(model: str) -> None:
 
 def test_what_another_user_has_is_not_given_up_at_the_prompt(model: str) -> None:
     added = invoke("memory", "add", "--json", "--scope", "user-ben", "Ben has a cat.").json
-    _, errors, _ = hold(f"/memory rm {added['identity']}", model=model)
-    assert f"nothing is remembered as '{added['identity']}'" in errors
+    _, errors, _ = hold(f"/memory rm {added['id']}", model=model)
+    assert f"nothing is remembered as '{added['id']}'" in errors
     assert "Ben has a cat." in invoke("memory", "list", "--scope", "user-ben").output
 
 

@@ -45,7 +45,7 @@ def test_an_address_that_names_nothing_is_told(address: str, told: str) -> None:
     with pytest.raises(ConfigurationError, match=told) as caught:
         produce_embedder(configure(memory={"embedder": address}), address)
     assert caught.value.key == "embedder"
-    assert caught.value.file == "the caller"
+    assert caught.value.file == "the options"
 
 
 def test_a_row_without_a_model_is_told() -> None:
