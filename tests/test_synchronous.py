@@ -84,7 +84,7 @@ def test_conversations_are_held_without_awaiting(session: Session) -> None:
     # The fork is superseded by the one without its last turn.
     assert len(session.survey()) == 2
     assert len(session.survey(superseded=True)) == 3
-    assert {one.conversation for one in session.search("2 and 3")} >= {fork.identity}
+    assert {one.conversation for one in session.search("2 and 3")} >= {conversation.identity}
     session.remove(fork.identity)
     assert len(session.survey(superseded=True)) == 2
 
