@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -213,6 +212,9 @@ def remove_folder(path: Path) -> None:
                 try:
                     os.unlink(name, dir_fd=descriptor)
                 except (IsADirectoryError, PermissionError):
+                    # It brings the modules of archives along, which take longer than a folder.
+                    import shutil
+
                     shutil.rmtree(name, dir_fd=descriptor)
         os.rmdir(path)
     except FileNotFoundError:

@@ -102,6 +102,24 @@ async def test_nothing_lives_on_when_a_guardian_is_killed(killed: int) -> None:
         await asyncio.to_thread(family.wait_until_gone)
 
 
+@pytest.mark.parametrize("stopped", [[0], [1], [0, 1]], ids=["outer", "inner", "both"])
+async def test_nothing_lives_on_when_a_guardian_is_stopped(stopped: list[int]) -> None:
+    family = Family()
+    command = [*FAKE, "daemon"]
+    async with opened(command=command, environment=family.environment) as ensemble:
+        server = ensemble._connection._server
+        assert server is not None
+        outer = server._process.pid
+        inner, _ = list_descendants(outer)[0]
+        for one in stopped:
+            os.kill((outer, inner)[one], signal.SIGSTOP)
+    try:
+        await asyncio.to_thread(family.wait_until_gone, 5)
+    finally:
+        for process in family.members():
+            os.kill(process, signal.SIGKILL)
+
+
 async def test_a_server_that_sees_its_end_may_take_its_time(tmp_path: Path) -> None:
     written = tmp_path / "written"
     code = (

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 from collections import deque
@@ -112,6 +113,10 @@ class ServerProcess:
         assert self._process.stdin is not None
         # Closed in any case: then the guardian kills all that is left, and ends.
         with self._control:
+            if self.status is None:
+                # A guardian that somebody has stopped would not notice any of this.
+                with suppress(OSError):
+                    os.killpg(self._process.pid, signal.SIGCONT)
             with suppress(OSError):
                 self._process.stdin.close()
             if not await self.wait(GRACE_SECONDS):
