@@ -24,7 +24,7 @@ else:
     # Importing httpx2 takes longer than all of this library.
     _Base = object
 
-#: Where an address belongs to. `reserved` is what nobody can be reached at, or not by one address.
+#: What an address belongs to. `reserved` addresses are not of a single host, or not in use.
 AddressKind: TypeAlias = Literal["public", "private", "loopback", "link-local", "reserved"]
 #: The addresses of a host, as a resolver finds them.
 Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]

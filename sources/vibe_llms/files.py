@@ -156,7 +156,7 @@ def require_trusted(status: os.stat_result, path: str | Path) -> None:
 
 
 def find_distrust(status: os.stat_result, path: str | Path) -> str:
-    """Who else could have written what is at a path, and what to do; empty if nobody could.
+    """Who else could have written what is at a path, and what to do; empty if none could.
 
     Root is trusted, and so is a group that has this user alone, as Debian and Fedora make them.
     """

@@ -184,7 +184,7 @@ class Ledger:
             self._stored = True
             return ()
         if self.details.superseded_by:
-            # Whoever continues it wants to find it again.
+            # A conversation that is continued is listed again.
             self.details = await archive.revise(self.identity, superseded_by="")
         after = self.canisters[-1].identity if self.canisters else None
         kept, notices = await archive.append(self.identity, canisters, after=after)

@@ -4,5 +4,5 @@ __version__ = "0.1.0"
 
 #: In the `_meta` of a call, what tells an MCP server that calls belong to one conversation.
 CONVERSATION_KEY = "vibe-llms/conversation"
-#: Tells the interpreter, with `none`, that its row lets code run without a cage.
+#: Lets the interpreter run code without a cage, with `none`, as its row says.
 CAGE_VARIABLE = "VIBE_LLMS_CAGE"

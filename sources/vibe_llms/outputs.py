@@ -55,7 +55,7 @@ class OutputForm(Struct, frozen=True):
 
 
 def _strip_fence(text: str) -> str:
-    """What stands within a single block of code; the text itself where it is none."""
+    """The content of a single block of code; the text itself if it is none."""
     first, _, rest = text.partition("\n")
     body, line, last = rest.rpartition("\n")
     fenced = line and last.strip() == "```" and _FENCE.fullmatch(first)

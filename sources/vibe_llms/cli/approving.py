@@ -40,9 +40,9 @@ _DEEPEST = 8
 
 
 def produce_approver(*, approve_all: bool, questions: Questions) -> Approver | None:
-    """Who decides on calls here: everything is allowed, or the user at the terminal is asked.
+    """What decides on calls: everything is allowed, or the user at the terminal is asked.
 
-    Nobody where there is no terminal; such calls do not run.
+    `None` without a terminal; such calls do not run.
     """
     if approve_all:
         return _allow
@@ -109,7 +109,7 @@ def _refuse(event: Any) -> None:
 
 def _interrupt(event: Any) -> None:
     event.app.exit(result="n")
-    # Whoever holds the turn ends it.
+    # The handler of the turn ends it.
     signal.raise_signal(signal.SIGINT)
 
 

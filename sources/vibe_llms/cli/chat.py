@@ -72,7 +72,7 @@ from vibe_llms.session import open_session
 )
 @click.option("--fork", is_flag=True, help="With -c or --cid: go on in a fork; the other stays.")
 @click.option("--name", default="", metavar="NAME", help="The name of a new one, or of the fork.")
-@click.option("--print-id", is_flag=True, help="Tell the identity of the conversation on stderr.")
+@click.option("--print-id", is_flag=True, help="Print the id of the conversation on stderr.")
 @click.option("-n", "--no-log", is_flag=True, help="Keep nothing of this.")
 @click.option(
     "-a",
@@ -175,7 +175,7 @@ from vibe_llms.session import open_session
 @click.option("-x", "--extract", is_flag=True, help="Print only the first fenced block.")
 @click.option("--xl", "extract_last", is_flag=True, help="Print only the last fenced block.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the answer, and errors.")
-@click.option("-u", "--usage", is_flag=True, help="Tell the tokens, and their cost, on stderr.")
+@click.option("-u", "--usage", is_flag=True, help="Print the tokens, and their cost, on stderr.")
 @click.option("-R", "--hide-reasoning", is_flag=True, help="Do not show what the model thinks.")
 @click.option(
     "--save",
@@ -274,7 +274,7 @@ async def _ask_once(options: Options, said: Said) -> int:
         if interrupted and not options.quiet:
             note(_interrupted(conversation, options))
     if session.postponed:
-        # Now that the session is closed, what it has left belongs to whoever takes it.
+        # Only after the session is closed can another process take over its turns.
         memory = import_module("vibe_llms.cli.memory.ingesting")
         memory.start_ingestion(
             session.configuration, keys=overrides.keys, overrides=overrides.settings

@@ -1,4 +1,4 @@
-"""The clipboard of whoever is at the terminal, who may be on another machine."""
+"""The clipboard of the user at the terminal, which may be on another machine."""
 
 from __future__ import annotations
 

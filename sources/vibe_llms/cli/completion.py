@@ -169,7 +169,7 @@ def complete_controls(
 
 
 def _words_before() -> Sequence[str]:
-    """The words before the one that is completed, as the shell tells them."""
+    """The words before the one that is completed, as the shell passes them."""
     kind = get_completion_class(os.environ.get(COMPLETION_VARIABLE, "").partition("_")[0])
     if kind is None:
         return []

@@ -21,7 +21,7 @@ from msgspec import Struct
 from vibe_llms.cli.completion import complete_conversations, complete_paths
 from vibe_llms.cli.conversations import HandleCommand, load_content, open_archive
 from vibe_llms.cli.display import describe_usage
-from vibe_llms.cli.pages import draw_page
+from vibe_llms.cli.pages import describe_content, draw_page, model_of
 from vibe_llms.cli.running import run
 from vibe_llms.cli.terminal import note, one_line, shown, visible, write
 from vibe_llms.exceptions import RequestError, StorageError
@@ -171,12 +171,6 @@ def export_conversation(conversation: str, form: Form | None, file: str) -> None
 COMMANDS: dict[str, click.Command] = {"export": export_conversation}
 
 
-def model_of(canister: Canister) -> str:
-    """The address of the model that said something; empty if none did."""
-    source = getattr(canister, "provenance", None)
-    return "" if source is None else f"{source.row}/{source.model}"
-
-
 async def _load(canister: Canister, archive: Archive | None) -> Canister:
     if not canister.contents:
         return canister
@@ -259,13 +253,6 @@ def _draw_content(content: Content) -> str:
             return f"<{url}>"
         case _:
             return f"*[{describe_content(content)}]*"
-
-
-def describe_content(content: Content) -> str:
-    """A content that cannot be shown, in a few words."""
-    kind = str(content.__struct_config__.tag)
-    words = [getattr(content, name, "") for name in ("label", "mimetype", "name")]
-    return visible(one_line(" ".join(word for word in (kind, *words) if word)))
 
 
 def _fold(summary: str, body: str) -> str:

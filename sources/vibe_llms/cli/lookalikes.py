@@ -83,7 +83,7 @@ def is_slip(word: str, name: str) -> bool:
 def is_meant(context: click.Context, words: Sequence[str]) -> bool:
     """Whether the words of `chat` are to be sent; a person at a terminal is asked where in doubt.
 
-    `UsageError` where it is doubtful and nobody can be asked.
+    `UsageError` where it is doubtful and there is no terminal to ask at.
     """
     root = context.find_root()
     program, group = root.info_name, root.command

@@ -44,5 +44,5 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _is_loading() -> bool:
-    """Whether a thread still loads a model that nobody waits for any more."""
+    """Whether a thread is still loading a model that is no longer needed."""
     return any(one.name.startswith(LOADING_THREADS) for one in threading.enumerate())

@@ -104,7 +104,7 @@ def draw_page(title: str, facts: Mapping[str, str], canisters: Sequence[Canister
     body = "\n".join(
         _draw_canister(one, results)
         for one in canisters
-        # Results stand with their calls.
+        # Results are drawn with their calls.
         if not (isinstance(one, ResultCanister) and one.invocation in calls)
     )
     heading = _text(one_line(title))
@@ -121,14 +121,25 @@ def draw_page(title: str, facts: Mapping[str, str], canisters: Sequence[Canister
     )
 
 
+def model_of(canister: Canister) -> str:
+    """The address of the model that said something; empty if none did."""
+    source = getattr(canister, "provenance", None)
+    return "" if source is None else f"{source.row}/{source.model}"
+
+
+def describe_content(content: Content) -> str:
+    """A content that cannot be shown, in a few words."""
+    kind = str(content.__struct_config__.tag)
+    words = [getattr(content, name, "") for name in ("label", "mimetype", "name")]
+    return visible(one_line(" ".join(word for word in (kind, *words) if word)))
+
+
 def _draw_canister(canister: Canister, results: Mapping[str, ResultCanister]) -> str:
     match canister:
         case UserCanister():
             return _draw_message("user", "You", canister)
         case AssistantCanister():
-            source = canister.provenance
-            who = f"{source.row}/{source.model}" if source is not None else "Assistant"
-            return _draw_message("assistant", who, canister)
+            return _draw_message("assistant", model_of(canister) or "Assistant", canister)
         case SupervisorCanister():
             return _fold("Instructions", _draw_plain(canister.contents))
         case DocumentCanister(title=title):
@@ -173,7 +184,7 @@ def _draw_call(call: InvocationCanister, result: ResultCanister | None) -> str:
 
 
 def _draw_arguments(arguments: str) -> str:
-    """Arguments as people read them: a text of several lines stands with its lines."""
+    """Arguments for reading: a text of several lines is shown with its line breaks."""
     try:
         tree = json.loads(arguments)
     except (ValueError, RecursionError):
@@ -227,9 +238,7 @@ def _draw_content(content: Content, parser: MarkdownIt | None = None) -> str:
     if isinstance(place, Location) and _LINK.match(place.url):
         url = _text(place.url)
         return f'<p><a href="{url}" rel="{_REL}">{url}</a></p>'
-    words = [getattr(content, name, "") for name in ("label", "mimetype", "name")]
-    kind = " ".join([str(content.__struct_config__.tag), *filter(None, words)])
-    return f'<p class="note">[{_text(one_line(kind))}]</p>'
+    return f'<p class="note">[{_text(describe_content(content))}]</p>'
 
 
 def _draw_code(text: str) -> str:
@@ -265,7 +274,7 @@ def _access_parser(*, breaks: bool) -> MarkdownIt:
             return _LINK.match(url.strip()) is not None
 
     class Renderer(RendererHTML):
-        """Draws images as links: one from elsewhere would tell its server who reads the page."""
+        """Draws images as links: loading one would show its server who reads the page."""
 
         def image(
             self,

@@ -117,7 +117,7 @@ def _as_text(block: str) -> str:
 
 @contextmanager
 def print_above() -> Iterator[None]:
-    """What is written to the terminal, from whatever thread, stands above the prompt."""
+    """Print what any thread writes to the terminal above the prompt."""
     from prompt_toolkit.application import run_in_terminal
 
     loop = asyncio.get_running_loop()
@@ -181,7 +181,7 @@ def produce_completer(
     commands: Mapping[str, str],
     offer: Callable[[str, str], Awaitable[Iterable[Offer]]] | None = None,
 ) -> Completer:
-    """Completes commands, each shown with its description, and what stands behind them.
+    """Completes commands, each shown with its description, and their arguments.
 
     `offer` gives the values for a command and the words behind it so far; paths are completed
     behind `/file` and `/export`.

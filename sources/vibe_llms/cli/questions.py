@@ -40,7 +40,7 @@ _LEAST_LINES = 4
 
 
 class Line(NamedTuple):
-    """A line of text and how far it is indented; what does not fit goes on below, as far or so."""
+    """A line of text, its indent, and the indent of its continuation lines."""
 
     text: str
     indent: int = 0

@@ -355,7 +355,7 @@ class Repl:
             raise RequestError(f"the control {name!r} is not set; /set {name} VALUE sets it")
         chosen = (*left, (name, value)) if value else left
         options = msgspec.structs.replace(self._options, options=chosen)
-        # What the model cannot take is told now, and not with the next message.
+        # What the model cannot take is refused now, not with the next message.
         self.conversation.model.check((), controls_of(options))
         self._options = options
         self._tell(f"(from now on {name} is {value})" if value else f"({name} is cleared)")

@@ -1,4 +1,4 @@
-"""The commands of the REPL: the table of them, its help, and what completion offers behind each."""
+"""The commands of the REPL: the table of them, its help, and what completion offers after each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vibe_llms.conversation import Conversation
 from vibe_llms.ensembles.core import ENSEMBLES
 from vibe_llms.session import Session
 
-#: The commands in groups; of each what stands behind it, and what it does.
+#: The commands in groups; of each its arguments, and what it does.
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Conversations": {
         "/new": ("[MODEL]", "begin a new conversation; this one is kept"),
@@ -71,7 +71,7 @@ def draw_help(cells: int) -> str:
 async def offer_words(
     session: Session, conversation: Conversation, command: str, words: str
 ) -> Sequence[Offer]:
-    """What can stand behind a command and some words, for completion."""
+    """What can follow a command and some words, for completion."""
     match command, words.split():
         case (("/model" | "/new"), []):
             return [(address, "") for address in session.survey_addresses()]

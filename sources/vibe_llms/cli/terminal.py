@@ -15,7 +15,7 @@ from vibe_llms.cli.layout import draw_columns, wrap
 
 DIM, BOLD, RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 
-#: What begins the lines of a question of ours; nobody else can send it to a terminal.
+#: Begins each line of our own questions; no other text can send it to a terminal.
 MARK = "┃"
 # Framed by them, a reply would look like a question; the thin ones are as good for its tables.
 _OURS = str.maketrans("┃┏┗", "│┌└")
@@ -166,10 +166,10 @@ def aside(text: str, *, dim: bool = False, fresh: bool = False) -> None:
 
 
 class _Owner:
-    """Who has the terminal: one for the process, whichever streams lead there.
+    """The owner of the terminal: one for the process, whichever streams lead there.
 
-    `sink` takes what is written while somebody else has it; `status` and `unfinished` are the
-    streams on which a status line stands, and a line without its end.
+    `sink` takes what is written while a prompt or question owns it; `status` and `unfinished` are
+    the streams that show a status line, and a line without its end.
     """
 
     def __init__(self) -> None:
@@ -204,7 +204,7 @@ def write(stream: TextIO, text: str, *, fresh: bool = False) -> None:
 
 
 def send(stream: TextIO, text: str) -> None:
-    """Text at once, whoever has the terminal: only for who has it."""
+    """Text at once, without asking who owns the terminal: only for its owner."""
     stream = origin(stream)
     try:
         try:
@@ -276,7 +276,7 @@ def hold_output() -> Iterator[None]:
 
 
 class _Diverted(io.TextIOBase):
-    """A standard stream while somebody else has the terminal."""
+    """A standard stream while a prompt or question owns the terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self.origin = stream
@@ -296,7 +296,7 @@ class _Diverted(io.TextIOBase):
 
 
 def origin(stream: TextIO) -> TextIO:
-    """The stream itself, also where its place is taken while somebody has the terminal."""
+    """The stream itself, also while a diverted one takes its place."""
     return stream.origin if isinstance(stream, _Diverted) else stream
 
 

@@ -79,7 +79,7 @@ def show_tool(name: str, as_json: bool) -> int:
     help="Write the picture or the file that it returns here.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One object, pictures and files included.")
-@click.option("-q", "--quiet", is_flag=True, help="Do not tell how far it is.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not show progress.")
 def call_tool(name: str, arguments: str, output: str | None, as_json: bool, quiet: bool) -> int:
     """Call the tool NAME with ARGUMENTS, a JSON object, or - for standard input; no model is asked.
 

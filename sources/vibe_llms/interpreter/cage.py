@@ -38,7 +38,7 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS = ("ld.so.cache", "ld.so.conf", "localtime", "fonts", "ssl/certs", "alternatives")
 #: Not `zero`: what is shared through it is memory of no process, which no limit would count.
 _DEVICES = ("null", "full", "random", "urandom")
-#: What `/proc` tells of the whole machine, its keys above all.
+#: What `/proc` shows of the whole machine, its keys above all.
 _HIDDEN = ("keys", "key-users", "kcore", "timer_list", "sched_debug", "sysrq-trigger")
 #: Users that exist nowhere, so that nobody else's processes count as the kernel's.
 _FIRST_USER, _USERS = 1_900_000_000, 90_000_000

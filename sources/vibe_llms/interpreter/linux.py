@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 # Source: linux/sched.h, linux/mount.h and linux/prctl.h.
 NEW_MOUNTS = 0x00020000
-NEW_NAMES = 0x04000000
 NEW_IPC = 0x08000000
 NEW_USERS = 0x10000000
 NEW_PROCESSES = 0x20000000

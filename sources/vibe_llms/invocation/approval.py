@@ -17,7 +17,7 @@ from vibe_llms.messages.canisters import InvocationCanister
 
 
 class Decision(Struct, frozen=True):
-    """What an approver says of a call, for how long, and a reason that the model is told.
+    """What an approver says of a call, for how long, and a reason that the model reads.
 
     `remember="call"` also allows later calls with the same arguments, and `"tool"` every call of
     the tool, both until the session ends or the tool is set to ask or to be denied.

@@ -69,7 +69,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
 
     `timeout_seconds`, `shown_bytes` and `kept_bytes` bound its calls in place of those of
     `[tools]`. `annotations` are what its server says of it beside name, description and schema.
-    `caution` is what a person who is asked about a call is told besides why.
+    `caution` is shown to the user who is asked about a call, after the reason.
     `blocked` says why it does not run before a person has looked at it, whatever its approval.
     `must_ask(arguments)` says why a call with these arguments asks each time, also where the tool
     is allowed; empty where it need not.

@@ -229,7 +229,7 @@ class MemoryAttendant:
     async def _choose_taker(self, present: Taker | None, ticket: Ticket) -> Taker:
         """What takes a turn in: with the model that answered it, as far as that is known here.
 
-        Another one may be of another provider, to whom nobody has said this.
+        Another model may be of another provider, which was never sent this.
         """
         if not ticket.model and present is not None:
             return present

@@ -24,7 +24,7 @@ def detach(arguments: Sequence[str], log: Path, *, data: bytes = b"") -> int:
     make_folder(log.parent)
     with open(_open_log(log), "ab") as output:
         process = subprocess.Popen(
-            # -P: nothing is imported from the folder that somebody happens to be in.
+            # -P: nothing is imported from the current folder.
             [sys.executable, "-P", "-m", "vibe_llms", *arguments],
             stdin=subprocess.PIPE,
             stdout=output,
@@ -34,7 +34,7 @@ def detach(arguments: Sequence[str], log: Path, *, data: bytes = b"") -> int:
     assert process.stdin is not None
     with suppress(BrokenPipeError), process.stdin as stream:
         stream.write(data)
-    # Nobody waits for it, so nobody is warned that it goes on.
+    # It is not waited for: no warning that it is still running.
     process.returncode = 0
     return process.pid
 

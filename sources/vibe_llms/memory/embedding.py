@@ -41,7 +41,7 @@ class Embedding:
         return self.embedder.model
 
     async def load(self) -> None:
-        """Load its model now, if it loads one into this process; what fails is told."""
+        """Load its model now, if it loads one into this process; a failure becomes a note."""
         try:
             await self.embedder.load()
         except VibeLlmsError as error:
@@ -49,7 +49,7 @@ class Embedding:
         self.ready = True
 
     def tell_late(self, seconds: float) -> None:
-        """Tell once that it was not waited for any longer."""
+        """Note once that recall did not wait for it any longer."""
         remedy = "" if self.ready else "; to keep it loaded: vibe-llms memory serve-embedder"
         self._tell_once(
             f"recalled by words alone: the embedder {self.model} was not ready within "
@@ -57,7 +57,7 @@ class Embedding:
         )
 
     def tell_loading(self) -> None:
-        """Tell once what is waited for, unless it is loaded."""
+        """Note once that the model is loading, unless it is loaded."""
         if not self.ready:
             self._tell_once(f"loading the embedder {self.model}")
 

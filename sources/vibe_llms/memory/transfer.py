@@ -251,7 +251,7 @@ async def take_in(
 ) -> Taken:
     """Remember entries of a file, each with its identity; what is there already stays as it is.
 
-    A fact is there if its words are, anything else if all of it is. `dry_run` only tells. Nothing
+    A fact is there if its words are, anything else if all of it is. `dry_run` only counts. Nothing
     is remembered and `SecretRefused` raised where any looks like a secret, unless `keep_secrets`
     is set. `vectors` and `last_deduplicated` are those of the file: vectors of another embedder are
     left out, and so is the time for a scope that has facts already.

@@ -3,7 +3,7 @@
 Whoever changes something says so and goes on. What has changed is committed a moment later, all of
 it at once, by a thread that ends when there is nothing to do. So a command, a call of a tool, and a
 turn that memory takes in are one commit each; changes less than a second apart share one. What
-fails is told once and shown by the status; what is remembered is saved whatever git does.
+fails is noted once and shown by the status; what is remembered is saved whatever git does.
 """
 
 from __future__ import annotations

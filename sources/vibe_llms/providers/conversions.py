@@ -83,12 +83,12 @@ class Conversion:
         self.notices.append(Notice("conversion", f"{what} is {how} for {address}", self.origin))
 
     def leave_out_sources(self, content: TextualContent) -> None:
-        """Tell that the sources which another model named for its words are not sent."""
+        """Note that the sources which another model named for its words are not sent."""
         if content.citations and not self.own:
             self.leave_out("what another model told of the sources of its words")
 
     def leave_out_members(self, native: NativePayload) -> None:
-        """Tell that what another model said of a call is not sent, if it said anything."""
+        """Note that what another model said of a call is not sent, if it said anything."""
         try:
             members = _MEMBERS.decode(native.data)
         except (ValueError, RecursionError):
@@ -106,7 +106,7 @@ class Conversion:
 def name_document(canister: DocumentCanister) -> tuple[str, str]:
     """The title and the source of a document as they are sent; each may be empty.
 
-    Of a path only the last part is sent: its folders are nobody's business but the user's. A source
+    Of a path only the last part is sent: its folders are private. A source
     that is no address is taken for a path, a title only where it is an absolute one.
 
     >>> name_document(DocumentCanister(title="n.txt", source="/home/ada/acme/n.txt"))

@@ -31,7 +31,7 @@ _ADVICE: dict[type[ProviderError], str] = {
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SPAN = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|s|m|h|d)")
 _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,12})?")
-#: More of what a server says of an error helps nobody.
+#: More of what a server says of an error does not help.
 _LONGEST_WORDS = 4_000
 #: No key is longer than this, so that none is cut before it can be taken out.
 _LONGEST_KEY = 4_000

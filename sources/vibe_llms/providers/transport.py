@@ -93,7 +93,7 @@ class HttpTransport:
     `connect_seconds` bounds the connecting and `idle_seconds` each write; waiting for the reply is
     bounded by whoever reads it. With `offline`, the key of the configuration, only this machine is
     spoken with. Where `kinds` are given, only public addresses and those of these kinds are
-    connected to. `kept_seconds` after the last request all connections are given up,
+    connected to. `kept_seconds` after the last request all connections are closed,
     by a task of its own, so that no request has to close what others left.
     """
 

@@ -129,7 +129,7 @@ class DirectoryArchive:
         await _in_thread(self.remove_now, *identities)
 
     async def resolve(self, text: str) -> str:
-        """The identity that a text stands for; see `vibe_llms.storage.interfaces.Archive`."""
+        """The identity of the conversation that a text names; see `Archive.resolve`."""
         return await _in_thread(self.resolve_now, text)
 
     async def survey(

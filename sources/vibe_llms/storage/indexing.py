@@ -64,7 +64,7 @@ class Intake:
         self.forgot = False
 
     def take_in(self, identity: str, look: Look, before: Look | None) -> bool:
-        """Index one conversation, from where it was left if that still stands.
+        """Index one conversation, from where it was left if the file still begins the same.
 
         Whether all of it could be read; what could not is noted as its problem.
         """

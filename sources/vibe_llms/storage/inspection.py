@@ -148,5 +148,5 @@ def _inspect_mode(path: Path, forbidden: int, repair: bool) -> Iterator[Diagnosi
 
 
 def _describe(error: StorageError) -> str:
-    """What is wrong, without the path that stands before it."""
+    """What is wrong, without the path before it."""
     return str(error).removeprefix(f"{error.path}: ")

@@ -157,7 +157,7 @@ class Archive(Protocol):
         ...
 
     async def resolve(self, text: str) -> str:
-        """The identity that a text stands for.
+        """The identity of the conversation that a text names.
 
         It is an identity or 4 or more characters of its beginning, a name or title, its beginning
         or any part of it that only one has, or `-1` for the newest conversation, `-2` for the one

@@ -271,7 +271,7 @@ async def _check_cancel(model: Model) -> None:
 
 
 async def _check_preview(model: Model) -> None:
-    folder = "/home/somebody/zugzwang"
+    folder = "/home/ada/zugzwang"
     document = DocumentCanister(
         (TextualContent("Notes."),), title=f"{folder}/n.txt", source=f"{folder}/n.txt"
     )

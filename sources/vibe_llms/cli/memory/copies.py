@@ -69,7 +69,7 @@ def export(file: str, scope: str | None, everything: bool) -> int:
 @click.command("import", short_help="Remember what such a file holds.")
 @click.argument("file")
 @scope_option
-@click.option("--dry-run", is_flag=True, help="Only tell what would be imported.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be imported.")
 @click.option("--skip-bad", is_flag=True, help="Leave out what cannot be remembered.")
 @click.option("-y", "--yes", is_flag=True, help="Import entries that look like secrets, too.")
 @json_option

@@ -92,7 +92,7 @@ def add(
 @click.argument("question", nargs=-1, required=True)
 @scope_option
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
-@click.option("--explain", is_flag=True, help="Tell the score of each, and what it is made of.")
+@click.option("--explain", is_flag=True, help="Print the score of each, and its parts.")
 @json_option
 def search(
     question: tuple[str, ...],
@@ -173,14 +173,14 @@ def show(identity: str, scope: str | None, as_json: bool) -> int:
     return run(work())
 
 
-@click.command("rm", short_help="Give entries up.")
+@click.command("rm", short_help="Delete entries.")
 @click.argument("identities", nargs=-1, required=True, shell_complete=complete_facts)
 @only_scope_option
 @json_option
 def remove(identities: tuple[str, ...], scope: str | None, as_json: bool) -> int:
-    """Give entries up: they are found no more; their files lie among the deleted ones.
+    """Delete entries: they are no longer found; their files are kept among the deleted ones.
 
-    Nothing is given up where one of them is not there.
+    If one of them does not exist, nothing is deleted.
     """
 
     async def work() -> int:

@@ -1,4 +1,4 @@
-"""`memory log`: what became of entries."""
+"""`memory log`: the changes of entries."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from vibe_llms.cli.terminal import note, one_line, write
 from vibe_llms.memory.history import Change, survey_changes
 
 
-@click.command("log", short_help="Print what became of entries, or of one.")
+@click.command("log", short_help="Print the changes of all entries, or of one.")
 @click.argument("identity", required=False, default="", shell_complete=complete_facts)
 @scope_option
 @json_option
 def log(identity: str, scope: str | None, as_json: bool) -> int:
-    """Print what became of entries, or of one, the newest last.
+    """Print the changes of all entries, or of one, the newest last.
 
-    With versions in git every change is known; without them what the files tell: when each was
-    made, changed last, and given up.
+    With versions in git every change is known; without them, when each entry was made, last changed
+    and deleted.
     """
 
     async def work() -> int:

@@ -85,7 +85,7 @@ def start_ingestion(
 ) -> None:
     """Have what is still to be remembered taken in by a process in the background.
 
-    Where none can be started it is told, and the next command tries again.
+    If none can be started, a note says so and the next command tries again.
     """
     data = json.dumps({"keys": keys or {}, "configuration": overrides or {}}).encode()
     try:
@@ -188,7 +188,7 @@ async def _take_in(
 
 
 def _is_waiting(journal: Journal, user: str, tried: Collection[str], *, failed: bool) -> bool:
-    """Whether turns of a user wait that nobody is at, and that were not tried just now."""
+    """Whether turns of a user wait that no process holds and that were not just tried."""
     return any(
         not one.held
         and one.ticket.user == user
@@ -199,7 +199,7 @@ def _is_waiting(journal: Journal, user: str, tried: Collection[str], *, failed: 
 
 
 def tell_notice(text: str, *, detached: bool) -> None:
-    """Tell something, in a log with its time."""
+    """Print a note; in a log with its time."""
     if detached:
         note(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {os.getpid()} {one_line(text)}")
     else:

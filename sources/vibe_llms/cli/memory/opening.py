@@ -110,7 +110,7 @@ async def ask_before_secrets(store: Callable[[bool], Awaitable[T]], *, yes: bool
 
 
 def confirm_secret(error: SecretRefused) -> bool:
-    """Whether the person at the terminal wants a secret kept; the error itself where nobody is."""
+    """Whether the user at the terminal wants a secret kept; raises the error without a terminal."""
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         error.args = (f"{error}; to store it anyway: --yes",)
         raise error

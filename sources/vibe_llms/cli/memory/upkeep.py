@@ -48,10 +48,10 @@ def reindex(as_json: bool) -> int:
     return run(work())
 
 
-@click.command("watch", short_help="Tell what is changed in the files, by whomever.")
+@click.command("watch", short_help="Print changes of the files as they happen.")
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON each, for programs.")
 def watch_files(as_json: bool) -> int:
-    """Tell what is changed in the files, by whomever, until Ctrl-C.
+    """Print changes of the files, by any program, until Ctrl-C.
 
     The index and the versions follow at once, and what cannot be read any more is named. Nobody
     needs this to find what was edited.

@@ -92,7 +92,7 @@ class Guardian:
         except ProcessLookupError:
             return
         while self.reap(os.WNOHANG) and self.status is None:
-            # What was adopted and has ended meanwhile is reaped once in a while.
+            # Adopted processes that have ended are reaped once in a while.
             for ready, _ in poll.poll(_REAP_MILLISECONDS):
                 if ready == control and os.read(control, 1) == TERMINATE:
                     os.killpg(self._child, _SIGTERM)
@@ -114,8 +114,8 @@ class Guardian:
     def end(self) -> NoReturn:
         """End all descendants, and then as the child did.
 
-        They may tidy up for a moment. Then they are stopped before any is killed, so that none
-        starts another meanwhile.
+        They may clean up for a moment. Then all are stopped before any is killed, so that none
+        starts another.
         """
         begun = time.monotonic()
         signals: tuple[int, ...] = (_SIGTERM,)

@@ -3,7 +3,7 @@
 The package speaks the protocol: it finds the authorization server, registers, proves with PKCE that
 the code is ours, and refreshes. The person is asked through the session's elicitor, the browser is
 led back to this machine, and tokens are kept like keys. A server that signs in through another one
-can do so only where the user agrees: what it names may be anybody's.
+can do so only if the user agrees: it may name any server.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def produce_sign_in(
     patience: Patience,
     keys_file: Path,
 ) -> SignIn:
-    """How one signs in to a server; `tell` hears why it is not possible.
+    """How to sign in to a server; `tell` is called with the error if it fails.
 
     Nothing is added where the row itself has a header that says who we are.
     """

@@ -205,7 +205,7 @@ class MemoryEnsemble:
 
 
 def _give_up_all(held: HeldScope) -> int:
-    """Give up every entry of a scope; how many."""
+    """Delete every entry of a scope; how many."""
     entries = [held.read(known) for known in held.entries]
     return sum(held.give_up(entry) for entry in entries if entry is not None)
 

@@ -58,9 +58,9 @@ class LoadingEmbedder(Protocol):
     """An embedder that loads a model into this process, which takes a while."""
 
     async def load(self) -> None:
-        """Load it now, so that nobody waits later; at once where it is loaded. Raises as `embed`.
+        """Load it now, so that no call waits later; returns if it is loaded. Raises as `embed`.
 
-        Whoever is cancelled meanwhile need not wait again: it is loaded to its end.
+        If the caller is cancelled, loading goes on.
         """
         ...
 

@@ -52,7 +52,7 @@ _GREETING_SECONDS = 5.0
 #: So long a server that was started may take until its socket is there: it loads nothing before.
 _START_SECONDS = 20.0
 _LOOK_SECONDS = 0.05
-#: After a server was started none is started for so long, whatever became of it.
+#: After starting a server, so long until another is started, even if it failed.
 _REST_SECONDS = 60.0
 _CLEAN_ERRORS = (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError, TimeoutError)
 
@@ -98,8 +98,8 @@ async def find_server(places: Places, model: str) -> Served | None:
 class ServedEmbedder:
     """An embedder whose model another process has loaded, or else this one.
 
-    With `keep_minutes` such a process is started where there is none; it ends when nobody has
-    needed it for so long.
+    With `keep_minutes` such a process is started where there is none; it ends when it was
+    idle for so long.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class ServedEmbedder:
         await self._embedder.close()
 
     async def _ask(self, request: _Request) -> _Reply | None:
-        """What a server replies; none where none is there, or it ends meanwhile."""
+        """What a server replies; `None` if there is none, or if it ends first."""
         reply = await self._try(request)
         if reply is None and self._keep_minutes and time.monotonic() >= self._start_again:
             self._start_again = time.monotonic() + _REST_SECONDS
@@ -189,7 +189,7 @@ class ServedEmbedder:
 
 
 class EmbedderServer:
-    """Serves an embedder to the processes of this user, until nobody has needed it for a while."""
+    """Serves an embedder to the processes of this user, until it was idle for a while."""
 
     def __init__(self, embedder: Embedder, places: Places, *, idle_minutes: float) -> None:
         self.path = find_socket(places, embedder.model)
@@ -239,7 +239,7 @@ class EmbedderServer:
             while (left := self._left()) > 0:  # noqa: ASYNC110  (it waits for a time)
                 await asyncio.sleep(left)
         finally:
-            # Who comes now finds nobody, and loads the model itself.
+            # Clients that come now find no server, and load the model themselves.
             with suppress(FileNotFoundError):
                 self.path.unlink()
             server.close()

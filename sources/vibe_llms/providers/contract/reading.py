@@ -29,7 +29,6 @@ from vibe_llms.providers.contract.objects import (
 from vibe_llms.providers.repairs import TextJoiner
 
 _PIECE = re.compile(r'[^"\\]+|\\u[0-9a-fA-F]{4}|\\[^u]|\\u(?=[0-9a-fA-F]{0,3}[^0-9a-fA-F])')
-_PART_OF_AN_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?")
 # The quote that ends a content, which models do not always escape within it.
 _END = re.compile(r'"\s*(?:\}|,\s*"[^"\\]{0,40}"\s*:)')
 _PART_OF_AN_END = re.compile(r'"\s*(?:,\s*(?:"[^"\\]{0,40}(?:"\s*)?)?)?')

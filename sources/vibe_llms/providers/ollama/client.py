@@ -226,7 +226,7 @@ class OllamaClient:
                 )
                 shown = self._decode(SHOWN, body, "what is known of the model")
             except ProviderError as error:
-                # The request itself will tell what is wrong; the next one asks again, unless
+                # The request itself will fail with the reason; the next one asks again, unless
                 # there is nothing to be asked.
                 if error.status in _NOT_THERE:
                     self._unknown.add(name)
