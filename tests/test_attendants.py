@@ -719,7 +719,7 @@ async def test_an_attendant_whose_work_is_done_is_not_kept() -> None:
         conclude(attendance, companion)
         conclude(attendance, companion)
         kept.append(weakref.ref(companion))
-    del companion
+        del companion
     await attendance.drain()
     gc.collect()
     assert [one() for one in kept if one() is not None] == []

@@ -186,8 +186,8 @@ class Guard(_Base):
         try:
             found = await self._find(parts.hostname or "", port)
         except (OSError, UnicodeError):
-            return frozenset()
-        return frozenset(map(classify_address, found))
+            return ()
+        return [classify_address(address) for address in found]
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request, or raise `RequestForbidden`, or what `admit` raises."""

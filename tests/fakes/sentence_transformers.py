@@ -181,7 +181,8 @@ class FakePackages:
         self.offered: dict[str, Path] = {}
         self.fetched: list[tuple[str, str | None]] = []
         self.failure: Exception | None = None
-        self.sizes, self.part = (700,), 1_000_000
+        self.sizes: tuple[int, ...] = (700,)
+        self.part = 1_000_000
         self.bars, self.hub_bars = Bars(), Bars()
         self.model: type[FakeSentenceTransformer] = type(
             "SentenceTransformer", (FakeSentenceTransformer,), {"made": []}
