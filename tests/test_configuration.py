@@ -195,12 +195,13 @@ def test_an_error_names_the_file_the_table_and_the_key(home: Path, name: str) ->
     assert str(home / "config.toml") in str(caught.value)
 
 
-def test_an_error_in_the_shipped_part_of_a_row_names_the_shipped_file(home: Path) -> None:
+def test_an_error_in_what_is_shipped_names_the_file_that_the_user_can_change(home: Path) -> None:
     configuration = load(home, "[providers.anthropic]\nbase-url = 'http://localhost'")
     assert configuration.error("x", "providers", "anthropic", "base-url").file == str(
         home / "config.toml"
     )
-    assert configuration.error("x", "providers", "anthropic", "module").file == SHIPPED
+    own = str(home / "config.toml")
+    assert configuration.error("x", "providers", "anthropic", "module").file == own
     assert configuration.error("x", "nowhere").file == ""
 
 

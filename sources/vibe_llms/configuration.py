@@ -202,10 +202,15 @@ class Configuration(Struct, frozen=True):
                 raise self.error(str(error), *path, name) from error
 
     def error(self, message: str, *path: str) -> ConfigurationError:
-        """A `ConfigurationError` about the value at a path, naming the file that says it."""
+        """A `ConfigurationError` about the value at a path, naming the file that says it.
+
+        Where only the shipped defaults say it, that is the user's file: the place to change it.
+        """
+        origin = self._origin(path)
+        shipped = bool(self.layers) and origin == self.layers[0].origin
         return ConfigurationError(
             message,
-            file=self._origin(path),
+            file=str(self.places.configuration_file) if shipped else origin,
             table=".".join(path[:-1]),
             key=path[-1],
             path=path,

@@ -119,12 +119,13 @@ class Ledger:
         history, which is renamed and left out of lists.
         """
         if turns < 1:
-            raise RequestError(f"{turns} turns cannot be taken back; give a number from 1 on")
+            raise RequestError(f"{turns} turns cannot be undone; give a number from 1 on")
         end = len(self.canisters)
-        for _ in range(turns):
+        for undone in range(turns):
             start = start_of_turn(self.canisters[:end])
             if start is None:
-                raise ForkPointInvalid(f"there are not {turns} turns to take back", nearest=())
+                told = f"only {undone} of {turns} turns can be" if undone else "nothing can be"
+                raise ForkPointInvalid(f"{told} undone", nearest=())
             end = start
         if keep_prompt:
             while end < len(self.canisters) and not isinstance(self.canisters[end], _REPLIES):

@@ -148,7 +148,7 @@ def test_without_a_terminal_nothing_runs_that_asks(row: Path, tmp_path: Path) ->
     outcome = invoke("-m", model, "--mcp", "fake", "Go.")
     assert outcome.output == "Done.\n", outcome
     (result,) = results_of(row)
-    assert "there is nobody to ask" in result
+    assert "no user can be asked" in result
     assert '[ensembles.fake] approval = "allow"' in result
 
 

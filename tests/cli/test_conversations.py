@@ -127,6 +127,13 @@ def test_lists_and_texts_fit_any_window_in_any_script(columns: int, tmp_path: Pa
         texts = [row for row in terminal.emulator.rows if row.startswith(("some", "long", "words"))]
         assert texts
         assert all(set(row.replace(" ", "\n").split()) <= words for row in texts)
+    with Terminal("search", "words", columns=columns, emulated=True) as terminal:
+        terminal.wait()
+        assert terminal.emulator is not None
+        found = list(terminal.emulator.rows)
+        found = found[next(n for n, row in enumerate(found) if row.startswith("    user: ")) :]
+        whole = {*words, "[words]", "user:", "…"}
+        assert all(set(row.replace("…", " …").split()) <= whole for row in found)
 
 
 def test_a_conversation_is_shown_as_it_is_stored(home: Path) -> None:

@@ -197,8 +197,8 @@ def test_json_has_every_message_with_its_data(home: Path) -> None:
     said = converse()
     keep(home, said)
     made = invoke("export", "exported", "--format", "json").json
-    assert set(made) == {"id", "name", "models", "usage", "messages"}
-    assert made["name"] == "What is pi?"
+    assert set(made) == {"id", "name", "title", "models", "usage", "messages"}
+    assert (made["name"], made["title"]) == ("", "What is pi?")
     assert made["models"] == ["anthropic/claude-test"]
     read = [decode_canister(json.dumps(one).encode()) for one in made["messages"]]
     assert read == list(said)

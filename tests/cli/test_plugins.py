@@ -64,9 +64,7 @@ def test_without_a_terminal_nothing_is_installed_unless_it_is_said(
     offer(home, index, SIMPLE)
     outcome = invoke("plugins", "install", "mine")
     assert outcome.status == 2
-    assert outcome.error == (
-        "there is nobody to be asked; to install it: vibe-llms plugins install mine --yes"
-    )
+    assert outcome.error == ("not a terminal; to install it: vibe-llms plugins install mine --yes")
     for arguments in (["-m", "mine/x", "Hello!"], ["--json", "-m", "mine/x", "Hello!"]):
         outcome = invoke(*arguments)
         assert outcome.status == 78

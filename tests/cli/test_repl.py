@@ -217,6 +217,14 @@ def test_a_long_message_of_a_resumed_conversation_is_on_the_prompt_again() -> No
     assert lines.drafts == [(long, False)]
 
 
+def test_an_emoji_of_several_characters_is_undone_and_named_as_it_is() -> None:
+    family = "👩\u200d👩\u200d👧"
+    _, _, errors, _ = hold(f"hello {family}", f"/rename {family}", "/open -1", "/undo", "/undo")
+    assert f"(undone: 'hello {family}'; " in errors
+    assert "nothing can be undone" in errors
+    assert f" '{family}', 2 messages." in errors
+
+
 def test_a_message_that_got_no_answer_is_asked_again_in_place(claude: FakeAnthropic) -> None:
     claude.replies = [failure(400, "invalid_request_error", "no")]
     _, output, _, repl = hold("one", "/regenerate", model="anthropic/claude-sonnet-4-5")
@@ -242,7 +250,7 @@ def test_only_a_number_of_turns_can_be_taken_back() -> None:
     _, _, errors, repl = hold("hello", "/undo x", "/undo 0", "/undo -1", "/undo 7", "/undo 1")
     for wrong in ("'x'", "'0'", "'-1'"):
         assert f"/undo takes the number of turns, not {wrong}" in errors
-    assert "there are not 7 turns" in errors
+    assert "only 1 of 7 turns can be undone" in errors
     assert repl.conversation.canisters == ()
 
 
@@ -709,7 +717,7 @@ def test_a_person_decides_on_tools_for_the_rest_of_the_session(home: Path, tmp_p
         tools=("one",),
     )
     assert "(nothing was allowed for good)" in errors
-    assert "there is nobody to ask" in errors
+    assert "no user can be asked" in errors
     assert "(for the rest of this session one/push runs unasked)" in errors
     assert "\none/push  allow\n" in errors
     assert "there is no tool 'x' here; see /tools" in errors

@@ -163,6 +163,13 @@ def test_controls_that_are_tables_are_given_as_json(claude: FakeAnthropic) -> No
     assert body["metadata"] == {"user_id": "u1"}
 
 
+def test_extras_that_no_provider_would_get_are_refused(claude: FakeAnthropic) -> None:
+    outcome = invoke("-m", "anthropic/claude-sonnet-5-5", "-o", "extras", '{"metadata": {}}', "hi")
+    assert (outcome.status, claude.requests) == (2, [])
+    assert "there is no provider 'metadata'" in outcome.error
+    assert invoke("list", "--json").json == []
+
+
 def test_in_a_dialogue_every_answer_follows_it(tmp_path: Path) -> None:
     model = write_script(tmp_path, script_of(f"{{ text = '''{_ADA}''' }}"))
     _, output, errors, _ = hold("who?", "and?", model=model, schema="name, born int")

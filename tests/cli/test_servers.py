@@ -181,7 +181,7 @@ def test_servers_are_imported_after_they_were_shown(home: Path, foreign: str) ->
     (home / "config.toml").write_text('# mine\ndefault-model = "scripted/demo"\n')
     outcome = invoke("mcp", "import", foreign)
     assert outcome.status == 2
-    assert "there is nobody to be asked" in outcome.errors
+    assert "not a terminal; use --yes" in outcome.errors
     assert "[ensembles.files]" in outcome.errors
     assert SECRET not in outcome.errors
     assert rows(home) == {}

@@ -90,6 +90,7 @@ async def test_an_identity_that_fits_none_or_several_is_told(memory: Memory) -> 
     ):
         with pytest.raises(MemoryNotFound, match=told):
             await memory.access(identity)
+    assert await memory.access(first.identity[-12:-5]) == first
     path = path_of(memory, first)
     (path.parent / "copy.md").write_bytes(path.read_bytes())
     with pytest.raises(MemoryNotFound, match="several files have the id"):

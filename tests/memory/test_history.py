@@ -51,14 +51,14 @@ async def test_git_tells_of_each_version(tmp_path: Path) -> None:
     changes = await survey(memory, scope=ADA)
     lisbon, porto, bees = "Ada lives in Lisbon.", "Ada lives in Porto.", "Ada keeps bees."
     assert told(changes)[:2] == [("added", lisbon), ("changed", porto)]
-    assert sorted(told(changes)[2:4]) == [("added", bees), ("given up", porto)]
+    assert sorted(told(changes)[2:4]) == [("added", bees), ("deleted", porto)]
     assert told(changes)[4] == ("brought back", porto)
     assert sorted(told(changes)[5:]) == [("added", "by hand"), ("removed", bees)]
     names = ask_git(tmp_path, "log", "--reverse", "--format=%H").split()
     assert [one.commit for one in changes if one.entry.identity == entry.identity] == names[:4]
     assert len(await survey(memory)) == 8
     one = await survey(memory, identity=entry.identity[-12:])
-    assert [str(change.kind) for change in one] == ["added", "changed", "given up", "brought back"]
+    assert [str(change.kind) for change in one] == ["added", "changed", "deleted", "brought back"]
     assert one[2].entry.replaced_by == other.identity
     assert told(await survey(memory, identity="mine-1")) == [("added", "by hand")]
     # A copy at another place, in one go, is still the same entry.
@@ -85,7 +85,7 @@ async def test_files_tell_what_was_made_changed_and_given_up(tmp_path: Path) -> 
         ("added", "I like tea"),
         ("added", "Ada keeps bees."),
         ("added", "Ada keeps wild bees."),
-        ("given up", "Ada keeps bees."),
+        ("deleted", "Ada keeps bees."),
         ("changed", "Ada keeps wild bees."),
     ]
     # When it was written, not when it was said.

@@ -396,7 +396,7 @@ async def test_a_fact_that_changed_while_the_model_thought_stays_as_it_is(memory
     lines = list(report.describe())
     kept = "left as it is, since it was changed meanwhile: The user lives in Lisbon"
     assert kept in lines
-    assert "given up: The user likes tea (because of: The user moved to Porto)" in lines
+    assert "deleted: The user likes tea (because of: The user moved to Porto)" in lines
     assert set(await facts(memory)) == {
         "The user lives in Lisbon on weekdays",
         "The user plays chess",
@@ -415,7 +415,7 @@ async def test_the_oldest_are_given_up_and_summaries_stay(memory: Memory) -> Non
     assert roles.count(Role.SUMMARY) == 1
     assert len(roles) == 6
     assert [entry.content[0] for entry in reports[-1].evicted] == ["I", "3"]
-    assert "given up for their age: 2 entries" in list(reports[-1].describe())
+    assert "deleted for their age: 2 entries" in list(reports[-1].describe())
     assert len(deleted(memory)) == 7
 
 

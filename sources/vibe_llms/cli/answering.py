@@ -36,8 +36,7 @@ def produce_elicitor(questions: Questions) -> Elicitor:
 async def _decline(request: ElicitationRequest) -> ElicitationAnswer:
     what = f"you to open {request.url}" if request.url else "something to be filled in"
     note(
-        f"{request.ensemble} wants {what} ({request.message}); there is nobody at a terminal, so "
-        "it was declined",
+        f"{request.ensemble} wants {what} ({request.message}); not a terminal, so it was declined",
         dim=True,
     )
     return _DECLINE

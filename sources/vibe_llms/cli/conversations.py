@@ -186,8 +186,10 @@ def search(text: tuple[str, ...], limit: int, every: bool, as_json: bool) -> Non
             note("nothing was found")
         for finding in () if as_json else findings:
             name = f"  {shown(one_line(finding.title))}" if finding.title else ""
-            excerpt = shown(one_line(f"{finding.role}: {finding.excerpt}"))
-            _print(f"{styled(finding.conversation, BOLD)}{name}\n    {excerpt}")
+            excerpt = f"    {shown(one_line(f'{finding.role}: {finding.excerpt}'))}"
+            if is_terminal(sys.stdout):
+                excerpt = "\n".join(wrap(excerpt, columns(sys.stdout)))
+            _print(f"{styled(finding.conversation, BOLD)}{name}\n{excerpt}")
 
     run(work())
 
@@ -264,7 +266,7 @@ def tag(conversation: str, tags: tuple[str, ...], remove: bool) -> None:
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def remove(conversations: tuple[str, ...], yes: bool) -> int:
-    """Remove conversations, and the contents that nobody else needs."""
+    """Remove conversations, and the contents that no other one uses."""
 
     async def resolve() -> dict[str, str]:
         async with open_archive() as archive:

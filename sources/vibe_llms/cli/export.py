@@ -59,6 +59,7 @@ _TITLE_LENGTH = 80
 class Transcript(Struct, frozen=True):
     """A conversation with all its data in it, and what stands above it."""
 
+    name: str
     title: str
     identity: str
     canisters: tuple[Canister, ...]
@@ -97,7 +98,7 @@ async def export(
 ) -> str:
     """A conversation as one text that needs nothing else: Markdown, a page of HTML, or JSON."""
     loaded = tuple([await _load(canister, archive) for canister in canisters])
-    transcript = Transcript(name or _find_title(loaded), identity, loaded)
+    transcript = Transcript(name, name or _find_title(loaded), identity, loaded)
     match form:
         case "md":
             return _draw_markdown(transcript)
@@ -205,7 +206,8 @@ def _encode(transcript: Transcript) -> str:
     usage = usage_of(transcript.canisters)
     head = {
         "id": transcript.identity,
-        "name": transcript.title,
+        "name": transcript.name,
+        "title": transcript.title,
         "models": transcript.models,
         "usage": msgspec.to_builtins(usage),
     }

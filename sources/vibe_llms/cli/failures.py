@@ -73,7 +73,8 @@ def explain(error: BaseException) -> str:
     """What failed, why and what to do, in one line for a person."""
     text = message_of(error)
     if isinstance(error, click.UsageError):
-        text += f" See: {error.ctx.command_path if error.ctx else 'vibe-llms'} --help"
+        end = "" if text.endswith((".", "?", "!")) else "."
+        text += f"{end} See: {error.ctx.command_path if error.ctx else 'vibe-llms'} --help"
     elif isinstance(error, VibeLlmsError):
         if isinstance(error, exceptions.RateLimited) and "limit" not in text.lower():
             text = text.replace(": ", ": rate limited: ", 1)

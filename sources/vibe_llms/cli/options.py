@@ -30,6 +30,7 @@ from vibe_llms.conversation import Conversation
 from vibe_llms.costs import Cost
 from vibe_llms.exceptions import (
     AttachmentUnreadable,
+    ControlInvalid,
     ConversationNotFound,
     PackageMissing,
     PluginMissing,
@@ -228,6 +229,7 @@ async def open_conversation(session: Session, options: Options) -> Conversation:
 
     Where its model needs a plugin that is not installed, a person at a terminal is asked.
     """
+    check_extras(session, options)
     try:
         return await _open(session, options)
     except PluginMissing as error:
@@ -371,6 +373,18 @@ def controls_of(options: Options) -> Controls:
         else:
             values[name] = value
     return read_controls(values)
+
+
+def check_extras(session: Session, options: Options) -> None:
+    """Refuse extras that no provider is sent, since they are not under the name of one."""
+    rows = session.configuration.tree.get("providers", {})
+    for name in controls_of(options).extras:
+        if name not in rows:
+            raise ControlInvalid(
+                f"'extras' are tables by provider, and there is no provider '{name}', as in: "
+                '-o extras \'{"anthropic": {"metadata": {}}}\'',
+                control="extras",
+            )
 
 
 def report_turn(session: Session, conversation: Conversation, turn: Turn, options: Options) -> None:

@@ -62,7 +62,7 @@ def install_plugin(name: str, yes: bool) -> int:
     tell(plan)
     if not yes:
         if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
-            raise RequestError(f"there is nobody to be asked; to install it: {plugin.remedy} --yes")
+            raise RequestError(f"not a terminal; to install it: {plugin.remedy} --yes")
         click.confirm("Install it?", abort=True, err=True)
     carry_out(plan)
     return 0

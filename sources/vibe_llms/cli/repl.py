@@ -29,6 +29,7 @@ from vibe_llms.cli.options import (
     Said,
     access_cost,
     address_of,
+    check_extras,
     controls_of,
     open_conversation,
     output_of,
@@ -356,6 +357,7 @@ class Repl:
         chosen = (*left, (name, value)) if value else left
         options = msgspec.structs.replace(self._options, options=chosen)
         # What the model cannot take is refused now, not with the next message.
+        check_extras(self._session, options)
         self.conversation.model.check((), controls_of(options))
         self._options = options
         self._tell(f"(from now on {name} is {value})" if value else f"({name} is cleared)")
@@ -386,7 +388,7 @@ class Repl:
         self._attached = tuple(c for c in prompt.contents if not isinstance(c, TextualContent))
         first = cut(one_line(self._draft), _SHOWN_CELLS)
         more = f" and {turns - 1} more" if turns > 1 else ""
-        self._tell(f"(undone: {first!r}{more}; vibe-llms list --all still lists it)")
+        self._tell(f"(undone: '{first}'{more}; vibe-llms list --all still lists it)")
 
     def _describe_unanswered(self) -> str:
         said = self.conversation.canisters
@@ -424,7 +426,7 @@ class Repl:
         count = len(conversation.canisters)
         if not count:
             return f"{address_of(conversation)}."
-        name = f" {conversation.name!r}" if conversation.name else ""
+        name = f" '{conversation.name}'" if conversation.name else ""
         return f"{address_of(conversation)}, {conversation.identity}{name}, {count} messages."
 
     def _tell(self, text: str) -> None:

@@ -304,7 +304,7 @@ def _confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
-        raise RequestError(f"there is nobody to be asked: {question} With --yes it is done")
+        raise RequestError(f"not a terminal; use --yes to answer: {question}")
     with interruptible():
         click.confirm(question, abort=True, err=True)
 

@@ -60,7 +60,7 @@ Approver: TypeAlias = Callable[[ApprovalRequest], Awaitable[Decision] | Decision
 ASKS = "the tool asks before it runs"
 SENDS = "text from outside has come into this turn, and the tool sends data out"
 _NOBODY = (
-    "The call was not allowed: {reason}, and there is nobody to ask. The user can allow it: "
+    "The call was not allowed: {reason}, and no user can be asked now. The user can allow it: "
     "{remedy}."
 )
 

@@ -366,3 +366,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day, tzinfo=UTC)
     return value
+
+
+def is_part(part: str, identity: str) -> bool:
+    """Whether a part of an identity is meant: its beginning or end, or that of its last group.
+
+    Lists print the last group alone.
+    """
+    whole, last = identity.startswith(part) or identity.endswith(part), identity.rpartition("-")[2]
+    return whole or last.startswith(part)

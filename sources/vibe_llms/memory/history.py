@@ -25,7 +25,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.embedders.core import ignore
-from vibe_llms.memory.entries import SHORTEST_PART, Entry, Scope, decode_entry
+from vibe_llms.memory.entries import SHORTEST_PART, Entry, Scope, decode_entry, is_part
 from vibe_llms.memory.files import DELETED, ENTRIES, MemoryFiles, identity_in
 from vibe_llms.memory.git import ask
 from vibe_llms.memory.objects import Commit, FileChange, read_batch, read_log
@@ -44,7 +44,7 @@ class Kind(StrEnum):
 
     ADDED = "added"
     CHANGED = "changed"
-    GIVEN_UP = "given up"
+    GIVEN_UP = "deleted"
     BROUGHT_BACK = "brought back"
     REMOVED = "removed"
 
@@ -118,11 +118,7 @@ async def _ask_git(
 def _choose(changes: Sequence[Change], identity: str) -> Sequence[Change]:
     if len(identity) < SHORTEST_PART:
         raise MemoryNotFound(f"{identity!r} is too short; give at least {SHORTEST_PART} characters")
-    fitting = [
-        one
-        for one in changes
-        if one.entry.identity.startswith(identity) or one.entry.identity.endswith(identity)
-    ]
+    fitting = [one for one in changes if is_part(identity, one.entry.identity)]
     names = {one.entry.identity for one in fitting}
     if identity in names:
         return [one for one in fitting if one.entry.identity == identity]
@@ -173,7 +169,7 @@ def _read_repository(
             for change in commit.changes
             for scope, place in _locate(change.path)
             if scopes is None or scope in scopes
-            if not identity or not identity_in(place) or _fits(identity_in(place), identity)
+            if not identity or not identity_in(place) or is_part(identity, identity_in(place))
         ]
         blobs = {_blob_of(change) for _, change, _, _ in wanted}
         printed = run("cat-file", "--batch", "--buffer", data=b"\n".join(blobs) + b"\n")
@@ -231,7 +227,3 @@ def _locate(path: bytes) -> Iterator[tuple[Scope, str]]:
 
 def _blob_of(change: FileChange) -> bytes:
     return change.before if not change.after.strip(_ZERO) else change.after
-
-
-def _fits(name: str, identity: str) -> bool:
-    return name.startswith(identity) or name.endswith(identity)

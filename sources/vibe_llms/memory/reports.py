@@ -118,7 +118,7 @@ class IngestionReport(Struct, frozen=True, kw_only=True):
         for update in self.updated:
             yield f"remembered: {update.new.content} (in place of: {update.old.content})"
         for update in self.removed:
-            yield f"given up: {update.old.content} (because of: {update.new.content})"
+            yield f"deleted: {update.old.content} (because of: {update.new.content})"
         for entry in self.known:
             yield f"known already: {entry.content}"
         for entry in self.kept:
@@ -127,6 +127,6 @@ class IngestionReport(Struct, frozen=True, kw_only=True):
             yield "the summary of the conversation is new"
         if self.evicted:
             count = len(self.evicted)
-            yield f"given up for their age: {count} {'entry' if count == 1 else 'entries'}"
+            yield f"deleted for their age: {count} {'entry' if count == 1 else 'entries'}"
         yield from map(str, self.refused)
         yield from self.failures

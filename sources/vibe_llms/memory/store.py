@@ -21,7 +21,7 @@ from vibe_llms.exceptions import EmbeddingsMixed, MemoryDamaged, MemoryNotFound,
 from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.embedders.cache import EmbeddingCache, digest_text
-from vibe_llms.memory.entries import SHORTEST_PART, Entry, Role, Scope, check_entry
+from vibe_llms.memory.entries import SHORTEST_PART, Entry, Role, Scope, check_entry, is_part
 from vibe_llms.memory.files import UPKEEP, MemoryFiles, identity_in
 from vibe_llms.memory.generations import discard_generations
 from vibe_llms.memory.index import INDEX
@@ -203,11 +203,11 @@ class Store:
         for scope in self.survey_scopes() if scopes is None else scopes:
             with self._indexes.using(scope, passing=scopes is None) as index, index.lock:
                 index.refresh()
-                fitting += ((scope, one) for one in index if _fits(one.identity, identity))
+                fitting += ((scope, one) for one in index if is_part(identity, one.identity))
                 damaged += (
                     error
                     for place, error in index.damaged.items()
-                    if _fits(identity_in(place), identity)
+                    if is_part(identity, identity_in(place))
                 )
         exact = [(scope, known) for scope, known in fitting if known.identity == identity]
         if len(exact) > 1:
@@ -334,10 +334,6 @@ class Store:
     def keep(self, patience: Patience) -> None:
         """Store all indexes for the next process."""
         self._indexes.keep(patience)
-
-
-def _fits(name: str, identity: str) -> bool:
-    return name.startswith(identity) or name.endswith(identity)
 
 
 def _digest_all(entries: Iterable[Entry]) -> set[bytes]:

@@ -42,7 +42,7 @@ def test_a_fact_is_remembered_found_changed_given_up_and_forgotten(home: Path) -
     assert "importance: 0.9" in shown.errors
     assert invoke("memory", "show", "--json", short).json["content"] == "Ada keeps wild bees."
     assert invoke("memory", "rm", short).errors == f"gave up {short}: Ada keeps wild bees.\n"
-    assert "1 remembered, 1 given up" in invoke("memory", "status").output
+    assert "1 remembered, 1 deleted" in invoke("memory", "status").output
     assert invoke("memory", "forget", "--yes", "WILD bees").errors == "forgot 1 entry\n"
     (status,) = invoke("memory", "status", "--json").json["scopes"]
     assert (status["entries"], status["deleted"], status["damaged"]) == (1, 0, [])
@@ -85,7 +85,7 @@ def test_a_file_that_is_no_entry_is_named_and_left(home: Path) -> None:
         (("list", "--scope", "user-A/../b"), "cannot be the name of a user"),
         (("show", "abc"), "too short"),
         (("rm", "nonesuch"), "nothing is remembered as"),
-        (("forget", "bees"), "nobody to be asked"),
+        (("forget", "bees"), "not a terminal; use --yes"),
         (("add", "--importance", "2", "x"), "--importance"),
         ((), "Missing command. See: vibe-llms memory --help"),
     ],

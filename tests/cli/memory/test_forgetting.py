@@ -41,8 +41,8 @@ def test_how_much_would_go_is_shown_before_it_is_asked_for(home: Path) -> None:
     status, output = ask("bees", answer="n")
     assert status == 1
     lines = output.splitlines()
-    words = "8 facts and 1 file that is no entry (1 of them given up)"
-    assert lines[0] == f"'bees' stands in {words}"
+    words = "8 facts and 1 file that is no entry (1 of them deleted)"
+    assert lines[0] == f"'bees' is in {words}"
     assert lines[1] == "  facts/note.txt"
     assert lines[2].endswith("Ada keeps bees in hive 0.")
     assert lines[6] == "  and 4 more; all of them: --dry-run"
@@ -52,7 +52,7 @@ def test_how_much_would_go_is_shown_before_it_is_asked_for(home: Path) -> None:
     assert seen.output.splitlines()[-1].startswith("user-ben: ")
     assert seen.errors == f"would forget {words}; nothing was changed\n"
     refused = invoke("memory", "forget", "bees")
-    assert (refused.status, f"whether {words} shall go" in refused.error) == (2, True)
+    assert (refused.status, f"use --yes to forget {words} for good" in refused.error) == (2, True)
     assert ask("bees", answer="y")[0] == 0
     assert invoke("memory", "forget", "--dry-run", "bees").errors.startswith("would forget nothing")
 
@@ -69,7 +69,7 @@ def test_what_is_shown_is_cut_to_the_width_of_the_terminal(home: Path) -> None:
 def test_where_nothing_would_go_nobody_is_asked(home: Path) -> None:
     with Terminal("memory", "forget", "bees") as terminal:
         assert terminal.wait() == 0
-        assert terminal.output.split("\r\n")[:2] == ["'bees' stands in nothing", "forgot 0 entries"]
+        assert terminal.output.split("\r\n")[:2] == ["'bees' is in nothing", "forgot 0 entries"]
 
 
 def test_turns_that_are_still_to_be_remembered_count(home: Path) -> None:
@@ -138,13 +138,13 @@ def test_more_than_a_few_are_counted_and_not_listed(
         told = invoke(
             *("memory", "forget", "--history", "bees"), data=answer, terminals="stdin stderr"
         ).errors
-        assert "'bees' stands in 7 facts\n" in told
+        assert "'bees' is in 7 facts\n" in told
         assert told.count("Ada keeps bees") == 5
         assert "  and 2 more; all of them: --dry-run\n" in told
         assert "git holds it in 7 commits" in told
         assert words in " ".join(told.split())
     told = invoke("memory", "forget", "bees", terminals="stdin stderr").errors
-    assert told.endswith("'bees' stands in nothing\nforgot 0 entries\n")
+    assert told.endswith("'bees' is in nothing\nforgot 0 entries\n")
 
 
 def test_what_is_to_be_forgotten_may_come_from_standard_input(home: Path) -> None:
@@ -171,12 +171,12 @@ def test_a_whole_scope_is_shown_asked_for_and_forgotten(
     whole = ("memory", "forget", "--scope", "user-ben", "--all")
     seen = invoke(*whole, "--dry-run")
     assert len(seen.output.splitlines()) == 3
-    assert "would forget 3 facts (1 of them given up); nothing was changed" in seen.errors
+    assert "would forget 3 facts (1 of them deleted); nothing was changed" in seen.errors
     refused = invoke(*whole)
-    assert (refused.status, "3 facts (1 of them given up)" in refused.error) == (2, True)
+    assert (refused.status, "3 facts (1 of them deleted)" in refused.error) == (2, True)
     for answer, words in ((b"n\n", "nothing was forgotten"), (b"y\n", "forgot 3 entries")):
         told = invoke(*whole, data=answer, terminals="stdin stderr").errors
-        assert "user-ben has 3 facts (1 of them given up)\n" in told
+        assert "user-ben has 3 facts (1 of them deleted)\n" in told
         assert words in " ".join(told.split())
     assert "    vibe-llms memory forget --yes --history --scope user-ben --all\n" in told
     told = invoke(*whole, "--yes", "--history").errors

@@ -36,10 +36,10 @@ def test_each_change_is_committed_and_told(versioned: Path) -> None:
     assert lines == [
         f"added         {short}  Ada lives in Lisbon.",
         f"changed       {short}  Ada lives in Porto.",
-        f"given up      {short}  Ada lives in Porto.",
+        f"deleted       {short}  Ada lives in Porto.",
     ]
     told = invoke("memory", "log", "--json").json
-    assert [one["change"] for one in told] == ["added", "changed", "given up"]
+    assert [one["change"] for one in told] == ["added", "changed", "deleted"]
     assert told[0]["entry"]["content"] == "Ada lives in Lisbon."
     assert told[0]["commit"] in ask_git(versioned / "memory", "log", "--format=%H")
     assert invoke("memory", "log", "--scope", "global").output == ""
@@ -59,7 +59,7 @@ def test_without_versions_the_files_tell(home: Path) -> None:
     invoke("memory", "rm", identity)
     (added, gone) = invoke("memory", "log").output.splitlines()
     assert added[18:].startswith("added ")
-    assert gone[18:].startswith("given up ")
+    assert gone[18:].startswith("deleted ")
     assert invoke("memory", "status", "--json").json["versions"] is None
     assert not (home / "memory" / ".git").exists()
 

@@ -137,7 +137,7 @@ async def test_entries_are_given_up_by_their_ids_or_by_all_of_some_words(
         await memory.add(text, scope=ME)
     found = await call(ensemble, "search_memories", query="dog")
     gone = await call(ensemble, "delete_memories", ids=ids(found)[:1])
-    assert gone.text.startswith("Given up:")
+    assert gone.text.startswith("Deleted:")
     assert ids(gone) == ids(found)[:1]
     gone = await call(ensemble, "delete_memories", query="called cats")
     assert "Tom" in gone.text
@@ -184,7 +184,7 @@ async def test_an_id_that_others_have_too_means_the_users_own(session: Session, 
     await memory.restore(msgspec.structs.replace(mine, scope=other))
     ends = [mine.identity[-12:], mine.identity]
     gone = await call(await opened(session), "delete_memories", ids=ends)
-    assert gone.display == "given up: 1"
+    assert gone.display == "deleted: 1"
     assert len(await memory.survey(other)) == 1
 
 

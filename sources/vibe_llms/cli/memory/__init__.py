@@ -1,4 +1,4 @@
-"""The command `memory`: what is remembered, added, found, changed, given up and forgotten."""
+"""The command `memory`: what is remembered, added, found, changed, deleted and forgotten."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def export(file: str, scope: str | None, everything: bool) -> int:
     return run(work())
 
 
-@click.command("import", short_help="Remember what such a file holds.")
+@click.command("import", short_help="Import facts from a file.")
 @click.argument("file")
 @scope_option
 @click.option("--dry-run", is_flag=True, help="Only print what would be imported.")

@@ -24,14 +24,14 @@ from vibe_llms.cli.terminal import note
 from vibe_llms.memory.deduplication import Deduplication, Group
 
 
-@click.command("dedup", short_help="Make one of facts that say the same.")
+@click.command("dedup", short_help="Merge facts that say the same.")
 @scope_option
 @click.option("-n", "--dry-run", is_flag=True, help="Only show what would be merged.")
 @json_option
 def deduplicate(scope: str | None, dry_run: bool, as_json: bool) -> int:
     """Make one of facts that say the same; prints each that stays, and what is merged into it.
 
-    What is merged is given up: its file lies among the deleted ones.
+    Merged entries are deleted: their files are kept among the deleted ones.
     """
 
     async def work() -> int:

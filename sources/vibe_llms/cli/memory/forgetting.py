@@ -67,7 +67,7 @@ class _Found(Struct, frozen=True):
     pending: Sequence[Left]
 
 
-@click.command("forget", short_help="Remove for good whatever holds some words.")
+@click.command("forget", short_help="Remove for good all that holds some words.")
 @click.argument("words", nargs=-1)
 @only_scope_option
 @click.option("--all", "whole", is_flag=True, help="Remove all of the scope, instead of words.")
@@ -84,7 +84,7 @@ def forget(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Remove for good whatever holds these words, what was given up too.
+    """Remove for good all that holds these words, deleted entries too.
 
     You see how much that is before you are asked. Without --scope it goes in all scopes; - stands
     for the text of standard input. What git holds still is named; --history writes its history anew
@@ -177,13 +177,13 @@ async def _confirm(
     found = await _find(store, configuration, what)
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise RequestError(
-            f"there is nobody to be asked whether {_count(found)} shall go; to forget for good: "
-            "--yes; to see it only: --dry-run"
+            f"not a terminal; use --yes to forget {_count(found)} for good, or --dry-run to see "
+            "what it would be"
         )
     if what.words is None:
         note(f"{', '.join(map(str, what.scopes or ()))} has {_count(found)}")
     else:
-        note(f"{what.words!r} stands in {_count(found)}")
+        note(f"'{what.words}' is in {_count(found)}")
     for line in _describe(found, what.own, sys.stderr, most=_SHOWN):
         note(f"  {line}")
     if len(found.traces) > _SHOWN:
@@ -225,7 +225,7 @@ def _count(found: _Found) -> str:
         parts.append(f"{len(found.pending)} {turns} still to be remembered")
     words = " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]])) or "nothing"
     given_up = sum(one.given_up for one in found.traces)
-    return f"{words} ({given_up} of them given up)" if given_up else words
+    return f"{words} ({given_up} of them deleted)" if given_up else words
 
 
 def _name(trace: Trace) -> str:

@@ -51,7 +51,7 @@ def log(identity: str, scope: str | None, as_json: bool) -> int:
         for one in changes:
             words = one_line(one.entry.content)
             kind = str(one.kind)
-            if one.entry.replaced_by and kind == "given up":
+            if one.entry.replaced_by and kind == "deleted":
                 words += f" (for {one.entry.replaced_by[-12:]})"
             head = f"{local_time(one.time)}  {kind:<12}  {short_identity(one.entry)}  "
             write(sys.stdout, fit(f"{head}{words}", sys.stdout, least=len(head)) + "\n")

@@ -49,7 +49,7 @@ class IngestionStatus(Struct, frozen=True):
         return self.running + self.queued + self.failed
 
 
-@click.command("ingest", short_help="Remember what earlier conversations have left.")
+@click.command("ingest", short_help="Remember what is still queued.")
 @click.option("--detached", is_flag=True, hidden=True)
 @json_option
 def ingest(detached: bool, as_json: bool) -> int:

@@ -219,7 +219,7 @@ def print_entry(entry: Entry, *, indent: str = "") -> None:
 
 def print_json(value: Any) -> None:
     """A value for programs."""
-    write_json(json.dumps(value))
+    write_json(json.dumps(value, ensure_ascii=False))
 
 
 def encode_entry(entry: Entry) -> dict[str, Any]:

@@ -53,8 +53,8 @@ def reindex(as_json: bool) -> int:
 def watch_files(as_json: bool) -> int:
     """Print changes of the files, by any program, until Ctrl-C.
 
-    The index and the versions follow at once, and what cannot be read any more is named. Nobody
-    needs this to find what was edited.
+    The index and the versions are updated at once, and files that can no longer be read are
+    named. Edits are found without this command too.
     """
 
     async def work() -> int:
@@ -106,7 +106,7 @@ def status(as_json: bool) -> int:
             return 0
         write(sys.stdout, f"{folder}\n")
         for one in scopes:
-            write(sys.stdout, f"{one.scope}: {one.entries} remembered, {one.deleted} given up\n")
+            write(sys.stdout, f"{one.scope}: {one.entries} remembered, {one.deleted} deleted\n")
             for damaged in sorted(one.damaged, key=str):
                 note(f"vibe-llms: {one_line(str(damaged))}")
         if served is not None:

@@ -186,7 +186,7 @@ class MemoryEnsemble:
             return _say("Nothing that is remembered fits.")
         for entry in entries:
             await self._memory.remove(entry.identity, scopes=(self._user,))
-        return _say(f"Given up:\n{_write(entries)}", f"given up: {len(entries)}")
+        return _say(f"Deleted:\n{_write(entries)}", f"deleted: {len(entries)}")
 
     async def _choose(self, ids: Sequence[str], query: str) -> Sequence[Entry]:
         """The user's own entries that are meant; all of them are there before one is given up."""
