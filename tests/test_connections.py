@@ -290,6 +290,17 @@ async def test_two_hosts_at_one_address_share_no_connection(server: Plain) -> No
     assert server.connections == 2
 
 
+@pytest.mark.parametrize(
+    ("wanted", "sent"), [("gzip, deflate, br, zstd", "gzip"), ("identity", "identity")]
+)
+async def test_a_server_is_asked_only_for_what_is_unpacked_here(
+    wanted: str, sent: str, server: Plain
+) -> None:
+    async with httpx2.AsyncClient(transport=Guard("a request")) as client:
+        await client.get(server.url, headers={"accept-encoding": wanted})
+    assert server.requests[0].headers["accept-encoding"] == sent
+
+
 @pytest.mark.usefixtures("alone")
 async def test_of_several_addresses_the_next_is_tried(server: Plain) -> None:
     port = server.url.rpartition(":")[2]

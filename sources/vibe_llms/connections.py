@@ -195,6 +195,9 @@ class Guard(_Base):
         permit_request(url, self._purpose, offline=self._offline)
         if self._admit is not None:
             await self._admit(url)
+        if request.headers.get("accept-encoding") != "identity":
+            # httpx2 also names what the packages that happen to be installed can unpack.
+            request.headers["accept-encoding"] = "gzip"
         response = await self._send(request)
         encoding = response.headers.pop("content-encoding", "").strip().lower()
         if encoding not in ("", "identity"):
