@@ -136,6 +136,8 @@ def test_a_secret_is_shown_by_the_words_around_it() -> None:
     assert "My password is [secret]" in found
     assert "Xy7" not in found
     assert find_secret(f"Tom is{' ' * 20}a cat. {long}") == found
+    gaps = f"{'Tom is' + ' ' * 20} a cat. " * 9
+    assert "[secret]" in find_secret(f"{gaps} sk-ant-api03-AAAABBBBCCCC1234567890")
     assert find_secret("My first one is [secret].", "Tom is a cat.") == ""
     later = find_secret("My first one is [secret]. My password is Xy7-kl.")
     assert later == "My first one is [secret]. My password is [secret]"

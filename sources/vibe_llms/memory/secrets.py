@@ -113,11 +113,11 @@ def find_secret(*texts: str) -> str:
     >>> find_secret("Tom is a cat.", "My password is Xy7-kl.")
     'My password is [secret]'
     """
-    for text in texts:
+    for text in map(squeeze_space, texts):
         masked = mask_secrets(text)
         if masked != text:
             # The first mark that the text itself does not have.
-            pairs = enumerate(zip(squeeze_space(text), masked, strict=False))
+            pairs = enumerate(zip(text, masked, strict=False))
             same = next((at for at, (one, other) in pairs if one != other), len(masked))
             start, end = max(same - _SHOWN, 0), same + len(REDACTED) + _SHOWN
             return " ".join(
