@@ -670,10 +670,10 @@ async def test_undoing_goes_on_in_a_fork_that_takes_over_the_name(session: Sessi
     assert await session.archive.resolve("talk") == undone.identity
     both = await conversation.undo(2)
     assert both.canisters == conversation.canisters[:1]
-    with pytest.raises(ForkPointInvalid, match="not 3 turns"):
+    with pytest.raises(ForkPointInvalid, match="only 2 of 3 turns can be undone"):
         await conversation.undo(3)
     for turns in (0, -1):
-        with pytest.raises(RequestError, match="cannot be taken back"):
+        with pytest.raises(RequestError, match="cannot be undone"):
             await conversation.undo(turns)
 
 

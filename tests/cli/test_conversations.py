@@ -425,6 +425,11 @@ def test_the_titles_are_shown_before_a_person_is_asked() -> None:
     assert "Remove these 2 conversations for good?" in outcome.errors
     assert "nothing was removed" in outcome.errors
     assert len(listed()) == 2
+    with Terminal("rm", "rome", columns=60) as terminal:
+        terminal.expect("for good?")
+        assert "␛" not in terminal.output
+        terminal.send("n\r")
+        assert terminal.wait() == 1
 
 
 def test_the_point_of_a_fork_is_a_number_of_show() -> None:

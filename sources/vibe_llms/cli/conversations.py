@@ -272,7 +272,7 @@ def remove(conversations: tuple[str, ...], yes: bool) -> int:
         async with open_archive() as archive:
             wanted = [await archive.resolve(one) for one in conversations]
             found = await archive.survey(superseded=True)
-            lines = {one.identity: draw_summary(one) for one in found}
+            lines = {one.identity: draw_summary(one, plain=True) for one in found}
             return {one: lines.get(one, one) for one in wanted}
 
     async def work() -> None:
@@ -365,8 +365,8 @@ _PROSE = (DocumentCanister, SupervisorCanister, UserCanister)
 _LEAST_TITLE = 17
 
 
-def draw_summary(summary: Summary) -> str:
-    """A conversation as one line of a list, as long as a terminal is wide."""
+def draw_summary(summary: Summary, *, plain: bool = False) -> str:
+    """A conversation as one line of a list, as long as a terminal is wide; `plain` has no style."""
     tags = "".join(f" #{tag}" for tag in summary.tags)
     fork = " (fork)" if summary.forked_from else ""
     fork = " (superseded)" if summary.superseded_by else fork
@@ -378,7 +378,7 @@ def draw_summary(summary: Summary) -> str:
         if room - len(head) < _LEAST_TITLE:
             head = f"{summary.updated.astimezone():%m-%d}  "
         text = cut(visible(text), max(_LEAST_TITLE, room - len(head)))
-    return f"{styled(summary.identity, BOLD)}  {head}{text}"
+    return f"{summary.identity if plain else styled(summary.identity, BOLD)}  {head}{text}"
 
 
 async def draw_canister(
