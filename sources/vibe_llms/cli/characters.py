@@ -12,15 +12,11 @@ from functools import lru_cache
 
 # Default_Ignorable_Code_Point, from DerivedCoreProperties.txt of Unicode 17.0: what is drawn as
 # nothing where a font does not know it. Python's `unicodedata` has no such property.
-_IGNORABLE = frozenset(
-    chr(code)
-    for first, last in (
-        *((0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5)),
-        *((0x180B, 0x180F), (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F)),
-        *((0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0)),
-        *((0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF)),
-    )
-    for code in range(first, last + 1)
+_IGNORABLE = (
+    *((0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5)),
+    *((0x180B, 0x180F), (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F)),
+    *((0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0)),
+    *((0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF)),
 )
 # Prepended_Concatenation_Mark, from PropList.txt of Unicode 17.0: of category Cf, and yet drawn.
 _DRAWN = frozenset(
@@ -45,7 +41,7 @@ def is_hidden(character: str) -> bool:
         return False
     return (
         unicodedata.category(character) in _HIDDEN_CATEGORIES
-        or character in _IGNORABLE
+        or _lies_in(character, _IGNORABLE)
         or character == _BLANK
     )
 

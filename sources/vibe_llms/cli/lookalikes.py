@@ -7,7 +7,6 @@ prompt in quotes has spaces, and a prompt after `--` or `chat` is meant: neither
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -99,6 +98,8 @@ def is_meant(context: click.Context, words: Sequence[str]) -> bool:
     else:
         told = f"{words[0]!r} is not a command."
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        import shlex
+
         forced = f"{program} -- {shlex.join(words)}"
         raise click.UsageError(f"{told} To send it as a prompt: {forced}.", root)
     click.echo(told, err=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 from vibe_llms.exceptions import ModelNotFound
 
@@ -34,6 +33,8 @@ def match_model(name: str, known: Iterable[tuple[str, str]]) -> tuple[str, str] 
 
 def suggest_models(name: str, known: Iterable[tuple[str, str]]) -> Sequence[str]:
     """The addresses of known models whose names are close to a name, the closest first."""
+    from difflib import get_close_matches
+
     rows: dict[str, str] = {}
     for row, model in known:
         rows.setdefault(model.lower(), f"{row}/{model}")
