@@ -275,6 +275,15 @@ def test_conversations_are_removed() -> None:
     assert invoke("rm", "-y", first).status == 66
 
 
+def test_a_part_of_a_name_removes_nothing_unasked() -> None:
+    identity = begin("--name", "Rome and Paris", "hello")
+    outcome = invoke("rm", "-y", "rome")
+    assert outcome.status == 2
+    assert f"'rome' is only a part of a name; with -y give the name or {identity}" in outcome.errors
+    assert [one["id"] for one in listed()] == [identity]
+    assert do("rm", "-y", "rome and paris").errors == f"removed: {identity}\n"
+
+
 def test_a_person_is_asked_before_something_is_removed() -> None:
     identity = begin()
     for answer, status in (("n", 1), ("c-c", 130), ("c-d", 130), ("y", 0)):

@@ -266,14 +266,24 @@ def tag(conversation: str, tags: tuple[str, ...], remove: bool) -> None:
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def remove(conversations: tuple[str, ...], yes: bool) -> int:
-    """Remove conversations, and the contents that no other one uses."""
+    """Remove conversations, and the contents that no other one uses.
+
+    With -y, a part of a name is not enough.
+    """
 
     async def resolve() -> dict[str, str]:
         async with open_archive() as archive:
-            wanted = [await archive.resolve(one) for one in conversations]
-            found = await archive.survey(superseded=True)
-            lines = {one.identity: draw_summary(one, plain=True) for one in found}
-            return {one: lines.get(one, one) for one in wanted}
+            wanted = {one: await archive.resolve(one) for one in conversations}
+            found = {one.identity: one for one in await archive.survey(superseded=True)}
+            for text, identity in wanted.items() if yes else ():
+                if not names_wholly(text, identity, found.get(identity)):
+                    raise RequestError(
+                        f"{text!r} is only a part of a name; with -y give the name or {identity}"
+                    )
+            return {
+                one: draw_summary(found[one], plain=True) if one in found else one
+                for one in wanted.values()
+            }
 
     async def work() -> None:
         async with open_archive() as archive:
@@ -299,6 +309,12 @@ def remove(conversations: tuple[str, ...], yes: bool) -> int:
     run(work())
     note(f"removed: {', '.join(identities)}")
     return 0
+
+
+def names_wholly(text: str, identity: str, summary: Summary | None) -> bool:
+    """Whether a text is a whole name, the beginning of an id, or a place such as `-1`."""
+    named = summary is not None and summary.name.casefold() == text.casefold()
+    return named or identity.startswith(text.lower()) or text.startswith("-")
 
 
 COMMANDS: dict[str, click.Command] = {
