@@ -447,7 +447,7 @@ async def test_turns_are_taken_back_in_a_fork_that_takes_the_name(tmp_path: Path
         assert ledger.details.name == f"river (until {created:%Y-%m-%d %H:%M:%S})"
     with pytest.raises(ForkPointInvalid, match="only 2 of 3 turns can be undone"):
         await ledger.rewind(3, keep_prompt=False)
-    with pytest.raises(RequestError, match="0 turns cannot be taken back"):
+    with pytest.raises(RequestError, match="0 turns cannot be undone"):
         await ledger.rewind(0, keep_prompt=False)
 
 
