@@ -460,7 +460,7 @@ async def test_a_turn_that_cannot_be_read_holds_no_other_up(home: Path, where: s
             text.partition("was not remembered and ")[2].partition(":")[0]
             for text in notices(events)
         ] == after[number : number + 1]
-    # It is kept for somebody who asks for it.
+    # It is kept until it is asked for.
     (left,) = Journal(home / "ingestion").survey()
     assert (left.ticket.failed, left.held) == (True, False)
     assert "the disk is bad" in left.ticket.failure

@@ -426,7 +426,7 @@ class DirectoryArchive:
         # Where its files cannot be read, what it referred to is collected later.
         with suppress(OSError):
             for digest in _hashes_in(doomed):
-                # What was put after its last message may be needed by whoever put it.
+                # What was put after its last message may belong to one that is not written yet.
                 path = self.contents.folder / digest
                 if _changed(path) <= last:
                     with suppress(FileNotFoundError):

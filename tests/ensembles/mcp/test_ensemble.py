@@ -172,7 +172,7 @@ async def test_a_tool_that_runs_only_as_a_task_is_not_offered_and_a_notice_says_
     async with opened(EnsembleHost(tell=told.append), command=[*FAKE, "tasks"]) as ensemble:
         assert [one.name for one in ensemble.invokers] == ["fake/echo", "fake/pid", "fake/optional"]
         assert (await ensemble.invoke("echo", '{"text": "hi"}')).text == "hi"
-        # Nobody is told again what has not changed.
+        # What has not changed is not reported again.
         await ensemble._list_tools()
     (notice,) = told
     assert notice.subject == "ensemble"

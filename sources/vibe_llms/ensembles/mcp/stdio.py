@@ -114,7 +114,7 @@ class ServerProcess:
         # Closed in any case: then the guardian kills all that is left, and ends.
         with self._control:
             if self.status is None:
-                # A guardian that somebody has stopped would not notice any of this.
+                # A guardian that was stopped would not notice any of this.
                 with suppress(OSError):
                     os.killpg(self._process.pid, signal.SIGCONT)
             with suppress(OSError):
