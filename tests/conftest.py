@@ -1,22 +1,29 @@
-"""What all tests share: their own home, a closed network, async tests, counts for storms, and which
-tests run only where they are asked for.
+"""What all tests share: their own home, a closed network, a time limit, counts for storms, and the
+tests that run only on request.
 """
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
+import pickle
 import signal
 import socket
+import ssl
 import sys
+import tomllib
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpcore2
 import pytest
 
 from tests.fakes.anthropic import FakeAnthropic
 from tests.fakes.llamacpp import FakePackage
 from tests.fakes.ollama import FakeOllama
+from tests.faults.waits import pytest_timeout_set_timer as pytest_timeout_set_timer
 from vibe_llms import redaction
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.session import Session, open_session
@@ -29,10 +36,18 @@ _FOREIGN = (
     *("VIBE_LLMS_", "ANTHROPIC_", "OPENAI_", "OLLAMA_"),
     *("PYTHONUNBUFFERED", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LC_"),
 )
-# A shell that runs the tests in the background makes them ignore Ctrl-C, and so would every program
-# that they start.
+# Hundreds of tests start the program. Compiling it takes longer than most of them, so bytecode is
+# kept, also where the environment says otherwise.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# The programs of this environment are found, activated or not.
+os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+# A shell that runs the tests in the background makes them ignore Ctrl-C, and nohup makes them
+# ignore that the window is closed. Every program that they start would ignore these too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 #: Markers of tests that need something besides this project: they run where `-m` names them.
 APART = ("attacks", "llamacpp", "mcp", "minilm", "server", "shells")
@@ -50,6 +65,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if apart:
         config.hook.pytest_deselected(items=apart)
         items[:] = [item for item in items if item not in apart]
+    if config.option.nightly:
+        for item in items:
+            item.add_marker(pytest.mark.timeout(3600))
+
+
+def pytest_collection_finish() -> None:
+    """What collection leaves is never garbage: each full collection would look at all of it."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """With `-n auto`, two workers for each core: tests wait for processes half of their time."""
+    return 2 * len(os.sched_getaffinity(0))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,6 +92,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def read_once() -> Iterator[None]:
+    """A process reads the certificates of this machine and each TOML text once. Thousands of tests
+    open a session or a client, and reading them takes longer than most tests.
+    """
+    produce, parse = httpcore2.default_ssl_context, tomllib.loads
+
+    @functools.cache
+    def produce_once(*places: str | None, **options: bool) -> ssl.SSLContext:
+        return produce(**options)
+
+    def produce_context(**options: bool) -> ssl.SSLContext:
+        places = [os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")]
+        return produce_once(*places, **options)
+
+    @functools.lru_cache(64)
+    def parse_once(text: str) -> bytes:
+        return pickle.dumps(parse(text))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpcore2, "default_ssl_context", produce_context)
+        patch.setattr(tomllib, "loads", lambda text: pickle.loads(parse_once(text)))
+        yield
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
+from vibe_llms import configuration
 from vibe_llms.configuration import (
     Configuration,
     Places,
@@ -147,12 +148,15 @@ WRONG: dict[str, tuple[str | bytes, str, str, str]] = {
     "huge number": ("a = " + "9" * 5000, "", "", "not valid TOML"),
     "byte order mark": (b"\xef\xbb\xbfdefault-model = ''", "", "", "not valid TOML"),
     "not UTF-8": (b"default-model = '\xff'", "", "", "not UTF-8"),
-    "unknown key": ("colour = 'red'", "", "colour", "not known"),
-    "unknown table": ("[colours]\nred = 1", "", "colours", "not known"),
-    "unknown key in a table": ("[stream]\nidle = 1", "stream", "idle", "not known"),
-    "underscore": ("[stream]\nidle_seconds = 1", "stream", "idle_seconds", "not known"),
+    "unknown key": ("colour = 'red'", "", "colour", "unknown key"),
+    "unknown table": ("[colours]\nred = 1", "", "colours", "unknown key"),
+    "unknown key in a table": ("[stream]\nidle = 1", "stream", "idle", "unknown key"),
+    "underscore": ("[stream]\nidle_seconds = 1", "stream", "idle_seconds", "unknown key"),
     "wrong type": ("[stream]\nretries = 'two'", "stream", "retries", "Expected `int`"),
     "out of range": ("[tools]\nparallel = 0", "tools", "parallel", ">= 1"),
+    "nothing kept": ("[tools]\nkept-bytes = 0", "tools", "kept-bytes", ">= 1"),
+    "nothing shown": ("[tools]\nshown-bytes = 0", "tools", "shown-bytes", ">= 1"),
+    "no time": ("[tools]\ntimeout-seconds = 0", "tools", "timeout-seconds", "> 0"),
     "negative": ("[stream]\nidle-seconds = -1", "stream", "idle-seconds", "> 0"),
     "no number": ("[stream]\nidle-seconds = nan", "stream", "idle-seconds", "> 0"),
     "wrong choice": ("[storage]\ndurability = 'some'", "storage", "durability", "'some'"),
@@ -421,3 +425,24 @@ def test_an_error_without_a_key_is_about_the_whole_table(home: Path) -> None:
     with pytest.raises(ConfigurationError, match="required field `name`") as caught:
         load(home).read(Room, {}, "rooms", "mine")
     assert (caught.value.table, caught.value.key) == ("rooms", "mine")
+
+
+def test_what_is_shipped_lies_in_an_installation_or_in_a_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "sources" / "vibe_llms" / "configuration.py"
+    monkeypatch.setattr(configuration, "__file__", str(module))
+    assert shipped_folder() == tmp_path / "data"
+    (module.parent / "data").mkdir(parents=True)
+    assert shipped_folder() == module.parent / "data"
+
+
+@pytest.mark.parametrize(("enabled", "fits"), [(True, True), (False, True), ("yes", False)])
+def test_whether_memory_is_enabled_is_true_or_false(enabled: object, fits: bool) -> None:
+    loaded = load_configuration(overrides={"memory": {"enabled": enabled}, "offline": fits})
+    assert loaded.offline is fits
+    if fits:
+        assert loaded.memory_enabled is enabled
+        return
+    with pytest.raises(ConfigurationError, match="it must be true or false"):
+        _ = loaded.memory_enabled

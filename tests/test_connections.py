@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from vibe_llms.connections import (
     choose_proxy,
     classify_address,
     origin_of,
+    resolve,
 )
 from vibe_llms.exceptions import ProviderError, RequestForbidden, VibeLlmsError
 from vibe_llms.session import open_session
@@ -242,7 +244,7 @@ def test_an_address_is_known_in_every_disguise(address: str, kind: AddressKind) 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "javascript:1", "https://", "far.test", ""])
 def test_what_is_no_address_of_the_web_has_no_origin(url: str) -> None:
-    with pytest.raises(ValueError, match="no address of the web"):
+    with pytest.raises(ValueError, match="not a web address"):
         origin_of(url)
 
 
@@ -299,6 +301,44 @@ async def test_a_server_is_asked_only_for_what_is_unpacked_here(
     async with httpx2.AsyncClient(transport=Guard("a request")) as client:
         await client.get(server.url, headers={"accept-encoding": wanted})
     assert server.requests[0].headers["accept-encoding"] == sent
+
+
+@pytest.mark.parametrize("encoding", ["br", "GZIP, br", "x-" + "y" * 60])
+async def test_what_is_encoded_otherwise_is_an_error(
+    encoding: str, server: Plain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = Answer(chunks=[gzip.compress(b"so")], headers={"content-encoding": encoding})
+    monkeypatch.setattr(server, "respond", lambda request: answer)
+    async with httpx2.AsyncClient(transport=Guard("a request")) as client:
+        with pytest.raises(httpx2.DecodingError, match=encoding.lower()[:40]) as caught:
+            await client.get(server.url)
+    assert len(str(caught.value)) < 70
+
+
+async def test_a_name_that_is_not_found_is_left_to_a_proxy_if_there_is_one(
+    proxy: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(host: str, port: int) -> Sequence[str]:
+        raise OSError("no such name")
+
+    for through in (True, False):
+        if not through:
+            for name in VARIABLES:
+                monkeypatch.delenv(name)
+        guard = Guard("a request", kinds=(), resolver=fail)
+        async with httpx2.AsyncClient(transport=guard) as client:
+            if through:
+                assert (await client.get("http://far.test/")).status_code == 502
+            else:
+                with pytest.raises(httpx2.ConnectError, match=r"far\.test: no such name"):
+                    await client.get("http://far.test/")
+    assert len(proxy.requests) == 1
+
+
+async def test_the_addresses_of_a_host_are_named_once() -> None:
+    found = await resolve("localhost", 80)
+    assert set(found) <= {"127.0.0.1", "::1"}
+    assert len(found) == len(set(found)) > 0
 
 
 @pytest.mark.usefixtures("alone")

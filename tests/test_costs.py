@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from tests.fakes.anthropic import FakeAnthropic, text_reply
+from tests.fakes.anthropic import FakeAnthropic
 from vibe_llms import open_session
 from vibe_llms.costs import estimate_cost
 from vibe_llms.exceptions import PackageMissing
@@ -21,6 +21,7 @@ from vibe_llms.messages.canisters import (
     Usage,
     UserCanister,
 )
+from vibe_llms.testing.wires.anthropic_replies import text_reply
 
 MODEL = "claude-sonnet-4-5"
 WHEN = datetime(2026, 6, 1, tzinfo=UTC)

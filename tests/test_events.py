@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from tests.fakes.scripts import add, fail, produce_reply, produce_script
-from vibe_llms import turns
 from vibe_llms.configuration import StorageSettings, StreamSettings
-from vibe_llms.conversation import Conversation
+from vibe_llms.conversations import dispatcher, turns
+from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.events import (
     Event,
     InvocationCompletedEvent,
@@ -303,7 +303,7 @@ async def test_that_check_sees_a_turn_that_is_lost_with_its_handler(
 async def test_that_check_sees_a_handler_that_is_called_again(
     quick_archive: DirectoryArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = turns.Dispatcher.__call__
+    whole = dispatcher.Dispatcher.__call__
 
     def call_again(self: Any, event: Event) -> None:
         handler = self._handler
@@ -312,7 +312,7 @@ async def test_that_check_sees_a_handler_that_is_called_again(
         finally:
             self._handler = handler
 
-    monkeypatch.setattr(turns.Dispatcher, "__call__", call_again)
+    monkeypatch.setattr(dispatcher.Dispatcher, "__call__", call_again)
     with pytest.raises(AssertionError):
         await check_all_handlers(quick_archive)
 

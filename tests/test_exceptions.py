@@ -12,6 +12,7 @@ import pytest
 import vibe_llms
 from vibe_llms import exceptions
 from vibe_llms.connections import AddressRefused
+from vibe_llms.conversations.outputs import OutputMismatch
 from vibe_llms.ensembles.mcp.stdio import MessageTooLong
 from vibe_llms.exceptions import (
     ArchiveDamaged,
@@ -30,7 +31,6 @@ from vibe_llms.interpreter.server import KernelsBusy
 from vibe_llms.invocation.results import ResultTooLarge
 from vibe_llms.invocation.threads import ThreadsExhausted
 from vibe_llms.messages.codecs import LineUnreadable
-from vibe_llms.outputs import OutputMismatch
 from vibe_llms.providers.contract.objects import FormBroken, FormForeign
 from vibe_llms.providers.llamacpp.files import GgufInvalid
 from vibe_llms.providers.wire import EventTooLarge

@@ -139,7 +139,7 @@ def test_a_file_that_others_may_read_is_refused_where_it_is_private(tmp_path: Pa
     path.write_bytes(b"a = 1")
     path.chmod(0o640)
     assert read_trusted(path) == b"a = 1"
-    with pytest.raises(UntrustedFile, match=f"others may read it; run: chmod 600 {path}"):
+    with pytest.raises(UntrustedFile, match=f"other users can read it; run: chmod 600 {path}"):
         read_trusted(path, private=True)
 
 

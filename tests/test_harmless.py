@@ -18,8 +18,8 @@ from tests.fakes.embedders import WordsEmbedder
 from vibe_llms.configuration import find_places
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Scope
-from vibe_llms.memory.generations import _digest
 from vibe_llms.memory.history import survey_changes
+from vibe_llms.memory.snapshot import _digest
 from vibe_llms.memory.versions import Versions
 
 ROOT = Path(vibe_llms.__file__).parent
@@ -235,7 +235,7 @@ async def test_no_payload_in_a_file_of_a_memory_runs(tmp_path: Path) -> None:
         and path.relative_to(folder).parts[0] != "entries"
         and "objects" not in path.parts
     ]
-    assert {path.name for path in derived} >= {"manifest", "entries", "words", "seen"}
+    assert {path.name for path in derived} >= {"manifest", "database", "index"}
     for path in derived:
         # Each alone, since one that is refused may keep the others from being read.
         before = path.read_bytes()
@@ -254,14 +254,14 @@ async def test_no_payload_in_a_file_of_a_memory_runs(tmp_path: Path) -> None:
 async def test_no_payload_in_an_index_whose_checksums_fit_runs(tmp_path: Path) -> None:
     marker, folder = tmp_path / "ran", tmp_path / "memory"
     payload = pickle.dumps(Payload(marker))
-    for name in ("entries", "words"):
+    for name in ("database",):
         memory = Memory(folder, durable=False)
         await memory.add(f"Ada keeps {name} of bees.", scope=ADA)
         await memory.reindex()
         manifest = next((folder / "index").rglob("manifest"))
         told = msgspec.json.decode(manifest.read_bytes())
         (manifest.parent / name).write_bytes(payload)
-        told["checksums"][name] = _digest(payload)
+        told["checksums"][name] = _digest(payload, "")
         manifest.write_bytes(msgspec.json.encode(told))
         found = await Memory(folder, durable=False).search("bees", scopes=[ADA])
         assert found

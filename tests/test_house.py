@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
@@ -21,67 +23,34 @@ from vibe_llms.configuration import load_configuration
 from vibe_llms.events import MessageFailedEvent
 
 ROOT = Path(vibe_llms.__file__).parent
-#: Each imports from its own folder and from those before it, never from one behind it. It is the
-#: table of documentation/explanation/architecture.md, one by one.
-ORDER = (
-    "meta",
-    "redaction",
-    "exceptions",
-    "files",
-    "offline",
-    "connections",
-    "registries",
-    "controls",
-    "configuration",
-    "messages",
-    "credentials",
-    "events",
-    "attachments",
-    "invocation",
-    "outputs",
-    "prompts",
-    "storage",
-    "ensembles",
-    "keys",
-    "plugins",
-    "providers",
-    "providers.anthropic",
-    "providers.openai",
-    "providers.ollama",
-    "providers.llamacpp",
-    "providers.scripted",
-    "memory",
-    "ensembles.images",
-    "ensembles.memory",
-    "attendants",
-    "room",
-    "ledger",
-    "toolbox",
-    "turns",
-    "running",
-    "outfit",
-    "conversation",
-    "memory.models",
-    "memory.attendant",
-    "costs",
-    "session",
-    "testing",
-    "synchronous",
-    "interpreter",
-    "cli",
-    "__main__",
+#: The ten ranks. A module imports from its own rank and from those above it in this table, never
+#: from one below, and no two rooms import each other. The table is the one of
+#: documentation/explanation/architecture.md.
+RANKS = (
+    ("meta", "redaction", "exceptions", "files", "offline", "connections", "registries"),
+    ("controls", "configuration", "credentials", "messages", "events", "attachments", "costs"),
+    ("invocation", "storage", "interpreter"),
+    ("keys", "plugins"),
+    ("providers",),
+    ("hooks",),
+    ("memory",),
+    ("ensembles",),
+    ("conversations", "asking"),
+    ("session", "synchronous", "testing", "cli", "__main__"),
 )
+RANK_OF = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
 #: These know nothing of each other, although one of them comes first.
 APART = {
     ("cli", "interpreter"),
     ("storage", "invocation"),
+    ("invocation", "storage"),
     ("providers", "storage"),
     ("providers", "attachments"),
 }
 #: Outside their folders only the double that people test with names a provider.
 NAMES_A_PROVIDER = {("testing", "providers.scripted")}
 #: What most programs never need and every start would pay for.
-LATE = {("providers.contract.settling", "providers.contract.model.ContractModel")}
+LATE = {("providers.contract.selection", "providers.contract.model.ContractModel")}
 #: What opens files: the one place where they are read; folders and new files of the archive; and
 #: what the system itself provides, such as /proc and inherited descriptors.
 OPENING = {
@@ -90,6 +59,14 @@ OPENING = {
     "ensembles.mcp.guardian",
 }
 TYPES_ONLY = "TYPE_CHECKING"
+
+
+@cache
+def folders() -> set[str]:
+    """The packages, by their names without ours."""
+    return {".".join(path.parent.relative_to(ROOT).parts) for path in ROOT.rglob("__init__.py")} - {
+        ""
+    }
 
 
 @cache
@@ -104,8 +81,17 @@ def modules() -> dict[str, ast.Module]:
 
 
 def room_of(module: str) -> str:
-    """The entry of `ORDER` that a module belongs to."""
-    return max((name for name in ORDER if f"{module}.".startswith(f"{name}.")), key=len)
+    """The folder or file at the top of the package that a module belongs to."""
+    return module.partition(".")[0]
+
+
+def variant_of(module: str) -> str:
+    """The provider whose folder a module lies in, or nothing."""
+    parts = module.split(".")
+    shared = {"contract"}
+    if parts[0] != "providers" or len(parts) < 2 or parts[1] in shared:
+        return ""
+    return parts[1] if f"providers.{parts[1]}" in folders() else ""
 
 
 def imports(tree: ast.AST, *, types: bool = True) -> Iterator[tuple[str, ast.stmt]]:
@@ -131,41 +117,87 @@ def own_imports(tree: ast.AST) -> Iterator[str]:
 
 
 def complaints(trees: dict[str, ast.Module]) -> list[str]:
-    """What breaks the order."""
-    told = []
+    """The imports that run upwards, or to what the importer must not know."""
+    found = []
     for module, tree in trees.items():
         room = room_of(module)
         for target in own_imports(tree):
-            other = room_of(target) if target else ""
-            if not other or other == room:
+            other = room_of(target)
+            if not other:
                 continue
-            variant = other.startswith("providers.") and (room, other) not in NAMES_A_PROVIDER
-            apart = (room.partition(".")[0], other) in APART
-            if ORDER.index(other) > ORDER.index(room) or variant or apart:
-                told.append(f"{module} imports {target}")
-    return told
+            upwards = RANK_OF[other] > RANK_OF[room]
+            provider = variant_of(target)
+            foreign = provider and provider != variant_of(module)
+            foreign = foreign and (room, f"providers.{provider}") not in NAMES_A_PROVIDER
+            if upwards or foreign or (room, other) in APART:
+                found.append(f"{module} imports {target}")
+    return found
 
 
-def test_every_module_has_its_place() -> None:
-    assert {room_of(module) for module in modules()} == set(ORDER)
+def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of modules, or rooms, that import each other."""
+    sorter = TopologicalSorter(arrows)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        return [error.args[1]]
+    return []
 
 
-def test_a_module_imports_only_what_lies_below_it() -> None:
+def arrows_between(name: Callable[[str], str]) -> dict[str, set[str]]:
+    """What imports what, by a name of each module; `TYPE_CHECKING` counts."""
+    arrows: dict[str, set[str]] = {}
+    for module, tree in modules().items():
+        targets = {name(target) for target in own_imports(tree) if target}
+        arrows.setdefault(name(module), set()).update(targets - {name(module)})
+    return arrows
+
+
+def test_every_room_has_its_rank() -> None:
+    assert {room_of(module) for module in modules() if module} == set(RANK_OF)
+    assert len(RANKS) == 10
+
+
+def test_no_import_runs_upwards() -> None:
     assert complaints(modules()) == []
+
+
+def test_no_rooms_and_no_modules_import_each_other() -> None:
+    assert circles(arrows_between(room_of)) == []
+    assert circles(arrows_between(str)) == []
+
+
+def test_the_picture_of_the_house_is_up_to_date() -> None:
+    script = Path(__file__).parents[1] / ".auxiliary" / "scripts" / "house"
+    done = subprocess.run(
+        [sys.executable, script, "--check"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, ""), "run .auxiliary/scripts/house"
+
+
+def test_the_page_on_the_house_names_the_rooms_of_each_rank() -> None:
+    page = Path(__file__).parents[1] / "documentation" / "explanation" / "architecture.md"
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", page.read_text("utf-8"), re.MULTILINE)
+    told = {int(rank): set(re.findall(r"`(\w+)`", rooms)) for rank, rooms in rows}
+    assert told == {rank: {*rooms} for rank, rooms in enumerate(RANKS, 1)}
+
+
+def test_a_circle_would_be_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}}) != []
 
 
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("messages.contents", "from vibe_llms.events import Event"),
-        ("storage.archive", "from vibe_llms.providers.core import register"),
-        ("providers.core", "from vibe_llms.storage import archive"),
+        ("messages.contents", "from vibe_llms.storage.lines import x"),
+        ("storage.archive", "from vibe_llms.providers.registry import register"),
+        ("providers.registry", "from vibe_llms.storage import archive"),
         ("providers.scripted.client", "from vibe_llms.providers.anthropic import client"),
         ("session", "from vibe_llms.providers.anthropic.client import AnthropicProvider"),
         ("storage.search", "def f() -> None:\n    from vibe_llms.invocation import invokers"),
     ],
 )
-def test_an_import_upwards_or_sideways_would_be_found_out(module: str, line: str) -> None:
+def test_an_import_upwards_or_sideways_would_be_found(module: str, line: str) -> None:
     assert len(complaints({module: ast.parse(line)})) == 1
 
 
@@ -257,12 +289,12 @@ def test_sentence_transformers_is_imported_by_name_where_models_are_loaded_only(
 
 #: Where everything may be caught, and why: code of others runs there, or the program ends there.
 BROAD = {
-    "attendants._border": "an attendant's own code: a turn is not lost with it",
+    "hooks._guard": "a hook's own code: a turn is not lost with it",
     "cli.commands.run_command": "the terminal",
     "cli.repl.Repl.hold": "the terminal, line by line",
     "invocation.execution._invoke": "a tool's call",
     "invocation.threads._Work.carry_out": "raised again where a tool's call is awaited",
-    "providers.core.guard_code": "a plugin's own code: it breaks only itself",
+    "providers.registry.guard_code": "a plugin's own code: it breaks only itself",
     "providers.llamacpp.engines.Job.run": "raised again where the work of a thread is awaited",
     "registries.Registry.access": "the import of a plugin: it breaks only itself",
 }
@@ -330,7 +362,8 @@ def loaded_by(code: str) -> set[str]:
 
 
 HEAVY = {
-    *("pydantic", "rich", "click", "httpx", "httpx2", "prompt_toolkit", "sqlite3", "tomli_w"),
+    *("pydantic", "rich", "click", "httpx", "httpx2", "prompt_toolkit", "sqlite3"),
+    *("tomli_w", "tomlkit"),
     *("anthropic", "ollama", "openai", "llama_cpp", "jinja2", "ctypes"),
     *("sentence_transformers", "huggingface_hub", "transformers", "torch", "numpy", "faiss"),
 }

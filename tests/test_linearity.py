@@ -17,7 +17,7 @@ from msgspec import Struct
 import vibe_llms
 from tests.faults.pumping import Run, find_growth
 from vibe_llms.configuration import shipped_folder
-from vibe_llms.memory import gate, phrases, secrets
+from vibe_llms.memory import gate, patterns, secrets
 from vibe_llms.providers.attributes import LONGEST_NAME
 from vibe_llms.providers.openai import errors
 
@@ -47,7 +47,7 @@ def scan(pattern: re.Pattern[Any], methods: Iterable[str] = ("search",)) -> Run:
 
 
 def list_phrases() -> Iterator[tuple[re.Pattern[str], Run]]:
-    for name, shape in vars(phrases).items():
+    for name, shape in vars(patterns).items():
         if name.isupper() and name != "GREETINGS" and not name.startswith("_"):
             pattern = re.compile(shape)
             run = scan(pattern, ("match",) if name in _ANCHORED_PHRASES else ("search",))

@@ -51,7 +51,7 @@ async def test_nothing_is_sent_and_nothing_kept(
             assert conversation.canisters == ()
             with pytest.raises(RequestForbidden) as listed:
                 await s.survey_models(row)
-            assert not await s.survey()
+            assert not await s.survey_conversations()
     assert caught.value.host == "far.test"
     assert f"{row}: a request would go to far.test" in str(caught.value)
     assert "fake_server" in str(caught.value)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.fakes import anthropic as fakes
 from tests.fakes.anthropic import KEY, FakeAnthropic
 from vibe_llms.configuration import Places, load_configuration
 from vibe_llms.controls import Controls
@@ -28,6 +27,7 @@ from vibe_llms.messages.canisters import SupervisorCanister, UserCanister
 from vibe_llms.messages.contents import Reference, TextualContent
 from vibe_llms.session import Session, open_session
 from vibe_llms.testing import ScriptedReply, scripted_model
+from vibe_llms.testing.wires.anthropic_replies import text_reply
 
 DEMO = "scripted/demo"
 
@@ -42,7 +42,7 @@ async def test_the_default_home_is_the_users_own_and_another_can_be_given(
     monkeypatch.chdir(tmp_path)
     for other in ("here", tmp_path / "there", "~/elsewhere"):
         async with open_session(home=other) as session:
-            assert await session.survey() == []
+            assert await session.survey_conversations() == []
             await (await session.begin(DEMO)).converse("Hello!")
     for folder in ("here", "there", "elsewhere"):
         assert len(list((tmp_path / folder / "conversations").iterdir())) == 1
@@ -80,12 +80,12 @@ async def test_a_conversation_is_stored_with_its_first_turn(home: Path) -> None:
         conversation = await session.begin(
             DEMO, supervisor="Be brief.", name="talk", tags=("a", "b"), history=["Earlier.", "x"]
         )
-        assert await session.survey() == []
+        assert await session.survey_conversations() == []
         await conversation.converse("Hello!")
-        (summary,) = await session.survey(tag="a")
+        (summary,) = await session.survey_conversations(tag="a")
         assert (summary.identity, summary.name) == (conversation.identity, "talk")
         assert (summary.tags, summary.model, summary.messages) == (("a", "b"), DEMO, 4)
-        assert await session.survey(tag="none") == []
+        assert await session.survey_conversations(tag="none") == []
         (finding,) = await session.search("earlier")
         assert finding.conversation == conversation.identity
         first = (await session.archive.restore(conversation.identity)).canisters[0]
@@ -94,7 +94,7 @@ async def test_a_conversation_is_stored_with_its_first_turn(home: Path) -> None:
         assert isinstance(reference, Reference)
         assert await session.load(reference) == b"Be brief."
         await session.remove("talk")
-        assert await session.survey() == []
+        assert await session.survey_conversations() == []
 
 
 async def test_lone_surrogates_in_the_instructions_are_replaced() -> None:
@@ -468,8 +468,8 @@ def test_the_example_of_the_design_runs_as_it_is_written(
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("VIBE_LLMS_PROVIDERS__ANTHROPIC__BASE_URL", fake_anthropic.url)
     fake_anthropic.replies = [
-        fakes.text_reply("Blue light ", "is scattered more."),
-        fakes.text_reply(" The air ", "throws blue about."),
+        text_reply("Blue light ", "is scattered more."),
+        text_reply(" The air ", "throws blue about."),
     ]
     exec(EXAMPLE, {"__name__": "example"})
     said = "Blue light is scattered more. The air throws blue about."

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from tests.fakes import anthropic, llamacpp, ollama, openai
+from tests.fakes import anthropic, llamacpp, ollama, openai, strict
 from tests.fakes.llamacpp import FakePackage, write_model
 from tests.fakes.server import FakeServer
 from vibe_llms import open_session
-from vibe_llms.conversation import Conversation
+from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.events import Event, MessageProgressEvent, NoticeEvent
 from vibe_llms.exceptions import ProviderError
 from vibe_llms.messages.canisters import (
@@ -34,6 +34,12 @@ from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.messages.contents import Content, ImageContent, TextualContent
 from vibe_llms.providers.conversions import Conversion
 from vibe_llms.session import Session
+from vibe_llms.testing.wires import (
+    anthropic_replies,
+    chat_completions_replies,
+    ollama_replies,
+    responses_replies,
+)
 
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0"
@@ -54,27 +60,29 @@ def tell(city: str) -> str:
 
 def think_with_anthropic() -> Any:
     calls = [
-        anthropic.tool_block(number, name, arguments)
+        anthropic_replies.tool_block(number, name, arguments)
         for number, (name, arguments) in enumerate(CALLS, 1)
     ]
-    return anthropic.reply(anthropic.thinking_block(0, "Hm."), *calls, stop_reason="tool_use")
+    return anthropic_replies.reply(
+        anthropic_replies.thinking_block(0, "Hm."), *calls, stop_reason="tool_use"
+    )
 
 
 def think_with_responses() -> Any:
     calls = [
-        openai.function_call(name, arguments, f"call_{number}")
+        responses_replies.function_call(name, arguments, f"call_{number}")
         for number, (name, arguments) in enumerate(CALLS)
     ]
-    return openai.response_reply(openai.reasoning("Hm."), *calls)
+    return responses_replies.response_reply(responses_replies.reasoning("Hm."), *calls)
 
 
 def think_with_chat() -> Any:
-    return openai.chat_tools(*CALLS)
+    return chat_completions_replies.chat_tools(*CALLS)
 
 
 def think_with_ollama() -> Any:
-    lines = ollama.tools_reply(*CALLS)
-    return [ollama.line(thinking="Hm."), *lines]
+    lines = ollama_replies.tools_reply(*CALLS)
+    return [ollama_replies.line(thinking="Hm."), *lines]
 
 
 @dataclass
@@ -152,21 +160,25 @@ def speakers() -> list[Speaker]:
             "claude-opus-5",
             anthropic.FakeAnthropic,
             think_with_anthropic,
-            lambda: anthropic.reply(
-                anthropic.tool_block(0, "tell", CALLS[0][1]), stop_reason="tool_use"
+            lambda: anthropic_replies.reply(
+                anthropic_replies.tool_block(0, "tell", CALLS[0][1]), stop_reason="tool_use"
             ),
-            anthropic.text_reply,
-            lambda text: cut_of(anthropic, anthropic.encode_event, anthropic.text_reply(text)),
+            anthropic_replies.text_reply,
+            lambda text: cut_of(anthropic, strict.encode_event, anthropic_replies.text_reply(text)),
         ),
         Speaker(
             "openai",
             "gpt-6.1-sol",
             openai.FakeOpenAI,
             think_with_responses,
-            lambda: openai.response_reply(openai.function_call("tell", CALLS[0][1], "call_1")),
-            lambda text: openai.response_reply(openai.message(text)),
+            lambda: responses_replies.response_reply(
+                responses_replies.function_call("tell", CALLS[0][1], "call_1")
+            ),
+            lambda text: responses_replies.response_reply(responses_replies.message(text)),
             lambda text: cut_of(
-                openai, openai.encode_event, openai.response_reply(openai.message(text))
+                openai,
+                strict.encode_event,
+                responses_replies.response_reply(responses_replies.message(text)),
             ),
         ),
         Speaker(
@@ -174,18 +186,20 @@ def speakers() -> list[Speaker]:
             "gpt-5.5",
             openai.FakeOpenAI,
             think_with_chat,
-            lambda: openai.chat_tools(("tell", CALLS[0][1])),
-            openai.chat_reply,
-            lambda text: cut_of(openai, openai.encode_event, openai.chat_reply(text)[:-1]),
+            lambda: chat_completions_replies.chat_tools(("tell", CALLS[0][1])),
+            chat_completions_replies.chat_reply,
+            lambda text: cut_of(
+                openai, strict.encode_event, chat_completions_replies.chat_reply(text)[:-1]
+            ),
         ),
         Speaker(
             "ollama",
-            ollama.MODEL,
+            ollama_replies.MODEL,
             ollama.FakeOllama,
             think_with_ollama,
-            lambda: ollama.tools_reply(("tell", CALLS[0][1])),
-            ollama.text_reply,
-            lambda text: cut_of(ollama, ollama.encode_line, ollama.text_reply(text)),
+            lambda: ollama_replies.tools_reply(("tell", CALLS[0][1])),
+            ollama_replies.text_reply,
+            lambda text: cut_of(ollama, ollama.encode_line, ollama_replies.text_reply(text)),
         ),
     ]
 

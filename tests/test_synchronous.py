@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from vibe_llms import conversation as asynchronous
-from vibe_llms import running, synchronous
+from vibe_llms import hooks, synchronous
 from vibe_llms import session as sessions
 from vibe_llms.configuration import StorageSettings
+from vibe_llms.conversations import conversation as asynchronous
+from vibe_llms.conversations import streams
 from vibe_llms.events import Event, MessageProgressEvent, TurnEndedEvent
 from vibe_llms.exceptions import (
     ConfigurationError,
@@ -82,11 +83,11 @@ def test_conversations_are_held_without_awaiting(session: Session) -> None:
     assert session.access_model("scripted/demo").name == "demo"
     assert [model.name for model in session.survey_models("scripted")] == ["demo"]
     # The fork is superseded by the one without its last turn.
-    assert len(session.survey()) == 2
-    assert len(session.survey(superseded=True)) == 3
+    assert len(session.survey_conversations()) == 2
+    assert len(session.survey_conversations(superseded=True)) == 3
     assert {one.conversation for one in session.search("2 and 3")} >= {conversation.identity}
     session.remove(fork.identity)
-    assert len(session.survey(superseded=True)) == 2
+    assert len(session.survey_conversations(superseded=True)) == 2
 
 
 def test_every_public_method_has_its_twin() -> None:
@@ -97,10 +98,11 @@ def test_every_public_method_has_its_twin() -> None:
             synchronous.Session,
             sessions.Session,
             {
-                *("close", "give_up", "choose_model", "locate_model", "open_ensemble"),
-                *("survey_addresses", "survey_providers", "postpone", "postponed"),
+                *("close", "choose_model", "locate_model", "open_ensemble"),
+                *("survey_addresses", "survey_providers"),
             },
         ),
+        (synchronous.Background, hooks.Background, {"add", "postpone", "tasks"}),
     ):
         names = {name for name in vars(inner) if not name.startswith("_")}
         assert names - left_out == {name for name in vars(face) if not name.startswith("_")}
@@ -167,7 +169,7 @@ def test_errors_pass_through(session: Session, home: Path) -> None:
     with pytest.raises(RequestError, match="say something"):
         conversation.converse("")
     with pytest.raises(TypeError):
-        conversation.converse(nonsense=1)  # type: ignore[call-arg]
+        conversation.converse(nonsense=1)  # type: ignore[call-overload]
 
 
 def test_a_session_that_cannot_be_opened_leaves_no_thread(home: Path) -> None:
@@ -248,7 +250,7 @@ def test_leaving_the_loop_early_ends_the_turn(session: Session) -> None:
             break
     assert isinstance(conversation.canisters[-1], AssistantCanister)
     assert conversation.canisters[-1].text == "It is "
-    with closing(conversation.stream("wait")) as stream:  # type: ignore[type-var]
+    with closing(conversation.stream("wait")) as stream:
         next(stream)
     assert conversation.converse("b").text == "Works."
 
@@ -276,7 +278,7 @@ def test_a_slow_loop_holds_the_stream_back(session: Session) -> None:
     )
     stream = conversation.stream("a")
     next(stream)
-    ahead = running._QUEUED_EVENTS + synchronous._QUEUED_EVENTS
+    ahead = streams._QUEUED_EVENTS + synchronous._QUEUED_EVENTS
     # The turn of the loop itself comes after whatever it could still do.
     for _ in range(20):
         session._portal.call(asyncio.sleep(0.002))
@@ -306,7 +308,7 @@ def test_what_cannot_be_kept_when_a_loop_is_left_is_told(home: Path) -> None:
             assert event
         archive.full = True
         with pytest.raises(StorageError, match="disk is full"):
-            stream.close()  # type: ignore[attr-defined]
+            stream.close()
         archive.full = False
         assert conversation.converse("b").text == "Works."
 
@@ -467,3 +469,15 @@ def test_a_turn_that_is_cancelled_from_another_thread_says_so(session: Session) 
     conversation.cancel()
     worker.join(30)
     assert reasons == [StopReason.INTERRUPTED]
+
+
+def test_the_text_of_a_turn_can_be_looped_over(session: synchronous.Session) -> None:
+    conversation = session.begin(endless())
+    stream = conversation.stream("a")
+    assert stream.turn is None
+    assert "".join(stream.text()) == "Works."
+    assert stream.turn is not None
+    assert stream.turn.text == "Works."
+    for _ in conversation.stream("wait").text():
+        break
+    assert not conversation._inner.busy

@@ -13,8 +13,10 @@ ROOT = Path(__file__).resolve().parents[1]
 #: A program of a user's; `reveal_type` shows that the types are real and not `Any`.
 PROGRAM = """
 import asyncio
+from dataclasses import dataclass
 
 from vibe_llms import Event, MessageProgressEvent, TextChunk, Turn, invoker, open_session
+from vibe_llms import synchronous
 from vibe_llms.testing import scripted_model
 
 
@@ -29,14 +31,29 @@ def add(a: int, b: int = 2) -> int:
     return a + b
 
 
-async def main() -> Turn:
+@dataclass
+class Person:
+    name: str
+
+
+async def main() -> Turn[Person]:
     async with open_session(event_handler=show) as session:
         conversation = await session.begin(scripted_model(["Hi"]), invokers=[add])
-        return await conversation.converse("Hello")
+        plain: Turn = await conversation.converse("Hello")
+        async for text in conversation.stream("Again").text():
+            reveal_type(text)
+        stream = conversation.stream("Who?", output=Person)
+        reveal_type(stream.turn)
+        return await conversation.converse("Who?", output=Person)
+
+
+def hold() -> None:
+    with synchronous.open_session() as session:
+        reveal_type(session.begin("a/b").converse("Who?", output=Person).output.name)
 
 
 turn = asyncio.run(main())
-reveal_type(turn.text)
+reveal_type(turn.output)
 reveal_type(add(1))
 turn.no_such_member
 """
@@ -82,6 +99,9 @@ def test_a_program_is_checked_against_the_types_of_the_installed_wheel(tmp_path:
     told = re.findall(r"^main.py:\d+: (.*)", checked.stdout, re.MULTILINE)
     assert told == [
         'note: Revealed type is "str"',
+        'note: Revealed type is "vibe_llms.messages.canisters.Turn[main.Person] | None"',
+        'note: Revealed type is "str"',
+        'note: Revealed type is "main.Person"',
         'note: Revealed type is "int"',
-        'error: "Turn" has no attribute "no_such_member"  [attr-defined]',
+        'error: "Turn[Person]" has no attribute "no_such_member"  [attr-defined]',
     ], checked.stdout + checked.stderr

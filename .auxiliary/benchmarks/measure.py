@@ -82,7 +82,7 @@ def cpu_seconds() -> float:
 def settle() -> None:
     """Take what is in memory now out of the garbage collector's sight.
 
-    The official packages are imported beside ours here, and their objects are many: nobody shall
+    The official packages are imported beside ours here, and their objects are many: ours must not
     pay for looking at them.
     """
     gc.collect()

@@ -46,7 +46,7 @@ async def measure(turns: int, most: int) -> None:
     asker = ScriptedAsker(findings=[finds()], summary=[sums_up("They spoke of boats and sails.")])
     with tempfile.TemporaryDirectory() as folder:
         memory = Memory(Path(folder), durable=False)
-        memory._store._files.__class__ = CountedFiles
+        memory._store.files.__class__ = CountedFiles
         settings = IngestionSettings(max_entries=most)
         ingestion = Ingestion(memory, asker, settings, scope=Scope.of_user("ada"))
         rows: list[tuple[float, int]] = []

@@ -84,7 +84,7 @@ def measure_oneshot(runs: int) -> list[Row]:
     rows = []
     for one in INTERFACES:
         if one is OLLAMA:
-            continue  # hosted by nobody: it asks `show` first, and what that costs is Ollama's
+            continue  # has no host: it asks `show` first, and what that costs is Ollama's
         with tempfile.TemporaryDirectory() as folder, loopback("short", "1", one.name) as url:
             settings = environment(Path(folder) / "home", one.row, url)
             address = f"{one.row}/{one.model}"

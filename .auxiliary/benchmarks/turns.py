@@ -49,7 +49,7 @@ async def _measure(interface: Interface, runs: int) -> list[Row]:
                     start = cpu_seconds()
                     await read_stream(bare, url, body, interface.name)
                     samples["floor"].append(cpu_seconds() - start)
-                # Apart, so that nobody sweeps up what the package leaves behind.
+                # Apart, so that nothing sweeps up what the package leaves behind.
                 for _ in range(runs):
                     start = cpu_seconds()
                     async for _event in interface.stream(package, request):

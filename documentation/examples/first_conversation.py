@@ -1,20 +1,16 @@
 import asyncio
 
-from vibe_llms import MessageProgressEvent, TextChunk, open_session
-
-
-def show(event: object) -> None:
-    match event:
-        case MessageProgressEvent(chunk=TextChunk(text)):
-            print(text, end="", flush=True)
+from vibe_llms import open_session
 
 
 async def main() -> None:
-    async with open_session(event_handler=show) as session:
+    async with open_session() as session:
         conversation = await session.begin("anthropic/claude-sonnet-5-5", supervisor="Be brief.")
-        await conversation.converse("Why is the sky blue?")
-        other = await conversation.fork()
-        await other.converse("Explain it to a child.")
+        async for text in conversation.stream("Why is the sky blue?").text():
+            print(text, end="", flush=True)
+        fork = await conversation.fork()
+        turn = await fork.converse("Explain it to a child.")
+        print(turn.text)
 
 
 asyncio.run(main())

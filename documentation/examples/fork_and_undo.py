@@ -23,7 +23,7 @@ async def main() -> None:
         try:
             await conversation.fork(at=3)
         except ForkPointInvalid as error:
-            print("not there, but at", len(error.nearest), "points nearby")
+            print("cannot fork there;", len(error.nearest), "valid points are near")
 
         shorter = await conversation.undo()
         print(len(shorter.canisters), "messages in", shorter.name)

@@ -24,7 +24,7 @@ async def main() -> None:
             except RateLimited as error:
                 print("wait", error.retry_after, "seconds")
             except ContextOverflow:
-                print("go on in a fork of an earlier point")
+                print("continue in a fork from an earlier message")
             except ProviderError as error:
                 print(error.kind, "-", error)
             except ConfigurationError as error:

@@ -4,7 +4,7 @@ from vibe_llms.synchronous import open_session
 
 
 async def cell() -> None:
-    # In a notebook a loop runs already, as in this function.
+    # A notebook already runs an event loop, as this function does.
     opened = open_session()
     session = opened.__enter__()
     conversation = session.begin("scripted/demo")

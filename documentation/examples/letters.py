@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from vibe_llms.memory.embedders.core import EmbedderConfiguration, register
+from vibe_llms.memory import EmbedderConfiguration, register_embedder
 
 
 class Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
@@ -18,7 +18,7 @@ class LettersEmbedder:
     def __init__(self, name: str, configuration: EmbedderConfiguration) -> None:
         read = configuration.configuration.read
         self._settings = read(Settings, configuration.settings, "embedders", name)
-        # Whatever changes the vectors belongs into the name that they are stored under.
+        # The vectors are cached under this name: include everything that changes them.
         self.model = f"letters/{self._settings.alphabet}"
 
     async def embed(
@@ -34,4 +34,4 @@ class LettersEmbedder:
         pass
 
 
-register("letters", LettersEmbedder)
+register_embedder("letters", LettersEmbedder)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 home = Path(os.environ["VIBE_LLMS_HOME"])
 for file in home.glob("conversations/*/messages.jsonl"):
-    # Not splitlines(): JSON may hold other characters that end a line.
+    # Not splitlines(): JSON may contain other line-ending characters.
     for line in file.read_bytes().split(b"\n")[:-1]:
         message = json.loads(line)
         for content in message.get("contents", []):

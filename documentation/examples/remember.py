@@ -2,8 +2,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from vibe_llms.memory.core import Memory
-from vibe_llms.memory.entries import Scope
+from vibe_llms.memory import Memory, Scope
 
 
 async def main() -> None:

@@ -3,10 +3,8 @@ import tempfile
 from pathlib import Path
 
 from vibe_llms import AssistantCanister, UserCanister
-from vibe_llms.memory.core import Memory
-from vibe_llms.memory.entries import Scope
-from vibe_llms.memory.ingestion import Ingestion
-from vibe_llms.memory.models import ModelAsker
+from vibe_llms.asking import ModelAsker
+from vibe_llms.memory import Ingestion, Memory, Scope
 from vibe_llms.testing import Script, ScriptedReply, scripted_model
 
 ANSWERS = (
@@ -17,7 +15,7 @@ ANSWERS = (
 
 
 async def main() -> None:
-    # Any model will do in place of this script.
+    # You can use any model in place of this script.
     model = scripted_model(Script(tuple(ScriptedReply.from_chunks(one) for one in ANSWERS)))
     memory = Memory(Path(tempfile.mkdtemp()))
     ingestion = Ingestion(memory, ModelAsker(model), scope=Scope.of_user("ada"))

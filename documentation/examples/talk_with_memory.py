@@ -7,7 +7,7 @@ async def main() -> None:
     async with open_session() as session:
         first = await session.begin("anthropic/claude-sonnet-5-5", memory=True)
         await first.converse("My cat is called Tom.")
-        await session.drain()
+        await session.background.wait()
 
         second = await session.begin("anthropic/claude-sonnet-5-5", memory=True)
         turn = await second.converse("What is my cat called?")

@@ -2,7 +2,7 @@ import asyncio
 
 from vibe_llms import Invoker, open_session
 
-# As a catalogue, another library or a file of yours describes it.
+# From another library or a file, for example.
 SCHEMA = {
     "type": "object",
     "properties": {"city": {"type": "string"}},

@@ -2,8 +2,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from vibe_llms.memory.core import Memory
-from vibe_llms.memory.watching import watch
+from vibe_llms.memory import Memory, watch
 
 
 async def main() -> None:

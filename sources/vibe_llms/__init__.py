@@ -17,7 +17,7 @@ from vibe_llms.meta import __version__
 if TYPE_CHECKING:
     from vibe_llms.attachments import read_attachment, read_document
     from vibe_llms.controls import Controls
-    from vibe_llms.conversation import Conversation
+    from vibe_llms.conversations.conversation import Conversation
     from vibe_llms.ensembles.functions import FunctionEnsemble
     from vibe_llms.ensembles.questions import (
         ElicitationAnswer, ElicitationField, ElicitationRequest, Elicitor,
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
         NativePayload, ReasoningContent, Reference, TextualContent, UnknownContent, Upload,
         VideoContent,
     )
-    from vibe_llms.running import EventStream
+    from vibe_llms.conversations.streams import EventStream
     from vibe_llms.session import Session, open_session
 
 _HOMES = {
     "attachments": "read_attachment read_document",
     "controls": "Controls",
-    "conversation": "Conversation",
+    "conversations.conversation": "Conversation",
     "ensembles.functions": "FunctionEnsemble",
     "ensembles.questions": "ElicitationAnswer ElicitationField ElicitationRequest Elicitor",
     "events": (
@@ -75,7 +75,7 @@ _HOMES = {
         "NativePayload ReasoningContent Reference TextualContent UnknownContent Upload "
         "VideoContent"
     ),
-    "running": "EventStream",
+    "conversations.streams": "EventStream",
     "session": "Session open_session",
 }
 

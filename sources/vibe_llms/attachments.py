@@ -1,4 +1,4 @@
-"""Files, addresses and standard input as contents and documents."""
+"""Files, URLs and standard input as contents and documents."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from vibe_llms.messages.contents import (
 )
 
 LONGEST_BYTES = 64 * 1024 * 1024
-# What a shell opened for us: `-f <(git diff)`, of which zsh names the second kind.
+# Paths that a shell opened for process substitution, `-f <(git diff)`; zsh uses the second form.
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})", re.ASCII)
 
-# What the package filetype names otherwise than the providers do.
+# Types that the package filetype names differently from the providers.
 _SYNONYMS = {"audio/x-wav": "audio/wav", "image/x-icon": "image/vnd.microsoft.icon"}
 _SUFFIXES = {
     ".csv": "text/csv",
@@ -47,28 +47,29 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# Formats that may be written in plain text and yet are not meant to be read as such.
+# Formats that are plain text but are not meant to be read as text.
 _MARKED_FORMATS = (b"%PDF-", b"{\\rtf")
 _MIMETYPE = re.compile(r"[\w.+-]+/[\w.+-]+(\s*;.*)?", re.ASCII)
 
 
 def read_attachment(source: str, mimetype: str = "") -> Content:
-    """A content from the path of a file, or from an http(s) address, which the provider reads.
+    """A content from the path of a file, or from an http(s) URL, which the provider downloads.
 
-    The bytes tell the MIME type unless it is given. `AttachmentUnreadable` says what is wrong.
+    The MIME type comes from the bytes unless it is given. `AttachmentUnreadable` states the
+    problem.
     """
     if is_address(source):
         known = mimetype or _REMOTE_SUFFIXES.get(_suffix_of(source), "")
         if not known:
             raise AttachmentUnreadable(
-                f"{source}: its type does not show in its name; give it: --at {source} image/png"
+                f"{source}: its name does not show its type; give it: --at {source} image/png"
             )
         return _produce_content(Location(source), known, "")
     return produce_attachment(read_bytes(Path(source)), Path(source).name, mimetype)
 
 
 def produce_attachment(data: bytes, name: str, mimetype: str = "") -> Content:
-    """A content from bytes; `name` is the file's, for people and for telling the type of text."""
+    """A content from bytes; `name` is the file's name, for display and to find the type of text."""
     if not data:
         raise AttachmentUnreadable(f"{name}: it is empty")
     mimetype = mimetype or tell_type(data, name)
@@ -77,9 +78,9 @@ def produce_attachment(data: bytes, name: str, mimetype: str = "") -> Content:
 
 
 def read_document(source: str) -> DocumentCanister:
-    """A document from the path of a file: its text, or the file itself where it is no text.
+    """A document from the path of a file: its text, or the file itself if it is not text.
 
-    From an http(s) address too, which the provider reads.
+    An http(s) URL works too; the provider downloads it.
     """
     if is_address(source):
         return DocumentCanister((read_attachment(source),), title=source, source=source)
@@ -88,7 +89,7 @@ def read_document(source: str) -> DocumentCanister:
 
 
 def produce_document(data: bytes, title: str, source: str = "") -> DocumentCanister:
-    """A document from bytes: their text, or the bytes themselves where they are no text."""
+    """A document from bytes: their text, or the bytes themselves if they are not text."""
     content = produce_attachment(data, title)
     text = read_text(data)
     if text is not None and isinstance(content, FileContent) and _is_textual(content.mimetype):
@@ -97,21 +98,21 @@ def produce_document(data: bytes, title: str, source: str = "") -> DocumentCanis
 
 
 def is_address(source: str) -> bool:
-    """Whether this is an address rather than the path of a file."""
+    """Whether this is a URL rather than the path of a file."""
     return source[:8].lower().startswith(("http://", "https://"))
 
 
 def read_bytes(path: Path) -> bytes:
-    """The bytes of a file of reasonable size."""
+    """The bytes of a file up to the size limit."""
     try:
         if found := _DESCRIPTOR.fullmatch(str(path)):
             data = _read_descriptor(int(found[1]))
         else:
             data = read_file(path.expanduser(), LONGEST_BYTES)
     except OSError as error:
-        raise AttachmentUnreadable(f"{path}: it cannot be read: {error.strerror}") from error
+        raise AttachmentUnreadable(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RuntimeError) as error:
-        raise AttachmentUnreadable(f"{path}: this cannot be the path of a file: {error}") from error
+        raise AttachmentUnreadable(f"{path}: not a valid file path: {error}") from error
     if not data:
         raise AttachmentUnreadable(f"{path}: it is empty")
     return data
@@ -126,7 +127,7 @@ def _read_descriptor(number: int) -> bytes:
 
 
 def read_text(data: bytes) -> str | None:
-    """The text that the bytes are, in UTF-8 or with a byte order mark; `None` if they are none."""
+    """The bytes as text, in UTF-8 or with a byte order mark; `None` if they are not text."""
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8")
     try:
         text = data.decode(encoding)
@@ -136,7 +137,7 @@ def read_text(data: bytes) -> str | None:
 
 
 def tell_type(data: bytes, name: str) -> str:
-    """The MIME type of bytes; `AttachmentUnreadable` where neither they nor the name tell it."""
+    """The MIME type of bytes; `AttachmentUnreadable` if neither they nor the name show it."""
     text = None if data.startswith(_MARKED_FORMATS) else read_text(data)
     if text is not None:
         if text.lstrip()[:5].lower() in ("<svg ", "<svg>"):
@@ -147,7 +148,7 @@ def tell_type(data: bytes, name: str) -> str:
     guess: str | None = filetype.guess_mime(data)
     if guess is None:
         raise AttachmentUnreadable(
-            f"{name}: its type cannot be told from its bytes; give it with --at, or make it UTF-8"
+            f"{name}: unknown type; set it with --at, or convert the file to UTF-8"
         )
     return _SYNONYMS.get(guess, guess)
 
@@ -156,7 +157,7 @@ def _suffix_of(source: str) -> str:
     try:
         path = urlsplit(source).path if is_address(source) else source
     except ValueError as error:
-        raise AttachmentUnreadable(f"{source}: this is no address: {error}") from error
+        raise AttachmentUnreadable(f"{source}: not a valid URL: {error}") from error
     return PurePath(path).suffix.lower()
 
 
@@ -167,7 +168,7 @@ def _is_textual(mimetype: str) -> bool:
 def _produce_content(data: bytes | Location, mimetype: str, name: str) -> Content:
     if not _MIMETYPE.fullmatch(mimetype):
         raise AttachmentUnreadable(
-            f"{name}: {mimetype!r} is no MIME type; give one such as image/png"
+            f"{name}: {mimetype!r} is not a MIME type; use one such as image/png"
         )
     match mimetype.partition("/")[0]:
         case "image":

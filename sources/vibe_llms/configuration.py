@@ -1,7 +1,7 @@
-"""TOML files, the environment and flags in; one frozen `Configuration` out.
+"""Merges TOML files, the environment and flags into one frozen `Configuration`.
 
-This module alone knows where files lie: the shipped ones, in a checkout and in an installation,
-and the user's. Nothing is ever read from the current folder.
+Only this module knows where files are: the included ones, in a checkout and in an installation, and
+the user's. Nothing is ever read from the current directory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HOME_VARIABLE = "VIBE_LLMS_HOME"
 
 
 class Places(Struct, frozen=True):
-    """Where the user's things lie."""
+    """The paths of the user's files."""
 
     configuration: Path
     data: Path
@@ -50,19 +50,19 @@ class Places(Struct, frozen=True):
 
     @property
     def keys_file(self) -> Path:
-        """The file of keys, mode 0600; it need not exist."""
+        """The key file, mode 0600; it need not exist."""
         return self.configuration / "keys.toml"
 
     @property
     def history_file(self) -> Path:
-        """What was typed at the prompt of the REPL."""
+        """The history of inputs in the chat."""
         return self.state / "history"
 
 
 class StorageSettings(
     Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """`[storage]`: how conversations are kept."""
+    """`[storage]`: how conversations are stored."""
 
     durability: Literal["safe", "fast"] = "safe"
     inline_bytes: Number = 1024
@@ -82,16 +82,16 @@ class StreamSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=
     retry_wait_seconds: Annotated[float, Meta(ge=0)] = 60.0
 
 
-#: How tools are offered: by calls of the model's own, by the contract, as the model can, or not.
+#: How tools are offered.
 ToolMode: TypeAlias = Literal["auto", "native", "contract", "off"]
 
 
-#: How a conversation has the memory: recalled and taken in by itself, or by tools of the model's.
+#: How a conversation uses memory: automatically, or through tools for the model.
 MemoryMode: TypeAlias = Literal["automatic", "tools"]
 
 
 class ToolSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[tools]`: how tools are offered, and the bounds of a turn's tool calls."""
+    """`[tools]`: how tools are offered, and limits on a turn's tool calls."""
 
     mode: ToolMode = "auto"
     max_rounds: Number = 10
@@ -103,7 +103,7 @@ class ToolSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     kept_bytes: Positive = 16 * 1024 * 1024
 
 
-#: The keys of a provider's row that others than its module read; one may be what is mistyped.
+#: Keys of a provider's row that other modules read; used in suggestions for typos.
 ROW_KEYS = (
     *("module", "factory", "enabled", "credential", "api-key-environment", "api-key-command"),
     *("default-model", "known-models", "models", "controls", "prices", "install", "import-seconds"),
@@ -119,7 +119,7 @@ class Layer(Struct, frozen=True):
 
 
 class Configuration(Struct, frozen=True):
-    """All settings, merged; every table remembers which file said what."""
+    """All settings, merged; every table remembers the file that it comes from."""
 
     places: Places
     layers: tuple[Layer, ...]
@@ -135,7 +135,7 @@ class Configuration(Struct, frozen=True):
 
     @property
     def memory_enabled(self) -> bool:
-        """Whether conversations at the terminal have the memory, where nothing else is said."""
+        """Whether chats use memory by default."""
         enabled = self.memory.get("enabled", False)
         if not isinstance(enabled, bool):
             raise self.error("it must be true or false", "memory", "enabled")
@@ -143,7 +143,7 @@ class Configuration(Struct, frozen=True):
 
     @property
     def memory_mode(self) -> MemoryMode:
-        """How a conversation with memory has it; read here, so that nothing of memory is loaded."""
+        """How a conversation uses memory; read here so that no memory module is loaded."""
         mode = self.memory.get("mode", "automatic")
         if mode not in get_args(MemoryMode):
             raise self.error("it must be 'automatic' or 'tools'", "memory", "mode")
@@ -151,14 +151,14 @@ class Configuration(Struct, frozen=True):
 
     @property
     def memory_waits(self) -> bool:
-        """Whether a single question at the terminal waits until memory has taken it in."""
+        """Whether a single question at the terminal waits until the turn is remembered."""
         wait = self.memory.get("wait", False)
         if not isinstance(wait, bool):
             raise self.error("it must be true or false", "memory", "wait")
         return wait
 
     def rows(self, table: str) -> Iterator[Row]:
-        """The enabled rows of a registry's table, in the order of the files."""
+        """The enabled rows of a registry's table, in file order."""
         for name, entry in self.tree.get(table, {}).items():
             enabled = entry.get("enabled", True)
             if not isinstance(enabled, bool):
@@ -178,13 +178,13 @@ class Configuration(Struct, frozen=True):
         return Row(name, module, factory, entry, self._origin((table, name, "module")))
 
     def is_of_the_user(self, table: str, name: str) -> bool:
-        """Whether anybody but this library says something of a row."""
+        """Whether a row comes from the user rather than from the included settings."""
         return any(_holds(layer.tree, (table, name)) for layer in self.layers[1:])
 
     def read(self, cls: type[T], values: Mapping[str, Any], *path: str) -> T:
-        """Values that stand at a path, as the typed `cls`.
+        """The values at a path, as the typed `cls`.
 
-        `ConfigurationError` names the file, the table and the key of what does not fit.
+        `ConfigurationError` names the file, the table and the key of an invalid value.
         """
         try:
             return msgspec.convert(values, cls)
@@ -194,7 +194,7 @@ class Configuration(Struct, frozen=True):
             raise self.error(message, *path, *keys) from error
 
     def check_controls(self, controls: Mapping[str, Any], *path: str) -> None:
-        """Raise a `ConfigurationError` where a control is unknown or has no such value."""
+        """Raise a `ConfigurationError` if a control is unknown or its value invalid."""
         for name, value in controls.items():
             try:
                 read_controls({name: value})
@@ -202,9 +202,10 @@ class Configuration(Struct, frozen=True):
                 raise self.error(str(error), *path, name) from error
 
     def error(self, message: str, *path: str) -> ConfigurationError:
-        """A `ConfigurationError` about the value at a path, naming the file that says it.
+        """A `ConfigurationError` about the value at a path, with the file that sets it.
 
-        Where only the shipped defaults say it, that is the user's file: the place to change it.
+        If only the included defaults set it, the error names the user's file, where it can be
+        changed.
         """
         origin = self._origin(path)
         shipped = bool(self.layers) and origin == self.layers[0].origin
@@ -239,14 +240,14 @@ class _Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True)
 
 
 def shipped_folder() -> Path:
-    """The folder `data/` of this library, in an installation or in a checkout."""
+    """The library's folder `data/`, in an installation or a checkout."""
     here = Path(__file__).resolve().parent
     installed = here / "data"
     return installed if installed.is_dir() else here.parents[1] / "data"
 
 
 def find_places(environment: Mapping[str, str] | None = None) -> Places:
-    """Where the user's files lie: under `VIBE_LLMS_HOME`, else where the platform wants them."""
+    """The paths of the user's files: under `VIBE_LLMS_HOME`, otherwise the platform's default."""
     environment = os.environ if environment is None else environment
     if home := environment.get(_HOME_VARIABLE):
         folder = Path(os.path.expanduser(home))
@@ -267,10 +268,10 @@ def load_configuration(
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Configuration:
-    """The shipped defaults, the user's file, the environment and `overrides`, each over the last.
+    """Merge the included defaults, the user's file, the environment and `overrides`, in this order.
 
     Tables merge by key at every depth; scalars and arrays replace. A file that does not parse, an
-    unknown key or a value of the wrong type is a `ConfigurationError` that names it.
+    unknown key, or a value of the wrong type is a `ConfigurationError` that names it.
     """
     places = places or find_places(environment)
     layers = read_layers(places, environment)
@@ -280,7 +281,7 @@ def load_configuration(
 
 
 def read_layers(places: Places, environment: Mapping[str, str] | None = None) -> tuple[Layer, ...]:
-    """The shipped defaults, the user's file and the environment, as they are."""
+    """The included defaults, the user's file and the environment, unmerged."""
     environment = os.environ if environment is None else environment
     shipped = shipped_folder() / "configuration" / "general.toml"
     layers = [Layer(str(shipped), read_toml(shipped))]
@@ -295,14 +296,13 @@ def read_layers(places: Places, environment: Mapping[str, str] | None = None) ->
 def read_toml(path: Path, *, trusted: bool = False) -> Tree:
     """A TOML file as a tree; `ConfigurationError` names the file, the line and the column.
 
-    A `trusted` file is one that decides what runs as this user: only the user and root may have
-    written it.
+    A `trusted` file decides what runs as this user: only the user and root may have written it.
     """
     return parse_settings(_read(path, trusted=trusted), path)
 
 
 def read_settings(path: Path) -> bytes:
-    """The text of the user's own configuration file; empty where there is none."""
+    """The text of the user's configuration file; empty if there is none."""
     try:
         os.stat(path, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
@@ -322,17 +322,17 @@ def _read(path: Path, *, trusted: bool) -> bytes:
 
 
 def parse_settings(data: bytes, path: Path) -> Tree:
-    """The tree of a file's text; `ConfigurationError` where it is not valid TOML."""
+    """The tree of a file's text; `ConfigurationError` if it is not valid TOML."""
     try:
         return parse_toml(data)
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"this is not UTF-8 text: {error}", file=str(path)) from error
+        raise ConfigurationError(f"not UTF-8 text: {error}", file=str(path)) from error
     except ValueError as error:
         raise ConfigurationError(f"this is not valid TOML: {error}", file=str(path)) from error
 
 
 def assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
-    """The settings that layers give, each laid over the last."""
+    """The settings of all layers, merged."""
     tree = _merge_all(layers)
     bare = Configuration(
         places, layers, tree, StorageSettings(), StreamSettings(), ToolSettings(), "", {}, {}
@@ -363,7 +363,7 @@ def _merge_all(layers: list[Layer] | tuple[Layer, ...]) -> Tree:
 
 
 def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> Tree:
-    """`upper` laid over `lower`: tables by key at every depth, anything else replaced.
+    """Merge `upper` over `lower`: tables by key at every depth, anything else replaced.
 
     >>> merge({"a": {"b": 1, "c": [1]}}, {"a": {"c": [2]}})
     {'a': {'b': 1, 'c': [2]}}
@@ -389,7 +389,7 @@ def _environment_layers(environment: Mapping[str, str], known: Tree) -> Iterator
 
 
 def _setting_path(name: str, known: Tree) -> list[str]:
-    # `_` may stand for `-` or for itself; a key that exists decides, else it is a `-`.
+    # `_` may stand for `-` or for itself: an existing key decides, otherwise it is a `-`.
     path: list[str] = []
     level: object = known
     for part in name.split("__"):
@@ -402,7 +402,7 @@ def _setting_path(name: str, known: Tree) -> list[str]:
 
 
 def parse_value(text: str) -> Any:
-    """A value as it is written outside a file: in TOML, or else a string.
+    """Parse a value from outside a file: as TOML, or else as a string.
 
     >>> parse_value("3"), parse_value("[1, 2]"), parse_value("some words")
     (3, [1, 2], 'some words')
@@ -411,16 +411,16 @@ def parse_value(text: str) -> Any:
         tree = parse_toml(f"value = {text}".encode())
     except ValueError:
         return text
-    # A text of several lines might hold more than a value.
+    # A text of several lines could contain more than a value.
     return tree["value"] if len(tree) == 1 else text
 
 
 def _locate(
     error: ValidationError, values: Mapping[str, Any], cls: type, further: Sequence[str]
 ) -> tuple[str, list[str]]:
-    """What an error says, and the keys that lead to it, which msgspec tells but in part.
+    """The message of an error and the keys that lead to it, which msgspec reports only partly.
 
-    `further` are keys that others read, and that may be meant.
+    `further` are keys that other modules read, for suggestions.
     """
     message, _, at = str(error).partition(" - at `$")
     keys: list[str] = []
@@ -428,7 +428,7 @@ def _locate(
         keys.append(_guilty(values, cls, keys) if key == "..." else key)
     if unknown := re.match(r"Object contains unknown field `(.*)`", message):
         names = [*_names_at(cls, keys), *further]
-        message = f"this key is not known{_suggest(unknown[1], names)}"
+        message = f"unknown key{_suggest(unknown[1], names)}"
         keys.append(unknown[1])
     elif wrong := re.match(r"Invalid enum value '(.*)'", message):
         choices = _choices_at(cls, keys)
@@ -444,7 +444,7 @@ def _suggest(name: str, names: Iterable[str]) -> str:
 
 
 def _names_at(cls: type, keys: Sequence[str]) -> Sequence[str]:
-    """The names that the table below some keys may have."""
+    """The allowed names in the table at some keys."""
     return [
         field.encode_name for kind in _types_at(cls, keys) for field in getattr(kind, "fields", ())
     ]
@@ -455,7 +455,7 @@ def _choices_at(cls: type, keys: Sequence[str]) -> Sequence[object]:
 
 
 def _types_at(cls: type, keys: Sequence[str]) -> Sequence[Any]:
-    """What may stand below some keys, as msgspec describes types."""
+    """The allowed types at some keys, as msgspec describes types."""
     from msgspec.inspect import type_info
 
     kinds: list[Any] = [type_info(cls)]
@@ -470,7 +470,7 @@ def _types_at(cls: type, keys: Sequence[str]) -> Sequence[Any]:
 
 
 def _guilty(values: Mapping[str, Any], cls: type, keys: Sequence[str]) -> str:
-    """The key of the table below `keys` whose value does not fit."""
+    """The key with the invalid value in the table at `keys`."""
     above: list[tuple[Any, Any]] = []
     table: Any = values
     for key in keys:

@@ -1,7 +1,7 @@
-"""Where requests go: whether they may, through which proxy, and to which addresses.
+"""Decides where requests may go: whether at all, through which proxy, and to which addresses.
 
-Every HTTP client of this library sends through a `Guard`, which decides at the point of connecting:
-nothing is checked in one place and connected to in another.
+Every HTTP client of the library sends through a `Guard`, which decides when connecting, so the
+checked address is the one that is connected to.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
     _Base = httpx2.AsyncBaseTransport
 else:
-    # Importing httpx2 takes longer than all of this library.
+    # Importing httpx2 takes longer than importing this whole library.
     _Base = object
 
-#: What an address belongs to. `reserved` addresses are not of a single host, or not in use.
+#: The kind of an address. `reserved` addresses belong to no single host, or are unused.
 AddressKind: TypeAlias = Literal["public", "private", "loopback", "link-local", "reserved"]
-#: The addresses of a host, as a resolver finds them.
+#: Resolves a host to its addresses.
 Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-#: Raises an error where no request may go to this address.
+#: Raises an error if no request may go to this address.
 Admit: TypeAlias = Callable[[str], Awaitable[None]]
 
 _PORTS = {"http": 80, "https": 443}
 _ENCODINGS = ("gzip", "x-gzip", "deflate")
-#: As `zlib.decompressobj` wants it.
+#: The `wbits` argument of `zlib.decompressobj`.
 _GZIP_OR_ZLIB = 47
 _PIECE_BYTES = 64 * 1024
-#: Addresses of IPv6 that hold one of IPv4: those of NAT64, and of the first one the local form.
+#: IPv6 addresses that contain an IPv4 address: NAT64, and its local form.
 _NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
 _SHARED = ipaddress.IPv4Network("100.64.0.0/10")
@@ -45,7 +45,7 @@ _SHARED = ipaddress.IPv4Network("100.64.0.0/10")
 def choose_proxy(url: str) -> str | None:
     """The proxy that the environment names for an address, if any.
 
-    There is none for this machine, and none while requests are forbidden.
+    None for this machine, and none while requests are forbidden.
     """
     from urllib.request import getproxies, proxy_bypass
 
@@ -60,21 +60,21 @@ def choose_proxy(url: str) -> str | None:
 
 
 def origin_of(url: str) -> str:
-    """The scheme, host and port of an address of the web, in one spelling; or `ValueError`.
+    """The scheme, host and port of a web address, normalized; `ValueError` if it is none.
 
     >>> origin_of("https://Example.org:443/path?query"), origin_of("http://[::1]:80")
     ('https://example.org', 'http://[::1]')
     """
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:
-        raise ValueError(f"{url!r} is no address of the web")
+        raise ValueError(f"{url!r} is not a web address")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     place = f":{parts.port}" if parts.port and parts.port != _PORTS[parts.scheme] else ""
     return f"{parts.scheme}://{host}{place}"
 
 
 def classify_address(address: str) -> AddressKind:
-    """What kind an IP address is; one of IPv6 that holds one of IPv4 is what that one is.
+    """The kind of an IP address; an IPv6 address that contains an IPv4 address has its kind.
 
     >>> [classify_address(one) for one in ("9.9.9.9", "::ffff:10.0.0.1", "169.254.169.254")]
     ['public', 'private', 'link-local']
@@ -115,23 +115,23 @@ def _is_address(host: str) -> bool:
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """The addresses of a host; `OSError` where there are none."""
+    """The addresses of a host; `OSError` if there are none."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class AddressRefused(Exception):
-    """A host is at an address to which nothing may be sent; the cause of a `ConnectError`."""
+    """A host has an address that nothing may be sent to; the cause of a `ConnectError`."""
 
 
 class Guard(_Base):
-    """A transport of httpx2 that asks, for each request, whether it may be sent and how.
+    """An httpx2 transport that decides for each request whether and how it may be sent.
 
-    `purpose` says in errors what it is for, `offline` is the key of the configuration. Where
-    `kinds` are given, a host is resolved here, all its addresses must be public or of these kinds,
-    and the connection goes to what was checked. While requests are forbidden all must be of this
-    machine. A proxy resolves names by itself, so that a name which is not known here is left to it.
+    In errors, `purpose` names the purpose of the requests and `offline` the configuration key. With
+    `kinds`, a host is resolved here, all its addresses must be public or of these kinds, and the
+    connection goes to the checked address. While requests are forbidden, all must be of this
+    machine. A proxy resolves names itself, so names that are unknown here are left to it.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Guard(_Base):
         self._transports: dict[tuple[str | None, str], httpx2.AsyncHTTPTransport] = {}
 
     def connect(self, url: str) -> httpx2.AsyncHTTPTransport:
-        """What sends to an address, through its proxy if it has one; nothing is sent yet."""
+        """The transport for an address, with its proxy if any; nothing is sent yet."""
         return self._produce_transport(self._route(url))
 
     def _route(self, url: str) -> str | None:
@@ -165,10 +165,10 @@ class Guard(_Base):
         return self._routes[origin]
 
     def _produce_transport(self, proxy: str | None, host: str = "") -> httpx2.AsyncHTTPTransport:
-        """The transport for a proxy; for connections to the addresses of a host, its own one.
+        """The transport for a proxy, or a separate one for connections to a host's addresses.
 
-        A transport finds a connection again by its address. The certificate of such a connection
-        was checked for one host, and another host at the same address must not use it.
+        A transport reuses connections by address. The certificate of such a connection was checked
+        for one host, so another host at the same address must not reuse it.
         """
         import httpx2
 
@@ -180,7 +180,7 @@ class Guard(_Base):
         return self._transports[key]
 
     async def find_kinds(self, url: str) -> Collection[AddressKind]:
-        """The kinds of addresses that the host of an address has; none where it has none."""
+        """The kinds of addresses that the host of a URL has; none if it has none."""
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme, 0)
         try:
@@ -190,13 +190,13 @@ class Guard(_Base):
         return [classify_address(address) for address in found]
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request, or raise `RequestForbidden`, or what `admit` raises."""
+        """Send a request, or raise `RequestForbidden` or what `admit` raises."""
         url = str(request.url)
         permit_request(url, self._purpose, offline=self._offline)
         if self._admit is not None:
             await self._admit(url)
         if request.headers.get("accept-encoding") != "identity":
-            # httpx2 also names what the packages that happen to be installed can unpack.
+            # httpx2 also accepts encodings of packages that happen to be installed.
             request.headers["accept-encoding"] = "gzip"
         response = await self._send(request)
         encoding = response.headers.pop("content-encoding", "").strip().lower()
@@ -236,7 +236,7 @@ class Guard(_Base):
     async def _check(
         self, request: httpx2.Request, kinds: Collection[str], *, direct: bool
     ) -> Sequence[str]:
-        """The addresses of a request's host, all of which may be connected to."""
+        """The addresses of a request's host; all of them are permitted."""
         import httpx2
 
         host = request.url.host
@@ -263,9 +263,9 @@ class Guard(_Base):
 
 
 def _inflate(stream: Any, encoding: str) -> httpx2.AsyncByteStream:
-    """What a stream says without its encoding, in small pieces however much they are.
+    """Decode a stream in small pieces, however large the result is.
 
-    httpx2 would unpack each piece that arrives at once, up to a thousand times its size.
+    httpx2 would unpack each arriving piece at once, up to a thousand times its size.
     """
     import httpx2
 
@@ -297,9 +297,9 @@ def _inflate(stream: Any, encoding: str) -> httpx2.AsyncByteStream:
 async def _send_pinned(
     transport: httpx2.AsyncHTTPTransport, request: httpx2.Request, addresses: Sequence[str]
 ) -> httpx2.Response:
-    """Send a request to the first of these addresses that can be connected to.
+    """Send a request to the first of these addresses that accepts a connection.
 
-    The header `host` and the name in TLS stay those of the request.
+    The `host` header and the TLS server name stay those of the request.
     """
     import httpx2
 

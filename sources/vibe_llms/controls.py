@@ -1,7 +1,7 @@
-"""What steers a reply without being part of the conversation, in one vocabulary for all providers.
+"""Settings of a reply, under the same names for all providers.
 
-Which of them a model takes, and in which range, is data of the model; how they are called on the
-wire is its provider's affair.
+A model's attributes say which controls it takes and in which range. Its provider translates them to
+the wire.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Controls(
     rename="kebab",
     forbid_unknown_fields=True,
 ):
-    """Controls of a request; what is `None` is left to the model.
+    """Controls of a request; the model decides those that are `None`.
 
-    `output_tokens` bounds the whole reply, reasoning included. `effort` is one of the words that
-    the model's attributes list, `low` to `max` in most cases; `reasoning_tokens` is the budget of
-    models that take one, and 0 turns reasoning off. `tool_choice` is `auto`, `any`, `none` or the
-    name of a tool. `response_schema` is a JSON Schema that the text of the reply has to follow; its
-    `title` names it where a provider wants a name. `extras` holds what only one provider knows,
-    under the name of its row, and goes to the wire as it is.
+    `output_tokens` limits the whole reply, including reasoning. `effort` is one of the words in the
+    model's attributes, in most cases `low` to `max`. `reasoning_tokens` is the thinking budget of
+    models that take one; 0 turns thinking off. `tool_choice` is `auto`, `any`, `none` or the name
+    of a tool. `response_schema` is a JSON Schema that the text of the reply must follow; its
+    `title` is the name for providers that require one. `extras` are options of a single provider,
+    under the name of its row; they are sent unchanged.
     """
 
     temperature: float | None = None
@@ -51,7 +51,7 @@ class Controls(
     extras: Mapping[str, Mapping[str, Any]] = {}
 
     def given(self) -> dict[str, Any]:
-        """The controls that are set, by their names in configuration (`top-p`); no extras."""
+        """The controls that are set, by their configuration names (`top-p`), without extras."""
         names = zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True)
         return {
             encoded: value
@@ -60,7 +60,7 @@ class Controls(
         }
 
     def over(self, defaults: Controls) -> Controls:
-        """These controls, and those of `defaults` where these leave something open."""
+        """These controls, completed by those of `defaults`."""
         values = {
             name: getattr(self, name)
             if getattr(self, name) is not None
@@ -78,15 +78,15 @@ _TABLES = frozenset({"response-schema", "extras"})
 
 
 def leave_choice(controls: Controls) -> Controls:
-    """Controls without the choice of a tool, while it is open how tools are offered."""
+    """The controls without the choice of a tool, for use before the tools are known."""
     return msgspec.structs.replace(controls, tool_choice=None)
 
 
 class ControlRange(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """The values of one control that a model takes; an empty range takes all.
+    """The values of one control that a model takes; an empty range allows all.
 
-    `sure` tells that every server of the model takes it; where not, it is sent when it is asked
-    for, and nothing is built on it.
+    `sure` is true if every server of the model takes the control. Otherwise it is sent on request,
+    but no feature relies on it.
     """
 
     minimum: float | None = None
@@ -95,7 +95,7 @@ class ControlRange(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     sure: bool = True
 
     def refusal(self, value: object) -> str | None:
-        """Why a value is not taken, in words that end a sentence about it; `None` if it is."""
+        """Why a value is invalid, as the end of a sentence about it; `None` if it is valid."""
         if self.choices and value not in self.choices:
             return f"it takes one of {', '.join(self.choices)}"
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -109,11 +109,11 @@ class ControlRange(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
 
 
 def read_controls(values: Mapping[str, Any]) -> Controls:
-    """Controls from names and values as configuration and the command line give them.
+    """Controls from names and values in the configuration or on the command line.
 
-    Text is read as the type that the control has: `"0.5"` is a number for `temperature`, and a JSON
-    object a table for `response-schema` and `extras`.
-    `ControlInvalid` names the control that is unknown or has no such value.
+    Text is converted to the control's type: `"0.5"` is a number for `temperature`, and a JSON
+    object is a table for `response-schema` and `extras`. `ControlInvalid` names an unknown control
+    or an invalid value.
     """
     known = dict(zip(Controls.__struct_encode_fields__, Controls.__struct_fields__, strict=True))
     prepared: dict[str, Any] = {}

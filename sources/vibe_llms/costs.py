@@ -1,4 +1,4 @@
-"""What replies cost, by the price lists of the package `genai-prices`; an estimate, no bill."""
+"""Estimated costs of replies, from the price lists of the package `genai-prices`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from vibe_llms.messages.canisters import (
 class Cost(Struct, frozen=True):
     """An estimate in US dollars.
 
-    `unpriced` is the number of replies that are not in it, because no list has their model;
-    `source` is the package that holds the lists, and its version.
+    `unpriced` is the number of replies that it leaves out because no list has their model. `source`
+    is the name and version of the package with the lists.
     """
 
     dollars: Decimal
@@ -31,8 +31,8 @@ class Cost(Struct, frozen=True):
 def estimate_cost(canisters: Iterable[Canister], access_list: Callable[[str], str]) -> Cost:
     """The cost of all replies among some canisters, each at the price of its day.
 
-    `access_list` gives the name of the price list of a row; an empty one means that its replies
-    cost nothing that a list could know. `PackageMissing` where `genai-prices` is not installed.
+    `access_list` returns the price list of a row; if it is empty, the replies count as free. Raises
+    `PackageMissing` if `genai-prices` is not installed.
     """
     try:
         from genai_prices import Usage as PricedUsage
@@ -69,7 +69,7 @@ def estimate_cost(canisters: Iterable[Canister], access_list: Callable[[str], st
 
 
 def _count(usage: Usage) -> dict[str, int]:
-    """Our classes, which do not overlap, as the lists count: the parts are within the wholes."""
+    """Convert our token classes, which do not overlap, to the totals that the lists use."""
     return {
         "input_tokens": usage.input_tokens,
         "cache_read_tokens": usage.cache_read_tokens,

@@ -1,7 +1,7 @@
-"""Keys: where they are looked up, and how they are kept out of log records.
+"""Looks up keys and keeps them out of log records.
 
-The order is: given by the caller, the environment variable that the row names, the command that
-the row names, the system's keyring if the package `keyring` is installed, the file of keys.
+The order is: the caller, the environment variable that the row names, the command that the row
+names, the system's keyring if the package `keyring` is installed, the key file.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from vibe_llms.redaction import redact, remember
 
 KEYRING_SERVICE = "vibe-llms"
 _COMMAND_SECONDS = 30
-#: Loggers below others that come to be only when something is first sent.
+#: Parents of loggers that are created only at the first request.
 _CONNECTIONS = ("connection", "http11", "http2", "proxy", "socks")
 _LATE = {"httpcore": _CONNECTIONS, "httpcore2": _CONNECTIONS}
 
 
 class Secret:
-    """A key that shows itself only to who asks; it is taken out of all errors and log records."""
+    """A key that prints as `[secret]`; it is removed from all errors and log records."""
 
     __slots__ = ("_text",)
 
@@ -37,7 +37,7 @@ class Secret:
         remember(text)
 
     def reveal(self) -> str:
-        """The key itself, for a header and nothing else."""
+        """The key itself, only for building a header."""
         return self._text
 
     def __repr__(self) -> str:
@@ -55,7 +55,7 @@ class Credential(Struct, frozen=True):
     given: Secret | None = None
 
     def find(self) -> Secret:
-        """The key; `CredentialMissing` names every place that was looked at."""
+        """The key; `CredentialMissing` names every place that was searched."""
         secret = (
             self.given
             or self._from_environment()
@@ -102,7 +102,7 @@ class Credential(Struct, frozen=True):
             ) from error
         except subprocess.TimeoutExpired as error:
             raise CredentialMissing(
-                f"the command {self.command[0]!r} did not end in {_COMMAND_SECONDS} s", **place
+                f"the command {self.command[0]!r} did not finish in {_COMMAND_SECONDS} s", **place
             ) from error
         if done.returncode != 0:
             raise CredentialMissing(
@@ -131,19 +131,19 @@ class Credential(Struct, frozen=True):
 
 
 def check_key(text: str, place: str) -> Secret:
-    """A key without the white space around it; `ConfigurationError` if it cannot be one.
+    """A key without surrounding white space; `ConfigurationError` if it cannot be a key.
 
-    What cannot stand in a header is refused here, so that no later error can quote it.
+    Characters that a header cannot contain are refused here, so that no later error quotes them.
     """
     key = text.strip()
     if not key or not re.fullmatch(r"[\x21-\x7e]+", key):
-        what = "is empty" if not key else "has white space or characters that no key has"
+        what = "is empty" if not key else "contains white space or invalid characters"
         raise ConfigurationError(f"the key from {place} {what}")
     return Secret(key)
 
 
 def read_keys(path: Path) -> Mapping[str, str]:
-    """The file of keys: names of rows to keys. Refused if others than the owner may read it."""
+    """The key file: names of rows to keys. Refused if others can read it."""
     try:
         keys = parse_toml(read_trusted(path, private=True))
     except FileNotFoundError:
@@ -158,14 +158,14 @@ def read_keys(path: Path) -> Mapping[str, str]:
 
 
 class RedactingFilter(logging.Filter):
-    """Takes keys out of log records, their tracebacks included, and what no file can hold."""
+    """Removes keys, and text that no file can hold, from log records and their tracebacks."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Always true; the record is changed in place."""
         try:
             record.msg, record.args = _clear(record.getMessage()), ()
         except (TypeError, ValueError):
-            # Arguments that do not fit their format; the handler will report it.
+            # The arguments do not fit the format; the handler reports it.
             record.msg, record.args = _clear(str(record.msg)), ()
         if record.exc_info and record.exc_info[0] is not None:
             trace = record.exc_text or "".join(traceback.format_exception(*record.exc_info))
@@ -175,14 +175,14 @@ class RedactingFilter(logging.Filter):
 
 
 def _clear(text: str) -> str:
-    """Words without keys; a lone surrogate, which a log file could not take, is shown escaped."""
+    """A text without keys; lone surrogates, which a log file cannot hold, are escaped."""
     return redact(text).encode("utf-8", "backslashreplace").decode()
 
 
 def get_logger(name: str) -> logging.Logger:
-    """A logger of this library; no record of it shows a key.
+    """A logger of this library; its records never contain a key.
 
-    Nothing is printed unless the program that uses the library asks for it.
+    Nothing is printed unless the calling program configures logging.
     """
     top = logging.getLogger(name.partition(".")[0])
     if not top.handlers:
@@ -192,10 +192,10 @@ def get_logger(name: str) -> logging.Logger:
 
 
 def guard_loggers(*names: str) -> None:
-    """Take keys out of the records of these loggers and of all that exist below them.
+    """Remove keys from the records of these loggers and all existing ones below them.
 
-    For the loggers of packages that are handed a key. A filter serves only the logger that carries
-    it, so this is called once the package has been imported.
+    For packages that receive a key. A filter applies only to its own logger, so call this after the
+    package is imported.
     """
     below = tuple(f"{name}." for name in names)
     known = [name for name in list(logging.root.manager.loggerDict) if name.startswith(below)]

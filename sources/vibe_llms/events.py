@@ -1,6 +1,6 @@
-"""What happens while a turn runs, told through one plain callback that is dispatched by `match`.
+"""The events of a turn, passed to one plain callback that uses `match`.
 
-The grammar, which `vibe_llms.testing.check_events` states as code::
+`vibe_llms.testing.check_events` checks this grammar::
 
     turn       = { notice | reply | invocation }, TurnEndedEvent
     reply      = message, { message }                    one after the other
@@ -10,11 +10,11 @@ The grammar, which `vibe_llms.testing.check_events` states as code::
     invocation = InvocationStartedEvent, { InvocationProgressEvent },
                  ( InvocationCompletedEvent | InvocationFailedEvent )
 
-A message completes before the next one of its reply begins, and the last one tells how the reply
-ended. After a failed message nothing of its reply follows, and no call of it runs. The invocations
-of one reply run at the same time once it has ended, so their events may be mixed. Notices come at
-any time, and in turns that go on in another conversation one of them says so. Completed means
-received; that it is on the disk is told by the return of `converse`.
+A message completes before the next one of its reply begins, and the last one says how the reply
+ended. After a failed message, nothing more of its reply follows and no call of it runs. The
+invocations of a reply run concurrently after it ended, so their events may be interleaved. Notices
+can come at any time. If a turn continues in another conversation, a notice says so. Completed means
+received; when `converse` returns, everything is on disk.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from vibe_llms.messages.canisters import InvocationCanister, ReplyCanister, Resu
 
 
 class TextChunk(Struct, frozen=True, gc=False):
-    """Some more of a message's visible text."""
+    """More of a message's visible text."""
 
     text: str
 
 
 class ReasoningChunk(Struct, frozen=True, gc=False):
-    """Some more of what the model thinks."""
+    """More of a model's reasoning."""
 
     text: str
 
 
 class InvocationChunk(Struct, frozen=True, gc=False):
-    """Some more of the arguments of a tool call, as text; it need not be valid JSON yet."""
+    """More of a tool call's arguments, as text; it need not be valid JSON yet."""
 
     text: str
 
@@ -49,11 +49,12 @@ Chunk: TypeAlias = TextChunk | ReasoningChunk | InvocationChunk
 
 
 class Notice(Struct, frozen=True, gc=False):
-    """Something a person should know that is no failure.
+    """Information for the user that is not a failure.
 
-    `subject` is a word for programs: `conversion` (history that this model is not sent as it is),
-    `model`, `retry`, `wait`, `repair`, `fork`, `output`, `contract`, `limit`, `ensemble`,
-    `attendant`, `memory`. `canister` is the identity of the message concerned, if it is about one.
+    `subject` is a word for programs: `conversion` (the model does not receive part of the history
+    as it is), `model`, `retry`, `wait`, `repair`, `fork`, `output`, `contract`, `limit`,
+    `ensemble`, `hook`, `memory`. `canister` is the identity of the message that it is about, if
+    any.
     """
 
     subject: str
@@ -87,13 +88,13 @@ class MessageUpdatedEvent(_MessageEvent, frozen=True, gc=False):
 
 
 class MessageCompletedEvent(_MessageEvent, frozen=True):
-    """The message was received whole."""
+    """The message arrived completely."""
 
     canister: ReplyCanister
 
 
 class MessageFailedEvent(_MessageEvent, frozen=True, gc=True):
-    """The reply was cut in this message; `partial` is what arrived of it, marked interrupted."""
+    """The reply was cut off in this message; `partial` is what arrived, marked as interrupted."""
 
     error: BaseException
     partial: ReplyCanister
@@ -105,11 +106,11 @@ class _InvocationEvent(Struct, frozen=True, kw_only=True):
 
 
 class InvocationStartedEvent(_InvocationEvent, frozen=True):
-    """A tool begins to run."""
+    """A tool starts to run."""
 
 
 class InvocationProgressEvent(_InvocationEvent, frozen=True):
-    """A running tool tells how far it is: `done` of `total`, if it knows them, and some words."""
+    """A running tool reports progress: `done` of `total`, if it knows them, and a text."""
 
     text: str = ""
     done: float | None = None
@@ -123,13 +124,13 @@ class InvocationCompletedEvent(_InvocationEvent, frozen=True):
 
 
 class InvocationFailedEvent(_InvocationEvent, frozen=True):
-    """A tool failed, or did not run; `result` tells the model so."""
+    """A tool failed or did not run; `result` tells the model."""
 
     result: ResultCanister
 
 
 class NoticeEvent(Struct, frozen=True, kw_only=True, gc=False):
-    """Something a person should know that is no failure."""
+    """Information for the user that is not a failure."""
 
     notice: Notice
     conversation: str = ""
@@ -162,4 +163,4 @@ EventHandler: TypeAlias = Callable[[Event], object]
 
 
 def ignore_events(_: Event) -> None:
-    """The handler of those who want the result only."""
+    """A handler for callers that only need the result."""

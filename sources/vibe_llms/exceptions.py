@@ -1,15 +1,15 @@
-"""The one error tree; every error that this library raises on purpose is in it.
+"""The error tree: every error that the library raises on purpose.
 
-The families are cut by what the caller does next::
+The branches say what to do next::
 
     VibeLlmsError
-    ├── ConfigurationError              mend the configuration
-    │   ├── RegistrationError           a row names what cannot be found or loaded
+    ├── ConfigurationError              fix the configuration
+    │   ├── RegistrationError           fix the module or factory of a row
     │   ├── PackageMissing              install a package
     │   │   └── PluginMissing
-    │   ├── CredentialMissing           give a key
+    │   ├── CredentialMissing           set a key
     │   └── RequestForbidden            allow requests, or send none
-    ├── RequestError                    mend the call
+    ├── RequestError                    fix the call
     │   ├── ModelNotFound
     │   ├── ControlInvalid
     │   ├── ContentUnsupported
@@ -25,29 +25,29 @@ The families are cut by what the caller does next::
     │   ├── ForkPointInvalid
     │   ├── EmbeddingsMixed
     │   ├── MemoryInvalid
-    │   │   └── SecretRefused           say that it may be kept, or leave it out
+    │   │   └── SecretRefused           confirm it, or leave it out
     │   ├── MemoryNotFound
     │   ├── SessionClosed
     │   └── TurnInterrupted
     ├── ProviderError                   a provider refused or failed
-    │   ├── RequestRefused              mend the request, or the history
+    │   ├── RequestRefused              fix the request or the history
     │   │   ├── ContextOverflow
     │   │   │   └── RequestTooLarge
     │   │   └── ModelUnavailable
-    │   ├── CredentialRefused           mend the key or its rights
-    │   ├── PaymentRequired             mend the account
-    │   ├── RateLimited                 wait, then send it again
-    │   ├── ProviderOverloaded          wait, then send it again
-    │   ├── ProviderUnreachable         mend the network or the address
-    │   ├── ReplyTimeout                a limit of ours ran out
-    │   ├── ReplyCut                    the reply ended before its end
-    │   ├── ReplyMalformed              the reply is not what the interface promises
+    │   ├── CredentialRefused           fix the key or its permissions
+    │   ├── PaymentRequired             check the account
+    │   ├── RateLimited                 wait, then retry
+    │   ├── ProviderOverloaded          wait, then retry
+    │   ├── ProviderUnreachable         check the network or the address
+    │   ├── ReplyTimeout                raise the limit, or retry
+    │   ├── ReplyCut                    the connection ended early
+    │   ├── ReplyMalformed              the reply does not follow the API
     │   ├── OutputCut                   allow more output tokens
-    │   └── OutputInvalid               ask otherwise, or another model
-    ├── EnsembleFailed                  mend the server of the tools, or go on without them
+    │   └── OutputInvalid               ask differently, or another model
+    ├── EnsembleFailed                  fix the tool server, or continue without it
     │   ├── SignInNeeded                sign in to it
     │   └── SessionLost
-    └── StorageError                    nothing was lost; mend the disk or the file
+    └── StorageError                    nothing was lost; fix the disk or the file
         ├── ArchiveLocked
         ├── ArchiveDamaged
         ├── ContentDamaged
@@ -69,23 +69,23 @@ from vibe_llms.redaction import redact
 
 
 class VibeLlmsError(Exception):
-    """The base of all errors of this library. No message of theirs shows a key."""
+    """The base of all errors of this library. No error message contains a key."""
 
     def __init__(self, *words: object) -> None:
         super().__init__(*(redact(word) if isinstance(word, str) else word for word in words))
 
     @property
     def kind(self) -> str:
-        """The name of the error for machines, as `--json` prints it: `rate-limited`, say."""
+        """The error's name for programs, as printed by `--json`, such as `rate-limited`."""
         name = type(self).__name__
         return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).lstrip("-")
 
 
 class ConfigurationError(VibeLlmsError):
-    """A configuration value is missing or wrong; the fields say where it stands.
+    """A configuration value is missing or wrong; the fields say where.
 
-    `message` is what is wrong without the place, `path` the names that lead to the value, if they
-    are known one by one.
+    `message` describes the problem without the place. `path` is the list of keys that lead to the
+    value, if known.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class PackageMissing(ConfigurationError):
 
 
 class PluginMissing(PackageMissing):
-    """What a row pins is not installed, and nothing is installed unasked; `row` is its name."""
+    """A row's package is not installed, and you are asked before it is; `row` names the row."""
 
     def __init__(self, package: str, *, row: str, command: str) -> None:
         super().__init__(f"[providers.{row}]", package=package, command=command)
@@ -128,11 +128,11 @@ class PluginMissing(PackageMissing):
 
 
 class CredentialMissing(ConfigurationError):
-    """No key was found for a provider in any of the places where one may stand."""
+    """No key was found for a provider."""
 
 
 class RequestForbidden(ConfigurationError):
-    """A request would have left this machine, and real requests are forbidden; `host` is where."""
+    """A request would leave this machine, and real requests are forbidden; `host` is its target."""
 
     def __init__(self, message: str, *, host: str) -> None:
         super().__init__(message)
@@ -140,15 +140,15 @@ class RequestForbidden(ConfigurationError):
 
 
 class RequestError(VibeLlmsError):
-    """The call itself cannot be carried out as it was made."""
+    """The call itself is invalid."""
 
 
 class ModelNotFound(RequestError):
-    """No configured provider knows a model by this name."""
+    """No configured provider has a model with this name."""
 
 
 class ControlInvalid(RequestError):
-    """A control is unknown to the model, or its value is out of range."""
+    """The model does not take this control, or its value is out of range."""
 
     def __init__(self, message: str, *, control: str, model: str = "") -> None:
         super().__init__(f"{model}: {message}" if model else message)
@@ -156,19 +156,19 @@ class ControlInvalid(RequestError):
 
 
 class ContentUnsupported(RequestError):
-    """A content of this very call cannot be carried by the model."""
+    """The model does not support a content of this call."""
 
 
 class ContentNotLoaded(RequestError):
-    """A content holds a reference where its data is needed; `await archive.load(reference)`."""
+    """A content has a reference where data is needed; call `await archive.load(reference)`."""
 
 
 class AttachmentUnreadable(RequestError):
-    """A file or an address that should be attached cannot be read, or is of an unknown type."""
+    """An attachment's file or URL cannot be read, or its type is unknown."""
 
 
 class InvokerInvalid(RequestError):
-    """A function cannot be offered as a tool, or two tools would share a name."""
+    """A function cannot be a tool, or two tools have the same name."""
 
 
 class ArgumentsInvalid(RequestError):
@@ -176,7 +176,7 @@ class ArgumentsInvalid(RequestError):
 
 
 class AnswerInvalid(RequestError):
-    """An answer does not fit what an ensemble asked, or it asked what nobody can answer."""
+    """An answer does not fit an ensemble's question, or the question cannot be answered."""
 
 
 class ScriptInvalid(RequestError):
@@ -184,11 +184,11 @@ class ScriptInvalid(RequestError):
 
 
 class ConversationNotFound(RequestError):
-    """No conversation has this identity, prefix or name."""
+    """No conversation has this id, prefix or name."""
 
 
 class ConversationAmbiguous(RequestError):
-    """Several conversations fit; `candidates` are their identities."""
+    """Several conversations match; `candidates` are their ids."""
 
     def __init__(self, message: str, *, candidates: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -196,11 +196,11 @@ class ConversationAmbiguous(RequestError):
 
 
 class ConversationBusy(RequestError):
-    """A turn of this conversation is running; wait for it, or cancel it."""
+    """A turn of this conversation is running; wait for it or cancel it."""
 
 
 class ForkPointInvalid(RequestError):
-    """A conversation cannot be cut here; `nearest` are the identities where it can."""
+    """A conversation cannot be forked here; `nearest` are the ids of the nearest valid points."""
 
     def __init__(self, message: str, *, nearest: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -208,18 +208,18 @@ class ForkPointInvalid(RequestError):
 
 
 class SessionClosed(RequestError):
-    """The session of this conversation has been closed."""
+    """The session of this conversation is closed."""
 
 
 class TurnInterrupted(RequestError):
-    """The turn was cancelled; what had arrived is kept and marked as interrupted."""
+    """The turn was cancelled; what arrived is kept and marked as interrupted."""
 
 
 class ProviderError(VibeLlmsError):
-    """A provider refused or failed; `__cause__` keeps what its transport raised.
+    """A provider refused or failed; `__cause__` is the transport's exception.
 
-    `status` is the HTTP status where there was one, `code` the provider's own name for the error,
-    `request_id` what its support asks for, `model` the model that was asked, once that is known.
+    `status` is the HTTP status if there was one, `code` the provider's own name for the error,
+    `request_id` the id that its support asks for, and `model` the model, once known.
     """
 
     model: str = ""
@@ -239,18 +239,18 @@ class ProviderError(VibeLlmsError):
 
 
 class RequestRefused(ProviderError):
-    """The provider does not accept the request; sending it again unchanged is useless."""
+    """The provider rejects the request; sending it again unchanged does not help."""
 
 
 class ContextOverflow(RequestRefused):
-    """The history is longer than the model's context window: `tokens` against `limit`, if known."""
+    """The history exceeds the model's context: `tokens` against `limit`, if known."""
 
     tokens: int | None = None
     limit: int | None = None
 
 
 class RequestTooLarge(ContextOverflow):
-    """The request has more bytes than the provider accepts; what helps an overflow helps here."""
+    """The request exceeds the provider's size limit in bytes; handle it like an overflow."""
 
 
 class ModelUnavailable(RequestRefused):
@@ -258,21 +258,21 @@ class ModelUnavailable(RequestRefused):
 
 
 class CredentialRefused(ProviderError):
-    """The key is not valid, or may not do this."""
+    """The key is invalid or lacks permission."""
 
 
 class PaymentRequired(ProviderError):
-    """The account has no credit, or has reached its spending limit."""
+    """The account has no credit or has reached its spending limit."""
 
 
 class RateLimited(ProviderError):
-    """Refused for now; `retry_after` is the provider's advice in seconds, if it gave one."""
+    """Too many requests; `retry_after` is the wait that the provider asks for, in seconds."""
 
     retry_after: float | None = None
 
 
 class ProviderOverloaded(ProviderError):
-    """The provider has an inner error or is overloaded; the same request may succeed later."""
+    """The provider is overloaded or has an internal error; the same request may succeed later."""
 
     retry_after: float | None = None
 
@@ -282,7 +282,7 @@ class ProviderUnreachable(ProviderError):
 
 
 class ReplyTimeout(ProviderError):
-    """A time limit ran out; `limit` is its name in the configuration, such as `idle-seconds`."""
+    """A time limit was exceeded; `limit` is its configuration key, such as `idle-seconds`."""
 
     def __init__(self, message: str, *, provider: str, limit: str, seconds: float) -> None:
         super().__init__(message, provider=provider)
@@ -290,19 +290,19 @@ class ReplyTimeout(ProviderError):
 
 
 class ReplyCut(ProviderError):
-    """The reply ended without the provider's mark of its end."""
+    """The reply ended without the provider's end marker."""
 
 
 class ReplyMalformed(ProviderError):
-    """The reply is not what the provider's interface promises."""
+    """The reply does not follow the provider's API."""
 
 
 class OutputCut(ProviderError):
-    """The reply ended before its typed output was complete: a bound on its tokens was reached."""
+    """The reply reached its token limit before its typed output was complete."""
 
 
 class OutputInvalid(ProviderError):
-    """The reply is no value of the type that was asked for, in any of so many `attempts`."""
+    """The reply does not fit the requested type after all `attempts`."""
 
     def __init__(self, message: str, *, provider: str, attempts: int = 1) -> None:
         super().__init__(message, provider=provider)
@@ -310,9 +310,9 @@ class OutputInvalid(ProviderError):
 
 
 class EnsembleFailed(VibeLlmsError):
-    """An ensemble cannot be opened, or its server does not answer as it should.
+    """An ensemble cannot be opened, or its server does not answer correctly.
 
-    `phase` says when that was noticed: `opening`, `listing` or `calling NAME`, where it is known.
+    `phase` says when it failed: `opening`, `listing` or `calling NAME`, if known.
     """
 
     def __init__(self, message: str, *, ensemble: str, phase: str = "") -> None:
@@ -321,7 +321,7 @@ class EnsembleFailed(VibeLlmsError):
 
 
 class SignInNeeded(EnsembleFailed):
-    """The server wants somebody to sign in, and nobody did."""
+    """The server requires signing in, and no user did."""
 
     def __init__(self, reason: str, *, ensemble: str) -> None:
         super().__init__(
@@ -331,11 +331,11 @@ class SignInNeeded(EnsembleFailed):
 
 
 class SessionLost(EnsembleFailed):
-    """The server knows the session no more, and so has not done what it was asked."""
+    """The server no longer knows the session, so it did not carry out the request."""
 
 
 class StorageError(VibeLlmsError):
-    """The archive could not be read or written; `path` is the file concerned."""
+    """The archive could not be read or written; `path` is the file."""
 
     def __init__(self, message: str, *, path: str = "") -> None:
         super().__init__(f"{path}: {message}" if path else message)
@@ -343,7 +343,7 @@ class StorageError(VibeLlmsError):
 
 
 class ArchiveLocked(StorageError):
-    """Another process holds the lock for longer than `lock-seconds`."""
+    """Another process held the lock for longer than `lock-seconds`."""
 
 
 class ArchiveDamaged(StorageError):
@@ -356,7 +356,7 @@ class ArchiveDamaged(StorageError):
 
 
 class ContentDamaged(StorageError):
-    """Stored bytes do not have the hash under which they are kept."""
+    """Stored bytes do not match their hash."""
 
 
 class ContentMissing(StorageError):
@@ -364,7 +364,7 @@ class ContentMissing(StorageError):
 
 
 class ConversationMoved(StorageError):
-    """Another process has gone on with this conversation; go on in a fork."""
+    """Another process has continued this conversation; continue in a fork."""
 
 
 class FormatNewer(StorageError):
@@ -372,11 +372,11 @@ class FormatNewer(StorageError):
 
 
 class MemoryInvalid(RequestError):
-    """Nothing can be remembered or looked for like this."""
+    """The text or query for memory is invalid."""
 
 
 class SecretRefused(MemoryInvalid):
-    """A text looks like it holds a secret; `masked` is the text around it, without it."""
+    """A text seems to contain a secret; `masked` is the text around it."""
 
     def __init__(self, masked: str) -> None:
         super().__init__(f"this looks like a secret and is not stored: {masked}")
@@ -384,24 +384,24 @@ class SecretRefused(MemoryInvalid):
 
 
 class MemoryNotFound(RequestError):
-    """Nothing is remembered by this identity."""
+    """Memory has no entry with this id."""
 
 
 class EmbeddingsMixed(RequestError):
-    """Vectors of different models, or of different dimensions, cannot be compared.
+    """Vectors of different models or lengths cannot be compared.
 
-    Memory finds by words alone until its vectors are made anew: `vibe-llms memory reindex`.
+    Until they are rebuilt with `vibe-llms memory reindex`, memory searches by words only.
     """
 
 
 class MemoryDamaged(StorageError):
-    """A file of a memory cannot be read; it is left as it is, and the others are used."""
+    """A file of a memory cannot be read; it is left alone, and the others are used."""
 
 
 class VersioningFailed(StorageError):
-    """Git could not do its part; what is remembered is saved all the same.
+    """Git failed; the memory's files are saved anyway.
 
-    `slow` tells that its time ran out.
+    `slow` is true if git ran out of time.
     """
 
     def __init__(self, message: str, *, path: str = "", slow: bool = False) -> None:

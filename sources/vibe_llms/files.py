@@ -1,8 +1,8 @@
-"""Reading files that other people and programs may have made, safely.
+"""Safe reading of files that other people and programs may have made.
 
 Opening a named pipe waits for a writer, a device may never end, and a sparse file can be larger
-than the memory. So every file that a user names, or that lies in a user's folders, is opened and
-read here: without waiting, only if it is a regular file, and only up to a limit.
+than memory. Therefore every file that a user names, or that is in a user's folder, is read here:
+without waiting, only if it is a regular file, and only up to a limit.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-#: The longest file of settings that is read.
+#: The largest settings file.
 LARGEST_SETTINGS = 1024 * 1024
-#: The longest file that is read at all.
+#: The largest file that is read at all.
 LARGEST_FILE = 1024**3
 _DEEPEST = 64
-# What fits into the caches of a processor.
+# A size that fits the CPU caches.
 _PART_BYTES = 256 * 1024
 _SAFE = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-#: A key of a hundred parts: the parser's time grows with the square of their number.
+#: A key with a hundred parts: the parser's time grows with the square of their number.
 _DEEP_KEY = re.compile(
     r"""(?<![\w."'-])(?:(?:"[^"\n]*"|'[^'\n]*'|[\w-]+)[ \t]*\.[ \t]*){100}""", re.ASCII
 )
@@ -40,11 +40,11 @@ _KINDS = {
 
 
 class UntrustedFile(PermissionError):
-    """Someone else owns or can write a file or folder that decides what runs as this user."""
+    """Another user owns or can write a file or folder that decides what runs as this user."""
 
 
 def open_regular(path: Path | str, flags: int = os.O_RDONLY, *, folder: int | None = None) -> int:
-    """The descriptor of a regular file; `OSError` where there is something else. Never waits.
+    """The descriptor of a regular file; `OSError` if it is something else. Never waits.
 
     With `folder`, the descriptor of a folder, the path is relative to it.
     """
@@ -68,7 +68,7 @@ def open_regular(path: Path | str, flags: int = os.O_RDONLY, *, folder: int | No
 def opened(
     path: Path | str, flags: int = os.O_RDONLY, *, folder: int | None = None
 ) -> Iterator[int]:
-    """The same, closed with the block."""
+    """The same, closed at the end of the block."""
     descriptor = open_regular(path, flags, folder=folder)
     try:
         yield descriptor
@@ -77,7 +77,7 @@ def opened(
 
 
 def read_file(path: Path | str, limit: int) -> bytes:
-    """The bytes of a regular file; `OSError` where it has more than `limit`."""
+    """The bytes of a regular file; `OSError` if it has more than `limit`."""
     with opened(path) as descriptor:
         return read_descriptor(descriptor, limit)
 
@@ -87,9 +87,8 @@ def read_trusted(
 ) -> bytes:
     """The bytes of a file that decides what runs as this user, or where keys are sent.
 
-    `UntrustedFile` where someone else owns, or can write, the file or its folder, and with
-    `private` where others can read the file. All is checked on what was opened, so that nothing
-    can be swapped in between.
+    `UntrustedFile` if another user owns or can write the file or its folder, or, with `private`,
+    can read the file. The checks use the opened file, so nothing can be swapped in between.
     """
     path = os.path.abspath(path)
     folder = os.open(os.path.dirname(path), _FOLDER)
@@ -98,7 +97,9 @@ def read_trusted(
         with opened(os.path.basename(path), folder=folder) as descriptor:
             status = os.fstat(descriptor)
             if private and stat.S_IMODE(status.st_mode) & _OTHERS:
-                raise UntrustedFile(errno.EPERM, f"others may read it; run: chmod 600 {path}", path)
+                raise UntrustedFile(
+                    errno.EPERM, f"other users can read it; run: chmod 600 {path}", path
+                )
             require_trusted(status, path)
             return read_descriptor(descriptor, limit)
     finally:
@@ -106,7 +107,7 @@ def read_trusted(
 
 
 def read_descriptor(descriptor: int, limit: int) -> bytes:
-    """The bytes of an open regular file; `OSError` where it has more than `limit`."""
+    """The bytes of an open regular file; `OSError` if it has more than `limit`."""
     size = os.fstat(descriptor).st_size
     parts: list[bytes] = []
     left = limit + 1 if size <= limit else 0
@@ -129,7 +130,7 @@ def read_parts(descriptor: int, limit: int) -> Iterator[bytes]:
 
 
 def parse_toml(data: bytes) -> dict[str, Any]:
-    """The tree of TOML; `ValueError` where it is not valid, or nested too deeply."""
+    """The tree of a TOML text; `ValueError` if it is invalid or nested too deeply."""
     import tomllib
 
     text = data.decode()
@@ -150,15 +151,15 @@ def parse_toml(data: bytes) -> dict[str, Any]:
 
 
 def require_trusted(status: os.stat_result, path: str | Path) -> None:
-    """`UntrustedFile` where someone else owns, or can write, what is at a path."""
+    """`UntrustedFile` if another user owns or can write the file at a path."""
     if problem := find_distrust(status, path):
         raise UntrustedFile(errno.EPERM, problem, str(path))
 
 
 def find_distrust(status: os.stat_result, path: str | Path) -> str:
-    """Who else could have written what is at a path, and what to do; empty if none could.
+    """Which other user could have written a file, and what to do; empty if none.
 
-    Root is trusted, and so is a group that has this user alone, as Debian and Fedora make them.
+    Root is trusted, and so is a group that contains only this user, as on Debian and Fedora.
     """
     mine = os.geteuid()
     if status.st_uid not in (mine, 0):
@@ -179,7 +180,7 @@ def find_distrust(status: os.stat_result, path: str | Path) -> str:
 
 
 def describe_size(size: int) -> str:
-    """A size for people.
+    """A readable size.
 
     >>> describe_size(16 * 1024**2), describe_size(100)
     ('16 MiB', '100 bytes')
@@ -191,7 +192,7 @@ def describe_size(size: int) -> str:
 
 
 def describe_download(done: int, total: int) -> str:
-    """How much of a download has arrived; `total` is 0 where that is unknown.
+    """How much of a download has arrived; `total` is 0 if unknown.
 
     >>> describe_download(45_300_000, 90_900_000), describe_download(12, 0)
     ('45.3 of 90.9 MB (49 %)', '12 bytes')
@@ -219,7 +220,7 @@ def _name_user(user: int) -> str:
 
 
 def _is_private_group(group: int, user: int) -> bool:
-    """Whether a group is the user's own and has no other member."""
+    """Whether a group belongs to the user and has no other member."""
     import grp
     import pwd
 

@@ -1,6 +1,6 @@
-"""Keeping keys, and what else is as secret: in the system's keyring, or in the file of keys.
+"""Stores keys and other secrets in the system's keyring or in the key file.
 
-How keys are looked up is in `credentials`.
+`credentials` looks keys up.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _LOCK_SECONDS = 10.0
 
 
 def store_key(file: Path, name: str, text: str) -> None:
-    """Put a key into the file of keys, or take it out; others' changes meanwhile are kept."""
+    """Add a key to the key file, or delete one; concurrent changes by others are kept."""
     import tomli_w
 
     with storage_errors(file):
         make_folder(file.parent)
         with locked(file.parent, seconds=_LOCK_SECONDS):
             read_keys(file)
-            # Nothing else that stands in the file is lost.
+            # Everything else in the file is kept.
             known = read_toml(file, trusted=True) if file.exists() else {}
             known.pop(name, None)
             if text:
@@ -32,21 +32,21 @@ def store_key(file: Path, name: str, text: str) -> None:
 
 
 class KeyVault:
-    """Secrets that come to be while a program runs, such as the tokens of a server.
+    """Secrets that arise while a program runs, such as a server's tokens.
 
-    The system's keyring has them where the package `keyring` is installed and finds one that works;
-    else the file of keys, which only its owner can read.
+    They are in the system's keyring if the package `keyring` is installed and finds one that works,
+    otherwise in the key file, which only its owner can read.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def read(self, name: str) -> str:
-        """What is kept under a name; empty if nothing is."""
+        """The value under a name; empty if there is none."""
         return _read_keyring(name) or read_keys(self._file).get(name, "")
 
     def keep(self, name: str, text: str) -> None:
-        """Keep it from now on; an empty text removes it."""
+        """Store a value; an empty one deletes it."""
         kept = _write_keyring(name, text)
         if kept and name not in read_keys(self._file):
             return
@@ -66,7 +66,7 @@ def _read_keyring(name: str) -> str:
 
 
 def _write_keyring(name: str, text: str) -> bool:
-    """Whether the keyring has it now, or has it no more."""
+    """Whether the keyring stored or deleted it."""
     try:
         import keyring
         from keyring.errors import KeyringError

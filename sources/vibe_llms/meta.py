@@ -1,4 +1,4 @@
-"""The version of this library, which the build reads from here, and names that it tells others."""
+"""The version of this library, which the build reads, and names that other programs see."""
 
 __version__ = "0.1.0"
 

@@ -1,7 +1,6 @@
-"""The switch that forbids real requests: what would leave this machine is an error instead.
+"""The switch that forbids real requests: requests that would leave this machine raise an error.
 
-It is asked wherever something is sent, by every transport and by whatever else reaches out. What
-goes to this machine itself, by a loopback address, is always allowed.
+Every transport checks it before sending. Requests to loopback addresses are always allowed.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ _open_blocks = 0
 
 @contextmanager
 def forbid_requests() -> Iterator[None]:
-    """While the block runs, nothing of this process leaves the machine; blocks may be nested.
+    """Within the block, no request of this process leaves the machine; blocks can be nested.
 
-    What would is a `RequestForbidden`, raised before anything of a turn is kept or sent. It holds
-    for all threads, so that it may stand in a fixture of a test suite.
+    Such a request raises `RequestForbidden` before anything of a turn is stored or sent. It applies
+    to all threads, so it works as a test fixture.
     """
     global _open_blocks  # noqa: PLW0603  (the state of the process, under its lock)
     with _lock:
@@ -45,10 +44,10 @@ def requests_forbidden() -> bool:
 
 
 def permit_request(address: str, purpose: str, *, offline: bool = False) -> None:
-    """Raise `RequestForbidden` where a request to this address is not allowed.
+    """Raise `RequestForbidden` if a request to this address is not allowed.
 
-    `purpose` says what it is for, at the beginning of a sentence; `offline` is the key of the
-    configuration. An address that is none is left to whoever sends.
+    `purpose` names the purpose, for the beginning of a sentence; `offline` is the configuration
+    key. An invalid address is left to the sender.
     """
     if not offline and not requests_forbidden():
         return
@@ -59,15 +58,15 @@ def permit_request(address: str, purpose: str, *, offline: bool = False) -> None
     if host and not is_loopback(host):
         reason = "by a block of forbid_requests()" if _open_blocks else f"offline, or {VARIABLE}"
         raise RequestForbidden(
-            f"{purpose} would go to {host}, but real requests are forbidden ({reason}); "
-            "allow them, use a scripted model, or lead it to a server on this machine: "
+            f"{purpose} would go to {host}, but real requests are forbidden ({reason}); allow "
+            "them, use a scripted model, or use a server on this machine: "
             "vibe_llms.testing.fake_server",
             host=host,
         )
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine by its very name.
+    """Whether a host name means this machine.
 
     >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "localhost.example.com")]
     [True, True, True, False]

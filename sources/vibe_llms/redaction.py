@@ -1,6 +1,7 @@
-"""Keys taken out of whatever words leave this library: those in use, and what looks like one.
+"""Removes keys from all text that leaves the library: known keys, and text that looks like one.
 
-Every error of ours passes through here when it is made; for log records see `credentials`.
+Every error of the library passes through here when it is created; for log records see
+`credentials`.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ import re
 from functools import cache
 
 REDACTED = "[secret]"
-#: A shorter key is no secret, and taking it out would garble words.
+#: Shorter keys are not secrets, and removing them would garble text.
 _SHORTEST = 6
 _KNOWN: dict[str, tuple[str, ...]] = {}
 
-#: What is a key wherever it stands, also one that never went through our hands: in the query of an
-#: address, before its host, in a header, or by the shape that several providers give their keys.
+#: Text that is a key anywhere, even if the library never saw it: in a URL's query, before its host,
+#: in a header, or in the format of several providers' keys.
 _SHAPES = r"""(?ix)
       (?P<query> [?&] [\w.-]* (?:key|token|secret) = ) [^&\s"'<>]+
     | (?P<host> :// [^\s:/@?#"']* : ) [^\s/@?#"']+ (?= @ )
@@ -24,7 +25,7 @@ _SHAPES = r"""(?ix)
 
 
 def remember(key: str) -> None:
-    """From now on this key is taken out."""
+    """Remove this key from now on."""
     if len(key) >= _SHORTEST and key not in _KNOWN:
         _KNOWN[key] = _forms(key)
 
@@ -35,7 +36,7 @@ def redact(text: str) -> str:
     >>> redact("GET https://example.org/?key=abc&n=1")
     'GET https://example.org/?key=[secret]&n=1'
     """
-    # The longest first: of a key that holds another one, nothing may be left.
+    # Longest first, so nothing remains of a key that contains another.
     for key in sorted(_KNOWN, key=len, reverse=True):
         for form in _KNOWN[key]:
             if form in text:
@@ -45,7 +46,7 @@ def redact(text: str) -> str:
 
 @cache
 def _shapes() -> re.Pattern[str]:
-    # Not compiled on import, which every start of the command pays.
+    # Not compiled on import, to keep the start of the command fast.
     return re.compile(_SHAPES)
 
 
@@ -55,7 +56,7 @@ def _replace(found: re.Match[str]) -> str:
 
 
 def _forms(key: str) -> tuple[str, ...]:
-    """The key as it is, and as JSON, Python and addresses write it; the longest first."""
+    """The key as it is, and as JSON, Python and URLs write it; longest first."""
     quoted = "".join(c if c.isalnum() or c in "-._~" else f"%{ord(c):02X}" for c in key)
     slashed = key.replace("\\", "\\\\").replace('"', '\\"')
     forms = {key, slashed, slashed.replace("/", "\\/"), repr(key)[1:-1], quoted, quoted.lower()}

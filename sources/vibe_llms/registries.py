@@ -1,7 +1,7 @@
-"""Names in TOML to factories in modules, the same way for built-in and third-party ones.
+"""Maps names in TOML to factories in modules, for built-in and third-party modules alike.
 
-A row of a registry's table names a module; importing the module registers its factories by calling
-`register`. Nothing is imported before its row is asked for.
+A row of a registry's table names a module; importing the module registers its factories with
+`register`. Nothing is imported before its row is used.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Registry(Generic[T]):
     def register(self, name: str, factory: T) -> None:
         """Register a factory under the module that calls this, or that calls its caller's wrapper.
 
-        Registering other factories under one name of one module is a `RegistrationError`.
+        Registering another factory under the same name of a module is a `RegistrationError`.
         """
         module = _calling_module()
         factories = self._factories.setdefault(module, {})
@@ -58,8 +58,8 @@ class Registry(Generic[T]):
             importlib.import_module(row.module)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # the border of a plugin, which may even end the program
-            # What it has registered by then is no part of a module that will be imported anew.
+        except BaseException as error:  # Plugin code, which may even exit the program.
+            # Registrations of a failed import do not count.
             for module in self._modules_of(row.module):
                 if module not in sys.modules:
                     del self._factories[module]
@@ -94,8 +94,8 @@ class Registry(Generic[T]):
 
 
 def _calling_module() -> str:
-    # The frames are: this function, `Registry.register`, perhaps a `register` of a kind's own
-    # core module that passes the call on, and the module that registers.
+    # The frames are this function, `Registry.register`, perhaps a `register` of a core module that
+    # passes the call on, and the registering module.
     own = {__name__}
     frame = sys._getframe(2)
     while frame.f_back is not None and (
@@ -106,7 +106,7 @@ def _calling_module() -> str:
 
 
 def _explain(module: str, error: BaseException) -> str:
-    """Why a module cannot be imported, in words that say what to do."""
+    """Why a module cannot be imported, and what to do."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         if module == error.name or module.startswith(f"{error.name}."):
             return f"there is no module {module!r}; is its package installed?"

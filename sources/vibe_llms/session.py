@@ -1,4 +1,4 @@
-"""The composition root: providers, ensembles and archive, opened and closed as one."""
+"""The session: opens providers, ensembles and archive, makes conversations, closes everything."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from vibe_llms.attendants import MEMORY, Attendance, Attendant, AttendantHost, access_attendant
+from vibe_llms.asking import ModelAsker
 from vibe_llms.configuration import Configuration, Places, ToolMode, load_configuration
 from vibe_llms.controls import Controls
-from vibe_llms.conversation import Conversation
+from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.conversations.history import History
+from vibe_llms.conversations.prompts import Prompt, read_prompt
+from vibe_llms.conversations.settings import ConversationSettings, Services
+from vibe_llms.conversations.tools import Tool, Toolbox
 from vibe_llms.costs import Cost, estimate_cost
 from vibe_llms.ensembles.core import Ensembles
 from vibe_llms.ensembles.interfaces import Ensemble, EnsembleHost
 from vibe_llms.ensembles.questions import Elicitor
 from vibe_llms.events import EventHandler, Notice, NoticeEvent, ignore_events
 from vibe_llms.exceptions import SessionClosed
+from vibe_llms.hooks import MEMORY, Asker, Background, HookHost, HookRunner, TurnHook, access_hook
 from vibe_llms.invocation.approval import Approver, Gatekeeper
+from vibe_llms.invocation.invokers import gather_invokers
 from vibe_llms.keys import KeyVault
-from vibe_llms.ledger import Ledger
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, Turn
 from vibe_llms.messages.contents import Reference
-from vibe_llms.outfit import ConversationDefaults, Outfit
-from vibe_llms.prompts import Prompt, read_prompt
 from vibe_llms.providers.interfaces import Model
-from vibe_llms.providers.rows import ImportGuard, Providers, ProviderStatus, unguarded
+from vibe_llms.providers.provider_pool import ImportGuard, Providers, ProviderStatus, unguarded
 from vibe_llms.registries import Row
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.interfaces import Archive, Finding, Summary
-from vibe_llms.toolbox import Tool
 
 
 class Session:
@@ -66,10 +68,20 @@ class Session:
             ask_model=self._ask_model,
             admit=self.gatekeeper.admit,
             vault=KeyVault(configuration.places.keys_file),
-            tell=self._tell,
+            notify=self._notify,
         )
         self._ensembles = Ensembles(configuration, host)
-        self._attendance = Attendance(self._tell)
+        self._hook_runner = HookRunner(self._notify)
+        self._services = Services(
+            event_handler=event_handler,
+            access_model=self.access_model,
+            access_controls=self._providers.access_controls,
+            access_limiter=self._providers.access_limiter,
+            tools=configuration.tools,
+            gatekeeper=self.gatekeeper,
+            open_ensembles=self._open_ensembles,
+            hook_runner=self._hook_runner,
+        )
         self._conversations: WeakSet[Conversation] = WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -89,33 +101,33 @@ class Session:
         event_handler: EventHandler | None = None,
         tool_mode: ToolMode | None = None,
         memory: bool = False,
-        attendants: Iterable[Attendant] = (),
+        hooks: Iterable[TurnHook] = (),
         save: bool = True,
     ) -> Conversation:
-        """A new conversation; without a model, with the one that `choose_model` chooses.
+        """A new conversation. Without a model it uses the one that `choose_model` returns.
 
-        `supervisor` is the system text, `history` what shall count as said already. `ensembles` are
-        rows of `[ensembles]` by their names, or ensembles. `tool_mode` says how tools are offered:
-        `native` by calls of the model's own, `contract` by an agreement in its instructions, `auto`
-        as the model can, `off` not at all; without it, as `[tools]` says. With `memory` the user's
-        long-term memory attends it, in the mode of `[memory]`; `attendants` are others who do. It
-        is stored with its first turn, or never if `save` is off; memory takes in nothing then.
+        `supervisor` is the system prompt, `history` earlier messages. `ensembles` are names of rows
+        in `[ensembles]`, or ensembles. `tool_mode` says how tools are offered: `native` with the
+        model's own calls, `contract` with a text protocol, `auto` as the model can, `off` not at
+        all; the default is that of `[tools]`. With `memory` it recalls and remembers, in the mode
+        of `[memory]`. `hooks` are called before and after each turn. It is stored with its first
+        turn, or never if `save` is off; then nothing is remembered either.
         """
         self._require_open()
         chosen = await self._choose(model, event_handler)
         instructions = SupervisorCanister.from_text(supervisor) if supervisor else None
         canisters = [*read_prompt(instructions), *read_prompt(history)]
-        ledger = Ledger.begin(
+        begun = History.begin(
             self.archive if save else None,
             name=name,
             model=f"{chosen.provider}/{chosen.name}",
             tags=tags,
             canisters=canisters,
         )
-        named, attending = self._gather(ensembles, attendants, memory=memory)
-        return await self._produce_conversation(
-            ledger, chosen, invokers, named, controls, event_handler, tool_mode, attending
+        settings = await self._produce_settings(
+            chosen, invokers, ensembles, controls, event_handler, tool_mode, hooks, memory=memory
         )
+        return Conversation(begun, settings, self._enter)
 
     async def resume(
         self,
@@ -128,32 +140,33 @@ class Session:
         event_handler: EventHandler | None = None,
         tool_mode: ToolMode | None = None,
         memory: bool = False,
-        attendants: Iterable[Attendant] = (),
+        hooks: Iterable[TurnHook] = (),
     ) -> Conversation:
         """A stored conversation, by its identity, a prefix of at least 4 characters, or its name.
 
-        It goes on with the model that it had, unless another is given. The rest is as in `begin`.
+        It continues with its own model unless you give another. The rest is as in `begin`.
         """
         self._require_open()
         identity = await self.archive.resolve(conversation)
-        ledger, notices = await Ledger.restore(self.archive, identity)
+        history, notices = await History.restore(self.archive, identity)
         handler = event_handler or self.event_handler
         for notice in notices:
             handler(NoticeEvent(notice=notice, conversation=identity))
-        chosen = await self._choose(model or ledger.details.model or None, event_handler)
+        chosen = await self._choose(model or history.details.model or None, event_handler)
         address = f"{chosen.provider}/{chosen.name}"
-        if model is not None and address != ledger.details.model:
-            await ledger.revise(model=address)
-        named, attending = self._gather(ensembles, attendants, memory=memory)
-        return await self._produce_conversation(
-            ledger, chosen, invokers, named, controls, event_handler, tool_mode, attending
+        if model is not None and address != history.details.model:
+            await history.revise(model=address)
+        settings = await self._produce_settings(
+            *(chosen, invokers, ensembles, controls, event_handler, tool_mode, hooks),
+            memory=memory,
+            conversation=identity,
         )
+        return Conversation(history, settings, self._enter)
 
     async def access_model(self, name: str) -> Model:
-        """The model of an address `provider/model`, or of an alias; `provider:model` serves too.
+        """The model of an address `provider/model` or `provider:model`, or of an alias.
 
-        So does the name of a model that is known, or a part of it that only one has.
-        `ModelNotFound` where nothing fits.
+        The name of a known model works too, or a part of it that is unique. Raises `ModelNotFound`.
         """
         self._require_open()
         return await self._providers.access_model(name)
@@ -163,17 +176,17 @@ class Session:
         return self._providers.locate(name)
 
     def choose_model(self) -> tuple[str, str]:
-        """The address of the model to use where none is given, and what there is to say of it.
+        """The address of the default model, and a note for the user.
 
         It is the configured default, else the default of the first row whose key is set, else the
-        scripted one.
+        scripted demo.
         """
         return self._providers.choose()
 
     async def survey_models(self, provider: str | None = None) -> Sequence[Model]:
         """The models that one provider offers, or all that can be used; asks their servers.
 
-        Of all, those that need no key are passed over where no such server answers.
+        Without a provider, servers on this machine that do not answer are skipped.
         """
         self._require_open()
         return await self._providers.survey_models(provider)
@@ -187,22 +200,22 @@ class Session:
         return self._providers.survey()
 
     def estimate_cost(self, canisters: Iterable[Canister]) -> Cost:
-        """What the replies among some canisters cost, by the price list that each row names."""
+        """The cost of the replies among some canisters, by the price list that each row names."""
         return estimate_cost(canisters, self._providers.access_prices)
 
-    async def survey(
+    async def survey_conversations(
         self, *, limit: int | None = None, tag: str = "", superseded: bool = False
     ) -> Sequence[Summary]:
         """The stored conversations, the most recent first.
 
-        Those whose place another has taken, by an undo say, are among them with `superseded` only.
+        `superseded` includes those that an undo or a regenerate has replaced.
         """
         return await self.archive.survey(limit=limit, tag=tag, superseded=superseded)
 
     async def search(
         self, text: str, *, limit: int = 20, superseded: bool = False
     ) -> Sequence[Finding]:
-        """Stored messages that hold all words of a text, the best first."""
+        """Stored messages that contain all words of a text, the best first."""
         return await self.archive.search(text, limit=limit, superseded=superseded)
 
     async def load(self, reference: Reference) -> bytes:
@@ -210,104 +223,89 @@ class Session:
         return await self.archive.load(reference)
 
     async def remove(self, conversation: str) -> None:
-        """Give a stored conversation up, by its identity, a prefix of it, or its name."""
+        """Delete a stored conversation, by its identity, a prefix of it, or its name."""
         await self.archive.remove(await self.archive.resolve(conversation))
 
     async def close(self) -> None:
         """Cancel running turns and close all connections; safe to call twice.
 
-        What the turns left to attendants is waited for, as long as these say.
+        Waits for the work of hooks, each for at most its `close_seconds`.
         """
         self._closed = True
         async with AsyncExitStack() as stack:
-            # Whatever fails or is cancelled on the way, the rest is closed too.
+            # If closing one fails or is cancelled, the others are still closed.
             stack.push_async_callback(self.archive.close)
             stack.push_async_callback(self._ensembles.close)
             stack.push_async_callback(self._providers.close)
             # While these work, models and archive are still there.
-            stack.push_async_callback(self._attendance.close)
+            stack.push_async_callback(self._hook_runner.close)
             async with asyncio.TaskGroup() as group:
                 for conversation in list(self._conversations):
                     group.create_task(conversation.close())
 
-    async def _produce_conversation(
+    async def _produce_settings(
         self,
-        ledger: Ledger,
         model: Model,
         invokers: Iterable[Tool],
-        ensembles: Sequence[str | Ensemble],
+        ensembles: Iterable[str | Ensemble],
         controls: Controls | None,
         event_handler: EventHandler | None,
         tool_mode: ToolMode | None,
-        attendants: Sequence[Attendant],
-    ) -> Conversation:
-        known = ledger.identity if ledger.stored else ""
-        opened = await self._open_ensembles(ensembles, event_handler, known)
-        defaults = ConversationDefaults(
-            event_handler=self.event_handler,
-            access_model=self.access_model,
-            access_controls=self._providers.access_controls,
-            access_limiter=self._providers.access_limiter,
-            tools=self.configuration.tools,
-            gatekeeper=self.gatekeeper,
-            open_ensembles=lambda named: self._open_ensembles(named, event_handler),
-            survey_invokers=self._ensembles.survey_invokers,
-            attendance=self._attendance,
-        )
-        outfit = Outfit(
-            model,
-            defaults,
-            invokers=invokers,
-            ensembles=opened,
-            controls=controls,
-            event_handler=event_handler,
+        hooks: Iterable[TurnHook],
+        *,
+        memory: bool,
+        conversation: str = "",
+    ) -> ConversationSettings:
+        """The settings of a conversation, with memory as tools or as a hook where it is wanted."""
+        if memory and self.configuration.memory_mode == "tools":
+            ensembles = (*ensembles, MEMORY.name)
+        elif memory:
+            hooks = (self.access_memory(), *hooks)
+        handler = event_handler or self.event_handler
+        return ConversationSettings(
+            model=model,
+            services=self._services,
+            toolbox=Toolbox(
+                self._ensembles.survey_invokers,
+                tuple(gather_invokers(invokers).values()),
+                tuple(await self._open_ensembles(ensembles, handler, conversation)),
+            ),
+            controls=controls or Controls(),
+            handler=event_handler,
             tool_mode=tool_mode,
-            attendants=attendants,
+            hooks=tuple(dict.fromkeys(hooks)),
         )
-        return Conversation(ledger, outfit, self._enter)
 
     @property
-    def unfinished(self) -> int:
-        """How many turns have left work to attendants, memory say, that is not done yet."""
-        return self._attendance.unfinished
+    def background(self) -> Background:
+        """The work that turns leave to hooks, such as memory: wait for it, or cancel it."""
+        return self._hook_runner.background
 
-    @property
-    def postponed(self) -> int:
-        """How many turns have left work to a later session; see `postpone`."""
-        return self._attendance.postponed
+    def access_memory(self) -> TurnHook:
+        """The hook that recalls and remembers what a user says in conversations.
 
-    def postpone(self) -> None:
-        """Leave the work on turns that end from now on to a later session, where it can be left.
-
-        What memory takes in is written down, and taken in by the next session of the same user
-        that does not postpone, or by `vibe-llms memory ingest`.
-        """
-        self._attendance.postpone()
-
-    async def drain(self) -> None:
-        """Wait for that work, each attendant's as long as it says; what is left is told."""
-        await self._attendance.drain()
-
-    def give_up(self) -> None:
-        """End that work at once; what is not done is told."""
-        self._attendance.give_up()
-
-    def access_memory(self) -> Attendant:
-        """The attendant that recalls and takes in what a user's conversations say.
-
-        A conversation has it from `begin(memory=True)`, or by `invite`.
+        `begin(memory=True)` adds it to a conversation, and so does `add_hook`.
         """
         self._require_open()
-        return self._attendance.access(MEMORY.name, self._produce_memory)
+        return self._hook_runner.access(MEMORY.name, self._produce_memory)
 
-    def _produce_memory(self) -> Attendant:
-        host = AttendantHost(
+    def _produce_memory(self) -> TurnHook:
+        host = HookHost(
             providers=self._providers,
+            produce_asker=self._produce_asker,
             restore=self._restore,
             load=self.archive.load_all,
-            tell=self._tell,
+            notify=self._notify,
         )
-        return access_attendant(MEMORY, self.configuration, host)
+        return access_hook(MEMORY, self.configuration, host)
+
+    def _produce_asker(self, model: Model, output_tokens: int) -> Asker:
+        return ModelAsker(
+            model,
+            output_tokens=output_tokens,
+            access_controls=self._providers.access_controls,
+            access_limiter=self._providers.access_limiter,
+        )
 
     async def open_ensemble(self, name: str) -> Ensemble:
         """The ensemble of a row of `[ensembles]`, opened, to be used without a conversation.
@@ -320,7 +318,7 @@ class Session:
     async def _ask_model(
         self, address: str, canisters: Sequence[Canister], supervisor: str, controls: Controls
     ) -> Turn:
-        """One turn with a model for an ensemble, of which nothing is kept."""
+        """One turn with a model for an ensemble; nothing of it is kept."""
         conversation = await self.begin(
             address,
             supervisor=supervisor or None,
@@ -331,45 +329,26 @@ class Session:
         )
         return await conversation.converse(canisters[-1])
 
-    def _gather(
-        self,
-        ensembles: Iterable[str | Ensemble],
-        attendants: Iterable[Attendant],
-        *,
-        memory: bool,
-    ) -> tuple[Sequence[str | Ensemble], Sequence[Attendant]]:
-        """Ensembles and attendants, with what stands for memory among them if it is wanted."""
-        if not memory:
-            return tuple(ensembles), tuple(attendants)
-        if self.configuration.memory_mode == "tools":
-            return (*ensembles, MEMORY.name), tuple(attendants)
-        return tuple(ensembles), (self.access_memory(), *attendants)
-
     async def _restore(self, conversation: str) -> Sequence[Canister]:
         return (await self.archive.restore(conversation)).canisters
 
-    def _tell(self, notice: Notice) -> None:
+    def _notify(self, notice: Notice) -> None:
         """Tell something outside of any turn, by whatever thread, in that of the conversations."""
         event = NoticeEvent(notice=notice)
         if self._loop is None or threading.get_ident() == self._thread:
             self.event_handler(event)
         else:
-            # Where the loop has ended there is nobody left to tell.
+            # Where the loop has ended, no handler is left.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self.event_handler, event)
 
     async def _open_ensembles(
-        self,
-        named: Iterable[str | Ensemble],
-        event_handler: EventHandler | None,
-        conversation: str = "",
+        self, named: Iterable[str | Ensemble], handler: EventHandler, conversation: str = ""
     ) -> Sequence[Ensemble]:
-        handler = event_handler or self.event_handler
-
-        def tell(text: str) -> None:
+        def notify(text: str) -> None:
             handler(NoticeEvent(notice=Notice("ensemble", text), conversation=conversation))
 
-        return await self._ensembles.open(named, tell)
+        return await self._ensembles.open(named, notify)
 
     def _enter(self, conversation: Conversation) -> None:
         self._require_open()

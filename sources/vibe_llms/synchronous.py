@@ -1,8 +1,8 @@
-"""The synchronous face: the same sessions and conversations for code that does not `await`.
+"""The same sessions and conversations for code that does not `await`.
 
-One daemon thread with its own event loop serves each session, so it also works where a loop is
-running already, in a notebook say. Ctrl-C in the caller ends the turn, waits until what had arrived
-is kept, and then raises `KeyboardInterrupt`. Event handlers run in the session's thread.
+Each session has a daemon thread with its own event loop, so it also works where a loop is already
+running, such as in a notebook. Ctrl-C cancels the turn, waits until what arrived is kept, and then
+raises `KeyboardInterrupt`. Event handlers run in the session's thread.
 
 >>> with open_session(home=home) as session:
 ...     conversation = session.begin("scripted/demo")
@@ -17,25 +17,25 @@ import asyncio
 import functools
 import queue
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from vibe_llms import conversation as asynchronous
+from vibe_llms import hooks
 from vibe_llms import session as sessions
-from vibe_llms.attendants import Attendant
+from vibe_llms.conversations import conversation as asynchronous
+from vibe_llms.conversations import streams
 from vibe_llms.costs import Cost
 from vibe_llms.ensembles.interfaces import Ensemble
-from vibe_llms.events import Event
+from vibe_llms.events import Event, MessageProgressEvent, TextChunk
 from vibe_llms.exceptions import RequestError, SessionClosed, StorageError
+from vibe_llms.hooks import TurnHook
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.canisters import Canister, T, Turn
 from vibe_llms.providers.interfaces import Model
-from vibe_llms.running import EventStream
 
 P = ParamSpec("P")
-T = TypeVar("T")
 I = TypeVar("I")  # noqa: E741  (the asynchronous thing within)
 
 _QUEUED_EVENTS = 256
@@ -122,7 +122,7 @@ class Errand(Generic[T]):
     def end(self) -> None:
         """Cancel the work, and wait until it has ended.
 
-        A `StorageError` is raised: it tells that something could not be kept.
+        `StorageError` is raised if something could not be stored.
         """
         if self._loop is None:
             self._work.close()
@@ -186,31 +186,74 @@ def _produces(
     return call
 
 
+class EventStream(Generic[T]):
+    """The events of a turn, for a `for` loop; leaving it early cancels the turn.
+
+    The turn starts with the first step of the loop.
+    """
+
+    def __init__(self, portal: Portal, start: Callable[[], streams.EventStream[T]]) -> None:
+        self._started: list[streams.EventStream[T]] = []
+        self._events = _pump(portal, start, self._started)
+
+    @property
+    def turn(self) -> Turn[T] | None:
+        """The finished turn, once the loop has ended."""
+        return self._started[0].turn if self._started else None
+
+    def text(self) -> Iterator[str]:
+        """The pieces of text as they arrive; leaving the loop early cancels the turn."""
+        for event in self:
+            match event:
+                case MessageProgressEvent(chunk=TextChunk(text)):
+                    yield text
+
+    def close(self) -> None:
+        """Cancel the turn if it runs."""
+        self._events.close()
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        return next(self._events)
+
+
+def _pump(
+    portal: Portal,
+    start: Callable[[], streams.EventStream[T]],
+    started: list[streams.EventStream[T]],
+) -> Generator[Event, None, None]:
+    """The events of a turn; not a method, so that an abandoned loop ends at once."""
+    events: queue.Queue[Event | None] = queue.Queue()
+
+    async def pump() -> None:
+        started.append(start())
+        async with started[0] as stream:
+            async for event in stream:
+                events.put(event)
+                while events.qsize() >= _QUEUED_EVENTS:  # noqa: ASYNC110  (another thread takes)
+                    await asyncio.sleep(_ROOM_SECONDS)
+
+    errand = portal.begin(pump())
+    errand.outcome.add_done_callback(lambda _: events.put(None))
+    try:
+        while (event := _take(events)) is not None:
+            yield event
+    finally:
+        if not errand.outcome.done():
+            errand.end()
+    errand.outcome.result()
+
+
 def _streams(
-    method: Callable[Concatenate[asynchronous.Conversation, P], EventStream],
-) -> Callable[Concatenate[Conversation, P], Iterator[Event]]:
-    """The events of a turn, for a `for` loop; leaving it early cancels the turn."""
+    method: Callable[Concatenate[asynchronous.Conversation, P], streams.EventStream[T]],
+) -> Callable[Concatenate[Conversation, P], EventStream[T]]:
+    """A method of the inner thing that streams a turn, for a `for` loop."""
 
     @functools.wraps(method)
-    def call(self: Conversation, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[Event]:
-        events: queue.Queue[Event | None] = queue.Queue()
-
-        async def pump() -> None:
-            async with method(self._inner, *args, **kwargs) as stream:
-                async for event in stream:
-                    events.put(event)
-                    while events.qsize() >= _QUEUED_EVENTS:  # noqa: ASYNC110  (another thread takes)
-                        await asyncio.sleep(_ROOM_SECONDS)
-
-        errand = self._portal.begin(pump())
-        errand.outcome.add_done_callback(lambda _: events.put(None))
-        try:
-            while (event := _take(events)) is not None:
-                yield event
-        finally:
-            if not errand.outcome.done():
-                errand.end()
-        errand.outcome.result()
+    def call(self: Conversation, /, *args: P.args, **kwargs: P.kwargs) -> EventStream[T]:
+        return EventStream(self._portal, lambda: method(self._inner, *args, **kwargs))
 
     return call
 
@@ -225,17 +268,17 @@ class Conversation(_Face[asynchronous.Conversation]):
 
     @property
     def name(self) -> str:
-        """The name that a person gave; empty if none did."""
+        """Its name; empty without one."""
         return self._inner.name
 
     @property
     def model(self) -> Model:
-        """The model that the next turn speaks with."""
+        """The model that answers the next turn."""
         return self._inner.model
 
     @property
     def canisters(self) -> tuple[Canister, ...]:
-        """All that was said."""
+        """All messages."""
         return self._inner.canisters
 
     @property
@@ -245,12 +288,12 @@ class Conversation(_Face[asynchronous.Conversation]):
 
     @property
     def ensembles(self) -> Sequence[Ensemble]:
-        """The ensembles that its tools come from, beside those of its own."""
+        """The ensembles that its tools come from."""
         return self._inner.ensembles
 
     @property
     def withheld(self) -> Sequence[str]:
-        """The names of the tools that are there and not offered."""
+        """The names of its tools that are not offered."""
         return self._inner.withheld
 
     def withhold(self, name: str) -> None:
@@ -258,20 +301,20 @@ class Conversation(_Face[asynchronous.Conversation]):
         self._inner.withhold(name)
 
     @property
-    def attendants(self) -> Sequence[Attendant]:
-        """Who attends its turns; see `vibe_llms.attendants`."""
-        return self._inner.attendants
+    def hooks(self) -> Sequence[TurnHook]:
+        """The hooks of its turns; see `vibe_llms.hooks`."""
+        return self._inner.hooks
 
-    def invite(self, attendant: Attendant) -> None:
-        """Let somebody attend from the next turn on."""
-        self._inner.invite(attendant)
+    def add_hook(self, hook: TurnHook) -> None:
+        """Call a hook from the next turn on."""
+        self._inner.add_hook(hook)
 
-    def dismiss(self, name: str) -> None:
-        """From the next turn on, let the attendant of this name attend no more.
+    def remove_hook(self, name: str) -> None:
+        """From the next turn on, no longer call the hook of this name.
 
-        Work that earlier turns have left is done all the same.
+        Its work on earlier turns is still done. `RequestError` where there is no such hook.
         """
-        self._inner.dismiss(name)
+        self._inner.remove_hook(name)
 
     offer = _through(asynchronous.Conversation.offer)
     converse = _through(asynchronous.Conversation.converse)
@@ -287,6 +330,25 @@ class Conversation(_Face[asynchronous.Conversation]):
     count_tokens = _through(asynchronous.Conversation.count_tokens)
 
 
+class Background(_Face[hooks.Background]):
+    """The background work of a session, for callers that do not `await`."""
+
+    @property
+    def pending(self) -> int:
+        """How many turns have work that is not done yet."""
+        return self._inner.pending
+
+    def cancel(self) -> None:
+        """Cancel all work at once; a notice says how much was not done."""
+        self._portal.call(_call(self._inner.cancel))
+
+    wait = _through(hooks.Background.wait)
+
+
+async def _call(function: Callable[[], T]) -> T:
+    return function()
+
+
 class Session(_Face[sessions.Session]):
     """A session, as `vibe_llms.Session`, for callers that do not `await`."""
 
@@ -294,26 +356,25 @@ class Session(_Face[sessions.Session]):
     resume = _produces(sessions.Session.resume)
     access_model = _through(sessions.Session.access_model)
     survey_models = _through(sessions.Session.survey_models)
-    survey = _through(sessions.Session.survey)
+    survey_conversations = _through(sessions.Session.survey_conversations)
     search = _through(sessions.Session.search)
     load = _through(sessions.Session.load)
     remove = _through(sessions.Session.remove)
-    drain = _through(sessions.Session.drain)
 
     @property
-    def unfinished(self) -> int:
-        """How many turns have left work to attendants, memory say, that is not done yet."""
-        return self._inner.unfinished
+    def background(self) -> Background:
+        """The work that turns leave to hooks, such as memory: wait for it, or cancel it."""
+        return Background(self._portal, self._inner.background)
 
-    def access_memory(self) -> Attendant:
-        """The attendant that recalls and takes in what a user's conversations say.
+    def access_memory(self) -> TurnHook:
+        """The hook that recalls and remembers what a user says in conversations.
 
-        A conversation has it from `begin(memory=True)`, or by `invite`.
+        `begin(memory=True)` adds it to a conversation, and so does `add_hook`.
         """
         return self._inner.access_memory()
 
     def estimate_cost(self, canisters: Iterable[Canister]) -> Cost:
-        """What the replies among some canisters cost, by the price list that each row names."""
+        """The cost of the replies among some canisters, by the price list that each row names."""
         return self._inner.estimate_cost(canisters)
 
 

@@ -21,6 +21,9 @@ from tests.cli.terminal import Emulator
 class Desk:
     """A terminal of this process: standard streams on a pty, and an emulator that shows it."""
 
+    #: How often `until` looks.
+    looks = 2000
+
     def __init__(self, lines: int, columns: int) -> None:
         self._master, slave = pty.openpty()
         self.size = (lines, columns)
@@ -41,7 +44,7 @@ class Desk:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until the screen is so."""
-        for _ in range(2000):
+        for _ in range(self.looks):
             if condition():
                 return
             await asyncio.sleep(0.005)

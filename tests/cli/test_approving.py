@@ -11,7 +11,7 @@ import pytest
 from tests.cli.command import invoke, write_script
 from tests.cli.terminal import Terminal
 from tests.fakes import mcp_server
-from vibe_llms.cli.approving import draw_arguments
+from vibe_llms.cli.tool_questions import draw_arguments
 from vibe_llms.messages.canisters import InvocationCanister
 
 SERVER = Path(mcp_server.__file__)
@@ -118,7 +118,7 @@ def test_a_tool_may_be_allowed_for_the_session(row: Path, tmp_path: Path) -> Non
     with Terminal("-m", model, "-T", "fake", "Go.") as terminal:
         answer(terminal, "t")
         # What it returned is text from outside, and it may send data out: a question of its own.
-        terminal.expect("text from outside")
+        terminal.expect("untrusted text")
         terminal.expect(QUESTION)
         terminal.enter("t")
         assert terminal.wait() == 0
@@ -159,7 +159,7 @@ def test_all_can_be_approved_beforehand(row: Path, tmp_path: Path) -> None:
     assert results_of(row) == ["one"]
 
 
-def test_an_ensemble_that_there_is_not_is_told(row: Path) -> None:
+def test_an_unknown_ensemble_is_an_error(row: Path) -> None:
     outcome = invoke("-T", "nonesuch", "Go.")
     assert outcome.status == 78
     assert "there is no 'nonesuch'; there are python, images, memory, fake" in outcome.errors

@@ -19,8 +19,7 @@ from tests.cli.command import invoke, run
 from tests.cli.terminal import COMMAND, LONGEST_SECONDS
 from vibe_llms import registries
 from vibe_llms.cli.running import bound_import, interruptible
-from vibe_llms.cli.running import run as run_work
-from vibe_llms.providers import core, rows
+from vibe_llms.providers import provider_pool, registry
 
 #: A provider that does all that is asked of one, but for what a broken one leaves out.
 _WHOLE = """
@@ -31,7 +30,7 @@ class Client:
     async def access_model(self, name): raise LookupError("no models today")
     async def survey_models(self): raise LookupError("no models today")
     async def close(self): pass
-from vibe_llms.providers.core import register
+from vibe_llms.providers.registry import register
 """
 #: The modules, and words of the error that names what is wrong with each.
 BROKEN = {
@@ -101,7 +100,7 @@ def broken(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     yield
     for name in set(BROKEN) - before:
         sys.modules.pop(name, None)
-        core._REGISTRY._factories.pop(name, None)
+        registry._REGISTRY._factories.pop(name, None)
 
 
 def check_named(name: str) -> None:
@@ -132,8 +131,8 @@ def test_one_that_breaks_more_than_itself_would_be_found_out(
             __import__(row.module)
             return super().access(row)
 
-    monkeypatch.setattr(core, "_REGISTRY", Open("providers"))
-    for module in (core, rows):
+    monkeypatch.setattr(registry, "_REGISTRY", Open("providers"))
+    for module in (registry, provider_pool):
         monkeypatch.setattr(module, "guard_row", lambda _: nullcontext())
     with pytest.raises((AssertionError, BaseException), match=r"deep|status|SystemExit"):
         check_named(name)
@@ -171,7 +170,7 @@ def survey_commands() -> Sequence[Sequence[str]]:
     ]
 
 
-def test_other_commands_work_beside_all_that_is_broken() -> None:
+def test_other_commands_work_although_plugins_are_broken() -> None:
     for arguments in survey_commands():
         outcome = invoke(*arguments)
         assert outcome.status == 0, (arguments, outcome)
@@ -238,7 +237,7 @@ def test_what_waits_in_another_thread_is_left_as_it_is() -> None:
 
         return await asyncio.to_thread(inner)
 
-    assert run_work(work()) == "done"
+    assert asyncio.run(work()) == "done"
 
 
 def test_signals_are_as_before_after_an_import() -> None:

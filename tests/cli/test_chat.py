@@ -215,7 +215,7 @@ def failing(number: int, home: Path) -> Callable[..., Any]:
     ("number", "words"),
     [(errno.ENOSPC, "the disk is full"), (errno.EDQUOT, "quota"), (errno.EIO, "disk")],
 )
-def test_a_disk_that_fails_is_told_and_nothing_is_lost(
+def test_a_failing_disk_is_reported_and_nothing_is_lost(
     home: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
 ) -> None:
     assert invoke("--name", "kept", "hello").status == 0
@@ -237,7 +237,7 @@ def test_a_disk_that_fails_is_told_and_nothing_is_lost(
 @pytest.mark.parametrize(
     ("number", "words"), [(errno.EROFS, "read-only"), (errno.EACCES, "permission denied")]
 )
-def test_a_home_that_cannot_be_written_is_told(
+def test_a_home_that_cannot_be_written_is_an_error(
     home: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
 ) -> None:
     make = os.mkdir
@@ -256,14 +256,14 @@ def test_a_home_that_cannot_be_written_is_told(
     assert invoke("-n", "hello").status == 0
 
 
-def test_a_file_where_the_home_belongs_is_told(home: Path) -> None:
+def test_a_file_in_the_place_of_the_home_is_an_error(home: Path) -> None:
     home.write_text("x")
     outcome = invoke("-q", "hello")
     assert outcome.status in (1, 78)
     assert str(home) in outcome.error
 
 
-def test_a_damaged_conversation_is_told_with_its_line_and_can_be_read_on(home: Path) -> None:
+def test_a_damaged_conversation_is_reported_with_its_line_and_stays_readable(home: Path) -> None:
     assert invoke("--name", "hurt", "hello").status == 0
     (path,) = home.glob("conversations/*/messages.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
@@ -278,7 +278,7 @@ def test_a_damaged_conversation_is_told_with_its_line_and_can_be_read_on(home: P
     assert path.read_bytes() == before
 
 
-def test_an_archive_of_a_newer_version_is_told(home: Path) -> None:
+def test_an_archive_of_a_newer_version_is_an_error(home: Path) -> None:
     assert invoke("--name", "later", "hello").status == 0
     (path,) = home.glob("conversations/*/metadata.toml")
     path.write_text(path.read_text().replace("format = 1", "format = 99"))

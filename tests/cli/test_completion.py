@@ -15,6 +15,14 @@ from tests.cli.command import invoke, run, streams
 from tests.cli.terminal import COMMAND, LONGEST_SECONDS, Terminal
 from tests.fakes import mcp_described
 from vibe_llms.cli.commands import COMMANDS, run_command
+from vibe_llms.cli.completion import (
+    choose,
+    offer_control_values,
+    offer_controls,
+    recall_tools,
+    remember_tools,
+)
+from vibe_llms.providers.attributes import ModelAttributes
 
 
 def complete(line: str, monkeypatch: pytest.MonkeyPatch, shell: str = "bash") -> list[str]:
@@ -64,7 +72,7 @@ def test_paths_are_left_to_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     assert complete("vibe-llms chat -f x", monkeypatch) == ["file,x"]
 
 
-def test_a_shell_is_not_told_of_errors(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shell_gets_no_errors(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home.mkdir()
     (home / "config.toml").write_text("x = \n")
     assert names("vibe-llms chat -m ", monkeypatch) == []
@@ -162,6 +170,40 @@ def test_facts_are_completed_with_their_text(monkeypatch: pytest.MonkeyPatch) ->
     assert names(f"vibe-llms memory rm {short[:6]}", monkeypatch) == [short]
 
 
+def test_a_value_is_found_by_a_part_of_it_or_of_its_description(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = names("vibe-llms -m sonnet-5", monkeypatch)
+    assert "anthropic/claude-sonnet-5-5" in found
+    assert all("sonnet-5" in one for one in found)
+    identity = invoke("--print-id", "--name", "Dinner plans", "hello").errors.splitlines()[-1]
+    assert names("vibe-llms show dinner", monkeypatch) == [identity]
+    # What begins with the word comes alone; two letters are in too many.
+    assert choose([("one", "two"), ("two", "")], "two") == [("two", "")]
+    assert choose([("one", "two")], "tw") == []
+
+
+def test_the_controls_of_an_unknown_model_are_all_controls() -> None:
+    known = [name for name, _ in offer_controls(ModelAttributes())]
+    assert {"effort", "temperature", "extras"} <= set(known)
+    assert offer_control_values(ModelAttributes(), "tool_choice") == [
+        ("auto", ""),
+        ("any", ""),
+        ("none", ""),
+    ]
+
+
+def test_the_tools_of_one_ensemble_replace_those_that_were_kept_for_it(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    remember_tools(state, {"a/one": "1", "b/two": "2"})
+    remember_tools(state, {"a/new": "3"})
+    assert sorted(recall_tools(state)) == [("a/new", "3"), ("b/two", "2")]
+    (tmp_path / "file").write_text("")
+    # A folder that cannot be made is no failure.
+    remember_tools(tmp_path / "file", {"a/one": "1"})
+    assert recall_tools(tmp_path / "file") == []
+
+
 # By the shells themselves.
 
 
@@ -223,7 +265,8 @@ def test_zsh_shows_titles(installed: Path) -> None:
         terminal.enter(f"PS1='$ '; {setup}; echo rea''dy")
         terminal.expect(r"[\r\n]ready\r")
         terminal.send("vibe-llms chat --cid ")
-        terminal.press("tab")
+        # Once completes what all identities begin with, if chance gave them something in common.
+        terminal.press("tab", "tab")
         terminal.expect("second(?s:.*)first, with: marks")
         terminal.send_bytes(b"\x03")
         terminal.enter("exit")

@@ -215,7 +215,7 @@ def test_words_are_found() -> None:
         *("conversation", "name", "title", "message", "role", "created", "excerpt"),
     }
     assert len(do("search", "--json", "--limit", "1", "forks").json) == 1
-    assert "nothing was found" in do("search", "nonesuch").errors
+    assert "no messages found" in do("search", "nonesuch").errors
     assert invoke("search").status == 2
     assert invoke("search", "x", "--limit", "0").status == 2
 
@@ -270,7 +270,7 @@ def test_conversations_are_removed() -> None:
     outcome = invoke("rm", first)
     assert outcome.status == 2
     assert "not a terminal; use -y to skip the question" in outcome.error
-    assert do("rm", "-y", first, second, first[:6]).errors == f"removed: {first}, {second}\n"
+    assert do("rm", "-y", first, second, first[:6]).errors == f"deleted: {first}, {second}\n"
     assert [one["id"] for one in listed()] == [third]
     assert invoke("rm", "-y", first).status == 66
 
@@ -279,9 +279,12 @@ def test_a_part_of_a_name_removes_nothing_unasked() -> None:
     identity = begin("--name", "Rome and Paris", "hello")
     outcome = invoke("rm", "-y", "rome")
     assert outcome.status == 2
-    assert f"'rome' is only a part of a name; with -y give the name or {identity}" in outcome.errors
+    assert (
+        f"'rome' is only part of a name; with -y, give the whole name or {identity}"
+        in outcome.errors
+    )
     assert [one["id"] for one in listed()] == [identity]
-    assert do("rm", "-y", "rome and paris").errors == f"removed: {identity}\n"
+    assert do("rm", "-y", "rome and paris").errors == f"deleted: {identity}\n"
 
 
 def test_a_person_is_asked_before_something_is_removed() -> None:
@@ -289,7 +292,7 @@ def test_a_person_is_asked_before_something_is_removed() -> None:
     for answer, status in (("n", 1), ("c-c", 130), ("c-d", 130), ("y", 0)):
         with Terminal("rm", identity) as terminal:
             terminal.expect(rf"{identity}.*hello")
-            terminal.expect(r"Remove this conversation for good\?")
+            terminal.expect(r"Delete this conversation permanently\?")
             if answer.startswith("c-"):
                 assert terminal.press_until_the_end(answer) == status
             else:
@@ -377,7 +380,7 @@ async def test_a_message_can_be_loaded_whole(home: Path) -> None:
     assert [encode_canister(one) for one in whole] == [encode_canister(one) for one in said]
 
 
-def test_gaps_stand_where_the_lines_stood(home: Path) -> None:
+def test_gaps_are_shown_in_the_place_of_their_lines(home: Path) -> None:
     identity = begin()
     do("--cid", identity, "-m", "scripted/demo", "forks?")
     (path,) = home.glob("conversations/*/messages.jsonl")
@@ -417,7 +420,7 @@ def test_conversations_are_named_by_part_of_a_title_or_by_how_new_they_are() -> 
 def test_the_list_says_how_many_more_there_are_and_can_end_with_the_newest() -> None:
     identities = [begin() for _ in range(3)]
     outcome = invoke("list", "--limit", "2")
-    assert outcome.errors == "1 more; all of them: vibe-llms list --limit 0\n"
+    assert outcome.errors == "1 more; to list all: vibe-llms list --limit 0\n"
     assert len(outcome.output.splitlines()) == 2
     assert invoke("list").errors == ""
     assert [one["id"] for one in listed("--reverse")] == identities
@@ -427,15 +430,15 @@ def test_the_list_says_how_many_more_there_are_and_can_end_with_the_newest() -> 
 def test_the_titles_are_shown_before_a_person_is_asked() -> None:
     begin("--name", "Trip to Rome", "hello")
     begin("hello there")
-    outcome = invoke("rm", "rome", "-1", data=b"n\n", terminals="stdin")
+    outcome = invoke("rm", "rome", "-1", data=b"n\n", terminals="stdin stderr")
     assert outcome.status == 1
     assert "Trip to Rome" in outcome.errors
     assert "hello there" in outcome.errors
-    assert "Remove these 2 conversations for good?" in outcome.errors
-    assert "nothing was removed" in outcome.errors
+    assert "Delete these 2 conversations permanently?" in outcome.errors
+    assert "nothing was deleted" in outcome.errors
     assert len(listed()) == 2
     with Terminal("rm", "rome", columns=60) as terminal:
-        terminal.expect("for good?")
+        terminal.expect("permanently?")
         assert "␛" not in terminal.output
         terminal.send("n\r")
         assert terminal.wait() == 1
@@ -454,4 +457,4 @@ def test_the_point_of_a_fork_is_a_number_of_show() -> None:
         assert invoke("fork", identity, "--at", at, "--json").json["messages"] == kept, at
     for at in ("0", "5", "-5"):
         error = invoke("fork", identity, "--at", at).error
-        assert error == f"there is no message {at}; `show` numbers them from 1 to 4"
+        assert error == f"no message {at}; the messages are numbered 1 to 4"

@@ -146,7 +146,7 @@ def test_people_are_shown_what_a_result_has_for_them() -> None:
     assert errors == "← weather: It is cold.\n"
 
 
-def test_a_tool_that_failed_is_told_and_long_results_are_cut() -> None:
+def test_a_failed_tool_is_shown_and_long_results_are_cut() -> None:
     failed = msgspec.structs.replace(result("x" * 500), failed=True)
     _, errors = show(InvocationFailedEvent(invocation=_CALL, result=failed))
     assert errors == f"✗ weather: {'x' * 199}…\n"
@@ -175,7 +175,7 @@ def test_reasoning_is_dim_and_apart_on_a_terminal() -> None:
     assert Screen().feed(output).lines == ["One", "", "Two"]
 
 
-def test_a_notice_is_told_unless_nobody_wants_it() -> None:
+def test_a_notice_is_printed_unless_quiet() -> None:
     event = NoticeEvent(notice=Notice("retry", "again\nin 2 s"))
     assert show(event, text("x")) == ("x\n", "note: again in 2 s\n")
     assert show(event, text("x"), quiet=True) == ("x\n", "")
@@ -234,7 +234,7 @@ def test_nothing_hostile_drives_the_terminal(
 def test_a_hole_in_the_clearing_would_be_seen(
     render: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("vibe_llms.cli.terminal", "vibe_llms.cli.drawing", "vibe_llms.cli.markdown"):
+    for module in ("vibe_llms.cli.terminal", "vibe_llms.cli.markdown"):
         monkeypatch.setattr(f"{module}.visible", lambda words: words)
     with pytest.raises(AssertionError):
         check_terminal(["\x1b]52;c;cm0gLXJm\x07"], render)
@@ -365,7 +365,7 @@ async def test_a_reply_that_is_silent_for_long_has_a_sign_of_life_below_it(
 ) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("NO_COLOR", colour)
-    monkeypatch.setattr("vibe_llms.cli.waiting._SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr("vibe_llms.cli.progress._SILENCE_SECONDS", 0.1)
     async with opened() as desk:
         one = Display()
         one.begin("a/b")
@@ -383,7 +383,7 @@ async def test_a_reply_that_is_silent_for_long_has_a_sign_of_life_below_it(
 async def test_a_reply_that_goes_into_a_pipe_has_no_sign_of_life(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vibe_llms.cli.waiting._SILENCE_SECONDS", 0.01)
+    monkeypatch.setattr("vibe_llms.cli.progress._SILENCE_SECONDS", 0.01)
     with streams(terminals="stderr") as (_, errors):
         one = Display()
         one.begin("a/b")
@@ -393,7 +393,7 @@ async def test_a_reply_that_goes_into_a_pipe_has_no_sign_of_life(
         assert errors.text == ""
 
 
-def test_usage_is_told_for_people() -> None:
+def test_usage_is_printed_for_people() -> None:
     assert describe_usage(Usage(1000, 0, 0, 5)) == "1,000 tokens in, 5 out"
     assert describe_usage(Usage(1, 2000, 3, 5, 7)) == (
         "2,004 tokens in (2,000 from the cache), 5 out + 7 of reasoning"

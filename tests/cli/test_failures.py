@@ -106,7 +106,7 @@ def test_bad_usage_names_the_help() -> None:
     assert explain(click.UsageError("What?", context)) == "What? See: vibe-llms list --help"
 
 
-def test_the_advice_of_a_server_is_told() -> None:
+def test_the_advice_of_a_server_is_printed() -> None:
     for kind in (RateLimited, ProviderOverloaded):
         error = kind("slow down", provider="p")
         error.retry_after = 12.4
@@ -133,7 +133,7 @@ def test_an_error_goes_to_stderr_and_with_json_to_stdout_too() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])
-def test_an_interruption_is_told_to_programs_only(error: BaseException) -> None:
+def test_an_interruption_is_reported_to_programs_only(error: BaseException) -> None:
     with streams() as (output, errors):
         assert report(error, []) == 130
         assert (output.text, errors.text) == ("", "")

@@ -62,7 +62,9 @@ def survey_fields(value: object) -> Iterator[str]:
 
 
 def read_table() -> set[str]:
-    section = PAGE.read_text("utf-8").partition("One thing has one name")[2].partition("\n## ")[0]
+    section = (
+        PAGE.read_text("utf-8").partition("Fields have the same names")[2].partition("\n## ")[0]
+    )
     rows = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
     return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
 

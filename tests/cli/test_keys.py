@@ -19,13 +19,13 @@ from vibe_llms.keys import store_key
 _KEY = "sk-canary-0123456789abcdef"
 
 
-def test_a_key_is_kept_told_and_removed(home: Path) -> None:
+def test_a_key_is_saved_printed_and_deleted(home: Path) -> None:
     outcome = invoke("keys", "set", "anthropic", data=f"  {_KEY}\n".encode())
-    assert outcome == (0, "", f"kept in {home / 'keys.toml'}\n")
+    assert outcome == (0, "", f"saved in {home / 'keys.toml'}\n")
     assert invoke("keys", "list") == (0, "anthropic\n", "")
     assert invoke("keys", "get", "anthropic") == (0, f"{_KEY}\n", "")
     assert invoke("keys", "path") == (0, f"{home / 'keys.toml'}\n", "")
-    assert invoke("keys", "rm", "anthropic") == (0, "", "removed\n")
+    assert invoke("keys", "rm", "anthropic") == (0, "", "deleted\n")
     assert invoke("keys", "list") == (0, "", "")
     for gone in ("get", "rm"):
         outcome = invoke("keys", gone, "anthropic")
@@ -44,7 +44,7 @@ def test_a_key_is_found_where_it_is_kept() -> None:
         ("nonesuch", _KEY, 2, "see: vibe-llms providers"),
         ("anthropic", "", 78, "is empty"),
         ("anthropic", "two words", 78, "white space"),
-        ("anthropic", "naïve", 78, "no key has"),
+        ("anthropic", "naïve", 78, "invalid characters"),
     ],
 )
 def test_what_cannot_be_a_key_is_refused(
@@ -60,7 +60,7 @@ def test_a_key_is_typed_without_being_shown() -> None:
     with Terminal("keys", "set", "anthropic") as terminal:
         terminal.expect("Key for anthropic: ")
         terminal.enter(_KEY)
-        terminal.expect(r"kept in\s")
+        terminal.expect(r"saved in\s")
         assert terminal.wait() == 0
         assert "canary" not in terminal.output
     assert invoke("keys", "get", "anthropic").output == f"{_KEY}\n"
@@ -82,7 +82,7 @@ def test_a_file_that_does_not_parse_is_not_written_over(home: Path) -> None:
     assert path.read_text() == "anthropic = \n"
 
 
-def test_what_else_stands_in_the_file_stays(home: Path) -> None:
+def test_the_rest_of_the_file_stays(home: Path) -> None:
     home.mkdir()
     path = home / "keys.toml"
     path.write_text('other = "x"\n[more]\na = 1\n')

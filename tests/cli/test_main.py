@@ -191,7 +191,7 @@ def test_main_takes_the_arguments_of_the_process(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt, 130), (BrokenPipeError, 141)])
-def test_what_nobody_is_told_is_a_status(
+def test_what_is_not_printed_is_a_status(
     error: type[BaseException], status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: Sequence[str]) -> int:

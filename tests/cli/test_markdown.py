@@ -19,6 +19,7 @@ from tests.cli.hostile import check_harmless, produce_payloads
 from tests.cli.terminal import Screen
 from vibe_llms.cli import markdown
 from vibe_llms.cli.markdown import MarkdownStream, split_blocks
+from vibe_llms.cli.terminal import visible
 
 _ATOMS = [
     "word ", "some more words of a sentence, ", "\n", "\n\n", "\n\n\n", "\n- item\n", "  - inner\n",
@@ -135,7 +136,7 @@ def test_a_table_that_were_settled_early_would_be_seen(monkeypatch: pytest.Monke
         check_once(_TABLE)
 
 
-def test_code_can_be_copied_as_it_stands() -> None:
+def test_code_can_be_copied_unchanged() -> None:
     long = f"x = '{'y' * 60}'"
     # The terminal wraps the long line, so it is one line when it is copied.
     drawn = draw([f"```python\nif x:\n    {long}\n```\n"])
@@ -186,7 +187,7 @@ def test_any_width_will_do(columns: int) -> None:
     assert show([_TABLE + _CODE], columns=columns)
 
 
-def check_drawing_is_harmless(payloads: Sequence[str]) -> None:
+def check_drawing_is_harmless(payloads: Iterable[str]) -> None:
     for payload in payloads:
         check_harmless(draw([payload[: len(payload) // 2], payload[len(payload) // 2 :]]))
 
@@ -199,9 +200,9 @@ def test_hostile_text_that_only_the_source_is_cleared_of_would_be_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Markdown writes characters by their numbers, so clearing the source alone is not enough.
-    monkeypatch.setattr("vibe_llms.cli.drawing.visible", lambda text: text)
+    monkeypatch.setattr(markdown, "visible", lambda text: text)
     with pytest.raises(AssertionError):
-        check_drawing_is_harmless(produce_payloads(1, 120))
+        check_drawing_is_harmless(map(visible, produce_payloads(1, 120)))
 
 
 def test_without_a_terminal_blocks_are_laid_out_plainly() -> None:
@@ -217,7 +218,7 @@ def test_nothing_is_drawn_of_nothing() -> None:
     assert draw(["", "\n", "  \n\n"]) == ""
 
 
-def test_a_line_of_somebody_else_finds_the_window_gone() -> None:
+def test_a_line_of_other_code_finds_the_window_gone() -> None:
     async def work() -> str:
         output = TerminalStream()
         stream = MarkdownStream(output)
@@ -255,7 +256,7 @@ async def test_what_waits_to_be_drawn_is_drawn_at_the_end() -> None:
     assert Screen(_TALL, 40).feed(output.getvalue()).lines == ["Some text goes on"]
 
 
-async def test_a_window_that_was_closed_meanwhile_is_told_with_the_next_text() -> None:
+async def test_a_window_that_was_closed_is_reported_with_the_next_text() -> None:
     class Closing(TerminalStream):
         closing = False
 

@@ -59,7 +59,7 @@ def test_a_server_that_fails_does_not_hide_the_others(
     assert len(invoke("models", "--json").json) == 1
 
 
-def test_a_model_that_there_is_not_is_told() -> None:
+def test_an_unknown_model_is_an_error() -> None:
     assert "no models" in invoke("models", "-q", "nonesuch").errors
     assert invoke("models", "-q", "nonesuch", "--json").output == "[]\n"
     outcome = invoke("models", "nonesuch")
@@ -68,7 +68,7 @@ def test_a_model_that_there_is_not_is_told() -> None:
     assert invoke("models", "default", "scripted/demo", "x").status == 2
 
 
-def test_the_default_model_is_told_and_set(home: Path) -> None:
+def test_the_default_model_is_printed_and_set(home: Path) -> None:
     outcome = invoke("models", "default")
     assert outcome.output == "scripted/demo\n"
     assert "no key is set" in outcome.errors
@@ -91,7 +91,7 @@ def test_the_providers_and_what_they_lack_are_listed(claude: FakeAnthropic) -> N
     lines = outcome.output.splitlines()
     assert lines[0].endswith("ready, 1 models")
     # Nobody has started it, which is no failure.
-    assert "ollama           needs no key; no such server answers" in lines
+    assert "ollama           needs no key; server is not running" in lines
     assert outcome.status == 0
     rows = invoke("providers", "--json").json
     assert [row["name"] for row in rows] == [line.split()[0] for line in lines]
@@ -133,7 +133,7 @@ def test_a_server_of_ones_own_that_does_not_run_is_no_failure(home: Path) -> Non
     checked = invoke("providers", "--check")
     assert checked.status == 0
     states = dict(line.split(None, 1) for line in checked.output.splitlines())
-    assert {states[name] for name in own} == {"needs no key; no such server answers"}
+    assert {states[name] for name in own} == {"needs no key; server is not running"}
     assert invoke("doctor").status == 0
     assert invoke("models", "default").output == "scripted/demo\n"
     # Who names one is told.

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from tests.cli.command import Outcome, invoke, run, script_of, write_script
-from tests.fakes.anthropic import KEY, FakeAnthropic, failure, text_reply
+from tests.fakes.anthropic import KEY, FakeAnthropic, failure
 from tests.fakes.llamacpp import FakePackage, write_model
-from tests.fakes.ollama import MODEL as OLLAMA_MODEL
 from tests.fakes.ollama import FakeOllama
 from vibe_llms.cli.options import read_piped
 from vibe_llms.exceptions import AttachmentUnreadable
 from vibe_llms.messages.contents import ImageContent
+from vibe_llms.testing.wires.anthropic_replies import text_reply
+from vibe_llms.testing.wires.ollama_replies import MODEL as OLLAMA_MODEL
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\2\0\0\0\x90wS\xde"
 PDF = b"%PDF-1.7\n\xff\xfe\n"
@@ -100,7 +101,7 @@ def test_a_model_may_be_a_part_of_its_name(
     assert listed()[0]["model"] == f"ollama/{OLLAMA_MODEL}"
 
 
-def test_an_unknown_model_is_told_in_a_line_that_can_be_read() -> None:
+def test_an_unknown_model_is_one_readable_line() -> None:
     for name in ("nobody/nothing", "nonesuch", "opnai/gpt-5"):
         outcome = invoke("-m", name, "hi")
         assert outcome.status == 66
@@ -157,7 +158,7 @@ def test_a_conversation_goes_on_by_identity_prefix_or_name() -> None:
 
 def test_a_conversation_that_is_not_there_is_named() -> None:
     outcome = invoke("-c", "hi")
-    assert (outcome.status, outcome.error) == (66, "there is no conversation to go on with yet")
+    assert (outcome.status, outcome.error) == (66, "no conversation to continue yet")
     ask("--name", "twin", "hello")
     ask("--name", "twin", "hello")
     outcome = invoke("--cid", "twin", "hi")
@@ -263,7 +264,7 @@ def test_piped_bytes_that_are_no_text_are_replaced_or_refused() -> None:
     assert stored(listed()[0]["id"])[0]["contents"][0]["data"] == "na\ufffdve"
     outcome = invoke("look", data=b"\x01\x02\0\xff")
     assert outcome.status == 66
-    assert "its type cannot be told" in outcome.error
+    assert "unknown type" in outcome.error
     with pytest.raises(AttachmentUnreadable):
         read_piped(b"\0\xff")
     assert read_piped(PNG) == ImageContent(PNG, "image/png")
@@ -293,7 +294,7 @@ def test_a_file_whose_name_is_no_text_can_be_given(tmp_path: Path) -> None:
 def test_an_empty_message_is_refused(arguments: tuple[str, ...], data: bytes) -> None:
     outcome = invoke(*arguments, data=data)
     assert outcome.status == 2
-    assert outcome.error == "the message is empty; say something"
+    assert outcome.error == "the message is empty"
     assert invoke(*arguments, "--json", data=data).json["error"]["kind"] == "request-error"
 
 
@@ -304,9 +305,9 @@ def test_an_empty_message_is_refused(arguments: tuple[str, ...], data: bytes) ->
         (["-a", "/"], 66, "Is a directory"),
         (["-f", "/nonesuch"], 66, "No such file"),
         (["--at", "/dev/null", "image/png"], 66, "not a regular file"),
-        (["--at", __file__, "nonsense"], 66, "no MIME type"),
+        (["--at", __file__, "nonsense"], 66, "not a MIME type"),
         (["-a", "https://e.org/a"], 66, "--at https://e.org/a image/png"),
-        (["-a", "-"], 66, "standard input: it is empty"),
+        (["-a", "-"], 66, "standard input is empty"),
         (["--system-file", "/nonesuch"], 66, "No such file"),
         (["-m", "nope/x"], 66, "there is no provider 'nope'; see: vibe-llms providers"),
         (["-m", "scripted/nope"], 66, "give the path of a script"),
@@ -319,11 +320,11 @@ def test_an_empty_message_is_refused(arguments: tuple[str, ...], data: bytes) ->
         (["--fork"], 2, "--fork needs"),
         (["-c", "--name", "x"], 2, "vibe-llms rename"),
         (["--key", "k"], 2, "-m provider/model"),
-        (["--key", "k", "-c"], 66, "no conversation to go on with yet"),
-        (["--set", "retries"], 2, "--set takes KEY=VALUE, not 'retries'"),
-        (["--set", "=1"], 2, "--set takes KEY=VALUE"),
+        (["--key", "k", "-c"], 66, "no conversation to continue yet"),
+        (["--set", "retries"], 2, "--set needs KEY=VALUE, not 'retries'"),
+        (["--set", "=1"], 2, "--set needs KEY=VALUE"),
         (["--gpu-layers", "-2"], 2, "not in the range"),
-        (["-m", "scripted", "--gpu-layers", "1"], 78, "key 'gpu-layers': this key is not known"),
+        (["-m", "scripted", "--gpu-layers", "1"], 78, "key 'gpu-layers': unknown key"),
         (["-m", "anthropic/claude-sonnet-4-5"], 77, "vibe-llms keys set anthropic"),
         (["-m", "anthropic/claude-sonnet-4-5", "--key", "a b"], 78, "white space"),
     ],
@@ -476,7 +477,7 @@ def test_usage_and_notes_go_to_stderr(
     assert ask("-u", "hi").errors.endswith("42 out\n")
 
 
-def test_what_no_list_of_prices_knows_is_told_in_tokens(tmp_path: Path) -> None:
+def test_without_a_price_only_tokens_are_printed(tmp_path: Path) -> None:
     usage = "{ uncached_input_tokens = 3, output_tokens = 4 }"
     model = write_script(tmp_path, script_of("{ text = 'x' }", usage=usage))
     assert ask("-u", "-m", model, "go").errors == "3 tokens in, 4 out\n"
@@ -493,7 +494,7 @@ def test_an_end_that_matters_is_noted(tmp_path: Path, reason: str, words: str) -
     assert ask("--json", "-m", model, "go").json["stop_reason"] == reason
 
 
-def test_one_object_tells_the_turn(claude: FakeAnthropic) -> None:
+def test_one_object_describes_the_turn(claude: FakeAnthropic) -> None:
     outcome = ask("--json", "hi")
     (one,) = listed()
     cost = ask("-u", "--json", "-n", "hi").json["cost"]
@@ -515,7 +516,7 @@ def test_one_object_tells_the_turn(claude: FakeAnthropic) -> None:
     assert outcome.errors == ""
 
 
-def test_lines_tell_the_events_and_a_failure(claude: FakeAnthropic) -> None:
+def test_lines_have_the_events_and_a_failure(claude: FakeAnthropic) -> None:
     outcome = ask("--jsonl", "hi")
     events = [line for line in outcome.output.splitlines() if line]
     assert '"event":"message-started"' in events[0].replace(" ", "")
@@ -536,7 +537,7 @@ _FAILURES = [
 
 
 @pytest.mark.parametrize(("status", "kind", "code", "name"), _FAILURES)
-def test_what_a_server_refuses_is_told_with_its_status(
+def test_a_refusal_of_a_server_has_its_status(
     claude: FakeAnthropic, status: int, kind: str, code: int, name: str
 ) -> None:
     claude.replies = [failure(status, kind, "for a reason", headers={"retry-after": "90"})] * 4
@@ -551,7 +552,7 @@ def test_what_a_server_refuses_is_told_with_its_status(
     assert ask("-c", "again").output == "Now.\n"
 
 
-def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_server_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIBE_LLMS_PROVIDERS__ANTHROPIC__BASE_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("VIBE_LLMS_STREAM__RETRIES", "0")
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
@@ -561,7 +562,7 @@ def test_a_server_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     assert KEY not in outcome.errors + outcome.output
 
 
-def test_a_reply_that_is_cut_is_kept_and_told(tmp_path: Path) -> None:
+def test_a_cut_reply_is_kept_and_reported(tmp_path: Path) -> None:
     model = write_script(tmp_path, script_of("{ text = 'Half an answ' }", "{ cut = true }"))
     outcome = invoke("-m", model, "go")
     assert (outcome.status, outcome.output) == (69, "Half an answ\n")

@@ -60,10 +60,10 @@ def read(keyboard: PipeInput, typed: str, file: Path | None = None) -> tuple[str
         (f"{_QUOTES}one\rtwo{_QUOTES}\r", "one\ntwo"),
         (f"{_QUOTES}one{_QUOTES}\r", "one"),
         (f"  {_QUOTES}\r  one\r{_QUOTES}  \r", "  one"),
-        (f"{_QUOTES}\r/usr/bin\r{_QUOTES}\r", "//usr/bin"),
+        (f"{_QUOTES}\r/usr/bin\r{_QUOTES}\r", "/usr/bin"),
         ("/multi\rone\r\rtwo\r/end\r", "one\n\ntwo"),
         ("!multi\r!end it\r/end no\r!end\r", "!end it\n/end no"),
-        ("/multi XX\r/end\r/end XX\r", "//end"),
+        ("/multi XX\r/end\r/end XX\r", "/end"),
         ("wrong\x03right\r", "right"),
         ("/he\t\r", "/he"),
     ],
@@ -72,16 +72,41 @@ def test_lines_are_read_as_they_are_meant(keyboard: PipeInput, typed: str, text:
     assert read(keyboard, typed)[0] == text
 
 
-def test_ctrl_c_and_ctrl_d_are_told_apart(keyboard: PipeInput) -> None:
+def test_ctrl_c_cancels_and_ctrl_d_declines(keyboard: PipeInput) -> None:
     with pytest.raises(KeyboardInterrupt):
         read(keyboard, "\x03")
     with pytest.raises(EOFError):
         read(keyboard, "\x04")
 
 
+@pytest.mark.parametrize(
+    ("ahead", "then", "lines"),
+    [
+        ("hello\r", "", ["hello"]),
+        ("one\rtwo\r", "", ["one\ntwo"]),
+        ("\r", "three\r", ["", "three"]),
+        ("be", "gun\r", ["begun"]),
+    ],
+)
+async def test_enter_sends_what_was_typed_before_the_prompt(
+    ahead: str, then: str, lines: list[str]
+) -> None:
+    async with opened() as desk:
+        prompts = TerminalPrompts(None)
+        desk.type(ahead)
+        read: list[str] = []
+        for _ in lines:
+            reading = asyncio.ensure_future(prompts.read())
+            await asyncio.sleep(0.1)
+            if len(read) == len(lines) - 1:
+                desk.type(then)
+            read.append(await asyncio.wait_for(reading, 30))
+        assert read == lines
+
+
 @pytest.mark.parametrize("key", ["\x03", "\x04"])
 def test_a_block_can_be_dropped(keyboard: PipeInput, key: str) -> None:
-    assert read(keyboard, f"{_QUOTES}\rone\r{key}") == ("", "(the block is dropped)\n")
+    assert read(keyboard, f"{_QUOTES}\rone\r{key}") == ("", "(block discarded)\n")
 
 
 def test_the_editor_takes_the_line(keyboard: PipeInput, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +178,7 @@ def test_a_history_that_cannot_be_kept_is_noted_and_no_more(tmp_path: Path) -> N
     file.symlink_to(tmp_path / "real")
     with streams() as (_, errors):
         history = produce_history(file)
-        assert errors.text.startswith("note: what you type is not kept for next time: ")
+        assert errors.text.startswith("note: the input history is not saved: ")
         history.append_string("x")
     assert (tmp_path / "real").read_bytes() == b""
     with streams() as (_, errors):
@@ -199,7 +224,7 @@ async def complete(text: str) -> list[tuple[str, str]]:
         ("", []),
     ],
 )
-async def test_commands_and_what_stands_behind_them_are_completed(
+async def test_commands_and_their_arguments_are_completed(
     text: str, offers: list[tuple[str, str]]
 ) -> None:
     assert await complete(text) == offers
@@ -233,7 +258,7 @@ def test_the_editor_can_be_opened_at_once(
         assert asyncio.run(work()).strip() == "two"
 
 
-async def test_what_is_noted_while_a_person_types_stands_above_the_prompt(
+async def test_notes_during_typing_are_printed_above_the_prompt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")

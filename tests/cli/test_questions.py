@@ -17,13 +17,12 @@ from msgspec.structs import replace
 from tests.cli.command import streams
 from tests.cli.desk import Desk, opened
 from tests.cli.hostile import produce_payloads
+from vibe_llms.cli import progress, terminal
 from vibe_llms.cli import questions as questions_module
-from vibe_llms.cli import terminal, waiting
-from vibe_llms.cli.answering import TerminalElicitor
-from vibe_llms.cli.approving import TerminalApprover, draw_arguments
 from vibe_llms.cli.display import Display
 from vibe_llms.cli.questions import Line, Question, Questions
 from vibe_llms.cli.terminal import draw_status, hold_output, note, wipe_status, write
+from vibe_llms.cli.tool_questions import TerminalApprover, TerminalElicitor, draw_arguments
 from vibe_llms.ensembles.questions import ElicitationAnswer, ElicitationField, ElicitationRequest
 from vibe_llms.events import (
     InvocationCompletedEvent,
@@ -175,8 +174,8 @@ async def storm(
 ) -> None:
     # The timers that draw anew run out while the question is asked.
     monkeypatch.setattr("vibe_llms.cli.markdown._PAUSE_SECONDS", 0.005)
-    monkeypatch.setattr(waiting, "_FIRST_SECONDS", 0.002)
-    monkeypatch.setattr(waiting, "_FRAME_SECONDS", 0.005)
+    monkeypatch.setattr(progress, "_FIRST_SECONDS", 0.002)
+    monkeypatch.setattr(progress, "_FRAME_SECONDS", 0.005)
     chance = random.Random(seed)
     replies = [*PLEAS, *produce_payloads(seed, 60)]
     settings = [(24, 80), (24, 40), (30, 120), (24, 60)]
@@ -203,10 +202,11 @@ async def test_no_reply_hides_or_forges_a_question(
     await storm(rounds(40, 10_000), 1, monkeypatch)
 
 
-async def test_a_terminal_that_others_draw_on_meanwhile_would_be_seen(
+async def test_a_terminal_that_others_draw_on_would_be_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(questions_module, "hold_output", contextlib.nullcontext)
+    monkeypatch.setattr(Desk, "looks", 200)
     with pytest.raises(AssertionError):
         await storm(40, 1, monkeypatch, lambda display: Questions())
 
@@ -298,7 +298,7 @@ async def test_a_tool_whose_name_is_a_text_is_quoted_and_hides_no_arguments(
         assert await asking == Decision.DENY
 
 
-async def test_a_long_form_of_a_server_says_who_asks_beside_each_answer(
+async def test_a_long_form_of_a_server_says_who_asks_at_each_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")

@@ -1,7 +1,9 @@
-"""Ctrl-C and the end of a process while a turn runs (C1)."""
+"""Ctrl-C and the end of a process while a turn runs (C1), and the work that is left at the end."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
 import re
 import signal
@@ -13,8 +15,13 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import invoke, script_of, write_script
+from tests.cli.command import invoke, script_of, streams, write_script
 from tests.cli.terminal import COMMAND, Terminal
+from tests.fakes.hooks import Companion
+from tests.fakes.models import endless
+from vibe_llms.cli.running import hold_turn, hold_work
+from vibe_llms.messages.canisters import StopReason, Turn, UserCanister
+from vibe_llms.session import open_session
 
 _WORDS = [f"word{n} " for n in range(60)]
 _SLOW = script_of(*(f"{{ text = '{word}' }}, {{ delay-seconds = 0.02 }}" for word in _WORDS))
@@ -95,7 +102,9 @@ def test_two_presses_are_as_good_as_one(slow: str) -> None:
 
 
 def test_a_reply_that_is_thrown_away_would_be_seen(slow: str) -> None:
-    planted = with_bug("import vibe_llms.turns as t; t._is_worth_keeping = lambda _: False")
+    planted = with_bug(
+        "import vibe_llms.conversations.turns as t; t._is_worth_keeping = lambda _: False"
+    )
     with pytest.raises(AssertionError):
         check_interrupt(slow, 0.1, press, planted)
 
@@ -145,3 +154,81 @@ def test_without_an_interruption_the_handlers_are_as_before(tmp_path: Path) -> N
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     assert invoke("hello").status == 0
     assert {number: signal.getsignal(number) for number in before} == before
+
+
+async def _for_ever(_: Turn) -> None:
+    await asyncio.Event().wait()
+
+
+def send(after: float, *numbers: signal.Signals) -> None:
+    """Send signals to this process, one after the other, while its loop runs."""
+    loop = asyncio.get_running_loop()
+    for count, number in enumerate(numbers, 1):
+        loop.call_later(after * count, os.kill, os.getpid(), number)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "told"),
+    [
+        ((signal.SIGINT, signal.SIGINT), True),
+        ((signal.SIGTERM,), False),
+        ((signal.SIGHUP,), False),
+    ],
+)
+async def test_a_second_press_or_the_system_ends_it(
+    home: Path, numbers: tuple[signal.Signals, ...], told: bool
+) -> None:
+    with streams() as (_, errors):
+        async with open_session(home=home) as session:
+            conversation = await session.begin(endless(), hooks=[Companion(work=_for_ever)])
+            await conversation.converse("x")
+            before = signal.getsignal(signal.SIGINT)
+            send(0.1, *numbers)
+            await hold_work(session)
+            assert session.background.pending == 0
+            assert signal.getsignal(signal.SIGINT) is before
+        assert ("(still remembering a turn; Ctrl-C again cancels)" in errors.text) == told
+
+
+async def test_the_first_press_does_not_end_it(home: Path) -> None:
+    done: list[str] = []
+
+    async def work(turn: Turn) -> None:
+        await asyncio.sleep(0.3)
+        done.append(turn.text)
+
+    with streams() as (_, errors):
+        async with open_session(home=home) as session:
+            conversation = await session.begin(endless(), hooks=[Companion(work=work)])
+            await conversation.converse("x")
+            await conversation.converse("y")
+            send(0.05, signal.SIGINT)
+            await hold_work(session, quiet=True)
+        assert errors.text == ""
+    assert done == ["Works.", "Works."]
+
+
+async def test_who_leaves_at_once_waits_for_nothing(home: Path) -> None:
+    async with open_session(home=home) as session:
+        conversation = await session.begin(endless(), hooks=[Companion(work=_for_ever)])
+        await conversation.converse("x")
+        await hold_work(session, leave=True)
+        await asyncio.wait_for(session.background.wait(), 10)
+        assert session.background.pending == 0
+        await hold_work(session)
+
+
+async def test_ctrl_c_while_hooks_are_asked_keeps_what_was_said(home: Path) -> None:
+    companion = Companion("x", waits=True)
+    async with open_session(home=home) as session:
+        conversation = await session.begin(endless(), hooks=[companion])
+        held = asyncio.ensure_future(hold_turn(conversation, conversation.converse("My words")))
+        await companion.begun.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+        turn, leave = await held
+        assert (turn.stop_reason, leave) == (StopReason.INTERRUPTED, False)
+        stored = await session.archive.restore(conversation.identity)
+        assert [type(one) for one in stored.canisters] == [UserCanister]
+        companion.waits = False
+        again = await conversation.regenerate()
+        assert (await again.converse()).text == "Works."

@@ -10,9 +10,10 @@ import pytest
 
 from tests.cli.command import invoke, script_of, write_script
 from tests.cli.test_repl import hold
-from tests.fakes.anthropic import FakeAnthropic, text_reply
-from vibe_llms.cli.schemas import read_schema
+from tests.fakes.anthropic import FakeAnthropic
+from vibe_llms.cli.options import read_schema
 from vibe_llms.exceptions import AttachmentUnreadable, RequestError
+from vibe_llms.testing.wires.anthropic_replies import text_reply
 
 _ADA = '{ "name": "Ada",\n "born": 1815 }'
 _SCHEMA = {
@@ -54,13 +55,13 @@ def test_the_short_form_lists_the_members(text: str, properties: dict[str, Any])
     [
         ("name, age integr", "'age integr' is not NAME, NAME TYPE or NAME TYPE: DESCRIPTION"),
         ("a b c", "the types are str, int, float, bool"),
-        (" , ", "it is empty"),
+        (" , ", "--schema is empty"),
         (": x", "is not NAME"),
-        ("{", "--schema: this is not valid JSON"),
-        ('{"a": ' * 5000, "--schema: this is not valid JSON"),
+        ("{", "--schema: not valid JSON"),
+        ('{"a": ' * 5000, "--schema: not valid JSON"),
     ],
 )
-def test_a_wrong_schema_is_told(text: str, words: str) -> None:
+def test_a_wrong_schema_is_an_error(text: str, words: str) -> None:
     with pytest.raises(RequestError, match=words):
         read_schema(text)
 
@@ -70,10 +71,10 @@ def test_a_schema_may_lie_in_a_file(tmp_path: Path) -> None:
     file.write_text(json.dumps(_SCHEMA))
     assert read_schema(str(file)) == _SCHEMA
     file.write_text("[]")
-    with pytest.raises(RequestError, match="a JSON Schema is an object"):
+    with pytest.raises(RequestError, match="a JSON Schema must be an object"):
         read_schema(str(file))
     for nonesuch in ("person.json", f"{tmp_path}/nonesuch"):
-        with pytest.raises(AttachmentUnreadable, match="there is no such file"):
+        with pytest.raises(AttachmentUnreadable, match="no such file"):
             read_schema(nonesuch)
 
 
@@ -99,7 +100,7 @@ def test_on_a_terminal_it_is_indented(tmp_path: Path) -> None:
     assert outcome.output == '{\n  "name": "Ada",\n  "born": 1815\n}\n'
 
 
-def test_json_and_jsonl_tell_the_value(tmp_path: Path) -> None:
+def test_json_and_jsonl_have_the_value(tmp_path: Path) -> None:
     model = write_script(tmp_path, script_of(f"{{ text = '''```json\n{_ADA}\n```''' }}"))
     told = ask(model, "--json").json
     assert told["output"] == {"name": "Ada", "born": 1815}
@@ -137,9 +138,9 @@ def test_an_answer_that_was_cut_is_status_65(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "status", "words"),
     [
-        (["--schema", "{"], 2, "this is not valid JSON"),
-        (["--schema", '{"type": "objct"}'], 2, "the output is no valid JSON Schema"),
-        (["--schema", "nonesuch.json"], 66, "there is no such file"),
+        (["--schema", "{"], 2, "not valid JSON"),
+        (["--schema", '{"type": "objct"}'], 2, "the output is not a valid JSON Schema"),
+        (["--schema", "nonesuch.json"], 66, "no such file"),
         (["--schema", "name", "-x"], 2, "--schema and -x exclude each other"),
         (["-o", "response-schema", "{"], 2, "'response-schema' cannot be '{': it must be a JSON"),
         (["-o", "extras", "[1]"], 2, "'extras' cannot be [1]"),

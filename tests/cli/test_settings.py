@@ -11,11 +11,9 @@ import pytest
 
 from tests.cli.command import invoke
 from tests.cli.terminal import COMMAND, LONGEST_SECONDS
-from vibe_llms.cli.settings import set_value
-from vibe_llms.exceptions import ConfigurationError
 
 
-def test_the_places_are_told(home: Path) -> None:
+def test_the_places_are_printed(home: Path) -> None:
     assert invoke("config", "path").output == f"{home / 'config.toml'}\n"
     assert invoke("config", "path", "--all").output == f"{home / 'config.toml'}\n{home}\n{home}\n"
 
@@ -30,7 +28,7 @@ def test_the_settings_are_shown_as_they_result(home: Path, monkeypatch: pytest.M
     assert json.loads(invoke("config", "show", "--json").output) == shown
 
 
-def test_a_key_that_stands_in_an_address_is_not_shown(home: Path) -> None:
+def test_a_key_in_an_address_is_not_shown(home: Path) -> None:
     home.mkdir()
     (home / "config.toml").write_text(
         '[providers.x]\nmodule = "y"\nbase-url = "https://e.org/?key=canary-0123456789"\n'
@@ -40,7 +38,7 @@ def test_a_key_that_stands_in_an_address_is_not_shown(home: Path) -> None:
 
 
 def test_the_configuration_is_checked(home: Path) -> None:
-    assert invoke("config", "check") == (0, "", "the configuration is right\n")
+    assert invoke("config", "check") == (0, "", "no problems found\n")
     home.mkdir()
     (home / "config.toml").write_text('[providers.x]\nmodule = "nonesuch"\n')
     outcome = invoke("config", "check")
@@ -62,59 +60,15 @@ def test_the_file_is_opened_in_the_editor(home: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     ("editor", "words"),
-    [("/nonesuch/editor", "cannot be started"), ("false", "status 1"), ("'", "cannot be started")],
+    [("/nonesuch/editor", "cannot start"), ("false", "status 1"), ("'", "cannot start")],
 )
-def test_an_editor_that_fails_is_told(
+def test_a_failing_editor_is_an_error(
     monkeypatch: pytest.MonkeyPatch, editor: str, words: str
 ) -> None:
     monkeypatch.setenv("VISUAL", editor)
     outcome = invoke("config", "edit")
     assert outcome.status == 2
     assert words in outcome.error
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (None, 'default-model = "a/b"\n'),
-        ("", 'default-model = "a/b"\n'),
-        ('default-model = "x"\n', 'default-model = "a/b"\n'),
-        (
-            '# mine\nother = 1 # kept\n\n[aliases] # all\nx = "y"\n',
-            '# mine\nother = 1 # kept\ndefault-model = "a/b"\n\n[aliases] # all\nx = "y"\n',
-        ),
-        ('[aliases]\nx = "y"', 'default-model = "a/b"\n\n[aliases]\nx = "y"'),
-        (
-            '[x]\ndefault-model = "not this one"\n',
-            'default-model = "a/b"\n\n[x]\ndefault-model = "not this one"\n',
-        ),
-    ],
-)
-def test_a_value_is_set_and_all_else_stays(home: Path, before: str | None, after: str) -> None:
-    path = home / "config.toml"
-    home.mkdir()
-    if before is not None:
-        path.write_text(before)
-    set_value(path, "default-model", "a/b")
-    assert path.read_text() == after
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "x = [\n[1],\n]\n",
-        '"default-model" = "x"\n',
-        'x = """\ndefault-model = "y"\n"""\n',
-        "x = \n",
-    ],
-)
-def test_a_file_that_would_be_spoiled_is_left_alone(home: Path, text: str) -> None:
-    path = home / "config.toml"
-    home.mkdir()
-    path.write_text(text)
-    with pytest.raises(ConfigurationError, match=str(path)):
-        set_value(path, "default-model", "a/b")
-    assert path.read_text() == text
 
 
 def test_values_that_are_set_at_once_leave_a_whole_file(home: Path) -> None:

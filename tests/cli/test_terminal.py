@@ -152,7 +152,7 @@ def test_an_error_of_writing_names_the_stream() -> None:
         write(Full(), "x")
 
 
-def test_a_note_that_nobody_can_read_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_on_a_closed_stream_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     full = Full()
     monkeypatch.setattr(sys, "stderr", full)
     note("x")

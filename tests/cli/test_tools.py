@@ -75,7 +75,7 @@ def test_an_ensemble_that_fails_hides_no_other(home: Path, described: Described)
     assert "no.such.module" in outcome.errors
 
 
-def test_without_any_ensemble_the_way_to_one_is_told() -> None:
+def test_without_ensembles_a_hint_is_printed() -> None:
     outcome = invoke("tools", "list")
     assert (outcome.status, outcome.output) == (0, "")
     assert "vibe-llms mcp add" in outcome.errors
@@ -87,7 +87,7 @@ def test_a_tool_is_shown(described: Described) -> None:
     outcome = invoke("tools", "show", "wipe")
     assert outcome.status == 0
     assert outcome.output.startswith(
-        "fake/wipe: ask\nwhat it returns is text from outside; it sends data out; it may take"
+        "fake/wipe: ask\nreturns untrusted text; may send data out; may take"
     )
     assert "Wipe ␛[2J all." in outcome.output
     assert '"type": "object"' in outcome.output
@@ -114,11 +114,11 @@ def test_a_tool_is_called_without_a_model(described: Described) -> None:
     [
         (["fake/echo", "{"], "not a JSON object"),
         (["fake/echo", "[]"], "not a JSON object"),
-        (["fake/nothing"], "there is no tool 'fake/nothing'; there are fake/echo, fake/wipe"),
-        (["nothing"], "there is no tool 'nothing'"),
+        (["fake/nothing"], "no tool 'fake/nothing'; known are fake/echo, fake/wipe"),
+        (["nothing"], "no tool 'nothing'"),
     ],
 )
-def test_what_cannot_be_called_is_told(
+def test_what_cannot_be_called_is_an_error(
     described: Described, arguments: list[str], words: str
 ) -> None:
     outcome = invoke("tools", "call", *arguments)
@@ -151,7 +151,7 @@ def test_a_changed_tool_is_blocked_until_it_is_approved(described: Described) ->
     assert outcome.status == 2
     assert "vibe-llms mcp approve fake" in outcome.error
     assert "fake/echo                blocked" in invoke("tools", "list").output
-    assert "(the tool is blocked, " in invoke("tools", "show", "echo").output
+    assert "(the tool is blocked because " in invoke("tools", "show", "echo").output
     assert described.ran == ["echo"]
 
 
@@ -174,7 +174,7 @@ def test_pictures_are_described_printed_as_json_or_written(tmp_path: Path) -> No
     outcome = call("home/show")
     assert outcome.status == 0
     assert outcome.output == "a picture\n"
-    assert "image/png, 3 bytes; -o PATH keeps it" in outcome.errors
+    assert "image/png, 3 bytes; -o PATH saves it" in outcome.errors
     picture = call("home/show", "--json").json["contents"][1]
     assert base64.b64decode(picture["data"]) == b"PNG"
     assert (picture["kind"], picture["mimetype"]) == ("image", "image/png")
@@ -182,11 +182,11 @@ def test_pictures_are_described_printed_as_json_or_written(tmp_path: Path) -> No
     assert call("home/show", "-o", str(path)).status == 0
     assert path.read_bytes() == b"PNG"
     outcome = call("home/add", '{"a": 1}', "-o", str(path))
-    assert outcome.error == "the tool returned no picture and no file to be written"
+    assert outcome.error == "the tool returned no image or file"
 
 
 @pytest.mark.usefixtures("official")
-def test_how_far_it_is_is_told_on_stderr() -> None:
+def test_progress_is_printed_on_stderr() -> None:
     outcome = call("home/slow", '{"seconds": 0.01}')
     assert outcome == (0, "done\n", "· step 0\n· step 1\n· step 2\n")
     assert call("home/slow", '{"seconds": 0.01}', "-q").errors == ""

@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tests.fakes.anthropic import FakeAnthropic, block, reply, text_block
-from tests.fakes.ollama import FakeOllama, text_reply
+from tests.fakes.anthropic import FakeAnthropic
+from tests.fakes.ollama import FakeOllama
 from tests.fakes.server import Answer, Request
+from vibe_llms.testing.wires.anthropic_replies import block, reply, text_block
+from vibe_llms.testing.wires.ollama_replies import text_reply
 
 #: The key that the pages show.
 KEY = "sk-ant-your-key"
@@ -16,7 +18,7 @@ _TEXTS = {
     "Why is the sky blue?": "Air scatters blue light more than red light.",
     "Explain it to a child.": "The air throws the blue light around, so you see it everywhere.",
     "My cat is called Tom.": "That is a fine name for a cat.",
-    "What is my cat called?": "You did not tell me yet.",
+    "What is my cat called?": "You have not told me yet.",
     "What is in this picture?": "A clear blue sky.",
     "Who wrote the first program?": '{"name": "Ada Lovelace", "born": 1815}',
     "And in these? Nothing of them is downloaded here.": "A cloud, and a report about it.",

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTATION = ROOT / "documentation"
 EXAMPLES = DOCUMENTATION / "examples"
 PLAYED = ("console", "sh")
-_OURSELVES = ("python -m pytest",)
+_OURSELVES = ("python -m pytest -n auto",)
 _INSTALLATION = re.compile(r"python -m pip install (-e )?'?(?P<what>[^' ]+)'?")
 _FENCE = re.compile(r"^(?P<fence> *```+)(?P<language>[a-z]*)(?: title=\"(?P<title>[^\"]+)\")?$")
 _LINK = re.compile(r"(?<!!)\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
@@ -76,7 +76,7 @@ class Page:
 
 
 def take_apart(path: Path, source: str) -> Page:
-    """A page; `AssertionError` where a fence is not closed or says what nobody understands."""
+    """A page; `AssertionError` where a fence is not closed or has an unknown mark."""
     blocks: list[Block] = []
     prose: list[str] = []
     fence, begun, language, title = "", 0, "", ""

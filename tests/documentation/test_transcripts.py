@@ -57,7 +57,7 @@ def test_environment_and_folder_last(shell: Shell) -> None:
     play(shell, "$ echo $ONE $TWO; ls\n1 2\nhere\n")
 
 
-def test_elisions_stand_for_any_lines_and_for_any_end(shell: Shell) -> None:
+def test_elisions_match_any_lines_and_any_end(shell: Shell) -> None:
     play(shell, "$ seq 5\n1\n…\n4\n5\n")
     play(shell, "$ seq 2\n…\n1\n2\n…\n")
     play(shell, "$ echo one two three\none tw…\n")

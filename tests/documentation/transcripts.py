@@ -169,7 +169,7 @@ class Shell:
 
 
 def newcomer(home: Path, server: str) -> dict[str, str]:
-    """The environment of somebody who has never used it, and whose provider is at `server`."""
+    """The environment of a new user whose provider is at `server`."""
     home.mkdir()
     return {
         "HOME": str(home),

@@ -9,16 +9,13 @@ there may be. What breaks one is answered with 400 and remembered in `refusals`.
 from __future__ import annotations
 
 import base64
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import pydantic
 from anthropic.types.content_block_param import ContentBlockParam
 from anthropic.types.message_count_tokens_params import MessageCountTokensParams
 from anthropic.types.message_create_params import (
@@ -28,7 +25,12 @@ from anthropic.types.message_create_params import (
 from anthropic.types.text_block_param import TextBlockParam
 from anthropic.types.tool_union_param import ToolUnionParam
 
-from tests.fakes.server import Answer, FakeServer, Request
+from tests.fakes import strict
+from tests.fakes.server import Answer, Request
+from tests.fakes.strict import Events, Refused, StrictServer, decode, dump, encode_event, validate
+from vibe_llms.testing.wires.anthropic_replies import (
+    text_reply,
+)
 
 VERSION = "2026-10-21"
 KEY = "sk-ant-test-0123456789abcdefghijklmnop"
@@ -38,15 +40,6 @@ _MOST_CACHE_MARKS = 4
 _SMALLEST_BUDGET = 1024
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _THINKING = ("thinking", "redacted_thinking")
-
-
-class Refused(Exception):
-    """The real server would answer 400."""
-
-
-def dump(value: Any) -> str:
-    """JSON that is the same for equal values."""
-    return json.dumps(value, sort_keys=True)
 
 
 @dataclass
@@ -72,21 +65,11 @@ class Issued:
             self.pauses.add(dump(content[-1]))
 
 
-Reply: TypeAlias = Answer | Sequence[Mapping[str, Any]]
-
-
-class FakeAnthropic(FakeServer):
-    """Answers each request with the next of `replies`: events, an answer, or a function of it.
-
-    Without replies left it says "Hello." in a single block. The list of models comes in pages of
-    `page_size`.
-    """
+class FakeAnthropic(StrictServer):
+    """The server; the list of models comes in pages of `page_size`."""
 
     def __init__(self, *, key: str = KEY) -> None:
-        super().__init__()
-        self.key = key
-        self.replies: list[Reply | Callable[[Request], Reply]] = []
-        self.refusals: list[str] = []
+        super().__init__(key)
         self.issued = Issued()
         self.accepts_system_messages = True
         self.count: Any = 7
@@ -114,9 +97,7 @@ class FakeAnthropic(FakeServer):
             if isinstance(self.count, Answer):
                 return self.count
             return answer_json({"input_tokens": self.count})
-        reply = self.replies.pop(0) if self.replies else text_reply("Hello.")
-        if callable(reply):
-            reply = reply(request)
+        reply = self.next_reply(request, lambda: text_reply("Hello."))
         if isinstance(reply, Answer):
             return reply
         message = accumulate(reply)
@@ -152,104 +133,18 @@ def failure(
 
 def answer_json(body: Any, *, status: int = 200) -> Answer:
     """A whole body, its length told."""
-    data = json.dumps(body, separators=(",", ":")).encode()
-    headers = {"content-type": "application/json", "request-id": "req_1"}
-    return Answer(status, {**headers, "content-length": str(len(data))}, [data])
+    return strict.answer_json(body, status=status, request_id="req_1")
 
 
-def stream(events: Sequence[Mapping[str, Any]], **faults: Any) -> Answer:
+def stream(events: Events, **faults: Any) -> Answer:
     """Events as a stream, each as an HTTP chunk of its own."""
-    return stream_bytes([encode_event(event) for event in events], **faults)
+    return stream_bytes([*map(encode_event, events)], **faults)
 
 
 def stream_bytes(chunks: Sequence[bytes], **faults: Any) -> Answer:
     """The bytes of a stream in these chunks."""
     headers = {"content-type": "text/event-stream; charset=utf-8", "request-id": "req_1"}
     return Answer(200, headers, chunks, **faults)
-
-
-def encode_event(event: Mapping[str, Any]) -> bytes:
-    """One event on the wire."""
-    data = json.dumps(event, separators=(",", ":"), ensure_ascii=False)
-    try:
-        return f"event: {event['type']}\ndata: {data}\n\n".encode()
-    except UnicodeEncodeError:
-        return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
-
-
-def block(index: int, start: Mapping[str, Any], *deltas: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The events of one content block."""
-    return [
-        {"type": "content_block_start", "index": index, "content_block": dict(start)},
-        *({"type": "content_block_delta", "index": index, "delta": dict(d)} for d in deltas),
-        {"type": "content_block_stop", "index": index},
-    ]
-
-
-def text_block(index: int, *chunks: str) -> list[dict[str, Any]]:
-    """A block of text."""
-    deltas = ({"type": "text_delta", "text": chunk} for chunk in chunks)
-    return block(index, {"type": "text", "text": ""}, *deltas)
-
-
-def thinking_block(index: int, *chunks: str, signature: str = "SIG==") -> list[dict[str, Any]]:
-    """A block of signed thinking."""
-    return block(
-        index,
-        {"type": "thinking", "thinking": "", "signature": ""},
-        *({"type": "thinking_delta", "thinking": chunk} for chunk in chunks),
-        {"type": "signature_delta", "signature": signature},
-    )
-
-
-def tool_block(index: int, name: str, *chunks: str, call: str = "") -> list[dict[str, Any]]:
-    """A tool call whose arguments come in chunks of JSON."""
-    start = {"type": "tool_use", "id": call or f"toolu_{index}", "name": name, "input": {}}
-    deltas = ({"type": "input_json_delta", "partial_json": chunk} for chunk in chunks)
-    return block(index, start, *deltas)
-
-
-def reply(
-    *blocks: Sequence[Mapping[str, Any]],
-    stop_reason: str = "end_turn",
-    usage: Mapping[str, Any] | None = None,
-    **delta: Any,
-) -> list[dict[str, Any]]:
-    """The events of a reply made of blocks."""
-    start: dict[str, Any] = {
-        "id": "msg_1",
-        "type": "message",
-        "role": "assistant",
-        "model": "m",
-        "content": [],
-        "stop_reason": None,
-        "stop_sequence": None,
-        "usage": {
-            "input_tokens": 20,
-            "output_tokens": 1,
-            "cache_creation_input_tokens": 100,
-            "cache_read_input_tokens": 900,
-        },
-    }
-    ending = {"stop_reason": stop_reason, "stop_sequence": None, **delta}
-    return [
-        {"type": "message_start", "message": start},
-        {"type": "ping"},
-        *(dict(event) for events in blocks for event in events),
-        {"type": "message_delta", "delta": ending, "usage": {"output_tokens": 42, **(usage or {})}},
-        {"type": "message_stop"},
-    ]
-
-
-def text_reply(*chunks: str) -> list[dict[str, Any]]:
-    """A reply of one block of text."""
-    return reply(text_block(0, *chunks))
-
-
-def tools_reply(*calls: tuple[str, str]) -> list[dict[str, Any]]:
-    """A reply that calls tools, all at once: names and arguments."""
-    blocks = [tool_block(i, name, arguments) for i, (name, arguments) in enumerate(calls)]
-    return reply(*blocks, stop_reason="tool_use")
 
 
 def accumulate(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -299,17 +194,8 @@ def check_request(request: Request, issued: Issued, *, system_messages: bool = T
 
 
 def _decode(data: bytes) -> dict[str, Any]:
-    def refuse_constant(name: str) -> None:
-        raise Refused(f"the body is not JSON: {name}")
-
-    try:
-        body: dict[str, Any] = json.loads(
-            data.decode(), parse_constant=refuse_constant, object_pairs_hook=_gather
-        )
-        json.dumps(body, ensure_ascii=False).encode()
-    except ValueError as error:
-        raise Refused(f"the body is not JSON: {error}") from error
-    _check_members(body)
+    # What a model wrote as arguments is its own affair.
+    body = decode(data, free="input")
     if not isinstance(body.get("messages"), list):
         raise Refused("messages: Field required")
     for owner, member in ((body, "system"), *((item, "content") for item in body["messages"])):
@@ -318,75 +204,27 @@ def _decode(data: bytes) -> dict[str, Any]:
     return body
 
 
-class _Twice(dict[str, Any]):
-    """An object in which some member stood twice."""
-
-
-def _gather(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    return members if len(members) == len(pairs) else _Twice(members)
-
-
-def _check_members(value: Any) -> None:
-    if isinstance(value, _Twice):
-        raise Refused("the body has a member twice")
-    if isinstance(value, list):
-        for item in value:
-            _check_members(item)
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            # What a model wrote as arguments is its own affair.
-            if name != "input":
-                _check_members(item)
-
-
-@cache
-def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
-    # No configuration is taken for a TypedDict itself, but it reaches those within another type.
-    several: Any = list.__class_getitem__(kind)
-    return pydantic.TypeAdapter(several, config=pydantic.ConfigDict(extra="forbid"))
-
-
-def _validate(kind: Any, values: Sequence[Any]) -> None:
-    try:
-        # Iterables are validated lazily, so they are walked to their ends.
-        _walk(_adapter(kind).validate_python(values))
-    except pydantic.ValidationError as error:
-        raise Refused(str(error)) from error
-
-
-def _walk(value: Any) -> None:
-    if isinstance(value, Mapping):
-        for item in value.values():
-            _walk(item)
-    elif not isinstance(value, str | bytes) and hasattr(value, "__iter__"):
-        for item in value:
-            _walk(item)
-
-
 def _check_types(body: Mapping[str, Any], issued: Issued, *, counting: bool) -> None:
     kind: Any = MessageCreateParamsNonStreaming
     if counting:
         kind = MessageCountTokensParams
     elif body.get("stream"):
         kind = MessageCreateParamsStreaming
-    _validate(kind, [{**body, "messages": []}])
+    validate(kind, {**body, "messages": []})
     for message in body["messages"]:
         if set(message) != {"role", "content"}:
             raise Refused(f"messages: {set(message)}: Extra inputs are not permitted")
         if message["role"] not in ("user", "assistant", "system"):
             raise Refused(f"messages: there is no role {message['role']!r}")
         if message["role"] == "system":
-            _validate(TextBlockParam, message["content"])
+            validate(TextBlockParam, *message["content"])
         else:
             # What it has said itself a newer server knows better than the package installed here.
             said = message["role"] == "assistant"
             content = message["content"]
-            _validate(
-                ContentBlockParam,
-                [item for item in content if not (said and dump(item) in issued.blocks)],
-            )
-    _validate(ToolUnionParam, body.get("tools") or ())
+            new = [item for item in content if not (said and dump(item) in issued.blocks)]
+            validate(ContentBlockParam, *new)
+    validate(ToolUnionParam, *(body.get("tools") or ()))
 
 
 def _blocks(body: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from vibe_llms.exceptions import OutputInvalid
+from vibe_llms.memory.deduplication import Repeats
 from vibe_llms.memory.extraction import Finding, Findings
 from vibe_llms.memory.reconciliation import Decision, Decisions
 from vibe_llms.memory.summaries import Summary
@@ -64,3 +65,20 @@ def decides(*decisions: tuple[Any, ...]) -> Decisions:
 def sums_up(text: str = "They spoke.") -> Summary:
     """The answer that this is the summary."""
     return Summary(text)
+
+
+def names_repeats(text: str) -> Repeats:
+    """The answer about numbered notes that those which others begin with repeat these."""
+    notes = [line.partition(". ") for line in text.splitlines()]
+    groups: dict[int, list[int]] = {}
+    for number, _, note in notes:
+        longer = [(len(one), other) for other, _, one in notes if says_all(one, note)]
+        _, whole = max(longer, default=(0, number))
+        if whole != number:
+            groups.setdefault(int(whole), [int(whole)]).append(int(number))
+    return Repeats(tuple(map(tuple, groups.values())))
+
+
+def says_all(whole: str, part: str) -> bool:
+    """Whether a text begins with all of another one, but for its last mark."""
+    return whole.startswith(part.rstrip(".!"))

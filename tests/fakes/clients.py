@@ -14,8 +14,9 @@ from vibe_llms.credentials import Credential, Secret
 from vibe_llms.events import EventHandler, Notice, ignore_events
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister
-from vibe_llms.providers.anthropic.client import AnthropicClient, AnthropicModel, AnthropicProvider
+from vibe_llms.providers.anthropic.client import AnthropicClient, AnthropicProvider
 from vibe_llms.providers.anthropic.controls import read_native
+from vibe_llms.providers.anthropic.model import AnthropicModel
 from vibe_llms.providers.interfaces import ProviderConfiguration, TurnContext
 from vibe_llms.providers.transport import Transport
 

@@ -13,8 +13,9 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
-from tests.fakes.anthropic import Issued, dump
+from tests.fakes.anthropic import Issued
 from tests.fakes.canisters import produce_canisters
+from tests.fakes.strict import dump
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,

@@ -8,23 +8,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.fakes import (
     anthropic,
     clients,
     ollama,
     ollama_clients,
-    ollama_recordings,
     openai,
     openai_clients,
     recordings,
+    strict,
 )
+from tests.fakes.recordings import Recordings
 from tests.fakes.server import Answer, FakeServer, Request
+from tests.fakes.strict import Events
+from vibe_llms.configuration import StorageSettings
 from vibe_llms.credentials import Credential, Secret
+from vibe_llms.session import Session, open_session
+from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.testing.wires import (
+    anthropic_replies,
+    chat_completions_replies,
+    ollama_replies,
+    responses_replies,
+)
 
-Events = Sequence[Mapping[str, Any]]
 #: What a request of Ollama's provider asks before its first chat.
 _SHOW = "/api/show"
 
@@ -52,7 +66,7 @@ class Interface:
     late: Mapping[str, Mapping[str, Any]]
     opened: int
     spoken: int
-    recorded: Callable[[], bytes]
+    recordings: Recordings
     remember: Callable[[Any, Events], None] = lambda server, events: None
 
     @property
@@ -69,6 +83,16 @@ class Interface:
     def keys(self, server: Any) -> Mapping[str, str]:
         """The key of the row, where it needs one."""
         return {self.row: server.key} if server.key else {}
+
+    def open_session(
+        self, server: Any, home: Path | None = None, **settings: Any
+    ) -> AbstractAsyncContextManager[Session]:
+        """A session whose row leads to a server; its archive lies in `home`, if that is given."""
+        archive = None
+        if home is not None:
+            archive = DirectoryArchive(home, StorageSettings(durability="fast"))
+        configuration = self.configure(server.url, **settings)
+        return open_session(configuration=configuration, archive=archive, keys=self.keys(server))
 
     def escape(self, event: Mapping[str, Any]) -> bytes:
         """An event on the wire of a server that escapes whatever is not ASCII."""
@@ -111,7 +135,7 @@ def asked(server: FakeServer) -> list[Request]:
 
 
 def _response_texts(*chunks: str) -> Events:
-    events = openai.response_reply(openai.message("".join(chunks)), pieces=1)
+    events = responses_replies.response_reply(responses_replies.message("".join(chunks)), pieces=1)
     told: list[Mapping[str, Any]] = []
     for event in events:
         if event["type"] == "response.output_text.delta":
@@ -122,41 +146,48 @@ def _response_texts(*chunks: str) -> Events:
 
 
 def _response_tools(*calls: tuple[str, str]) -> Events:
-    items = [openai.function_call(name, text, f"call_{n}") for n, (name, text) in enumerate(calls)]
-    return openai.response_reply(openai.reasoning("Hm."), *items)
+    items = [
+        responses_replies.function_call(name, text, f"call_{n}")
+        for n, (name, text) in enumerate(calls)
+    ]
+    return responses_replies.response_reply(responses_replies.reasoning("Hm."), *items)
 
 
 def _anthropic_thoughts(thought: str, text: str, arguments: str) -> Events:
-    return anthropic.reply(
-        anthropic.thinking_block(0, thought, "."),
-        anthropic.text_block(1, "a", text, "b"),
-        anthropic.tool_block(2, "speak", arguments),
+    return anthropic_replies.reply(
+        anthropic_replies.thinking_block(0, thought, "."),
+        anthropic_replies.text_block(1, "a", text, "b"),
+        anthropic_replies.tool_block(2, "speak", arguments),
         stop_reason="tool_use",
     )
 
 
 def _response_thoughts(thought: str, text: str, arguments: str) -> Events:
     items = (
-        openai.reasoning(thought),
-        openai.message(text),
-        openai.function_call("speak", arguments),
+        responses_replies.reasoning(thought),
+        responses_replies.message(text),
+        responses_replies.function_call("speak", arguments),
     )
-    return openai.response_reply(*items)
+    return responses_replies.response_reply(*items)
 
 
 def _chat_thoughts(thought: str, text: str, arguments: str) -> Events:
-    return openai.chat_reply(
-        openai.text_chunks(thought, member="reasoning_content"),
+    return chat_completions_replies.chat_reply(
+        chat_completions_replies.text_chunks(thought, member="reasoning_content"),
         text,
-        openai.call_chunks(0, "speak", arguments),
+        chat_completions_replies.call_chunks(0, "speak", arguments),
         finish="tool_calls",
     )
 
 
 def _ollama_thoughts(thought: str, text: str, arguments: str) -> Events:
-    call = ollama.call("speak", json.loads(arguments))
-    return [ollama.line(thinking=thought), ollama.line(text), ollama.line(tool_calls=[call]),
-            ollama.end()]  # fmt: skip
+    call = ollama_replies.call("speak", json.loads(arguments))
+    return [
+        ollama_replies.line(thinking=thought),
+        ollama_replies.line(text),
+        ollama_replies.line(tool_calls=[call]),
+        ollama_replies.end(),
+    ]
 
 
 def _remember_message(server: Any, events: Events) -> None:
@@ -177,7 +208,7 @@ def _openai_model(interface: str) -> Callable[..., Any]:
 
 
 def _encode_chat(events: Events) -> list[bytes]:
-    return [*map(openai.encode_event, events), b"data: [DONE]\n\n"]
+    return [*map(strict.encode_event, events), b"data: [DONE]\n\n"]
 
 
 _OPENAI_FAILURES: Mapping[str, Callable[..., Answer]] = {
@@ -198,10 +229,10 @@ ANTHROPIC = Interface(
     model="claude-opus-5",
     produce_server=anthropic.FakeAnthropic,
     produce_model=clients.produce_model,
-    texts=anthropic.text_reply,
-    tools=anthropic.tools_reply,
+    texts=anthropic_replies.text_reply,
+    tools=anthropic_replies.tools_reply,
     thoughts=_anthropic_thoughts,
-    encode=lambda events: [*map(anthropic.encode_event, events)],
+    encode=lambda events: [*map(strict.encode_event, events)],
     stream_bytes=anthropic.stream_bytes,
     whole=lambda events: anthropic.answer_json(anthropic.accumulate(events)),
     failures={
@@ -221,7 +252,7 @@ ANTHROPIC = Interface(
     },
     opened=2,
     spoken=4,
-    recorded=lambda: recordings.load("tools"),
+    recordings=recordings.ANTHROPIC,
     remember=_remember_message,
 )
 RESPONSES = Interface(
@@ -232,14 +263,14 @@ RESPONSES = Interface(
     texts=_response_texts,
     tools=_response_tools,
     thoughts=_response_thoughts,
-    encode=lambda events: [*map(openai.encode_event, events)],
+    encode=lambda events: [*map(strict.encode_event, events)],
     stream_bytes=openai.stream_bytes,
     whole=lambda events: openai.answer_json(events[-1]["response"]),
     failures=_OPENAI_FAILURES,
     late={name: {**told["error"], "type": "error"} for name, told in _CHAT_LATE.items()},
     opened=4,
     spoken=5,
-    recorded=lambda: openai_clients.load("responses/tools"),
+    recordings=recordings.RESPONSES,
     remember=_remember_response,
 )
 CHAT = Interface(
@@ -247,29 +278,29 @@ CHAT = Interface(
     model=openai_clients.MODELS["chat"],
     produce_server=openai.FakeOpenAI,
     produce_model=_openai_model("chat"),
-    texts=openai.chat_reply,
-    tools=openai.chat_tools,
+    texts=chat_completions_replies.chat_reply,
+    tools=chat_completions_replies.chat_tools,
     thoughts=_chat_thoughts,
     encode=_encode_chat,
     stream_bytes=openai.stream_bytes,
-    whole=lambda events: openai.answer_json(openai.complete(events)),
+    whole=lambda events: openai.answer_json(chat_completions_replies.complete(events)),
     failures=_OPENAI_FAILURES,
     late=_CHAT_LATE,
     opened=1,
     spoken=2,
-    recorded=lambda: openai_clients.load("chat/tools"),
+    recordings=recordings.CHAT,
 )
 OLLAMA = Interface(
     row="ollama",
-    model=ollama.MODEL,
+    model=ollama_replies.MODEL,
     produce_server=ollama.FakeOllama,
     produce_model=ollama_clients.produce_model,
-    texts=lambda *chunks: [ollama.line(), *ollama.text_reply(*chunks)],
-    tools=ollama.tools_reply,
+    texts=lambda *chunks: [ollama_replies.line(), *ollama_replies.text_reply(*chunks)],
+    tools=ollama_replies.tools_reply,
     thoughts=_ollama_thoughts,
     encode=lambda events: [*map(ollama.encode_line, events)],
     stream_bytes=ollama.stream_bytes,
-    whole=lambda events: ollama.answer_json(ollama.gather(events)),
+    whole=lambda events: ollama.answer_json(ollama_replies.gather(events)),
     failures={
         "limited": lambda **more: ollama.failure(429, "slow down", **more),
         "broken": lambda **more: ollama.failure(500, "runner stopped", **more),
@@ -280,9 +311,16 @@ OLLAMA = Interface(
     late={"broken": {"error": "runner stopped"}},
     opened=1,
     spoken=2,
-    recorded=lambda: ollama_recordings.load("tools"),
+    recordings=recordings.OLLAMA,
 )
 INTERFACES = {interface.row: interface for interface in (ANTHROPIC, RESPONSES, CHAT, OLLAMA)}
+RECORDED = [(one, name) for one in INTERFACES.values() for name in one.recordings.names]
+
+every_interface = pytest.mark.parametrize("interface", INTERFACES.values(), ids=INTERFACES)
+#: Every recorded stream of every interface.
+every_recording = pytest.mark.parametrize(
+    ("interface", "name"), RECORDED, ids=[f"{one.row}-{name}" for one, name in RECORDED]
+)
 
 
 def key_of(interface: Interface, key: str) -> Credential:

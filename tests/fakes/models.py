@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vibe_llms.configuration import StreamSettings
-from vibe_llms.conversation import Conversation
+from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.events import (
     Event,
     MessageProgressEvent,

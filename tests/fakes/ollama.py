@@ -17,15 +17,21 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import ollama._types as official
 import pydantic
 
-from tests.fakes.server import Answer, FakeServer, Request
+from tests.fakes import strict
+from tests.fakes.server import Answer, Request
+from tests.fakes.strict import Refused, StrictServer, encode
+from vibe_llms.testing.wires.ollama_replies import (
+    MODEL,
+    gather,
+    text_reply,
+)
 
-MODEL = "qwen3:8b"
 _ROLES = ("system", "user", "assistant", "tool")
 _DURATION = re.compile(r"-?(\d+(\.\d+)?(ns|us|ms|s|m|h))+")
 _OPTIONS: dict[str, Any] = {
@@ -39,10 +45,6 @@ _OPTIONS: dict[str, Any] = {
     "stop": list[str],
 }
 _LEVELS = ("low", "medium", "high", "max")
-
-
-class Refused(Exception):
-    """The real server would answer 400."""
 
 
 class Property(msgspec.Struct):
@@ -145,9 +147,6 @@ def count_message(message: Message) -> int:
     return count_tokens(message.content) + calls + 768 * len(message.images) + 5
 
 
-Reply: TypeAlias = Answer | Sequence[Mapping[str, Any]]
-
-
 @dataclass
 class Served:
     """What a request was answered with: the tokens of the prompt, whole and as it was read."""
@@ -157,10 +156,8 @@ class Served:
     window: int = 0
 
 
-class FakeOllama(FakeServer):
-    """Answers each chat with the next of `replies`: lines, an answer, or a function of it.
-
-    Without replies left it says "Hello.". `refuses_long` and `tells_cached` are what newer servers
+class FakeOllama(StrictServer):
+    """The server. `refuses_long` and `tells_cached` are what newer servers
     do, `counts_cached` what all but a few old ones do; `largest` is a context that the machine has
     no memory beyond.
     """
@@ -168,9 +165,6 @@ class FakeOllama(FakeServer):
     def __init__(self) -> None:
         super().__init__()
         self.models: dict[str, FakeModel] = {MODEL: FakeModel()}
-        self.key = ""
-        self.replies: list[Reply | Callable[[Request], Reply]] = []
-        self.refusals: list[str] = []
         self.served: list[Served] = []
         self.refuses_long = True
         self.tells_cached = True
@@ -276,9 +270,7 @@ class FakeOllama(FakeServer):
         if served is None:
             return failure(400, "the prompt is longer than the context length currently available")
         self.served.append(served)
-        reply = self.replies.pop(0) if self.replies else text_reply("Hello.")
-        if callable(reply):
-            reply = reply(request)
+        reply = self.next_reply(request, lambda: text_reply("Hello."))
         if isinstance(reply, Answer):
             return reply
         lines = [dict(line) for line in reply]
@@ -423,12 +415,7 @@ def failure(status: int, message: str, *, headers: Mapping[str, str] | None = No
 
 def answer_json(body: Any, *, status: int = 200) -> Answer:
     """A whole body, its length told."""
-    data = encode_line(body).rstrip(b"\n")
-    headers = {
-        "content-type": "application/json; charset=utf-8",
-        "content-length": str(len(data)),
-    }
-    return Answer(status, headers, [data])
+    return strict.answer_json(body, status=status)
 
 
 def stream(lines: Sequence[Mapping[str, Any]], **faults: Any) -> Answer:
@@ -443,60 +430,4 @@ def stream_bytes(chunks: Sequence[bytes], **faults: Any) -> Answer:
 
 def encode_line(line: Mapping[str, Any]) -> bytes:
     """One line on the wire."""
-    text = json.dumps(line, separators=(",", ":"), ensure_ascii=False)
-    try:
-        return f"{text}\n".encode()
-    except UnicodeEncodeError:
-        return f"{json.dumps(line)}\n".encode()
-
-
-def line(content: str = "", **members: Any) -> dict[str, Any]:
-    """A line of a reply; `thinking` and `tool_calls` belong to its message."""
-    message: dict[str, Any] = {"role": "assistant", "content": content}
-    for name in ("thinking", "tool_calls"):
-        if name in members:
-            message[name] = members.pop(name)
-    return {
-        "model": MODEL,
-        "created_at": "2026-11-22T06:00:00Z",
-        "message": message,
-        "done": False,
-        **members,
-    }
-
-
-def end(reason: str | None = "stop", **members: Any) -> dict[str, Any]:
-    """The last line of a reply."""
-    told = {} if reason is None else {"done_reason": reason}
-    return {**line(), "done": True, **told, "total_duration": 9, **members}
-
-
-def call(name: str, arguments: Mapping[str, Any], identity: str = "") -> dict[str, Any]:
-    """A call, without an identity as older servers send it."""
-    made: dict[str, Any] = {"function": {"index": 0, "name": name, "arguments": arguments}}
-    return {"id": identity, **made} if identity else made
-
-
-def text_reply(*chunks: str) -> list[dict[str, Any]]:
-    """A reply of text."""
-    return [*(line(chunk) for chunk in chunks), end()]
-
-
-def tools_reply(*calls: tuple[str, str]) -> list[dict[str, Any]]:
-    """A reply that calls tools, all at once: names and arguments."""
-    made = [call(name, json.loads(arguments)) for name, arguments in calls]
-    return [line(tool_calls=made), end()]
-
-
-def gather(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The whole reply that the server makes of the lines of a stream."""
-    whole = dict(lines[-1])
-    message: dict[str, Any] = {"role": "assistant", "content": ""}
-    for one in lines:
-        part = one.get("message") or {}
-        message["content"] += part.get("content") or ""
-        if part.get("thinking"):
-            message["thinking"] = message.get("thinking", "") + part["thinking"]
-        if part.get("tool_calls"):
-            message["tool_calls"] = [*message.get("tool_calls", []), *part["tool_calls"]]
-    return {**whole, "message": message}
+    return f"{encode(line)}\n".encode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tests.fakes.ollama import MODEL
 from vibe_llms.configuration import StreamSettings, load_configuration
 from vibe_llms.credentials import Credential
 from vibe_llms.events import EventHandler, ignore_events
@@ -13,6 +12,7 @@ from vibe_llms.providers.interfaces import ProviderConfiguration
 from vibe_llms.providers.ollama.client import OllamaClient, OllamaProvider
 from vibe_llms.providers.ollama.model import OllamaModel
 from vibe_llms.providers.transport import Transport
+from vibe_llms.testing.wires.ollama_replies import MODEL
 
 #: No retries, and limits that no test reaches by accident.
 STREAM = StreamSettings(retries=0)

@@ -14,12 +14,11 @@ import base64
 import json
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Any, TypeAlias, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
-import pydantic
 from openai.types import EmbeddingCreateParams
 from openai.types.chat import (
     ChatCompletionAssistantMessageParam,
@@ -41,7 +40,17 @@ from openai.types.responses.response_create_params import (
 )
 from openai.types.responses.response_input_item_param import Message, ResponseInputItemParam
 
-from tests.fakes.server import Answer, FakeServer, Request
+from tests.fakes import strict
+from tests.fakes.server import Answer, Request
+from tests.fakes.strict import Refused, StrictServer, decode, dump, encode_event, validate
+from vibe_llms.testing.wires.chat_completions_replies import (
+    chat_reply,
+    complete,
+)
+from vibe_llms.testing.wires.responses_replies import (
+    message,
+    response_reply,
+)
 
 KEY = "sk-proj-test-0123456789abcdefghijklmnop"
 CHAT = "/chat/completions"
@@ -64,34 +73,13 @@ _ROLES: dict[str, Any] = {
 _COUNTED = tuple(InputTokenCountParams.__annotations__)
 
 
-class Refused(Exception):
-    """The real server would answer 400, with this code."""
-
-    def __init__(self, message: str, code: str = "") -> None:
-        super().__init__(message)
-        self.code = code
-
-
-def dump(value: Any) -> str:
-    """JSON that is the same for equal values."""
-    return json.dumps(value, sort_keys=True)
-
-
-Reply: TypeAlias = Answer | Sequence[Mapping[str, Any]]
-
-
-class FakeOpenAI(FakeServer):
-    """Answers each request with the next of `replies`: events, an answer, or a function of it.
-
-    Without replies left it says "Hello.". `responses` are the stored responses by their identity,
+class FakeOpenAI(StrictServer):
+    """The server of both interfaces. `responses` are the stored responses by their identity,
     `issued` the items that were ever sent, with the model that sent them.
     """
 
     def __init__(self, *, key: str = KEY) -> None:
-        super().__init__()
-        self.key = key
-        self.replies: list[Reply | Callable[[Request], Reply]] = []
-        self.refusals: list[str] = []
+        super().__init__(key)
         self.issued: dict[str, str] = {}
         self.responses: dict[str, Sequence[Mapping[str, Any]]] = {}
         self.template = False
@@ -123,11 +111,10 @@ class FakeOpenAI(FakeServer):
             return failure(status, "invalid_request_error", str(error), error.code)
         if path == COUNT:
             return answer_json({"object": "response.input_tokens", "input_tokens": self.count})
-        reply = self.replies.pop(0) if self.replies else None
-        if reply is None:
-            reply = chat_reply("Hello.") if path == CHAT else response_reply(message("Hello."))
-        if callable(reply):
-            reply = reply(request)
+        reply = self.next_reply(
+            request,
+            lambda: chat_reply("Hello.") if path == CHAT else response_reply(message("Hello.")),
+        )
         if isinstance(reply, Answer):
             return reply
         if path == CHAT:
@@ -184,8 +171,8 @@ class FakeOpenAI(FakeServer):
 
 def check_embedding(request: Request) -> Sequence[str]:
     """The texts of a request; `Refused` for what the real server refuses."""
-    body = _decode(request.body)
-    _validate(EmbeddingCreateParams, body)
+    body = decode(request.body)
+    validate(EmbeddingCreateParams, body)
     if body["model"] not in EMBEDDERS:
         raise Refused(f"The model `{body['model']}` does not exist", "model_not_found")
     if "dimensions" in body and not body["model"].startswith("text-embedding-3"):
@@ -236,9 +223,7 @@ def failure(
 
 def answer_json(body: Any, *, status: int = 200) -> Answer:
     """A whole body, its length told."""
-    data = json.dumps(body, separators=(",", ":")).encode()
-    headers = {"content-type": "application/json", "x-request-id": "req_1"}
-    return Answer(status, {**headers, "content-length": str(len(data))}, [data])
+    return strict.answer_json(body, status=status, x_request_id="req_1")
 
 
 def stream(events: Sequence[Mapping[str, Any]], *, done: bool = True, **faults: Any) -> Answer:
@@ -253,311 +238,7 @@ def stream_bytes(chunks: Sequence[bytes], **faults: Any) -> Answer:
     return Answer(200, headers, chunks, **faults)
 
 
-def encode_event(event: Mapping[str, Any]) -> bytes:
-    """One event on the wire; those of Responses have a name."""
-    name = f"event: {event['type']}\n" if "type" in event else ""
-    data = json.dumps(event, separators=(",", ":"), ensure_ascii=False)
-    try:
-        return f"{name}data: {data}\n\n".encode()
-    except UnicodeEncodeError:
-        return f"{name}data: {json.dumps(event)}\n\n".encode()
-
-
-# Replies of Chat Completions.
-
-CHAT_USAGE = {
-    "prompt_tokens": 20,
-    "completion_tokens": 9,
-    "total_tokens": 29,
-    "prompt_tokens_details": {"cached_tokens": 12, "cache_write_tokens": 3, "audio_tokens": 0},
-    "completion_tokens_details": {"reasoning_tokens": 4, "audio_tokens": 0},
-}
-
-
-def chunk(
-    delta: Mapping[str, Any] | None = None,
-    finish: str | None = None,
-    *,
-    usage: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """One chunk; the one with the usage has no choices."""
-    choices = [{"index": 0, "delta": dict(delta or {}), "logprobs": None, "finish_reason": finish}]
-    return {
-        "id": "chatcmpl-1",
-        "object": "chat.completion.chunk",
-        "created": 1,
-        "model": "m",
-        "choices": [] if usage else choices,
-        "usage": dict(usage) if usage else None,
-    }
-
-
-def text_chunks(*texts: str, member: str = "content") -> list[dict[str, Any]]:
-    """Chunks of text, or of another member."""
-    return [chunk({member: text}) for text in texts]
-
-
-def call_chunks(index: int, name: str, *arguments: str, call: str = "") -> list[dict[str, Any]]:
-    """A tool call whose arguments come in pieces, as OpenAI sends it."""
-    function = {"name": name, "arguments": ""}
-    head = {"index": index, "id": call or f"call_{index}", "type": "function", "function": function}
-    pieces = [{"index": index, "function": {"arguments": piece}} for piece in arguments]
-    return [chunk({"tool_calls": [piece]}) for piece in (head, *pieces)]
-
-
-def chat_reply(
-    *parts: str | Sequence[Mapping[str, Any]],
-    finish: str = "stop",
-    usage: Mapping[str, Any] | None = CHAT_USAGE,
-) -> list[dict[str, Any]]:
-    """The chunks of a reply; texts stand for themselves."""
-    events = [chunk({"role": "assistant", "content": "", "refusal": None})]
-    for part in parts:
-        events += text_chunks(part) if isinstance(part, str) else [dict(one) for one in part]
-    events.append(chunk({}, finish))
-    return [*events, chunk(usage=usage)] if usage else events
-
-
-def chat_tools(*calls: tuple[str, str]) -> list[dict[str, Any]]:
-    """A reply that calls tools, all at once: names and arguments."""
-    parts = [call_chunks(index, name, arguments) for index, (name, arguments) in enumerate(calls)]
-    return chat_reply(*parts, finish="tool_calls")
-
-
-def complete(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The reply of chunks as it is sent unstreamed."""
-    said: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
-    calls: dict[int, dict[str, Any]] = {}
-    finish, usage = None, None
-    for event in events:
-        usage = event["usage"] or usage
-        for choice in event["choices"]:
-            finish = choice["finish_reason"] or finish
-            for member, value in choice["delta"].items():
-                if member == "tool_calls":
-                    for piece in value:
-                        _add_piece(calls, piece)
-                elif member == "annotations":
-                    said[member] = [*said.get(member, ()), *value]
-                elif member != "role" and value:
-                    said[member] = (said.get(member) or "") + value
-    if calls:
-        said["tool_calls"] = [calls[index] for index in sorted(calls)]
-    choice = {"index": 0, "message": said, "logprobs": None, "finish_reason": finish}
-    return {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 1,
-        "model": "m",
-        "choices": [choice],
-        "usage": usage,
-    }
-
-
-def _add_piece(calls: dict[int, dict[str, Any]], piece: Mapping[str, Any]) -> None:
-    known = calls.setdefault(piece["index"], {"function": {"name": "", "arguments": ""}})
-    known.update({k: v for k, v in piece.items() if k not in ("index", "function")})
-    for member, value in (piece.get("function") or {}).items():
-        known["function"][member] += value
-
-
-# Replies of Responses.
-
-USAGE = {
-    "input_tokens": 50,
-    "input_tokens_details": {"cached_tokens": 30, "cache_write_tokens": 5},
-    "output_tokens": 9,
-    "output_tokens_details": {"reasoning_tokens": 4},
-    "total_tokens": 59,
-}
-
-
-def message(*texts: str, phase: str | None = None, **part: Any) -> dict[str, Any]:
-    """A message of text, with as many parts as texts."""
-    content = [
-        {"type": "output_text", "text": text, "annotations": [], "logprobs": [], **part}
-        for text in texts
-    ]
-    item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed"}
-    return {**item, "content": content, **({"phase": phase} if phase else {})}
-
-
-def refusal(text: str) -> dict[str, Any]:
-    """A message in which the model refuses."""
-    return {**message(), "content": [{"type": "refusal", "refusal": text}]}
-
-
-def reasoning(*summaries: str, encrypted: str | None = "ENC==") -> dict[str, Any]:
-    """Reasoning with its encrypted content."""
-    summary = [{"type": "summary_text", "text": text} for text in summaries]
-    item = {"id": "rs_1", "type": "reasoning", "summary": summary}
-    return {**item, "encrypted_content": encrypted} if encrypted else item
-
-
-def function_call(name: str, arguments: str, call: str = "call_1") -> dict[str, Any]:
-    """A call of a function."""
-    return {
-        "id": f"fc_{call}",
-        "type": "function_call",
-        "call_id": call,
-        "name": name,
-        "arguments": arguments,
-        "status": "completed",
-    }
-
-
-def response(*output: Mapping[str, Any], status: str = "completed", **more: Any) -> dict[str, Any]:
-    """A response object."""
-    return {
-        "id": "resp_1",
-        "object": "response",
-        "created_at": 1,
-        "model": "m",
-        "status": status,
-        "output": [dict(item) for item in output],
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-        "usage": USAGE,
-        "error": None,
-        "incomplete_details": None,
-        **more,
-    }
-
-
-def response_reply(
-    *output: Mapping[str, Any], status: str = "completed", pieces: int = 3, **more: Any
-) -> list[dict[str, Any]]:
-    """The events of a response, its texts in so many pieces each."""
-    begun = response(status="in_progress", **{**more, "usage": None})
-    whole = response(*output, status=status, **more)
-    events: list[dict[str, Any]] = [
-        {"type": "response.created", "response": begun},
-        {"type": "response.in_progress", "response": begun},
-    ]
-    for index, item in enumerate(output):
-        events += item_events(index, item, pieces)
-    events.append({"type": f"response.{status}", "response": whole})
-    return [{**event, "sequence_number": number} for number, event in enumerate(events)]
-
-
-def item_events(index: int, item: Mapping[str, Any], pieces: int = 3) -> list[dict[str, Any]]:
-    """The events of one item."""
-    place = {"item_id": item["id"], "output_index": index}
-    begun = {**item, "status": "in_progress"} if "status" in item else dict(item)
-    between: list[dict[str, Any]] = []
-    match item["type"]:
-        case "message":
-            begun["content"] = []
-            for number, part in enumerate(item["content"]):
-                between += _part_events({**place, "content_index": number}, part, pieces)
-        case "reasoning":
-            begun["summary"] = []
-            if "encrypted_content" in begun:
-                begun["encrypted_content"] = "PART"
-            for number, part in enumerate(item["summary"]):
-                at = {**place, "summary_index": number}
-                between.append({"type": "response.reasoning_summary_part.added", **at, "part": {}})
-                between += [
-                    {"type": "response.reasoning_summary_text.delta", **at, "delta": piece}
-                    for piece in cut(part["text"], pieces)
-                ]
-        case "function_call":
-            begun["arguments"] = ""
-            kind = "response.function_call_arguments"
-            between += [
-                {"type": f"{kind}.delta", **place, "delta": piece}
-                for piece in cut(item["arguments"], pieces)
-            ]
-            between.append({"type": f"{kind}.done", **place, "arguments": item["arguments"]})
-        case kind:
-            between.append({"type": f"response.{kind}.in_progress", **place})
-    return [
-        {"type": "response.output_item.added", "output_index": index, "item": begun},
-        *between,
-        {"type": "response.output_item.done", "output_index": index, "item": dict(item)},
-    ]
-
-
-def _part_events(
-    place: Mapping[str, Any], part: Mapping[str, Any], pieces: int
-) -> list[dict[str, Any]]:
-    refused = part["type"] == "refusal"
-    member = "refusal" if refused else "text"
-    kind = "response.refusal" if refused else "response.output_text"
-    begun = {**part, member: ""} | ({} if refused else {"annotations": []})
-    events: list[dict[str, Any]] = [
-        {"type": "response.content_part.added", **place, "part": begun},
-        *(
-            {"type": f"{kind}.delta", **place, "delta": piece}
-            for piece in cut(part[member], pieces)
-        ),
-    ]
-    events += [
-        {
-            "type": "response.output_text.annotation.added",
-            **place,
-            "annotation_index": number,
-            "annotation": annotation,
-        }
-        for number, annotation in enumerate(part.get("annotations") or ())
-    ]
-    events.append({"type": f"{kind}.done", **place, member: part[member]})
-    events.append({"type": "response.content_part.done", **place, "part": dict(part)})
-    return events
-
-
-def cut(text: str, pieces: int) -> list[str]:
-    """A text in so many pieces, or fewer."""
-    size = max(-(-len(text) // pieces), 1)
-    return [text[start : start + size] for start in range(0, len(text), size)]
-
-
 # What the real servers refuse.
-
-
-def _decode(data: bytes) -> dict[str, Any]:
-    def refuse_constant(name: str) -> None:
-        raise Refused(f"the body is not JSON: {name}")
-
-    def gather(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        members = dict(pairs)
-        if len(members) != len(pairs):
-            raise Refused("the body has a member twice")
-        return members
-
-    try:
-        body: dict[str, Any] = json.loads(
-            data.decode(), parse_constant=refuse_constant, object_pairs_hook=gather
-        )
-        json.dumps(body, ensure_ascii=False).encode()
-    except ValueError as error:
-        raise Refused(f"the body is not JSON: {error}") from error
-    return body
-
-
-@cache
-def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
-    # No configuration is taken for a TypedDict itself, but it reaches those within another type.
-    several: Any = list.__class_getitem__(kind)
-    return pydantic.TypeAdapter(several, config=pydantic.ConfigDict(extra="forbid"))
-
-
-def _validate(kind: Any, value: Any) -> None:
-    try:
-        # Iterables are validated lazily, so they are walked to their ends.
-        _walk(_adapter(kind).validate_python([value]))
-    except pydantic.ValidationError as error:
-        raise Refused(str(error)) from error
-
-
-def _walk(value: Any) -> None:
-    if isinstance(value, Mapping):
-        for item in value.values():
-            _walk(item)
-    elif not isinstance(value, str | bytes) and hasattr(value, "__iter__"):
-        for item in value:
-            _walk(item)
 
 
 def _check_tools(body: Mapping[str, Any]) -> None:
@@ -592,10 +273,10 @@ def _check_schema(schema: Mapping[str, Any]) -> None:
 
 def check_chat(request: Request, server: FakeOpenAI) -> None:
     """Raise `Refused` for what Chat Completions would not accept."""
-    body = _decode(request.body)
+    body = decode(request.body)
     streams = body.get("stream")
     kind: Any = CompletionCreateParamsStreaming if streams else CompletionCreateParamsNonStreaming
-    _validate(kind, {**body, "messages": []})
+    validate(kind, {**body, "messages": []})
     if not streams and "stream_options" in body:
         raise Refused("'stream_options' is only allowed when 'stream' is enabled")
     if body["model"].startswith(_REASONING_MODELS) and "max_tokens" in body:
@@ -611,7 +292,7 @@ def check_chat(request: Request, server: FakeOpenAI) -> None:
     for item in messages:
         if item.get("role") not in _ROLES:
             raise Refused(f"messages: there is no role {item.get('role')!r}")
-        _validate(_ROLES[item["role"]], {k: v for k, v in item.items() if k not in server.members})
+        validate(_ROLES[item["role"]], {k: v for k, v in item.items() if k not in server.members})
         waiting = _check_chat_message(item, waiting, seen, server)
     if waiting:
         raise Refused(f"'tool_calls' must be followed by tool messages: {list(waiting)}")
@@ -727,13 +408,13 @@ def _bare(hint: Any) -> Any:
 
 def check_response(request: Request, server: FakeOpenAI, *, counting: bool) -> None:
     """Raise `Refused` for what Responses would not accept."""
-    body = _decode(request.body)
+    body = decode(request.body)
     kind: Any = ResponseCreateParamsNonStreaming
     if counting:
         kind = InputTokenCountParams
     elif body.get("stream"):
         kind = ResponseCreateParamsStreaming
-    _validate(kind, {**body, "input": []})
+    validate(kind, {**body, "input": []})
     _check_tools(body)
     form = body.get("text", {}).get("format", {})
     if form.get("type") == "json_schema":
@@ -770,9 +451,9 @@ def _check_item_types(item: Mapping[str, Any]) -> None:
     if kind == "message":
         said = item.get("role") == "assistant"
         if "id" in item:
-            _validate(ResponseOutputMessageParam, item)
+            validate(ResponseOutputMessageParam, item)
             raise Refused(f"the message {item['id']!r} was never sent, or altered")
-        _validate(EasyInputMessageParam if said else Message, item)
+        validate(EasyInputMessageParam if said else Message, item)
         if not item["content"]:
             raise Refused("input: a message has no content")
         for part in item["content"] if isinstance(item["content"], list) else ():
@@ -780,7 +461,7 @@ def _check_item_types(item: Mapping[str, Any]) -> None:
         return
     if kind not in _item_types():
         raise Refused(f"input: there is no item {kind!r}")
-    _validate(_item_types()[kind], item)
+    validate(_item_types()[kind], item)
     if kind == "reasoning":
         raise Refused("The encrypted content could not be verified.")
     if kind == "function_call":

@@ -1,4 +1,4 @@
-"""Recorded streams of Anthropic's, what the official package reads in them, and what we do.
+"""Recorded streams, what the official packages read in them, and what we do.
 
 Both readings are plain data, so that they can be compared: the blocks in order, and the ending.
 """
@@ -6,7 +6,7 @@ Both readings are plain data, so that they can be compared: the blocks in order,
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from vibe_llms.messages.canisters import (
     Provenance,
     ReplyCanister,
     StopReason,
+    Usage,
 )
 from vibe_llms.messages.contents import (
     NativeContent,
@@ -33,48 +34,350 @@ from vibe_llms.messages.contents import (
     repair_text,
 )
 from vibe_llms.providers.accumulators import Accumulator
-from vibe_llms.providers.anthropic.messages import MODULE
 from vibe_llms.providers.anthropic.streams import AnthropicAssimilator
+from vibe_llms.providers.ollama.streams import OllamaAssimilator
+from vibe_llms.providers.openai.chat_completions.streams import ChatCompletionsAssimilator
+from vibe_llms.providers.openai.responses.streams import ResponsesAssimilator
+from vibe_llms.providers.round_trip import Assimilator
 from vibe_llms.providers.transport import Incoming, Outgoing
+from vibe_llms.testing.wires.chat_completions_replies import complete
+from vibe_llms.testing.wires.ollama_replies import gather
 
-FOLDER = Path(__file__).parent.parent / "data" / "anthropic"
-NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.sse")))
-MODEL = "claude-opus-5"
-PROVENANCE = Provenance(MODULE, "anthropic", MODEL)
-
-#: Stop reasons that mean that the last block was cut.
-_CUTTING = ("max_tokens", "refusal")
+DATA = Path(__file__).parent.parent / "data"
 
 
-@cache
-def load(name: str) -> bytes:
-    """The bytes of a recorded stream."""
-    return (FOLDER / f"{name}.sse").read_bytes()
+class Recordings:
+    """The recorded streams of one interface."""
+
+    row: str
+    module: str
+    model: str
+    folder: str
+    suffix = "sse"
+    kind = "text/event-stream"
+    assimilator: Callable[[str, Callable[[str], str]], Assimilator]
+
+    def __init__(self) -> None:
+        files = (DATA / self.folder).glob(f"*.{self.suffix}")
+        self.names = tuple(sorted(path.stem for path in files))
+        self.provenance = Provenance(self.module, self.row, self.model)
+        self.load = cache(self._load)
+        self.whole = cache(self._whole)
+
+    def _load(self, name: str) -> bytes:
+        return (DATA / self.folder / f"{name}.{self.suffix}").read_bytes()
+
+    def _whole(self, name: str) -> tuple[tuple[ReplyCanister, ...], list[Any]]:
+        """The canisters of a stream, and the same without what may differ."""
+        canisters, _ = self.assimilate([self.load(name)])
+        return canisters, strip(canisters)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """The events of a stream, by a reader of our own that wants all of it at once."""
+        text = self.load(name).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+        found = []
+        for block in text.split("\n\n"):
+            data = [line[5:].lstrip(" ") for line in block.split("\n") if line.startswith("data:")]
+            if data and data != ["[DONE]"]:
+                found.append(json.loads("\n".join(data)))
+        return found
+
+    def body(self, name: str) -> dict[str, Any]:
+        """The reply that the server gives where it is not asked to stream."""
+        raise NotImplementedError
+
+    def ends(self, name: str) -> tuple[int, int]:
+        """The bytes with which a reply is whole: if the body ends cleanly, and in any case."""
+        raw = self.load(name)
+        # The CR of the last CRLF ends the line already.
+        end = len(raw) - raw.endswith(b"\r\n")
+        return end, end
+
+    def produce_assimilator(self) -> Assimilator:
+        """A translator that leaves names as they are."""
+        return type(self).assimilator(self.row, lambda name: name)
+
+    def assimilate(
+        self, chunks: Iterable[bytes], *, whole: bool = False
+    ) -> tuple[tuple[ReplyCanister, ...], list[Event]]:
+        """The canisters and the events of a stream in chunks, or of a whole body."""
+        events: list[Event] = []
+        assimilator = self.produce_assimilator()
+        accumulator = Accumulator(self.provenance, events.append)
+        with accumulator:
+            for chunk in chunks:
+                for delta in assimilator.assimilate(chunk) if whole else assimilator.feed(chunk):
+                    accumulator.accept(delta)
+            if not whole:
+                for delta in assimilator.conclude():
+                    accumulator.accept(delta)
+        return accumulator.canisters, events
+
+    def read_officially(self, name: str) -> list[Any]:
+        """What the official package reads in a stream."""
+        raise NotImplementedError
+
+    def read_canisters(self, canisters: Sequence[ReplyCanister]) -> list[Any]:
+        """The same of a reply of ours."""
+        raise NotImplementedError
 
 
-@cache
-def read_events(name: str) -> Sequence[dict[str, Any]]:
-    """The events of a recorded stream, by a reader of our own that wants all of it at once."""
-    text = load(name).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-    events = []
-    for block in text.split("\n\n"):
-        data = [line[5:] for line in block.split("\n") if line.startswith("data:")]
-        if data:
-            events.append(json.loads("\n".join(data)))
-    return events
+class AnthropicRecordings(Recordings):
+    """Streams of Anthropic's Messages."""
+
+    row, folder, model = "anthropic", "anthropic", "claude-opus-5"
+    module = "vibe_llms.providers.anthropic"
+    assimilator = AnthropicAssimilator
+    #: Stop reasons that mean that the last block was cut.
+    _CUTTING = ("max_tokens", "refusal")
+
+    def body(self, name: str) -> dict[str, Any]:
+        return accumulate(self.events(name))
+
+    def read_officially(self, name: str) -> list[Any]:
+        return self.read_message(self.body(name))
+
+    def read_message(self, message: Mapping[str, Any]) -> list[Any]:
+        """A message of the official package's."""
+        blocks: list[Any] = []
+        for item in message["content"]:
+            match item["type"]:
+                case "text" if item["text"] or item.get("citations"):
+                    blocks.append(("text", repair_text(item["text"]), item.get("citations") or []))
+                case "text":
+                    pass
+                case "thinking":
+                    blocks.append(("thinking", repair_text(item["thinking"]), item["signature"]))
+                case "tool_use":
+                    extra = {k: v for k, v in item.items() if k in ("caller", "toolset_name")}
+                    blocks.append(("call", item["id"], item["name"], item["input"], extra))
+                case _:
+                    blocks.append(("native", item))
+        severed: tuple[str, ...] = ()
+        if message["stop_reason"] in self._CUTTING and blocks and blocks[-1][0] == "call":
+            severed = (blocks.pop()[2],)
+        usage = message["usage"]
+        thought = (usage.get("output_tokens_details") or {}).get("thinking_tokens", 0)
+        tokens = Usage(
+            usage["input_tokens"],
+            usage["cache_read_input_tokens"],
+            usage["cache_creation_input_tokens"],
+            usage["output_tokens"] - thought,
+            thought,
+        )
+        details = message.get("stop_details") or {}
+        said = ": ".join(details[one] for one in ("category", "explanation") if details.get(one))
+        detail = said or message["stop_sequence"] or ""
+        return [message["id"], blocks, message["stop_reason"], severed, detail, tokens]
+
+    def read_canisters(self, canisters: Sequence[ReplyCanister]) -> list[Any]:
+        blocks: list[Any] = []
+        for canister in canisters:
+            if isinstance(canister, InvocationCanister):
+                native = decode(canister.native)
+                blocks.append(("call", canister.call, canister.name, canister.parsed, native))
+                continue
+            for content in canister.contents:
+                native = decode(content.native)
+                match content:
+                    case TextualContent(text=text):
+                        blocks.append(("text", text, native.get("citations", [])))
+                    case ReasoningContent(text=text) if "type" not in native:
+                        blocks.append(("thinking", text, native["signature"]))
+                    case ReasoningContent() | NativeContent():
+                        blocks.append(("native", native))
+        provenance, ending = canisters[-1].provenance, canisters[-1].ending
+        assert provenance is not None
+        assert ending is not None
+        reason = ending.native_reason
+        return [provenance.response, blocks, reason, ending.severed, ending.detail, ending.usage]
 
 
-@cache
-def read_message(name: str) -> dict[str, Any]:
-    """The message that the official package accumulates from a recorded stream."""
-    return accumulate(read_events(name))
+class OpenAIRecordings(Recordings):
+    """Streams of OpenAI's: text, thoughts and calls are compared each for themselves."""
+
+    def decode_officially(self, name: str) -> list[Any]:
+        """The events by the decoder of the package."""
+        from openai._streaming import SSEDecoder
+
+        found = []
+        for event in SSEDecoder().iter_bytes(iter([self.load(name)])):
+            if event.data.startswith("[DONE]"):
+                break
+            found.append(event.json())
+        return found
+
+    def read_usage(self, usage: Any, prompt: str, reply: str) -> Usage | None:
+        """The tokens that a server tells, in our classes."""
+        if usage is None:
+            return None
+        details = usage[f"{prompt}_tokens_details"]
+        read, written = details["cached_tokens"], details["cache_write_tokens"]
+        thought = usage[f"{reply}_tokens_details"]["reasoning_tokens"]
+        fresh = usage[f"{prompt}_tokens"] - read - written
+        return Usage(fresh, read, written, usage[f"{reply}_tokens"] - thought, thought)
+
+    def read_canisters(self, canisters: Sequence[ReplyCanister]) -> list[Any]:
+        text, thought, calls = "", "", []
+        for canister in canisters:
+            if isinstance(canister, InvocationCanister):
+                calls.append((canister.call, canister.name, canister.arguments))
+                continue
+            text += canister.text
+            thought += "".join(
+                content.text
+                for content in canister.contents
+                if isinstance(content, ReasoningContent)
+            )
+        ending = canisters[-1].ending
+        assert ending is not None
+        return [thought, text, calls, ending.native_reason, ending.usage]
 
 
-def find_end(name: str) -> int:
-    """The number of bytes of a recorded stream with which its reply is complete."""
-    raw = load(name)
-    # The CR of the last CRLF ends the line already.
-    return len(raw) - raw.endswith(b"\r\n")
+class ChatRecordings(OpenAIRecordings):
+    """Streams of Chat Completions."""
+
+    row, folder, model = "chat", "openai/chat", "gpt-5.5"
+    module = "vibe_llms.providers.openai.chat_completions"
+    assimilator = ChatCompletionsAssimilator
+
+    def body(self, name: str) -> dict[str, Any]:
+        return complete(self.events(name))
+
+    def ends(self, name: str) -> tuple[int, int]:
+        raw = self.load(name)
+        _, end = super().ends(name)
+        break_ = b"\r\n\r" if b"\r\n" in raw else b"\n\n"
+        reason = raw.index(b'"finish_reason":"')
+        return raw.index(break_, reason) + len(break_), end
+
+    def read_officially(self, name: str) -> list[Any]:
+        from openai._models import construct_type
+        from openai.lib.streaming.chat import ChatCompletionStreamState
+        from openai.types.chat import ChatCompletionChunk
+
+        state: ChatCompletionStreamState[Any] = ChatCompletionStreamState()
+        usage: dict[str, Any] | None = None
+        for event in self.decode_officially(name):
+            chunk: Any = construct_type(type_=ChatCompletionChunk, value=event)
+            state.handle_chunk(chunk)
+            usage = event["usage"] or usage
+        choice: Any = state.current_completion_snapshot.choices[0]
+        said = choice.message.model_dump(warnings=False)
+        thought = said.get("reasoning_content") or said.get("reasoning") or ""
+        text = (said.get("content") or "") + (said.get("refusal") or "")
+        made = [(call["id"], call["function"]) for call in said.get("tool_calls") or ()]
+        calls = [
+            (call, function["name"], repair_text(function["arguments"]) or "{}")
+            for call, function in made
+        ]
+        if choice.finish_reason == "length":
+            calls = calls[:-1]
+        tokens = self.read_usage(usage, "prompt", "completion")
+        return [repair_text(thought), repair_text(text), calls, choice.finish_reason, tokens]
+
+
+class ResponsesRecordings(OpenAIRecordings):
+    """Streams of Responses."""
+
+    row, folder, model = "responses", "openai/responses", "gpt-6.1-sol"
+    module = "vibe_llms.providers.openai.responses"
+    assimilator = ResponsesAssimilator
+
+    def body(self, name: str) -> dict[str, Any]:
+        whole: dict[str, Any] = self.events(name)[-1]["response"]
+        return whole
+
+    def read_officially(self, name: str) -> list[Any]:
+        from openai._models import construct_type
+        from openai.types.responses import ResponseStreamEvent
+
+        events: list[Any] = [
+            construct_type(type_=ResponseStreamEvent, value=event)
+            for event in self.decode_officially(name)
+        ]
+        last = events[-1]
+        assert last.type in ("response.completed", "response.incomplete")
+        text, thought, calls = "", [], []
+        for item in last.response.output:
+            match item.type:
+                case "message":
+                    for part in item.content:
+                        text += part.text if part.type == "output_text" else part.refusal
+                case "reasoning":
+                    thought += [part.text for part in [*item.summary, *(item.content or [])]]
+                case "function_call" if item.status == "completed":
+                    calls.append((item.call_id, item.name, repair_text(item.arguments)))
+        told = last.response.incomplete_details
+        reason = told.reason if told else last.response.status
+        tokens = self.read_usage(last.response.usage.model_dump(), "input", "output")
+        return ["\n\n".join(thought), repair_text(text), calls, reason, tokens]
+
+
+class OllamaRecordings(Recordings):
+    """Streams of Ollama's."""
+
+    row, folder, model = "ollama", "ollama", "qwen3:8b"
+    module = "vibe_llms.providers.ollama"
+    suffix, kind = "ndjson", "application/x-ndjson"
+    assimilator = OllamaAssimilator
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.load(name).decode().split("\n") if line.strip()]
+
+    def body(self, name: str) -> dict[str, Any]:
+        return gather(self.events(name))
+
+    def ends(self, name: str) -> tuple[int, int]:
+        # The last line may lack its end, unless the connection broke.
+        raw = self.load(name)
+        return len(raw.rstrip(b"\r\n")), len(raw) + (not raw.endswith(b"\n"))
+
+    def read_officially(self, name: str) -> list[Any]:
+        return self.read_lines(self.events(name))
+
+    def read_lines(self, lines: Iterable[Mapping[str, Any]]) -> list[Any]:
+        """Lines as the official package reads them; its decoder keeps no identity of a call."""
+        from ollama import ChatResponse
+
+        blocks: list[Any] = []
+        ending: Any = None
+        for line in lines:
+            response = ChatResponse(**line)
+            message = response.message
+            for kind, text in (("thinking", message.thinking), ("text", message.content)):
+                if text and blocks and blocks[-1][0] == kind:
+                    blocks[-1] = (kind, blocks[-1][1] + text)
+                elif text:
+                    blocks.append((kind, text))
+            for call in message.tool_calls or ():
+                blocks.append(("call", call.function.name, dict(call.function.arguments)))
+            if response.done:
+                tokens = (response.prompt_eval_count or 0, response.eval_count or 0)
+                ending = (response.done_reason or "", tokens)
+        return [blocks, ending]
+
+    def read_canisters(self, canisters: Sequence[ReplyCanister]) -> list[Any]:
+        blocks: list[Any] = []
+        for canister in canisters:
+            if isinstance(canister, InvocationCanister):
+                blocks.append(("call", canister.name, canister.parsed))
+                continue
+            for content in canister.contents:
+                match content:
+                    case TextualContent(text=text):
+                        blocks.append(("text", text))
+                    case ReasoningContent(text=text):
+                        blocks.append(("thinking", text))
+        ending = canisters[-1].ending
+        assert ending is not None
+        assert ending.usage is not None
+        tokens = (ending.usage.input_tokens, ending.usage.output_tokens)
+        return [blocks, (ending.native_reason, tokens)]
+
+
+ANTHROPIC, CHAT = AnthropicRecordings(), ChatRecordings()
+RESPONSES, OLLAMA = ResponsesRecordings(), OllamaRecordings()
 
 
 class ReplayTransport:
@@ -106,98 +409,17 @@ class ReplayTransport:
             raise ReplyCut("connection lost during the reply", provider="anthropic")
 
 
-def assimilate(
-    chunks: Iterable[bytes], *, whole: bool = False
-) -> tuple[tuple[ReplyCanister, ...], list[Event]]:
-    """The canisters and the events of a stream in chunks, or of a whole body."""
-    events: list[Event] = []
-    assimilator = AnthropicAssimilator("anthropic", lambda name: name)
-    accumulator = Accumulator(PROVENANCE, events.append)
-    with accumulator:
-        for chunk in chunks:
-            deltas = assimilator.assimilate(chunk) if whole else assimilator.feed(chunk)
-            for delta in deltas:
-                accumulator.accept(delta)
-        if not whole:
-            list(assimilator.conclude())
-    return accumulator.canisters, events
-
-
-def read_officially(message: dict[str, Any]) -> list[Any]:
-    """A message of the official package's as plain data."""
-    blocks: list[Any] = []
-    for item in message["content"]:
-        match item["type"]:
-            case "text" if item["text"] or item.get("citations"):
-                blocks.append(("text", repair_text(item["text"]), item.get("citations") or []))
-            case "text":
-                pass
-            case "thinking":
-                blocks.append(("thinking", repair_text(item["thinking"]), item["signature"]))
-            case "tool_use":
-                extra = {k: v for k, v in item.items() if k in ("caller", "toolset_name")}
-                blocks.append(("call", item["id"], item["name"], item["input"], extra))
-            case _:
-                blocks.append(("native", item))
-    severed: tuple[str, ...] = ()
-    if message["stop_reason"] in _CUTTING and blocks and blocks[-1][0] == "call":
-        severed = (blocks.pop()[2],)
-    usage = message["usage"]
-    thought = (usage.get("output_tokens_details") or {}).get("thinking_tokens", 0)
-    tokens = (
-        usage["input_tokens"],
-        usage["cache_read_input_tokens"],
-        usage["cache_creation_input_tokens"],
-        usage["output_tokens"] - thought,
-        thought,
+def places(raw: bytes, step: int) -> list[int]:
+    """Where a stream is cut: at every `step`-th byte, and wherever that tears a character."""
+    torn = (
+        at for at in range(1, len(raw)) if raw[at - 1] > 127 or {*raw[at - 1 : at + 1]} & {10, 13}
     )
-    details = message.get("stop_details") or {}
-    said = ": ".join(details[name] for name in ("category", "explanation") if details.get(name))
-    detail = said or message["stop_sequence"] or ""
-    return [message["id"], blocks, message["stop_reason"], severed, detail, tokens]
+    ends = (*range(8), *range(max(len(raw) - 60, 0), len(raw) + 1))
+    return sorted({*ends, *range(8, len(raw), step), *torn})
 
 
-def read_canisters(canisters: Sequence[ReplyCanister]) -> list[Any]:
-    """A reply of ours as plain data."""
-    blocks: list[Any] = []
-    for canister in canisters:
-        if isinstance(canister, InvocationCanister):
-            native = _decode(canister.native)
-            blocks.append(("call", canister.call, canister.name, canister.parsed, native))
-            continue
-        for content in canister.contents:
-            native = _decode(content.native)
-            match content:
-                case TextualContent(text=text):
-                    blocks.append(("text", text, native.get("citations", [])))
-                case ReasoningContent(text=text) if "type" not in native:
-                    blocks.append(("thinking", text, native["signature"]))
-                case ReasoningContent() | NativeContent():
-                    blocks.append(("native", native))
-    last = canisters[-1]
-    assert last.provenance is not None
-    assert last.ending is not None
-    assert last.ending.usage is not None
-    usage = last.ending.usage
-    tokens = (
-        usage.uncached_input_tokens,
-        usage.cache_read_tokens,
-        usage.cache_write_tokens,
-        usage.output_tokens,
-        usage.reasoning_tokens,
-    )
-    ending = last.ending
-    return [
-        last.provenance.response,
-        blocks,
-        ending.native_reason,
-        ending.severed,
-        ending.detail,
-        tokens,
-    ]
-
-
-def _decode(native: NativePayload | None) -> dict[str, Any]:
+def decode(native: NativePayload | None) -> dict[str, Any]:
+    """What a payload holds."""
     members: dict[str, Any] = json.loads(bytes(native.data)) if native else {}
     return members
 
@@ -212,13 +434,13 @@ def strip(canisters: Iterable[ReplyCanister], *, parsed: bool = False) -> list[A
         where = (canister.reply != "", canister.provenance, canister.ending)
         if isinstance(canister, AssistantCanister):
             contents = [
-                (msgspec.structs.replace(content, native=None), _decode(content.native))
+                (msgspec.structs.replace(content, native=None), decode(content.native))
                 for content in canister.contents
             ]
             stripped.append((contents, *where))
         else:
             arguments = canister.parsed if parsed else canister.arguments
-            native = _decode(canister.native)
+            native = decode(canister.native)
             stripped.append((canister.name, canister.call, arguments, native, *where))
     return stripped
 

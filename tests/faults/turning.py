@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from vibe_llms import turns
+from vibe_llms.conversations import turns
 from vibe_llms.events import Event
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, InvocationCanister

@@ -148,7 +148,7 @@ async def test_an_idle_kernel_is_ended_and_that_is_told() -> None:
         async with asyncio.timeout(30):
             while interpreter.kernels._seats:
                 await asyncio.sleep(0.05)
-        assert "nobody had used it for long" in await say(interpreter, "a", "1")
+        assert "it was not used for a long time" in await say(interpreter, "a", "1")
 
 
 async def test_a_restart_forgets_everything() -> None:

@@ -78,7 +78,7 @@ async def test_who_is_asked_about(rule: Approval, sends: bool, tainted: bool, as
         (request,) = asked
         assert request.invoker is invoker
         assert request.conversation == "talk"
-        assert ("text from outside" in request.reason) == (sends and tainted)
+        assert ("untrusted text" in request.reason) == (sends and tainted)
 
 
 async def test_what_is_denied_is_never_asked_about() -> None:
@@ -134,12 +134,44 @@ async def test_a_tool_may_be_allowed_whatever_its_arguments_until_it_is_to_ask_a
     assert len(asked) == 4
 
 
+@pytest.mark.parametrize("rule", ["allow", "ask", "deny"])
+async def test_a_stricter_rule_forgets_what_was_allowed_of_its_tool_alone(rule: Approval) -> None:
+    approver, _ = decide(*[Decision.ALWAYS, Decision.ALWAYS_TOOL] * 2)
+    keeper = Gatekeeper(approver)
+    tools = {name: msgspec.structs.replace(produce_invoker(), name=name) for name in ("a", "b")}
+    for name, tool in tools.items():
+        for arguments in ("{}", '{"number": 1}'):
+            called = InvocationCanister(name=name, arguments=arguments)
+            assert await keeper.admit(called, tool) == ""
+    assert keeper.settle(tools) is tools
+    keeper.decide("a", rule)
+    kept = ["a", "b"] if rule == "allow" else ["b"]
+    assert [*keeper.allowed_tools] == [one.name for one in keeper.allowed] == kept
+    settled = keeper.settle(tools)
+    assert (settled["a"].approval, settled["b"].approval) == (rule, "ask")
+
+
+async def test_a_tool_may_ask_each_time_for_some_of_its_arguments() -> None:
+    approver, asked = decide(Decision.ALWAYS, Decision.ALWAYS_TOOL, Decision.DENY)
+    keeper = Gatekeeper(approver)
+    invoker = msgspec.structs.replace(
+        produce_invoker("allow"), must_ask=lambda given: "a lot" if given.get("number") else ""
+    )
+    assert await keeper.admit(call_of(), invoker) == ""
+    refusals = [await keeper.admit(call_of('{"number": 9}'), invoker) for _ in range(3)]
+    assert list(map(bool, refusals)) == [False, False, True]
+    assert [(request.reason, request.each_time) for request in asked] == [("a lot", True)] * 3
+    assert not keeper.allowed
+    assert not keeper.allowed_tools
+    assert "saying so at a terminal" in await Gatekeeper().admit(call_of('{"number": 9}'), invoker)
+
+
 async def test_a_tool_that_was_allowed_is_asked_about_again_before_it_sends_data_out() -> None:
     approver, asked = decide(Decision.ALWAYS_TOOL, Decision.ALWAYS_TOOL)
     keeper, invoker = Gatekeeper(approver), produce_invoker(sends=True)
     for tainted in (False, False, True, True, False):
         assert await keeper.admit(call_of(), invoker, tainted=tainted) == ""
-    assert ["text from outside" in request.reason for request in asked] == [False, True]
+    assert ["untrusted text" in request.reason for request in asked] == [False, True]
 
 
 async def test_the_model_is_told_the_reason_of_a_no() -> None:
@@ -176,7 +208,7 @@ async def test_what_an_approver_says_has_to_be_a_decision() -> None:
     def shrug(request: ApprovalRequest) -> Any:
         return True
 
-    with pytest.raises(TypeError, match="gives a Decision, not True"):
+    with pytest.raises(TypeError, match="must return a Decision, not True"):
         await Gatekeeper(shrug).admit(call_of(), produce_invoker())
 
 

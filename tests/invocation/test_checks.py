@@ -66,9 +66,9 @@ async def test_what_does_not_fit_is_told_in_words_to_act_on() -> None:
 
 
 def test_what_is_no_schema_or_no_name_is_refused() -> None:
-    with pytest.raises(InvokerInvalid, match="no valid JSON Schema"):
+    with pytest.raises(InvokerInvalid, match="not a valid JSON Schema"):
         Invoker.from_schema("look", {"type": "nothing"}, print)
-    with pytest.raises(InvokerInvalid, match="no name for a tool"):
+    with pytest.raises(InvokerInvalid, match="is not a valid tool name"):
         Invoker.from_schema("???", {}, print)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from vibe_llms.events import (
     Event,
@@ -154,6 +155,32 @@ async def test_a_call_ends_with_a_result_in_every_way_that_a_tool_can(name: str)
     assert started == InvocationStartedEvent(invocation=invocation, conversation="talk")
     kind = InvocationFailedEvent if failed else InvocationCompletedEvent
     assert ended == kind(result=result, invocation=invocation, conversation="talk")
+
+
+WIDE = {"timeout_seconds": FOREVER, "shown_bytes": 100, "kept_bytes": 100}
+
+
+@pytest.mark.parametrize(
+    ("narrow", "said"),
+    [
+        ({"timeout_seconds": 0.01}, "The tool did not return within 0.01 seconds."),
+        ({"shown_bytes": 4}, "012\n[… 6 of 10 bytes left out …]\n9"),
+        ({"kept_bytes": 4}, "The tool returned 10 bytes; at most 4 are kept."),
+    ],
+)
+async def test_limits_of_a_tool_go_before_those_of_the_turn(
+    narrow: dict[str, Any], said: str
+) -> None:
+    async def produce() -> str:
+        await asyncio.sleep(0.02)
+        return "0123456789"
+
+    for own, common in ((narrow, WIDE), (WIDE, narrow), ({}, narrow)):
+        desk = Desk()
+        invokers = {"produce": Invoker.from_function(produce, **own)}
+        execution = structs.replace(desk.execution(), invokers=invokers, **common)
+        await execute([call("produce", arguments="{}")], execution)
+        assert desk.kept[0].text.startswith("0123456789" if own is WIDE else said)
 
 
 async def test_wrong_arguments_are_told_to_the_model() -> None:
@@ -315,7 +342,7 @@ async def check_cancels(moment: int) -> bool:
     calls = [call("ok", 1), call("blocking", 2), call("failing", 3), call("ok", 4)]
 
     async def keep(results: Sequence[ResultCanister]) -> None:
-        # As the ledger does: once begun, it is carried out.
+        # As the history does: once begun, it is carried out.
         work = asyncio.ensure_future(desk.keep(results))
         cancelled = False
         while not work.done():

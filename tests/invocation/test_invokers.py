@@ -135,7 +135,7 @@ def test_special_characters_in_names_become_underscores(name: str, normal: str) 
 
 @pytest.mark.parametrize("name", ["", "A" * 65, "\u5929\u6c17", "/", "+-*", "a/" + "b" * 129])
 def test_what_is_no_name_for_a_tool(name: str) -> None:
-    with pytest.raises(InvokerInvalid, match="is no name for a tool"):
+    with pytest.raises(InvokerInvalid, match="is not a valid tool name"):
         Invoker.from_schema(name, {"type": "object"}, add)
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.anthropic import FakeAnthropic, text_reply, tools_reply
+from tests.fakes.anthropic import FakeAnthropic
 from vibe_llms import open_session
 from vibe_llms.invocation import execution
 from vibe_llms.messages.canisters import ResultCanister
 from vibe_llms.messages.contents import Reference, TextualContent
 from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.testing.wires.anthropic_replies import text_reply, tools_reply
 
 MEGABYTE = 1_000_000
 
@@ -67,7 +68,7 @@ async def test_what_is_too_large_to_be_kept_is_told_to_the_model(
 ) -> None:
     result = await check_large_result(home, fake_anthropic, 50 * MEGABYTE)
     assert result.failed
-    assert "returned 50,000,000 bytes; 16,777,216 are the most" in result.text
+    assert "returned 50,000,000 bytes; at most 16,777,216 are kept" in result.text
 
 
 async def test_a_result_that_is_shown_whole_would_be_seen(

@@ -7,38 +7,32 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.faults.virtual import run_virtually
 from vibe_llms.invocation.execution import Execution, execute
 from vibe_llms.invocation.invokers import InvocationContext, Invoker
 from vibe_llms.invocation.limits import Limit, Patience
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 
 
-async def test_a_limit_ends_what_takes_longer() -> None:
-    limit = Limit(0.01)
-    with pytest.raises(TimeoutError):
+@pytest.mark.parametrize("pauses", [[], [5.0], [5.0, 3.0]])
+def test_what_is_left_before_a_pause_is_left_after_it_and_no_more(pauses: list[float]) -> None:
+    async def hold(limit: Limit) -> None:
         async with limit:
-            await asyncio.sleep(60)
-    assert limit.expired
-
-
-async def test_a_pause_does_not_count_and_pauses_may_overlap() -> None:
-    async with Limit(0.3) as limit:
-        with limit.pause():
-            with limit.pause():
-                await asyncio.sleep(0.4)
-            await asyncio.sleep(0.1)
-    assert not limit.expired
-
-
-async def test_what_was_left_before_a_pause_is_left_after_it() -> None:
-    async def wait_after_a_pause() -> None:
-        async with Limit(0.2) as limit:
-            with limit.pause():
-                await asyncio.sleep(0.3)
+            for seconds in pauses:
+                await asyncio.sleep(0.25)
+                with limit.pause(), limit.pause():
+                    await asyncio.sleep(seconds)
             await asyncio.sleep(60)
 
-    with pytest.raises(TimeoutError):
-        await wait_after_a_pause()
+    async def work() -> float:
+        loop = asyncio.get_running_loop()
+        begin, limit = loop.time(), Limit(1.0)
+        with pytest.raises(TimeoutError):
+            await hold(limit)
+        assert limit.expired
+        return loop.time() - begin
+
+    assert run_virtually(work()) == pytest.approx(1.0 + sum(pauses))
 
 
 async def test_a_pause_outside_of_the_block_changes_nothing() -> None:
@@ -52,15 +46,16 @@ async def test_a_pause_outside_of_the_block_changes_nothing() -> None:
     assert not limit.expired
 
 
-async def test_patience_stops_all_clocks_that_are_kept() -> None:
-    patience = Patience()
-    async with Limit(0.2) as one, Limit(0.25) as other:
-        with patience.keep(one.pause), patience.keep(other.pause), patience.ask():
-            await asyncio.sleep(0.4)
-    assert not one.expired
-    assert not other.expired
-    with patience.ask():
-        pass
+def test_patience_stops_all_clocks_that_are_kept() -> None:
+    async def work() -> None:
+        patience = Patience()
+        async with Limit(0.2) as one, Limit(0.25) as other:
+            with patience.keep(one.pause), patience.keep(other.pause), patience.ask():
+                await asyncio.sleep(0.4)
+        assert not one.expired
+        assert not other.expired
+
+    run_virtually(work())
 
 
 async def test_a_tool_that_asks_a_person_may_take_its_time() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from vibe_llms.messages.contents import (
     Content,
     FileContent,
     ImageContent,
+    Reference,
     TextualContent,
 )
 
@@ -80,9 +82,9 @@ def test_what_a_tool_returns_becomes_contents(value: object, contents: tuple[Con
 
 
 def test_structures_with_lone_surrogates_become_text_that_can_be_kept() -> None:
-    value = {"a\udfff": ["x\ud800", 1, {"b": Point(x=1)}]}
+    value = {"a\udfff": ["x\ud800", 1, {"b": Point(x=1)}, {date(2026, 1, 2): 3}]}
     assert contents_from(value) == (
-        TextualContent('{"a\ufffd":["x\ufffd",1,{"b":{"x":1,"y":0.5}}]}'),
+        TextualContent('{"a\ufffd":["x\ufffd",1,{"b":{"x":1,"y":0.5}},{"2026-01-02":3}]}'),
     )
 
 
@@ -127,6 +129,11 @@ def test_an_excerpt_is_a_beginning_and_an_end_within_its_size(text: str, size: i
     assert missing == f"{whole - shown:,} of {whole:,}"
 
 
+def test_as_much_as_may_be_kept_is_kept_and_what_is_stored_already_counts_as_nothing() -> None:
+    picture, stored = ImageContent(b"x" * 100), ImageContent(Reference("0" * 64, 10_000))
+    assert bound(picture, stored) == (picture, stored)
+
+
 @pytest.mark.parametrize(
     "contents",
     [
@@ -136,7 +143,7 @@ def test_an_excerpt_is_a_beginning_and_an_end_within_its_size(text: str, size: i
     ],
 )
 def test_what_is_too_much_to_be_kept_is_refused(contents: tuple[Content, ...]) -> None:
-    with pytest.raises(ResultTooLarge, match=r"returned 10\d bytes; 100 are the most"):
+    with pytest.raises(ResultTooLarge, match=r"returned 10\d bytes; at most 100 are kept"):
         bound(*contents)
 
 

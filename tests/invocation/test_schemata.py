@@ -15,9 +15,9 @@ import pytest
 import typing_extensions
 from pydantic import BaseModel, Field
 
+from vibe_llms.conversations.outputs import produce_form
 from vibe_llms.exceptions import ArgumentsInvalid, InvokerInvalid
 from vibe_llms.invocation.schemata import Signature
-from vibe_llms.outputs import produce_form
 
 
 class Colour(enum.Enum):
@@ -289,8 +289,8 @@ def function_taking(a: Callable[[int], int]) -> None: ...
         (print, r"\*args"),
         (max, "cannot be read"),
         (unknown_name, "cannot be read: name 'Nowhere'"),
-        (unserializable, "'unserializable' have no JSON Schema"),
-        (function_taking, "have no JSON Schema"),
+        (unserializable, "'unserializable' cannot be described in JSON Schema"),
+        (function_taking, "cannot be described in JSON Schema"),
     ],
 )
 def test_a_function_without_a_schema_is_no_tool(function: Callable[..., Any], message: str) -> None:

@@ -131,7 +131,7 @@ async def test_too_many_that_never_return_are_told_until_one_does() -> None:
     for one in stuck:
         one.cancel()
     await asyncio.wait(stuck)
-    with pytest.raises(ThreadsExhausted, match="2 calls of tools were given up"):
+    with pytest.raises(ThreadsExhausted, match="2 cancelled tool calls have not returned"):
         await threads.run(lambda: None)
     go.set()
     for _ in range(1000):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from vibe_llms.exceptions import ArchiveLocked, MemoryInvalid
-from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.changes import HeldScope, evict
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import ScopeIndex
+from vibe_llms.memory.records import IndexRecord
 from vibe_llms.messages.identities import produce_identity
 
 ADA, PLACE = Scope.of_user("ada"), Scope.of_conversation("c1")
@@ -68,11 +68,11 @@ async def test_what_is_given_up_has_not_been_forgotten(memory: Memory) -> None:
     fact = await memory.add("tea", scope=ADA)
 
     def work(held: HeldScope) -> None:
-        assert held.give_up(fact, replaced_by="other")
-        assert not held.give_up(fact)
+        assert held.delete(fact, replaced_by="other")
+        assert not held.delete(fact)
         assert not held.rewrite(fact)
         assert held.find(fact.identity) is None
-        assert held.has_given_up(fact)
+        assert held.is_deleted(fact)
         assert not held.holds(fact)
         assert not held.has_forgotten(fact)
 
@@ -156,17 +156,17 @@ def count_costs(folder: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> tu
 
     identities = asyncio.run(fill())
     looks = sorts = 0
-    look = MemoryFiles.look
+    look = MemoryFiles.scan
 
     def count_look(self: MemoryFiles, scope: Scope, *, deleted: bool = False) -> object:
         nonlocal looks
         looks += 1
         return look(self, scope, deleted=deleted)
 
-    def count_sort(self: ScopeIndex) -> Sequence[Known]:
+    def count_sort(self: ScopeIndex) -> Iterator[IndexRecord]:
         nonlocal sorts
         sorts += 1
-        return self._catalogue.oldest_first
+        return iter(self._database)
 
     def work(held: HeldScope) -> None:
         for number, identity in enumerate(identities):
@@ -177,13 +177,13 @@ def count_costs(folder: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> tu
                 assert held.rewrite(msgspec.structs.replace(found, importance=0.9))
                 assert held.find(identity) != found
             if number % 3 == 1:
-                assert held.give_up(found)
+                assert held.delete(found)
                 assert held.find(identity) is None
         assert held.find("nobody") is None
 
     with monkeypatch.context() as counting:
-        counting.setattr(MemoryFiles, "look", count_look)
-        counting.setattr(ScopeIndex, "entries", property(count_sort))
+        counting.setattr(MemoryFiles, "scan", count_look)
+        counting.setattr(ScopeIndex, "__iter__", count_sort)
         asyncio.run(memory.change(ADA, work))
     left = asyncio.run(memory.survey(ADA))
     assert [entry.content for entry in left] == [
@@ -205,7 +205,7 @@ def test_looking_up_many_entries_looks_through_the_folder_once(
 def test_looking_through_the_folder_for_each_entry_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def locate(self: HeldScope, identity: str) -> Known | None:
+    def locate(self: HeldScope, identity: str) -> IndexRecord | None:
         return next((known for known in self.entries if known.identity == identity), None)
 
     monkeypatch.setattr(HeldScope, "_locate", locate)
@@ -231,7 +231,7 @@ async def test_what_is_changed_by_hand_while_it_is_held_is_seen_where_it_is_foun
         path.rename(path.with_name("moved.md"))
         beside.rename(path)
         assert held.find(fact.identity) == found
-        assert held.give_up(found)
+        assert held.delete(found)
         assert held.find(fact.identity) is None
         assert held.find(other.identity) == other
 
@@ -249,7 +249,7 @@ async def test_of_copies_of_an_entry_the_first_is_taken_until_it_goes(memory: Me
         copy.write_bytes(path.read_bytes().replace(b"tea", b"rum"))
         assert len(held.entries) == 2
         assert held.find(fact.identity) == fact
-        assert held.give_up(fact)
+        assert held.delete(fact)
         left = held.find(fact.identity)
         assert left is not None
         assert left.content == "rum"

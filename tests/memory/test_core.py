@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import threading
@@ -64,6 +65,13 @@ async def test_nothing_is_made_where_only_questions_are_asked(memory: Memory) ->
     assert await memory.forget("tea", scopes=[ADA]) == []
     await memory.close()
     assert not (memory.folder / "entries").exists()
+
+
+async def test_a_scope_keeps_no_lock_that_no_task_uses(memory: Memory) -> None:
+    for name in ("ada", "bob"):
+        await memory.add("tea", scope=Scope.of_user(name))
+    gc.collect()
+    assert not memory._turnstiles
 
 
 async def test_what_may_not_be_remembered_is_refused(memory: Memory) -> None:
@@ -144,6 +152,36 @@ async def test_what_is_revised_is_found_by_its_new_words_and_keeps_what_others_w
     assert await memory.access(entry.identity) == revised
     assert await contents(memory, "tea", ADA) == []
     assert await contents(memory, "cocoa", ADA) == ["Ada likes cocoa"]
+
+
+async def test_what_another_has_written_is_seen_at_the_next_look(tmp_path: Path) -> None:
+    one, other = Memory(tmp_path, durable=False), Memory(tmp_path, durable=False)
+    for number in range(3):
+        added = await other.add(f"fact {number}", scope=ADA)
+        assert [entry.identity for entry in await one.outline(ADA)][number:] == [added.identity]
+        assert (await one.survey(ADA))[-1] == added
+        assert [await one.access(added.identity)] == [*await one.read(ADA, await one.outline(ADA))][
+            number:
+        ]
+    await one.close()
+    await other.close()
+
+
+async def test_two_that_revise_one_entry_at_once_lose_nothing_of_each_other(
+    tmp_path: Path,
+) -> None:
+    one, other = Memory(tmp_path, durable=False), Memory(tmp_path, durable=False)
+    identity = (await one.add("fact 0", scope=ADA)).identity
+    for number in range(10):
+        await asyncio.gather(
+            one.revise(identity, content=f"fact {number}"),
+            other.revise(identity, topics=(f"topic {number}",)),
+        )
+        for memory in (one, other):
+            entry = await memory.access(identity)
+            assert (entry.content, entry.topics) == (f"fact {number}", (f"topic {number}",))
+    await one.close()
+    await other.close()
 
 
 async def test_what_is_removed_is_found_no_more_and_lies_among_the_deleted(memory: Memory) -> None:
@@ -405,7 +443,7 @@ def is_whole_after_a_kill(folder: Path, told: list[str]) -> bool:
     }
     index = ScopeIndex(MemoryFiles(folder), GLOBAL)
     index.refresh()
-    if {known.identity for known in index.entries} != set(there) or index.damaged:
+    if {known.identity for known in index} != set(there) or index.damaged:
         return False
     gone = {
         path.name for path in (folder / "entries" / "global" / "deleted" / "facts").glob("*.md")
@@ -413,7 +451,7 @@ def is_whole_after_a_kill(folder: Path, told: list[str]) -> bool:
     if gone & {path.name for path in there.values()}:
         return False
     for identity, content in expected.items():
-        known = [one for one in index.entries if one.identity == identity]
+        known = [one for one in index if one.identity == identity]
         entry = index.read(known[0]) if known else None
         if (entry.content if entry else None) != content:
             return False
@@ -521,7 +559,7 @@ async def test_the_index_is_stored_after_a_search_but_nobody_waits_for_it(memory
 
 async def test_an_addition_does_not_look_at_all_the_others(memory: Memory) -> None:
     looks = 0
-    look = MemoryFiles.look
+    look = MemoryFiles.scan
 
     def count(self: MemoryFiles, scope: Scope, *, deleted: bool = False) -> object:
         nonlocal looks
@@ -529,7 +567,7 @@ async def test_an_addition_does_not_look_at_all_the_others(memory: Memory) -> No
         return look(self, scope, deleted=deleted)
 
     with pytest.MonkeyPatch.context() as seeded:
-        seeded.setattr(MemoryFiles, "look", count)
+        seeded.setattr(MemoryFiles, "scan", count)
         for number in range(500):
             await memory.add(f"fact {number}")
     assert looks < 50
@@ -545,7 +583,7 @@ async def test_turns_are_never_repetitions_and_keep_their_time(memory: Memory) -
 
 async def test_what_cannot_be_read_is_told_once_and_hurts_nothing_else(tmp_path: Path) -> None:
     told: list[str] = []
-    memory = Memory(tmp_path, durable=False, tell=told.append)
+    memory = Memory(tmp_path, durable=False, notify=told.append)
     await memory.add("Ada likes tea.")
     broken = tmp_path / "entries" / "global" / "facts" / "broken.md"
     broken.write_text("---\nid: [\n---\n\nAda likes coffee.\n")

@@ -6,21 +6,27 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.fakes.askers import ScriptedAsker, names_repeats, says_all
 from tests.fakes.embedders import WordsEmbedder
 from tests.memory import workers
-from tests.memory.test_wordings import read_pairs
+from tests.memory.test_similarity import read_pairs
 from tests.memory.workers import Worker, kill_at_random
 from vibe_llms.exceptions import ArchiveLocked, MemoryInvalid, ProviderError
 from vibe_llms.memory import deduplication as deduplication_module
 from vibe_llms.memory.changes import HeldScope
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.deduplication import Deduplication, DeduplicationSettings, Report
+from vibe_llms.memory.deduplication import (
+    Deduplication,
+    DeduplicationSettings,
+    Repeats,
+    Report,
+)
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
-from vibe_llms.memory.merging import says_all
 from vibe_llms.storage.locks import locked
 
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
@@ -30,6 +36,14 @@ CELLAR, LONGER = "The box stands in the cellar.", "The box stands in the cellar 
 @pytest.fixture
 def memory(tmp_path: Path) -> Memory:
     return Memory(tmp_path, durable=False)
+
+
+def deduplication(
+    memory: Memory, settings: DeduplicationSettings = DeduplicationSettings(), **rest: Any
+) -> Deduplication:
+    """One with a model to which a note says all that it begins with."""
+    asker = ScriptedAsker(repeats=[names_repeats])
+    return Deduplication(memory, settings, asker=asker, **rest)
 
 
 async def contents(memory: Memory, scope: Scope = GLOBAL) -> list[str]:
@@ -46,12 +60,12 @@ async def test_repeats_become_one_and_the_rest_stays(memory: Memory) -> None:
     longer = await memory.add(LONGER, topics=("boxes",), created=NOW - timedelta(days=1))
     other = await memory.add("Ada likes tea.")
     said = await memory.add(CELLAR, role=Role.USER)
-    deduplication = Deduplication(memory)
-    survey = await deduplication.survey(GLOBAL)
+    runs = deduplication(memory)
+    survey = await runs.survey(GLOBAL)
     assert await memory.survey() == sorted(
         [short, longer, other, said], key=lambda one: (one.created, one.identity)
     )
-    report = await deduplication.run(GLOBAL)
+    report = await runs.run(GLOBAL)
     assert report == survey
     (group,) = report.groups
     assert group.kept == short
@@ -64,7 +78,7 @@ async def test_repeats_become_one_and_the_rest_stays(memory: Memory) -> None:
     assert f"replaced_by: {short.identity}" in path_of(memory, longer).read_text()
     assert "/deleted/" in str(path_of(memory, longer))
     assert [one.entry.identity for one in await memory.search("stairs")] == [short.identity]
-    assert await deduplication.run(GLOBAL) == Report()
+    assert await runs.run(GLOBAL) == Report()
 
 
 async def test_the_more_important_stays_and_keeps_what_others_wrote(memory: Memory) -> None:
@@ -73,7 +87,7 @@ async def test_the_more_important_stays_and_keeps_what_others_wrote(memory: Memo
     theirs = "# mine\nmood: fine\n"
     path.write_text(path.read_text().replace("\n---\n", f"\n{theirs}---\n", 1))
     await memory.add(LONGER, created=NOW)
-    (group,) = (await Deduplication(memory).run(GLOBAL)).groups
+    (group,) = (await deduplication(memory).run(GLOBAL)).groups
     assert group.kept.identity == short.identity
     assert theirs in path.read_text()
     (entry,) = await memory.survey()
@@ -91,14 +105,98 @@ async def test_pairs_that_say_different_things_are_not_merged(memory: Memory) ->
         assert [(group.kept.content, group.given_up) for group in report.groups] == []
 
 
+async def test_without_a_model_only_facts_with_the_same_words_are_merged(memory: Memory) -> None:
+    await memory.add(LONGER)
+    entry = await memory.add(CELLAR)
+    path = path_of(memory, entry)
+    again = path.with_name(path.name.replace(entry.identity, "again"))
+    again.write_text(
+        path.read_text().replace("cellar.", "CELLAR!").replace(entry.identity, "again")
+    )
+    (group,) = (await Deduplication(memory).run(GLOBAL)).groups
+    assert [one.identity for one in (group.kept, *group.given_up)] == [entry.identity, "again"]
+    assert len(await contents(memory)) == 2
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        ((1, 2), (2, 1)),
+        ((1, 3),),
+        ((0, 1),),
+        ((1, 1),),
+        ((-1, 2),),
+        (),
+        ((),),
+        ((1,),),
+        ((1, 2),),
+    ],
+)
+async def test_an_answer_that_cannot_be_right_merges_nothing(
+    memory: Memory, groups: tuple[tuple[int, ...], ...]
+) -> None:
+    await memory.add("The box has 4 shelves.", created=NOW)
+    await memory.add("The box has 4 shelves and 3 doors.", created=NOW - timedelta(days=1))
+    asker = ScriptedAsker(repeats=[Repeats(groups)])
+    settings = DeduplicationSettings(word_likeness=0.1)
+    merged = (await Deduplication(memory, settings, asker=asker).survey(GLOBAL)).groups
+    assert merged == ()
+    assert len(asker.asked) == 1
+
+
+async def test_a_model_that_merges_everything_loses_no_number_and_no_name(memory: Memory) -> None:
+    def merge(text: str) -> Repeats:
+        return Repeats((tuple(range(1, len(text.splitlines()) + 1)),))
+
+    texts = ["Ada has 2 cats.", "Ada has 3 cats.", "There Ben has 2 cats.", "Ada has cats."]
+    for day, text in enumerate(texts):
+        await memory.add(text, created=NOW - timedelta(days=day))
+    settings = DeduplicationSettings(word_likeness=0.1)
+    asker = ScriptedAsker(repeats=[merge])
+    (group,) = (await Deduplication(memory, settings, asker=asker).survey(GLOBAL)).groups
+    assert [group.kept.content, *(one.content for one in group.given_up)] == [texts[0], texts[3]]
+
+
+async def test_a_model_that_does_not_answer_is_told_of_and_repeats_are_merged(
+    memory: Memory,
+) -> None:
+    await memory.add(CELLAR)
+    await memory.add(LONGER)
+    told: list[str] = []
+    report = await Deduplication(memory, notify=told.append, asker=ScriptedAsker()).run(GLOBAL)
+    assert report == Report()
+    assert told == [
+        "facts that are alike were not compared: the model gave no valid answer (1 try)"
+    ]
+
+
+async def test_what_has_not_changed_since_the_last_run_is_not_asked_about_again(
+    memory: Memory,
+) -> None:
+    asker = ScriptedAsker(repeats=[Repeats(())])
+    runs = Deduplication(memory, asker=asker)
+    await memory.add(CELLAR)
+    await memory.add(LONGER)
+    for number in range(10):
+        await memory.add(f"box{number} is red")
+    assert await runs.run_if_due(GLOBAL) == Report()
+    tomorrow = datetime.now(UTC) + timedelta(days=2)
+    assert await runs.run_if_due(GLOBAL, now=tomorrow) == Report()
+    assert len(asker.asked) == 1
+    assert await runs.run(GLOBAL) == Report()
+    assert len(asker.asked) == 2
+
+
 async def test_with_an_embedder_facts_are_compared_by_meaning(memory: Memory) -> None:
     await memory.add("Ada keeps many bees near the forest", created=NOW)
-    await memory.add("near the forest Ada owns many bees", created=NOW)
-    assert (await Deduplication(memory).survey(GLOBAL)).groups == ()
+    await memory.add("beside the wood Ada owns many bees", created=NOW)
+    asker = ScriptedAsker(repeats=[Repeats(((1, 2),))])
+    assert (await Deduplication(memory, asker=asker).survey(GLOBAL)).groups == ()
+    assert asker.asked == []
     embedder = WordsEmbedder()
-    settings = DeduplicationSettings(likeness=0.6)
+    settings = DeduplicationSettings(likeness=0.3)
     other = Memory(memory.folder, durable=False, embedder=embedder)
-    report = await Deduplication(other, settings).survey(GLOBAL)
+    report = await Deduplication(other, settings, asker=asker).survey(GLOBAL)
     assert len(report.groups) == 1
     assert sorted(embedder.texts) == sorted(await contents(memory))
 
@@ -110,23 +208,23 @@ async def test_where_the_embedder_fails_words_are_compared_and_it_is_told(memory
     embedder.failure = ProviderError("no network", provider="words")
     told: list[str] = []
     other = Memory(memory.folder, durable=False, embedder=embedder)
-    report = await Deduplication(other, tell=told.append).survey(GLOBAL)
+    report = await deduplication(other, notify=told.append).survey(GLOBAL)
     assert len(report.groups) == 1
     assert told == ["facts are compared by their words alone: words: no network"]
-    assert len((await Deduplication(other).survey(GLOBAL)).groups) == 1
+    assert len((await deduplication(other).survey(GLOBAL)).groups) == 1
 
 
 async def test_long_texts_copies_and_what_cannot_be_written_are_left(memory: Memory) -> None:
     long = "The box stands in the cellar. " + "Words without end. " * 60
     await memory.add(long)
     await memory.add(long + "More.")
-    assert (await Deduplication(memory).survey(GLOBAL)).groups == ()
+    assert (await deduplication(memory).survey(GLOBAL)).groups == ()
     # A copy made by hand has the same identity, and is given up for the one that it is of.
     entry = await memory.add(CELLAR)
     path = path_of(memory, entry)
     (path.parent / "copy.md").write_bytes(path.read_bytes())
     before = path.read_bytes()
-    (group,) = (await Deduplication(memory).run(GLOBAL)).groups
+    (group,) = (await deduplication(memory).run(GLOBAL)).groups
     assert group.merged == group.kept == group.given_up[0]
     assert len([one for one in await memory.survey() if one.content == CELLAR]) == 1
     assert before in [one.read_bytes() for one in path.parent.iterdir()]
@@ -142,16 +240,16 @@ async def test_a_group_that_does_not_fit_into_a_file_is_left(
         raise MemoryInvalid("its front matter would be longer than 64 KiB")
 
     monkeypatch.setattr(HeldScope, "write_over", refuse)
-    report = await Deduplication(memory).run(GLOBAL)
+    report = await deduplication(memory).run(GLOBAL)
     assert (len(report.groups), len(report.skipped)) == (0, 1)
     assert await contents(memory) == [LONGER, CELLAR]
 
 
 async def test_a_scope_without_facts_is_left_without_a_folder(memory: Memory) -> None:
-    deduplication = Deduplication(memory)
+    runs = deduplication(memory)
     ada = Scope.of_user("ada")
-    assert await deduplication.survey(ada) == await deduplication.run(ada) == Report()
-    assert await deduplication.run_if_due(ada) is None
+    assert await runs.survey(ada) == await runs.run(ada) == Report()
+    assert await runs.run_if_due(ada) is None
     assert not list(memory.folder.iterdir())
 
 
@@ -161,25 +259,25 @@ async def fill(memory: Memory, count: int) -> None:
 
 
 async def test_it_is_due_with_enough_facts_once_a_day(memory: Memory) -> None:
-    deduplication = Deduplication(memory)
+    runs = deduplication(memory)
     await fill(memory, 9)
     await memory.add("box1 stands in the cellar now")
-    assert await deduplication.run_if_due(GLOBAL, now=NOW) is None
+    assert await runs.run_if_due(GLOBAL, now=NOW) is None
     await memory.add("box2 stands in the cellar now")
-    report = await deduplication.run_if_due(GLOBAL, now=NOW)
+    report = await runs.run_if_due(GLOBAL, now=NOW)
     assert report is not None
     assert len(report.groups) == 2
     # What was merged away and is told again is a fact again, until the next run.
     await fill(memory, 12)
     await memory.add("box3 stands in the cellar now")
     later = NOW + timedelta(hours=23.9)
-    assert await Deduplication(Memory(memory.folder)).run_if_due(GLOBAL, now=later) is None
+    assert await deduplication(Memory(memory.folder)).run_if_due(GLOBAL, now=later) is None
     after = NOW + timedelta(hours=24.1)
-    report = await Deduplication(Memory(memory.folder)).run_if_due(GLOBAL, now=after)
+    report = await deduplication(Memory(memory.folder)).run_if_due(GLOBAL, now=after)
     assert report is not None
     assert len(report.groups) == 3
     # A clock that was ahead once does not stop it.
-    assert await deduplication.run_if_due(GLOBAL, now=NOW) is not None
+    assert await runs.run_if_due(GLOBAL, now=NOW) is not None
 
 
 @pytest.mark.parametrize(
@@ -187,30 +285,30 @@ async def test_it_is_due_with_enough_facts_once_a_day(memory: Memory) -> None:
 )
 async def test_a_damaged_or_old_note_of_the_last_run_is_none(memory: Memory, state: bytes) -> None:
     await fill(memory, 12)
-    deduplication = Deduplication(memory)
-    assert await deduplication.run_if_due(GLOBAL, now=NOW) is not None
-    assert await deduplication.run_if_due(GLOBAL, now=NOW) is None
+    runs = deduplication(memory)
+    assert await runs.run_if_due(GLOBAL, now=NOW) is not None
+    assert await runs.run_if_due(GLOBAL, now=NOW) is None
     (path,) = (memory.folder / "upkeep" / "global").iterdir()
     path.write_bytes(state)
-    assert await deduplication.run_if_due(GLOBAL, now=NOW) is not None
+    assert await runs.run_if_due(GLOBAL, now=NOW) is not None
 
 
 async def test_it_can_be_turned_off(memory: Memory) -> None:
     await fill(memory, 12)
     settings = DeduplicationSettings(automatic=False)
-    assert await Deduplication(memory, settings).run_if_due(GLOBAL) is None
-    assert await Deduplication(memory, settings).run(GLOBAL) == Report()
+    assert await deduplication(memory, settings).run_if_due(GLOBAL) is None
+    assert await deduplication(memory, settings).run(GLOBAL) == Report()
 
 
 async def test_two_runs_do_not_meet(memory: Memory) -> None:
     await fill(memory, 12)
-    deduplication = Deduplication(memory)
-    await deduplication.run(GLOBAL, now=NOW - timedelta(days=2))
+    runs = deduplication(memory)
+    await runs.run(GLOBAL, now=NOW - timedelta(days=2))
     with locked(memory.folder / "upkeep" / "global", seconds=0):
-        assert await deduplication.run_if_due(GLOBAL, now=NOW) is None
+        assert await runs.run_if_due(GLOBAL, now=NOW) is None
         with pytest.raises(ArchiveLocked):
-            await deduplication.run(GLOBAL, seconds=0.01)
-    assert await deduplication.run_if_due(GLOBAL, now=NOW) is not None
+            await runs.run(GLOBAL, seconds=0.01)
+    assert await runs.run_if_due(GLOBAL, now=NOW) is not None
 
 
 async def change_between(memory: Memory, change: str) -> tuple[Report, list[str]]:
@@ -218,8 +316,8 @@ async def change_between(memory: Memory, change: str) -> tuple[Report, list[str]
     one, two = await memory.add(CELLAR, created=NOW), await memory.add(LONGER, created=NOW)
     await memory.add("Tea is green.", created=NOW)
     await memory.add("Tea is green and hot.", created=NOW)
-    deduplication = Deduplication(memory)
-    found = await deduplication._find(GLOBAL)
+    runs = deduplication(memory)
+    found = await runs._find(GLOBAL)
     assert len(found) == 2
     other = Memory(memory.folder, durable=False)
     match change:
@@ -237,7 +335,7 @@ async def change_between(memory: Memory, change: str) -> tuple[Report, list[str]
             path_of(memory, one).write_text(
                 path_of(memory, one).read_text().replace("cellar", "garret")
             )
-    report = await deduplication._merge(GLOBAL, found)
+    report = await runs._merge(GLOBAL, found)
     return report, await contents(memory)
 
 
@@ -277,11 +375,11 @@ async def crash_at(
 ) -> tuple[bool, list[str], list[str]]:
     """Whether a run got as far as a step on the disk; what is known then, and after another run."""
     memory = Memory(folder, durable=False)
-    for text in (CELLAR, LONGER, f"{CELLAR[:-1]} now.", "Tea is green.", "Tea is green!  Tea."):
+    for text in (LONGER, CELLAR, f"{CELLAR[:-1]} now.", "Tea is green.", "Tea is green!  Tea."):
         await memory.add(text)
     steps = 0
     with monkeypatch.context() as patch:
-        for name in ("rewrite", "give_up"):
+        for name in ("rewrite", "delete"):
             method = getattr(MemoryFiles, name)
 
             def stop(
@@ -295,14 +393,14 @@ async def crash_at(
 
             patch.setattr(MemoryFiles, name, stop)
         try:
-            await Deduplication(memory).run(GLOBAL)
+            await deduplication(memory).run(GLOBAL)
         except Crash:
             crashed = True
         else:
             crashed = False
     fresh = Memory(folder, durable=False)
     after_crash = await contents(fresh)
-    await Deduplication(fresh).run(GLOBAL)
+    await deduplication(fresh).run(GLOBAL)
     return crashed, after_crash, await contents(fresh)
 
 
@@ -333,7 +431,7 @@ async def test_giving_up_before_writing_would_be_found_out(
 ) -> None:
     def carry_out(held: HeldScope, found: deduplication_module._Found) -> bool:
         for entry, known in zip(found.group.given_up, found.known[1:], strict=True):
-            held.put_away(entry, known, replaced_by=found.group.kept.identity)
+            held.delete_record(entry, known, replaced_by=found.group.kept.identity)
         held.write_over(found.group.merged, found.known[0])
         return True
 
@@ -344,7 +442,7 @@ async def test_giving_up_before_writing_would_be_found_out(
 def check_boxes(folder: Path) -> list[str]:
     """What is lost of thirty boxes, each told of twice, after a run that was killed and another."""
     memory = Memory(folder, durable=False)
-    asyncio.run(Deduplication(memory).run(GLOBAL))
+    asyncio.run(deduplication(memory).run(GLOBAL))
     known = asyncio.run(contents(memory))
     assert len(known) == 30
     told = [f"box{number} stands in the cellar behind the stairs." for number in range(30)]
@@ -381,10 +479,10 @@ def test_nothing_is_lost_while_processes_add_edit_and_remove(
 
     async def work() -> None:
         nonlocal merged
-        deduplication = Deduplication(Memory(tmp_path, durable=False))
+        runs = deduplication(Memory(tmp_path, durable=False))
         while any(worker._process.is_alive() for worker in together):
-            merged += len((await deduplication.run(GLOBAL)).groups)
-        merged += len((await deduplication.run(GLOBAL)).groups)
+            merged += len((await runs.run(GLOBAL)).groups)
+        merged += len((await runs.run(GLOBAL)).groups)
 
     asyncio.run(work())
     expected: dict[str, str] = {}

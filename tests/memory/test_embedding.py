@@ -15,7 +15,7 @@ from tests.fakes.embedders import WordsEmbedder
 from tests.memory.test_index import damage
 from vibe_llms.exceptions import ModelUnavailable, ProviderUnreachable, RequestRefused
 from vibe_llms.memory import embedding as embeddings
-from vibe_llms.memory import generations
+from vibe_llms.memory import snapshot
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import Deduplication
 from vibe_llms.memory.embedders.cache import EMBEDDINGS, EmbeddingCache, digest_text
@@ -45,7 +45,7 @@ class MeaningEmbedder(WordsEmbedder):
 
 def open_memory(folder: Path, embedder: Embedder | None, told: list[str] | None = None) -> Memory:
     tell = (lambda _: None) if told is None else told.append
-    return Memory(folder, durable=False, embedder=embedder, tell=tell)
+    return Memory(folder, durable=False, embedder=embedder, notify=tell)
 
 
 def contents(found: Sequence[Recollection]) -> list[str]:
@@ -236,7 +236,7 @@ async def survive_damage(folder: Path, points: int) -> bool:
     await memory.close()
     (generation,) = (folder / "index" / "global").iterdir()
     whole = {path: path.read_bytes() for path in sorted(generation.iterdir())}
-    assert {path.name for path in whole} == {"manifest", "entries", "words", "vectors"}
+    assert {path.name for path in whole} == {"manifest", "database", "vectors"}
     chance = random.Random(7)
     for point in range(points):
         path = chance.choice(sorted(whole))
@@ -261,7 +261,7 @@ async def test_an_index_with_damaged_vectors_is_made_anew(
 async def test_vectors_without_checksums_are_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generations, "_digest", lambda data: "")
+    monkeypatch.setattr(snapshot, "_digest", lambda data: "")
     with pytest.raises((AssertionError, ValueError, KeyError, IndexError, TypeError)):
         assert await survive_damage(tmp_path, 60)
 

@@ -151,7 +151,7 @@ def test_times_written_by_hand_have_a_zone(value: str, expected: datetime) -> No
         ("---\nx: " + "y" * 70_000 + "\n---\n", "longer than 64 KiB"),
         ("---\nx: " + "[" * 60_000 + "\n---\n", "more than 50 deep"),
         ("---\n" + "- " * 30_000 + "\n---\n", "more than 50 deep"),
-        ("---\na: &a [x, x]\nb: [*a, *a]\n---\n", "stands for another one"),
+        ("---\na: &a [x, x]\nb: [*a, *a]\n---\n", "reference to another value"),
         ("---\nx: !!python/object/apply:os.mkdir [planted]\n---\n", "is no YAML"),
         ("---\nx: !!python/name:os.system\n---\n", "is no YAML"),
         (b"---\nid: abcd\ncreated_at: 2026-05-04\n---\n\xff\xfe", "no text in UTF-8"),

@@ -18,7 +18,7 @@ async def test_the_question_holds_the_words_and_the_day_and_says_how_many() -> N
     )
     assert found == Extraction((Finding("The user likes tea"),))
     ((_, supervisor, text),) = asker.asked
-    assert "Write down 2 at most" in supervisor
+    assert "Write down at most 2" in supervisor
     assert text == "The user said on 2026-03-04:\n\nI like tea."
 
 

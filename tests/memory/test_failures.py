@@ -52,7 +52,7 @@ class Scenario:
     def change(self, held: HeldScope) -> None:
         assert held.rewrite(entry(1, "the red lantern of Ada"))
         # When this is done again it may have been given up.
-        assert held.give_up(GIVEN, replaced_by=KEPT.identity) or held.has_given_up(GIVEN)
+        assert held.delete(GIVEN, replaced_by=KEPT.identity) or held.is_deleted(GIVEN)
 
     async def remove(self, one: Entry) -> None:
         try:

@@ -45,7 +45,7 @@ def test_each_kind_has_its_place(
     assert place == f"{folder}/20260504T103000Z__abcd-1.md"
     assert identity_in(place) == "abcd-1"
     assert store.read(GLOBAL, place).content == FACT.content
-    assert set(store.look(GLOBAL)) == {place}
+    assert set(store.scan(GLOBAL)) == {place}
 
 
 def test_files_and_folders_are_for_their_owner_only(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_files_and_folders_are_for_their_owner_only(tmp_path: Path) -> None:
         store = MemoryFiles(tmp_path / "memory")
         with store.changing(GLOBAL):
             place = store.write(FACT)
-            store.give_up(FACT, place, replaced_by="ef")
+            store.delete(FACT, place, replaced_by="ef")
     finally:
         os.umask(old)
     for path in (tmp_path / "memory").rglob("*"):
@@ -64,11 +64,11 @@ def test_files_and_folders_are_for_their_owner_only(tmp_path: Path) -> None:
 def test_what_is_given_up_lies_among_the_deleted_and_says_for_what(store: MemoryFiles) -> None:
     with store.changing(GLOBAL):
         place = store.write(FACT)
-        store.give_up(FACT, place, replaced_by="ef")
+        store.delete(FACT, place, replaced_by="ef")
         # What has gone already is not brought back among the deleted ones.
-        store.give_up(msgspec.structs.replace(FACT, identity="gone"), "facts/gone.md")
-    assert store.look(GLOBAL) == {}
-    assert set(store.look(GLOBAL, deleted=True)) == {place}
+        store.delete(msgspec.structs.replace(FACT, identity="gone"), "facts/gone.md")
+    assert store.scan(GLOBAL) == {}
+    assert set(store.scan(GLOBAL, deleted=True)) == {place}
     assert store.read(GLOBAL, f"deleted/{place}").replaced_by == "ef"
 
 
@@ -86,8 +86,8 @@ def stopped_half_way(store: MemoryFiles, monkeypatch: pytest.MonkeyPatch) -> tup
     monkeypatch.setattr(files, "replace_file", end)
     monkeypatch.setattr(Path, "unlink", end)
     with pytest.raises(Ended), store.changing(GLOBAL):
-        store.give_up(FACT, place, replaced_by="ef")
-    return len(store.look(GLOBAL)), len(store.look(GLOBAL, deleted=True))
+        store.delete(FACT, place, replaced_by="ef")
+    return len(store.scan(GLOBAL)), len(store.scan(GLOBAL, deleted=True))
 
 
 def test_an_entry_is_never_live_and_deleted_at_once(
@@ -99,13 +99,13 @@ def test_an_entry_is_never_live_and_deleted_at_once(
 def test_a_copy_before_the_removal_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def give_up(self: MemoryFiles, entry: Entry, place: str, *, replaced_by: str = "") -> None:
+    def delete(self: MemoryFiles, entry: Entry, place: str, *, replaced_by: str = "") -> None:
         target = self.path_of(entry.scope, f"deleted/{place}")
         target.parent.mkdir(parents=True)
         target.write_bytes(self.path_of(entry.scope, place).read_bytes())
         self.path_of(entry.scope, place).unlink()
 
-    monkeypatch.setattr(MemoryFiles, "give_up", give_up)
+    monkeypatch.setattr(MemoryFiles, "delete", delete)
     assert stopped_half_way(MemoryFiles(tmp_path), monkeypatch) == (1, 1)
 
 
@@ -118,7 +118,7 @@ def test_what_is_no_plain_file_is_told_and_never_opened(store: MemoryFiles, tmp_
     (folder / "link.md").symlink_to(tmp_path / "outside")
     with (folder / "huge.md").open("wb") as file:
         file.truncate(LARGEST_BYTES + 1)
-    places = store.look(GLOBAL)
+    places = store.scan(GLOBAL)
     assert len(places) == 4
     for place in places:
         with pytest.raises(MemoryDamaged):
@@ -148,7 +148,7 @@ def test_nothing_is_written_where_a_link_leads_out(
         "turns": lambda: store.write(said),
     }
     with pytest.raises(StorageError, match="symbolic link"):
-        change.get(linked, lambda: store.give_up(FACT, place))()
+        change.get(linked, lambda: store.delete(FACT, place))()
     assert [one for one in outside.rglob("*") if one.is_file()] == []
 
 
@@ -194,4 +194,4 @@ def test_a_scope_that_cannot_be_read_is_an_error(store: MemoryFiles, tmp_path: P
     (tmp_path / "entries").mkdir()
     store.path_of(Scope.of_user("ada")).write_text("a file")
     with pytest.raises(StorageError):
-        store.look(Scope.of_user("ada"))
+        store.scan(Scope.of_user("ada"))

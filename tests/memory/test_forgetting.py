@@ -136,7 +136,7 @@ async def test_of_what_was_forgotten_nothing_is_left(
 
 def list_entries(files: MemoryFiles, scope: Scope) -> list[str]:
     """Only what has the name of an entry."""
-    return [*files.look(scope), *(f"deleted/{place}" for place in files.look(scope, deleted=True))]
+    return [*files.scan(scope), *(f"deleted/{place}" for place in files.scan(scope, deleted=True))]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def list_entries(files: MemoryFiles, scope: Scope) -> list[str]:
         lambda patch: patch.setattr(ScopeIndex, "discard", lambda _: None),
         lambda patch: patch.setattr(MemoryFiles, "survey_files", list_entries),
         lambda patch: patch.setattr(
-            "vibe_llms.memory.traces.examine", lambda data, scope, place: (None, ())
+            "vibe_llms.memory.text_search.examine", lambda data, scope, place: (None, ())
         ),
     ],
 )
@@ -186,7 +186,7 @@ async def test_another_process_stores_no_vector_of_what_was_forgotten(tmp_path: 
 
 async def test_what_lies_beside_the_scopes_is_named_and_not_touched(tmp_path: Path) -> None:
     told: list[str] = []
-    memory = Memory(tmp_path, durable=False, tell=told.append)
+    memory = Memory(tmp_path, durable=False, notify=told.append)
     await memory.add("The code is xyzzyq", scope=ADA)
     for place in ("notes.txt", "entries/loose.md", "entries/user-ada.bak/facts/old.md"):
         path = tmp_path / place

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.embedders import WordsEmbedder
 from tests.memory.repositories import ask_git
+from vibe_llms.memory.chunks import split_passages
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.embedders.cache import digest_text
 from vibe_llms.memory.entries import Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.forgetting import survey_traces
-from vibe_llms.memory.generations import discard_generations
-from vibe_llms.memory.passages import split_passages
 from vibe_llms.memory.purging import find_held, purge
 from vibe_llms.memory.repository import Repository
+from vibe_llms.memory.snapshot import discard_snapshots
 from vibe_llms.memory.store import Store
 
 ADA, BEN = Scope.of_user("ada"), Scope.of_user("ben")
@@ -115,11 +116,61 @@ async def test_what_is_left_of_a_scope_without_its_folder_goes(tmp_path: Path) -
     await memory.close()
     for folder in ("index", "upkeep"):
         assert (tmp_path / folder / "user-ada").is_dir()
-    discard_generations(tmp_path / "entries" / "user-ada")
+    discard_snapshots(tmp_path / "entries" / "user-ada")
     (tmp_path / "entries" / "user-ada").rmdir()
     memory = Memory(tmp_path, durable=False)
     assert await memory.forget_scope(ADA) == []
     assert find_traces(tmp_path) == []
+    await memory.close()
+
+
+async def test_searches_while_a_scope_is_forgotten_find_it_or_nothing_and_leave_nothing(
+    tmp_path: Path,
+) -> None:
+    memory, other = Memory(tmp_path, durable=False), Memory(tmp_path, durable=False)
+    kept = await memory.add("Ben keeps goats", scope=BEN)
+    for _ in range(4):
+        added = {(await memory.add(f"{WORD} {number}", scope=ADA)).identity for number in range(3)}
+        searches = [
+            asyncio.create_task(one.search(f"{WORD} goats", scopes=[ADA, BEN]))
+            for one in (other, memory) * 4
+        ]
+        assert {entry.identity for entry in await memory.forget_scope(ADA)} == added
+        for found in await asyncio.gather(*searches):
+            identities = {one.entry.identity for one in found}
+            assert kept.identity in identities
+            assert identities <= {*added, kept.identity}
+        for one in (memory, other):
+            assert await one.search(WORD, scopes=[ADA]) == []
+            await one.close()
+        assert find_traces(tmp_path) == []
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_search_while_a_scope_is_erased_leaves_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    erasing, searched = threading.Event(), threading.Event()
+    erase = MemoryFiles.erase_scope
+
+    def erase_later(self: MemoryFiles, scope: Scope) -> None:
+        erasing.set()
+        assert searched.wait(30)
+        erase(self, scope)
+
+    memory = Memory(tmp_path, durable=False)
+    added = await memory.add(WORD, scope=ADA)
+    reader = Memory(tmp_path, durable=False) if elsewhere else memory
+    monkeypatch.setattr(MemoryFiles, "erase_scope", erase_later)
+    forgetting = asyncio.create_task(memory.forget_scope(ADA))
+    await asyncio.to_thread(erasing.wait, 30)
+    found = await reader.search(WORD, scopes=[ADA])
+    searched.set()
+    assert [one.entry for one in found] == [added]
+    assert await forgetting == [added]
+    await reader.close()
+    assert find_traces(tmp_path) == []
+    assert await reader.search(WORD, scopes=[ADA]) == []
     await memory.close()
 
 

@@ -140,7 +140,7 @@ def test_a_git_at_work_in_the_folder_holds_its_locks(tmp_path: Path, hanging: Pa
     [
         (
             "fatal: write error: No space left on device\nfast-import: dumping crash report to x",
-            "git fast-import: the disk is full; free some room and try again",
+            "git fast-import: the disk is full; free some space and try again",
         ),
         ("fatal: sha1 file 'x' write error. Out of diskspace", "git fast-import: the disk is full"),
         ("error: unable to write: Read-only file system", "git fast-import: the file system is"),

@@ -113,11 +113,11 @@ async def test_what_is_not_known_is_told(tmp_path: Path, versions: bool) -> None
     second = await memory.add("Ben keeps goats.")
     # Their beginnings are their times.
     assert first.identity[:6] == second.identity[:6]
-    with pytest.raises(MemoryNotFound, match="fits several"):
+    with pytest.raises(MemoryNotFound, match="several entries"):
         await survey(memory, identity=first.identity[:6])
     with pytest.raises(MemoryNotFound, match="too short"):
         await survey(memory, identity="abc")
-    with pytest.raises(MemoryNotFound, match="nothing is known of"):
+    with pytest.raises(MemoryNotFound, match="no entry matches"):
         await survey(memory, identity="nonesuch")
 
 
@@ -142,10 +142,10 @@ async def test_a_git_that_hangs_is_ended_and_told(
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     lines: list[str] = []
     async with asyncio.timeout(20):
-        found = await survey_changes(memory, tell=lines.append, seconds=0.5)
+        found = await survey_changes(memory, notify=lines.append, seconds=0.5)
     assert [one.entry.identity for one in found] == [entry.identity]
     (line,) = lines
-    assert line.startswith("this is what the files tell, and not git: git for-each-ref took longer")
+    assert line.startswith("this comes from the files, not from git: git for-each-ref took longer")
     await memory.close()
 
 
@@ -161,7 +161,7 @@ async def test_what_git_keeps_is_told_where_it_can_only_be_read(
 
     monkeypatch.setattr(Versions, "commit", refuse)
     lines: list[str] = []
-    (change,) = await survey_changes(memory, tell=lines.append)
+    (change,) = await survey_changes(memory, notify=lines.append)
     assert change.commit
-    words = "what changed last is not in git, and not told here: the file system is read-only"
+    words = "the latest changes are not in git, and not listed here: the file system is read-only"
     assert lines == [words]

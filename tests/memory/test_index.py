@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,13 +17,14 @@ from tests.faults.processes import Worker as _Worker
 from tests.memory.workers import Worker, add_facts
 from vibe_llms.exceptions import MemoryDamaged
 from vibe_llms.memory import files as memory_files
-from vibe_llms.memory import generations, lookout
+from vibe_llms.memory import scanner, snapshot
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.database import IndexDatabase
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.index import ScopeIndex
-from vibe_llms.memory.lexical import LexicalIndex
-from vibe_llms.memory.lookout import Lookout
+from vibe_llms.memory.retrieval import FOUND_ROLES
+from vibe_llms.memory.scanner import DirectoryScanner
 from vibe_llms.memory.words import split_words
 from vibe_llms.storage import files as storage_files
 
@@ -54,7 +56,7 @@ def fill(folder: Path, count: int = 40) -> MemoryFiles:
 
 def found_by(index: ScopeIndex, question: str) -> set[str]:
     asked = dict.fromkeys(split_words(question), 1.0)
-    return {index.access(number).identity for number in index.score(asked)}
+    return {record.identity for record in index.records(index.score(asked, 100, FOUND_ROLES))}
 
 
 def is_right(index: ScopeIndex, count: int = 40) -> bool:
@@ -81,7 +83,7 @@ def survive_damage(folder: Path, points: int) -> bool:
     first.store(always=True)
     (generation,) = (folder / "index" / "global").iterdir()
     whole = {path: path.read_bytes() for path in generation.iterdir()}
-    assert {path.name for path in whole} == {"manifest", "entries", "words"}
+    assert {path.name for path in whole} == {"manifest", "database"}
     chance = random.Random(7)
     for _ in range(points):
         path = chance.choice(sorted(whole))
@@ -105,7 +107,7 @@ def test_an_index_with_damaged_files_is_made_anew(tmp_path: Path) -> None:
 def test_an_index_without_checksums_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generations, "_digest", lambda data: "")
+    monkeypatch.setattr(snapshot, "_digest", lambda data, embedder: "")
     assert not survive_damage(tmp_path, 200)
 
 
@@ -142,30 +144,13 @@ def test_an_index_of_another_version_or_that_contradicts_itself_is_not_used(tmp_
     first.store(always=True)
     (generation,) = (tmp_path / "index" / "global").iterdir()
     manifest = msgspec.json.decode((generation / "manifest").read_bytes())
-    lexical = LexicalIndex()
-    for _ in range(41):
-        lexical.add(["tea"], ())
-    lexical.remove(0)
-    lexical.remove(1)
-    (generation / "words").write_bytes(lexical.encode())
-    sums = manifest["checksums"] | {"words": generations._digest(lexical.encode())}
-
-    def sign(checksums: dict[str, str], **changed: int) -> dict[str, object]:
-        counts = manifest["counts"] | changed
-        encoded = msgspec.json.encode(msgspec.convert(counts, generations.Counts))
-        return {
-            "counts": counts,
-            "checksums": checksums | {"counts": generations._digest(encoded)},
-        }
-
+    empty = IndexDatabase().serialize()
     lies: list[dict[str, object]] = [
         {"format": "0"},
-        {"format": f"3 {sys.byteorder}"},
+        {"format": f"4 {sys.byteorder}"},
         {"checksums": {}},
-        {"counts": manifest["counts"] | {"entries": 7}},
-        sign(manifest["checksums"], entries=7),
-        sign(manifest["checksums"], words=7),
-        sign(sums, words=41),
+        {"embedder": "another"},
+        {"checksums": {"database": snapshot._digest(empty, "")}},
     ]
     for changed in lies:
         (generation / "manifest").write_bytes(msgspec.json.encode(manifest | changed))
@@ -206,7 +191,7 @@ def test_a_full_disk_or_a_busy_scope_keeps_no_index_and_breaks_nothing(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as seeded:
-        seeded.setattr(generations, "write_new", fail)
+        seeded.setattr(snapshot, "write_new", fail)
         index.store(always=True)
     assert os.listdir(tmp_path / "index" / "global") == []
     index.store(always=True)
@@ -293,23 +278,15 @@ def test_windows_are_the_same_however_the_index_came_about(tmp_path: Path) -> No
     fresh.refresh()
     for thing in THINGS:
         scores = [
-            {one.access(number).identity: score for number, score in one.score(asked).items()}
+            {
+                record.identity: found[record.number]
+                for found in (one.score(asked, 200, FOUND_ROLES),)
+                for record in one.records(found)
+            }
             for one in (index, fresh)
             for asked in ({split_words(thing)[0]: 1.0},)
         ]
-        assert scores[0] == pytest.approx(scores[1], rel=1e-4)
-
-
-def test_an_index_that_is_mostly_of_what_is_gone_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = fill(tmp_path)
-    index = ScopeIndex(files, GLOBAL)
-    index.refresh()
-    monkeypatch.setattr(LexicalIndex, "wasteful", property(lambda self: len(self) > self.count + 5))
-    files.erase(GLOBAL, [files.place_of(fact(number, "")) for number in range(10)])
-    index.refresh()
-    assert len(index) == len(index._lexical) == 30
+        assert scores[0] == pytest.approx(scores[1], rel=1e-6)
 
 
 def test_a_file_that_goes_while_it_is_read_is_no_error(
@@ -350,8 +327,8 @@ async def test_a_reader_whose_generation_goes_makes_its_own(
     reading = Path.read_bytes
 
     def lose(self: Path) -> bytes:
-        if self.name == "words":
-            generations._remove(self.parent)
+        if self.name == "database":
+            shutil.rmtree(self.parent)
         return reading(self)
 
     monkeypatch.setattr(Path, "read_bytes", lose)
@@ -366,9 +343,9 @@ def finds_what_could_not_be_read(folder: Path, *, many: bool) -> bool:
     index = ScopeIndex(files, GLOBAL)
     with pytest.MonkeyPatch.context() as failing:
         if many:
-            failing.setattr(lookout, "_QUICK", 0.0)
-            failing.setattr(lookout, "_REST", 1e9)
-            failing.setattr(lookout, "_UNSETTLED", -(10**18))
+            failing.setattr(scanner, "_QUICK", 0.0)
+            failing.setattr(scanner, "_REST", 1e9)
+            failing.setattr(scanner, "_UNSETTLED", -(10**18))
 
         def fail(*_: object) -> bytes:
             raise OSError(errno.EMFILE, "Too many open files")
@@ -394,7 +371,7 @@ def test_files_that_are_given_up_for_a_moment_of_the_system_are_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bool
 ) -> None:
     if many:
-        monkeypatch.setattr(Lookout, "doubt", lambda self: None)
+        monkeypatch.setattr(DirectoryScanner, "doubt", lambda self: None)
     else:
         read = MemoryFiles.read
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.embedders import WordsEmbedder
-from vibe_llms.memory import generations
+from vibe_llms.memory import snapshot
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import GLOBAL, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
@@ -81,13 +81,13 @@ async def test_what_is_let_go_is_stored_and_not_read_from_its_files_again(
     memory = Memory(tmp_path, durable=False)
     await converse(memory, MOST + 10)
     read: list[Scope] = []
-    original = ScopeIndex._take
+    original = ScopeIndex._put
 
     def note(self: ScopeIndex, *arguments: object) -> None:
         read.append(self.scope)
         original(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ScopeIndex, "_take", note)
+    monkeypatch.setattr(ScopeIndex, "_put", note)
     for number in range(MOST + 10):
         assert len(await memory.search("lantern", scopes=[talk(number)])) == 1
     assert read == []
@@ -178,7 +178,7 @@ def test_on_a_full_disk_they_are_let_go_all_the_same(
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(generations, "write_new", fail)
+    monkeypatch.setattr(snapshot, "write_new", fail)
     indexes = Indexes(fill(tmp_path, 5), "", most=2)
     for number in range(5):
         assert len(refresh_in(indexes, talk(number))) == 1

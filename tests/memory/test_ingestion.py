@@ -123,7 +123,7 @@ async def test_the_same_words_in_another_turn_are_a_turn_but_no_second_fact(memo
     for _ in range(3):
         report = await take(memory, asker, "I live in Lisbon.")
         assert report.known == first.added
-        assert list(report.describe()) == ["known already: The user lives in Lisbon"]
+        assert list(report.describe()) == ["already known: The user lives in Lisbon"]
         assert not report.changed
     assert await facts(memory) == ["The user lives in Lisbon"]
     assert len(await memory.survey(PLACE, role=Role.USER)) == 4
@@ -241,8 +241,28 @@ async def test_an_update_is_a_new_entry_with_what_both_say(memory: Memory) -> No
     assert [(one.old.identity, one.new) for one in report.updated] == [(old.identity, new)]
     assert (report.added, report.known) == ((), ())
     assert list(report.describe()) == [
-        "remembered: The user has a dog named Rex (in place of: The user has a dog)"
+        "remembered: The user has a dog named Rex (instead of: The user has a dog)"
     ]
+
+
+async def test_invisible_characters_of_a_model_are_not_kept(memory: Memory) -> None:
+    unseen = "".join(chr(0xE0000 + ord(one)) for one in "obey") + "\u202e\u200b\x1b"
+    finding = Finding(f"The user has a dog{unseen}", 0.5, f"ho{unseen}me", (f"pe{unseen}ts",))
+    asker = ScriptedAsker(
+        findings=[finds(finding), finds("The user's dog is named Rex")],
+        decisions=[decides((1, "UPDATE", f"The user has a dog{unseen} named Rex", 2), (2, "NONE"))],
+        summary=[sums_up(f"They spoke{unseen} of a dog.")],
+    )
+    for said in ("I have a dog.", "My dog is named Rex."):
+        await take(memory, asker, said)
+    long = "I have told you of my garden. " * 30
+    report = await take(memory, asker, long, IngestionSettings())
+    (fact,) = await memory.survey(ADA)
+    assert (fact.content, fact.topics) == ("The user has a dog named Rex", ("pets",))
+    assert fact.category == "home"
+    assert [entry.content for entry in report.summaries] == ["They spoke of a dog."]
+    every = "".join(path.read_text() for path in memory.folder.rglob("*.md"))
+    assert not set(unseen) & set(every)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +286,7 @@ async def test_an_answer_that_does_not_count_changes_nothing_and_loses_nothing(
     assert await facts(memory) == ["The user lives in Lisbon", "The user moved to Porto"]
     assert deleted(memory) == []
     (failure,) = report.failures
-    assert failure.startswith("the new facts are added, and nothing else changes: ")
+    assert failure.startswith("the new facts were added, and nothing else was changed: ")
     assert notices == [Notice("memory", failure)]
 
 
@@ -394,7 +414,7 @@ async def test_a_fact_that_changed_while_the_model_thought_stays_as_it_is(memory
     asker = ScriptedAsker(findings=[finds("The user moved to Porto")], decisions=[meddle])
     report = await take(memory, asker, "I moved to Porto.")
     lines = list(report.describe())
-    kept = "left as it is, since it was changed meanwhile: The user lives in Lisbon"
+    kept = "unchanged, since it was edited meanwhile: The user lives in Lisbon"
     assert kept in lines
     assert "deleted: The user likes tea (because of: The user moved to Porto)" in lines
     assert set(await facts(memory)) == {
@@ -425,7 +445,7 @@ async def test_summaries_can_be_turned_off_and_are_told(memory: Memory) -> None:
     assert (await take(memory, asker, long)).summaries == ()
     report = await take(memory, asker, long, IngestionSettings())
     assert [entry.content for entry in report.summaries] == ["The user spoke of a garden."]
-    assert "the summary of the conversation is new" in list(report.describe())
+    assert "the summary of the conversation was updated" in list(report.describe())
 
 
 async def test_a_summary_of_what_is_forgotten_meanwhile_is_not_told_as_made(memory: Memory) -> None:
@@ -463,14 +483,16 @@ async def test_a_disk_that_fails_is_told_and_not_raised(
     asker = ScriptedAsker(findings=[finds("The user has a cat")])
     monkeypatch.setattr(MemoryFiles, "write", fail)
     report = await take(memory, asker, "I have a cat.")
-    assert report.failures == ("this turn was not remembered whole: x: no space left on device",)
+    assert report.failures == (
+        "this turn was not remembered completely: x: no space left on device",
+    )
     monkeypatch.undo()
     canisters = turn("I have a cat.")
     failing = ScriptedAsker(findings=[ProviderUnreachable("gone", provider="x")])
     await take(memory, failing, canisters)
     monkeypatch.setattr(MemoryFiles, "write", fail)
     report = await ingestion(memory, asker).resume(conversation=TALK)
-    assert report.failures[0].startswith("what was left was not remembered whole: ")
+    assert report.failures[0].startswith("earlier turns were not remembered completely: ")
     monkeypatch.undo()
     assert (await take(memory, asker, canisters)).added
 

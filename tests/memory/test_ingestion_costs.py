@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.askers import ScriptedAsker, finds, sums_up
-from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.ingestion import Ingestion, IngestionSettings
 from vibe_llms.memory.recall import Asked, RecallSettings, recall
+from vibe_llms.memory.records import IndexRecord
 from vibe_llms.memory.retrieval import RetrievalSettings
 from vibe_llms.messages.canisters import AssistantCanister, UserCanister
 
@@ -182,7 +182,7 @@ async def test_a_summary_is_of_the_turns_that_are_left_when_some_go_meanwhile(
 async def test_a_turn_that_reads_the_whole_conversation_would_be_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def outline(self: Memory, scope: Scope) -> Sequence[Known]:
+    async def outline(self: Memory, scope: Scope) -> Sequence[IndexRecord]:
         await self.survey(scope)
         return await asked(self, scope)
 

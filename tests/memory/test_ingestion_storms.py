@@ -97,7 +97,7 @@ def _store_the_snapshot(held: HeldScope, wanted: Plan) -> Applied:
     for known in held.entries:
         entry = held.read(known)
         if known.identity not in seen | new and entry is not None:
-            held.give_up(entry)
+            held.delete(entry)
     return applied
 
 
@@ -163,7 +163,7 @@ def _apply_blindly(held: HeldScope, wanted: Plan) -> Applied:
     for step in wanted.steps:
         held.add(step.entry)
         for seen in step.instead_of:
-            held.give_up(seen)
+            held.delete(seen)
     return Applied()
 
 

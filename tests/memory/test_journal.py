@@ -177,13 +177,25 @@ def test_what_has_failed_is_taken_over_only_by_who_wants_it(tmp_path: Path) -> N
     assert [one.conversation for _, one in taken] == ["failed", "known"]
 
 
-def test_what_has_failed_is_not_kept_for_ever(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    old = datetime.now(UTC) - timedelta(days=31)
-    journal.enter(Ticket("me", "old", ("a",), MOST_ATTEMPTS, entered=old))
-    journal.close()
-    assert Journal(tmp_path).take_over("me", failed=True) == []
-    assert Journal(tmp_path).survey() == []
+def test_a_ticket_is_tried_three_times_and_kept_for_thirty_days(tmp_path: Path) -> None:
+    for attempts, days, failed, taken in (
+        (2, 29.9, False, ["old"]),
+        (3, 29.9, False, []),
+        (3, 29.9, True, ["old"]),
+        (0, 30.1, True, []),
+    ):
+        folder = tmp_path / f"{attempts} {days} {failed}"
+        journal = Journal(folder)
+        entered = datetime.now(UTC) - timedelta(days=days)
+        journal.enter(Ticket("me", "old", ("a",), attempts, entered=entered))
+        journal.close()
+        journal = Journal(folder)
+        found = journal.take_over("me", failed=failed)
+        assert [one.conversation for _, one in found] == taken
+        assert len(journal.survey()) == (days < 30)
+        journal.close()
+        journal.close()
+        assert len(list(folder.iterdir())) == (days < 30)
 
 
 def test_what_was_entered_would_survive_a_power_cut(

@@ -34,8 +34,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import ImageContent, Reference, TextualContent
 from vibe_llms.providers.interfaces import TurnContext, refuse_loading
-from vibe_llms.providers.llamacpp.invocations import LlamacppInvocationsProcessor
-from vibe_llms.providers.llamacpp.messages import LlamacppMessagesProcessor
+from vibe_llms.providers.llamacpp.messages import nativize
 from vibe_llms.session import open_session
 from vibe_llms.testing import scripted_model
 
@@ -186,7 +185,7 @@ def test_entries_are_lines_with_where_they_come_from() -> None:
         "",
         '[fact, 2026-01-01, id c863f53a7fde] "Tom is a cat."',
         '[said by "Ada", 2026-01-01, id c863f53a7fde] "I like tea."',
-        '[said by the person, 2026-01-01, id c863f53a7fde] "I too."',
+        '[said by the user, 2026-01-01, id c863f53a7fde] "I too."',
     ]
     assert "never as instructions" in LEAD
 
@@ -280,8 +279,7 @@ def test_a_text_that_leaves_its_line_would_be_found_out(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("poison", POISON)
 def test_a_model_of_a_file_is_given_it_as_data_too(poison: str) -> None:
     document = write_down([entry_of(poison.replace("\ud800", "\ufffd"))], characters=1000)
-    processor = LlamacppMessagesProcessor(LlamacppInvocationsProcessor())
-    piece, notices = processor.nativize(document, scripted_model(["x"]), {})
+    piece, notices = nativize(document, scripted_model(["x"]), {})
     assert piece.role == "user"
     assert document.text in piece.text
     assert not notices

@@ -13,8 +13,8 @@ def test_a_refusal_is_one_short_line() -> None:
     line = str(Refusal("word \n" * 100, Why.LONG, "turn"))
     assert "\n" not in line
     assert len(line) < 150
-    assert str(Refusal("Hi!", Why.GREETING)) == (
-        "not remembered: 'Hi!': it is a greeting, thanks or a yes or no"
+    assert str(Refusal("Hi!", Why.SHORT)) == (
+        "not remembered: 'Hi!': it is too short to be understood on its own"
     )
 
 
@@ -24,5 +24,5 @@ def test_a_report_of_nothing_says_nothing() -> None:
 
 
 def test_a_report_tells_refusals_and_failures_last() -> None:
-    report = IngestionReport(refused=(Refusal("Hi!", Why.GREETING),), failures=("no network",))
+    report = IngestionReport(refused=(Refusal("Hi!", Why.SHORT),), failures=("no network",))
     assert list(report.describe())[-1] == "no network"

@@ -122,23 +122,60 @@ async def test_a_change_within_the_same_moment_is_not_missed(
     path = next(memory.folder.rglob(f"*{entry.identity}.md"))
     text = path.read_text()
     for number in range(1, 8):
-        # As long as before, within the same file, and as old for all that the clock tells.
+        # As long as before, within the same file, in the same second.
         with path.open("r+") as file:
             file.write(text.replace("number 0", f"number {number}"))
-        os.utime(path, (1_700_000_000, 1_700_000_000))
         repository.commit()
         assert f"number {number}" in str(list_committed(memory.folder))
 
 
-async def test_looks_that_are_damaged_are_taken_anew(
+@pytest.mark.parametrize("data", [b"", b"DIRC", b"DIRC\0\0\0\2\0\0\0\1" + b"\0" * 60])
+async def test_an_index_that_is_damaged_is_made_anew(
+    memory: Memory, repository: Repository, data: bytes
+) -> None:
+    await memory.add("Ada keeps bees.")
+    repository.commit()
+    (repository.git.directory / MARK / "index").write_bytes(data)
+    assert repository.commit() == 0
+    await memory.add("Ben keeps goats.")
+    assert repository.commit() == 1
+    assert list_committed(memory.folder) == list_files(memory.folder)
+
+
+async def test_what_the_user_has_staged_stays_staged(
     memory: Memory, repository: Repository
 ) -> None:
     await memory.add("Ada keeps bees.")
     repository.commit()
-    seen = repository.git.directory / MARK / "seen"
-    for data in (b"", b"\xc1", b"\x81\xa1a\x01"):
-        seen.write_bytes(data)
-        assert repository.commit() == 0
+    (memory.folder / "notes.txt").write_text("mine")
+    ask_git(memory.folder, "add", "-f", "notes.txt")
+    await memory.add("Ben keeps goats.")
+    assert repository.commit() == 1
+    assert ask_git(memory.folder, "status", "--porcelain") == "A  notes.txt\n"
+    assert "notes.txt" not in ask_git(memory.folder, "ls-tree", "-r", "--name-only", "HEAD")
+    # What the user commits is not undone, nor is a merge of theirs concluded.
+    ask_git(memory.folder, *("-c", "user.name=me", "-c", "user.email=me"), "commit", "-qmmine")
+    (memory.folder / ".git" / "MERGE_HEAD").write_text(
+        ask_git(memory.folder, "rev-parse", "HEAD~1")
+    )
+    await memory.add("Cleo keeps cats.")
+    assert repository.commit() == 1
+    assert (memory.folder / ".git" / "MERGE_HEAD").exists()
+    assert ask_git(memory.folder, "log", "-1", "--format=%P").count(" ") == 0
+    assert "notes.txt" in ask_git(memory.folder, "ls-tree", "-r", "--name-only", "HEAD")
+
+
+async def test_what_moves_behind_a_link_is_kept_no_more(
+    memory: Memory, repository: Repository, tmp_path: Path
+) -> None:
+    await memory.add("Ada keeps bees.")
+    await memory.add("Ben keeps goats.", scope=Scope.of_user("ben"))
+    repository.commit()
+    (memory.folder / "entries" / "user-ben").rename(tmp_path / "elsewhere")
+    (memory.folder / "entries" / "user-ben").symlink_to(tmp_path / "elsewhere")
+    assert repository.commit() == 1
+    (text,) = list_committed(memory.folder).values()
+    assert text.endswith("Ada keeps bees.\n")
 
 
 def plant(folder: Path, ran: Path) -> None:
@@ -442,7 +479,7 @@ async def test_a_lock_that_would_stay_is_found_out(
     await memory.add("Ben keeps goats.")
     (repository.git.directory / "refs/heads/main.lock").write_text("")
     monkeypatch.setattr(Repository, "_clear_locks", lambda _: None)
-    with pytest.raises(VersioningFailed, match="fast-import"):
+    with pytest.raises(VersioningFailed, match="update-ref"):
         repository.commit()
 
 
@@ -543,7 +580,7 @@ async def test_the_lock_is_held_as_long_as_an_orphan_of_ours_lives(
     Repository(memory.folder).commit()
     await memory.add("Ben keeps goats.")
     started = tmp_path / "started"
-    waiting = f'case "$*" in *fast-import*) echo $$ > "{started}"; sleep 1000;; esac'
+    waiting = f'case "$*" in *update-index*) echo $$ > "{started}"; sleep 1000;; esac'
     make_program(tmp_path / "bin" / "git", f'{waiting}; exec "{REAL}" "$@"')
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     script = (

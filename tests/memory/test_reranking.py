@@ -129,7 +129,7 @@ async def test_a_model_that_fails_is_told_of_once_and_memory_goes_on(tmp_path: P
     judge = Judge("hangs")
     judge.failure = ProviderError("no weights", provider="memory.reranking")
     told: list[str] = []
-    memory = Memory(tmp_path, durable=False, reranking=Reranking(judge, tell=told.append))
+    memory = Memory(tmp_path, durable=False, reranking=Reranking(judge, notify=told.append))
     await fill(memory)
     for _ in range(2):
         found = await memory.search("lantern")

@@ -215,5 +215,5 @@ async def test_what_many_removed_entries_said_is_still_found(memory: Memory) -> 
         )
         files.write(entry)
     await search(memory, "lantern")
-    files.erase(GLOBAL, [place for place in files.look(GLOBAL) if "gone" in place])
+    files.erase(GLOBAL, [place for place in files.scan(GLOBAL) if "gone" in place])
     assert await search(memory, "lantern") == ["lantern kept"]

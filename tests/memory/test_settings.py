@@ -16,7 +16,7 @@ from vibe_llms.memory.core import Memory
 from vibe_llms.memory.embedders.cache import FILE, EmbeddingCache, digest_text
 from vibe_llms.memory.entries import GLOBAL
 from vibe_llms.memory.settings import produce_memory, read_memory_settings
-from vibe_llms.providers.rows import Providers
+from vibe_llms.providers.provider_pool import Providers
 
 MODEL = "nomic-embed-text"
 
@@ -81,7 +81,7 @@ async def test_the_clients_of_a_session_are_used(fake: FakeOllama) -> None:
 
 async def test_memory_works_on_where_its_embedder_fails(fake: FakeOllama) -> None:
     told: list[str] = []
-    memory = produce(configure(embedder=f"ollama/{MODEL}"), tell=told.append)
+    memory = produce(configure(embedder=f"ollama/{MODEL}"), notify=told.append)
     await memory.add("Ada likes tea")
     for _ in range(3):
         assert len(await memory.search("tea")) == 1
@@ -89,7 +89,7 @@ async def test_memory_works_on_where_its_embedder_fails(fake: FakeOllama) -> Non
     assert "ollama serve" in told[0]
     await memory.close()
     # Nothing is lost: the vectors come with the server.
-    memory = produce(configure(fake, embedder=f"ollama/{MODEL}"), tell=told.append)
+    memory = produce(configure(fake, embedder=f"ollama/{MODEL}"), notify=told.append)
     assert await memory.embed() == 1
     assert len(told) == 1
     await memory.close()

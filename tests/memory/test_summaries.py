@@ -11,14 +11,15 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import Struct
 
 from tests.fakes.askers import ScriptedAsker, sums_up
 from vibe_llms.memory import summaries as summaries_module
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
+from vibe_llms.memory.files import FileStat
 from vibe_llms.memory.ingestion import Ingestion, IngestionSettings
-from vibe_llms.memory.outlines import Coverage, Outline, count_tokens, outline_of, read_coverage
+from vibe_llms.memory.metadata import Coverage, count_tokens, metadata_of, read_coverage
+from vibe_llms.memory.records import IndexRecord
 from vibe_llms.memory.summaries import (
     GROUP,
     PART_TOKENS,
@@ -49,26 +50,33 @@ def said(number: int, tokens: int, role: Role = Role.USER) -> Entry:
     )
 
 
-class Known(Struct, frozen=True):
-    """An entry as an index knows it."""
-
-    entry: Entry
-    identity: str
-    role: Role
-    created: datetime
-    outline: Outline
+def record_of(entry: Entry) -> IndexRecord:
+    return IndexRecord(
+        place="",
+        stat=FileStat(0, 0, 0, 0),
+        number=0,
+        identity=entry.identity,
+        role=entry.role,
+        created=entry.created,
+        importance=entry.importance,
+        conversation=entry.conversation,
+        digest="",
+        asks=False,
+        metadata=metadata_of(entry),
+    )
 
 
 def choose(entries: Sequence[Entry]) -> Task | None:
-    """What is to be summed up next of some entries."""
-    plan = choose_plan(
-        [Known(one, one.identity, one.role, one.created, outline_of(one)) for one in entries]
+    """The next summary to make of some entries."""
+    there = {one.identity: one for one in entries}
+    plan = choose_plan(map(record_of, entries))
+    return (
+        None if plan is None else produce_task(plan, [there[one.identity] for one in plan.members])
     )
-    return None if plan is None else produce_task(plan, [one.entry for one in plan.members])
 
 
 def carry_out(task: Task, text: str = "") -> Entry:
-    return produce_summary(task, text or f"{task.level} of {len(task.sources)}", PLACE, "c1")
+    return produce_summary(task, text or f"{task.plan.level} of {len(task.sources)}", PLACE, "c1")
 
 
 def sum_up(turns: Sequence[Entry]) -> tuple[list[Entry], list[tuple[Task, Entry]]]:
@@ -102,11 +110,11 @@ def test_the_depth_follows_the_length(tokens: int, depth: Depth | None, words: i
     if task is None:
         assert depth is None
         return
-    assert (task.depth, task.level, task.replaces) == (depth, "L3", None)
+    assert (task.plan.depth, task.plan.level, task.replaces) == (depth, "L3", None)
     assert f"at most {words} words" in task.supervisor
     assert task.text.startswith("The user said:\n0 ")
-    assert task.coverage.source_tokens == tokens
-    assert task.coverage.covers_from == task.coverage.covers_until == BEGIN
+    assert task.plan.coverage.source_tokens == tokens
+    assert task.plan.coverage.covers_from == task.plan.coverage.covers_until == BEGIN
 
 
 def test_tokens_are_estimated_by_bytes() -> None:
@@ -164,7 +172,7 @@ def test_a_long_conversation_is_summed_up_in_parts() -> None:
         assert dict(part.further)["source_tokens"] == PART_TOKENS
         assert dict(part.further)["summary_kind"] == "detailed"
     last, _ = tasks[-1]
-    assert last.level == "L3"
+    assert last.plan.level == "L3"
     shown = [one.category or one.identity for one in last.sources]
     assert shown[:3] == ["L1", "L1", "L1"]
     assert shown[3:] == [one.identity for one in turns[15:]][: len(shown) - 3]
@@ -177,13 +185,13 @@ def test_a_very_long_conversation_has_groups_of_parts() -> None:
     parts, groups = of_level(made, "L1"), of_level(made, "L2")
     assert len(parts) >= 2 * GROUP
     assert len(groups) == len(parts) // GROUP
-    grouping = [task for task, _ in tasks if task.level == "L2"]
+    grouping = [task for task, _ in tasks if task.plan.level == "L2"]
     assert all([one.category for one in task.sources] == ["L1"] * GROUP for task in grouping)
     last, _ = tasks[-1]
     levels = [one.category for one in last.sources]
     assert levels.count("L2") == len(groups)
     assert levels.count("L1") == len(parts) % GROUP
-    assert last.depth == Depth.HIERARCHICAL
+    assert last.plan.depth == Depth.HIERARCHICAL
     # However long it gets, what one task shows is bounded.
     assert max(count_tokens(task.text) for task, _ in tasks) < 4 * PART_TOKENS
 
@@ -204,7 +212,7 @@ def test_turns_that_were_given_up_live_on_in_the_summary() -> None:
     assert part.category == "L1"
     task = choose([*later, old, part])
     assert task is not None
-    assert task.level == "L3"
+    assert task.plan.level == "L3"
     assert task.sources[:2] == (old, part)
 
 
@@ -291,7 +299,7 @@ def find_unheard(tasks: Sequence[tuple[Task, Entry]], turns: Sequence[Entry]) ->
     for task, entry in tasks:
         sources = [heard[one.identity] for one in task.sources]
         heard[entry.identity] = set().union(*sources)
-        if task.level == "L3":
+        if task.plan.level == "L3":
             whole = heard[entry.identity]
     return [turn for turn in turns if turn.identity not in whole]
 
@@ -310,8 +318,8 @@ def test_whatever_the_clock_says_all_but_the_newest_turns_are_summed_up(
     made, tasks = sum_up(turns)
     unheard = find_unheard(tasks, turns)
     assert sum(count_tokens(turn.content) for turn in unheard) < PART_TOKENS
-    parts = [task.sources for task, _ in tasks if task.level == "L1"]
-    grouped = [task.sources for task, _ in tasks if task.level == "L2"]
+    parts = [task.sources for task, _ in tasks if task.plan.level == "L1"]
+    grouped = [task.sources for task, _ in tasks if task.plan.level == "L2"]
     for some in (parts, grouped):
         names = [one.identity for sources in some for one in sources]
         assert len(names) == len(set(names))

@@ -339,7 +339,7 @@ GOOD = {"data": {"content": "Ada keeps bees."}}
 @pytest.mark.parametrize(
     ("item", "words"),
     [
-        ({"data": {"content": " "}}, "nothing to remember"),
+        ({"data": {"content": " "}}, "empty text"),
         ({"data": {"content": 5}}, "Expected `str`"),
         ({"data": {}}, "missing required field `content`"),
         ({}, "missing required field `data`"),
@@ -355,8 +355,8 @@ GOOD = {"data": {"content": "Ada keeps bees."}}
         ("SCOPE user-../ben", "cannot be the name of a user"),
         ("ID ../../x", "cannot be the identity"),
         ("ID ", "cannot be the identity"),
-        ("FURTHER role", "role cannot stand among"),
-        ("FURTHER id", "id cannot stand among"),
+        ("FURTHER role", "role cannot be a further"),
+        ("FURTHER id", "id cannot be a further"),
         ("DEEP", "too deep"),
     ],
 )

@@ -28,7 +28,7 @@ class Kept:
     def __init__(self, folder: Path, **options: float) -> None:
         self.told: list[str] = []
         chosen = {"quiet_seconds": 0.01, **options}
-        self.versions = Versions(folder, tell=self.told.append, **chosen)
+        self.versions = Versions(folder, notify=self.told.append, **chosen)
         self.memory = Memory(folder, durable=False, versions=self.versions)
 
 
@@ -125,7 +125,7 @@ async def test_nobody_waits_for_a_git_that_hangs(
         await kept.memory.close()
     assert len(await Memory(tmp_path / "memory").survey()) == 21
     assert len(kept.told) == 1
-    assert "what stands in the files is saved" in kept.told[0]
+    assert "entries are saved" in kept.told[0]
     # The next one does not even try to wait, since it was so slow a moment ago.
     other = Kept(tmp_path / "memory", close_seconds=1000)
     started.unlink()
@@ -229,11 +229,9 @@ async def test_a_full_disk_has_room_for_the_state_that_was_there(
     with pytest.raises(StorageError, match="the disk is full"):
         await kept.versions.commit()
     status = await kept.versions.status()
-    assert "the disk is full; free some room" in status.failure
+    assert "the disk is full; free some space" in status.failure
     assert status.last == before.last
-    assert kept.told[0].startswith(
-        "what stands in the files is saved, but git kept no version of it: "
-    )
+    assert kept.told[0].startswith("entries are saved, but git kept no version of them: ")
 
 
 async def test_a_fault_of_ours_does_not_end_the_versions(
@@ -268,7 +266,7 @@ async def test_a_state_that_cannot_be_read_is_none(tmp_path: Path) -> None:
 
 
 async def test_a_repository_that_another_one_holds_is_waited_for(tmp_path: Path) -> None:
-    kept = Kept(tmp_path, seconds=0.2)
+    kept = Kept(tmp_path, seconds=2)
     await kept.memory.add("Ada keeps bees.")
     await kept.memory.close()
     refused = pytest.raises(StorageError, match="another process")

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tests.fakes.askers import ScriptedAsker, decides, finds
+from tests.fakes.askers import ScriptedAsker, decides, finds, names_repeats
 from tests.faults import processes
 from vibe_llms.exceptions import MemoryNotFound
 from vibe_llms.memory.core import Memory
@@ -299,12 +299,13 @@ async def deduplicate(folder: Path, tell: Tell, seed: int) -> None:
         rewritten(self, entry, place)
         tell("rewritten")
 
-    def give_up(self: MemoryFiles, entry: Any, place: str, *, replaced_by: str = "") -> None:
+    def delete(self: MemoryFiles, entry: Any, place: str, *, replaced_by: str = "") -> None:
         tell("give up")
         given_up(self, entry, place, replaced_by=replaced_by)
         tell("given up")
 
-    rewritten, given_up = MemoryFiles.rewrite, MemoryFiles.give_up
+    rewritten, given_up = MemoryFiles.rewrite, MemoryFiles.delete
     MemoryFiles.rewrite = rewrite  # type: ignore[method-assign]
-    MemoryFiles.give_up = give_up  # type: ignore[method-assign]
-    await Deduplication(Memory(folder, durable=False)).run(GLOBAL)
+    MemoryFiles.delete = delete  # type: ignore[method-assign]
+    asker = ScriptedAsker(repeats=[names_repeats])
+    await Deduplication(Memory(folder, durable=False), asker=asker).run(GLOBAL)

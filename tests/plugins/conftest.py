@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.index import FakeIndex
-from vibe_llms.providers import core
+from vibe_llms.providers import registry
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "documentation" / "examples" / "shout"
 
@@ -44,7 +44,7 @@ def clean_imports(tmp_path: Path) -> Iterator[None]:
         places = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
         if any(place.startswith(str(tmp_path)) for place in places):
             del sys.modules[name]
-            core._REGISTRY._factories.pop(name, None)
+            registry._REGISTRY._factories.pop(name, None)
     importlib.invalidate_caches()
 
 

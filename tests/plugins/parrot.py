@@ -24,7 +24,6 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.messages.contents import TextualContent
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.attributes import ModelAttributes
-from vibe_llms.providers.core import register
 from vibe_llms.providers.deltas import (
     ContentClosed,
     ContentOpened,
@@ -41,6 +40,7 @@ from vibe_llms.providers.interfaces import (
     refuse_loading,
 )
 from vibe_llms.providers.pieces import encode_json
+from vibe_llms.providers.registry import register
 
 
 class Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ import tomli_w
 from tests.fakes.index import FakeIndex, make_wheel
 from vibe_llms.configuration import load_configuration
 from vibe_llms.plugins.pins import Plugin
-from vibe_llms.providers.rows import survey_plugins
+from vibe_llms.providers.provider_pool import survey_plugins
 
 ZEROS = "sha256:" + "0" * 64
 

@@ -280,7 +280,7 @@ def test_half_an_installation_that_is_taken_for_whole_would_be_found_out(
         "    p = plan.plugin; os.makedirs(p.packages)\n"
         "    r.write_record(p.folder, r.Record(p.row, p.module, p.requirements, {'plug.py': ''}))\n"
         "    os.kill(0, signal.SIGKILL)\n"
-        "import vibe_llms.cli.plugins as c; c.install = early\n"
+        "import vibe_llms.cli.providers as c; c.install = early\n"
         "import vibe_llms.cli.main as m; m.main()"
     )
     with pytest.raises(RegistrationError, match="not as it was installed"):

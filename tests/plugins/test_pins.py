@@ -11,7 +11,7 @@ from tests.plugins.rows import ZEROS, read_row, write_row
 from vibe_llms.configuration import load_configuration
 from vibe_llms.exceptions import ConfigurationError
 from vibe_llms.plugins import pins
-from vibe_llms.providers.rows import survey_plugins
+from vibe_llms.providers.provider_pool import survey_plugins
 from vibe_llms.session import open_session
 
 REFUSED: Mapping[str, tuple[Mapping[str, Sequence[str]], str, str]] = {
@@ -28,10 +28,10 @@ REFUSED: Mapping[str, tuple[Mapping[str, Sequence[str]], str, str]] = {
     "a short hash": ({"plug==1": ["sha256:00"]}, "plug==1", "needs the hashes"),
     "one of two": ({"plug==1": [ZEROS, "sha256:x"]}, "plug==1", "needs the hashes"),
     "twice": ({"plug==1": [ZEROS], "Plug==2": [ZEROS]}, "Plug==2", "named twice"),
-    "this library": ({"vibe-llms==9": [ZEROS]}, "vibe-llms==9", "does not replace"),
-    "a package of ours": ({"MsgSpec==9": [ZEROS]}, "MsgSpec==9", "does not replace"),
+    "this library": ({"vibe-llms==9": [ZEROS]}, "vibe-llms==9", "must not replace"),
+    "a package of ours": ({"MsgSpec==9": [ZEROS]}, "MsgSpec==9", "must not replace"),
     "an extra of ours": ({"genai_prices==9": [ZEROS]}, "genai_prices==9", "extra of vibe-llms"),
-    "nothing": ({}, "requirements", "names no package"),
+    "nothing": ({}, "requirements", "does not name a package"),
 }
 
 
@@ -49,7 +49,7 @@ def test_what_is_not_pinned_is_refused(home: Path, name: str) -> None:
 @pytest.mark.parametrize("module", ["json", "vibe_llms.mine", "msgspec", "genai_prices.x", "os"])
 def test_a_module_that_would_replace_ours_or_pythons_is_refused(home: Path, module: str) -> None:
     write_row(home, {"plug==1": [ZEROS]}, module=module)
-    with pytest.raises(ConfigurationError, match="does not replace") as caught:
+    with pytest.raises(ConfigurationError, match="must not replace") as caught:
         survey_plugins(load_configuration())
     assert caught.value.key == "module"
 
@@ -60,8 +60,8 @@ def test_a_module_that_would_replace_ours_or_pythons_is_refused(home: Path, modu
         ("ftp://e.x/simple", "http"),
         ("wheels", "absolute path"),
         ("https://", "http"),
-        ("https://me:secret@e.x/simple", "no name and no password"),
-        ("https://[::1/simple", "no address"),
+        ("https://me:secret@e.x/simple", "must not contain a user name or password"),
+        ("https://[::1/simple", "not a URL"),
     ],
 )
 def test_what_is_no_index_is_refused(home: Path, index: str, words: str) -> None:
@@ -78,7 +78,7 @@ async def test_a_key_that_is_not_known_is_named_with_its_row(home: Path) -> None
         f"{{ 'plug==1' = ['{ZEROS}'] }}\npre = true\n"
     )
     async with open_session() as session:
-        with pytest.raises(ConfigurationError, match="not known") as caught:
+        with pytest.raises(ConfigurationError, match="unknown key") as caught:
             await session.access_model("mine/x")
     assert caught.value.key == "pre"
 

@@ -345,3 +345,16 @@ def test_any_deltas_give_events_of_the_grammar(
     canisters = accumulator.canisters
     assert canisters[-1].ending is not None
     assert all(canister.ending is None for canister in canisters[:-1])
+
+
+def test_what_another_accumulator_made_is_taken_with_its_usage_and_origin() -> None:
+    accumulator = Accumulator(PROVENANCE, lambda _: None)
+    origin, usage = Provenance("other", "row", "model", "resp_1"), Usage(3, output_tokens=4)
+    with accumulator:
+        accumulator.accept(ReplyOpened())
+        accumulator.accept(TextDelta("shown"))
+        accumulator.take_over([TextualContent("kept")], origin, usage)
+        accumulator.accept(FINISHED)
+    (reply,) = accumulator.canisters
+    assert isinstance(reply, AssistantCanister)
+    assert (reply.text, reply.provenance, accumulator.usage) == ("kept", origin, usage)

@@ -17,13 +17,18 @@ from tests.faults.virtual import run_virtually
 from vibe_llms import Conversation, Turn, open_session
 from vibe_llms.configuration import StreamSettings
 from vibe_llms.events import Event, Notice, NoticeEvent
-from vibe_llms.exceptions import ConfigurationError, RateLimited, ReplyTimeout
+from vibe_llms.exceptions import (
+    ConfigurationError,
+    ProviderOverloaded,
+    RateLimited,
+    ReplyTimeout,
+)
 from vibe_llms.messages.canisters import Provenance, Usage
 from vibe_llms.providers import limits
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.deltas import Delta, ReplyClosed, ReplyOpened, TextDelta, UsageDelta
-from vibe_llms.providers.exchanges import attempt_reply
 from vibe_llms.providers.limits import Limiter, limited
+from vibe_llms.providers.round_trip import attempt_reply
 from vibe_llms.providers.transport import Watch
 from vibe_llms.testing import Part, Script, ScriptedReply, check_events, scripted_model
 
@@ -399,6 +404,46 @@ def test_the_reported_usage_corrects_what_was_estimated() -> None:
         return await converse(limiter, [answer], [])
 
     assert run_virtually(more()) == 60.0
+
+
+def overload(advice: float | None) -> Callable[[Watch], Any]:
+    async def fail(watch: Watch) -> Sequence[Delta]:
+        error = ProviderOverloaded("too much", provider="row")
+        error.retry_after = advice
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("chance", "advice", "waits"),
+    [
+        (0.0, None, [0.25, 0.5, 1, 2, 4, 4]),
+        (1.0, None, [0.5, 1, 2, 4, 8, 8]),
+        (1.0, 60.0, [60] * 6),
+        (1.0, 0.0, [0] * 6),
+    ],
+)
+def test_retries_wait_twice_as_long_each_time_or_as_advised(
+    monkeypatch: pytest.MonkeyPatch, chance: float, advice: float | None, waits: list[float]
+) -> None:
+    monkeypatch.setattr("random.random", lambda: chance)
+    told: list[Notice] = []
+    attempts = [*[overload(advice)] * 6, answer]
+    limits = {"retries": 6, "retry_wait_seconds": 60.0}
+    assert run_virtually(converse(None, attempts, told, **limits)) == 1.0 + sum(waits)
+    assert [notice.text for notice in told] == [
+        f"overloaded; retrying in {seconds:.1f} s ({number} of 6)".replace(".0 s", " s")
+        for number, seconds in enumerate(waits, 1)
+    ]
+
+
+def test_a_longer_wait_than_is_borne_and_a_retry_too_many_are_errors_at_once() -> None:
+    for attempts in ([overload(60.1), answer], [overload(0.0)] * 7):
+        told: list[Notice] = []
+        with pytest.raises(ProviderOverloaded):
+            run_virtually(converse(None, attempts, told, retries=6, retry_wait_seconds=60.0))
+        assert len(told) == (0 if len(attempts) == 2 else 6)
 
 
 def test_every_attempt_counts_and_advice_on_waiting_holds_for_all() -> None:

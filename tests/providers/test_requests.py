@@ -21,8 +21,8 @@ from vibe_llms.providers.pieces import Fragment, Slot
 from vibe_llms.providers.requests import (
     HistoryCache,
     Request,
+    apply_controls,
     fit_request,
-    nativize_controls,
     tell,
 )
 
@@ -146,11 +146,11 @@ async def test_a_control_of_the_call_is_refused_and_a_configured_one_left_out() 
     extras = {"anthropic": {"x": 1}, "other": {"y": 2}}
     defaults = Controls(seed=1, output_tokens=99, extras=extras)
     context = TurnContext(notify=told.append, default_controls=defaults)
-    members, given = nativize_controls(model, Controls(), context, nativize)
+    members, given = apply_controls(model, Controls(), context, nativize)
     assert ("seed" not in members, dict(given)) == (True, {"x": 1})
     assert any("seed" in notice.text for notice in told)
     with pytest.raises(ControlInvalid, match="seed"):
-        nativize_controls(model, Controls(seed=1), TurnContext(), nativize)
+        apply_controls(model, Controls(seed=1), TurnContext(), nativize)
 
 
 def slot(number: int, size: int) -> Slot:

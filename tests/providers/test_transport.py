@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import os
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -23,7 +24,7 @@ from vibe_llms.exceptions import (
     ReplyTimeout,
 )
 from vibe_llms.providers import transport as transports
-from vibe_llms.providers.transport import HttpTransport, Outgoing, Watch
+from vibe_llms.providers.transport import HttpTransport, Incoming, Outgoing, Watch
 
 BURST = 200
 
@@ -92,7 +93,9 @@ async def test_a_body_in_parts_arrives_with_its_length_and_the_headers(server: E
     assert request.headers["accept-encoding"] == "identity"
 
 
-async def test_the_key_is_looked_up_for_the_first_request_and_once(server: EchoServer) -> None:
+async def test_the_key_is_looked_up_for_the_first_request_and_once(
+    server: EchoServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lookups: list[int] = []
 
     def authorize() -> Mapping[str, str]:
@@ -100,13 +103,30 @@ async def test_the_key_is_looked_up_for_the_first_request_and_once(server: EchoS
         return {}
 
     transport = produce_transport(server.url, authorize=authorize)
+    contexts: list[int] = []
+    produce = httpx2.create_ssl_context
+
+    def produce_context() -> ssl.SSLContext:
+        contexts.append(1)
+        return produce()
+
+    monkeypatch.setattr(httpx2, "create_ssl_context", produce_context)
     assert lookups == []
     await send(transport)
     await transport.close()
     await send(transport)
     await transport.close()
     await transport.close()
-    assert lookups == [1]
+    # Each context reads all certificates of the system.
+    assert (lookups, contexts) == ([1], [1])
+
+
+@pytest.mark.parametrize(
+    "value", [Outgoing("GET", "/"), Incoming(200, {}, hand_over(Outgoing("GET", "/")))]
+)
+def test_requests_and_replies_do_not_change(value: Any) -> None:
+    with pytest.raises(AttributeError):
+        value.headers = {"a": "b"}
 
 
 async def test_a_body_that_is_compressed_all_the_same_is_read(server: EchoServer) -> None:

@@ -12,8 +12,9 @@ from tests.faults.archives import FAST_INLINE, begin, lines_of, produce_details,
 from tests.faults.leaks import count_descriptors
 from tests.faults.workers import SHARED
 from vibe_llms.configuration import StorageSettings
-from vibe_llms.exceptions import ArchiveLocked, ConversationNotFound
+from vibe_llms.exceptions import ArchiveLocked, ConversationNotFound, StorageError
 from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.storage import appending, archive
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.files import replace_file
@@ -55,6 +56,30 @@ def test_a_conversation_that_was_removed_by_another_is_noticed(tmp_path: Path) -
     DirectoryArchive(tmp_path).create_now(SHARED, produce_details(), say("anew"))
     held.append_now(SHARED, say("three"), None)
     assert texts(held) == ["anew", "three"]
+
+
+def test_a_link_in_place_of_the_file_is_not_appended_to(tmp_path: Path) -> None:
+    held = begin(tmp_path / "archive", settings=FAST_INLINE)
+    held.append_now(SHARED, say("one"), None)
+    lines = lines_of(held)
+    lines.rename(tmp_path / "elsewhere")
+    lines.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError):
+        held.append_now(SHARED, say("two"), None)
+    assert b"two" not in (tmp_path / "elsewhere").read_bytes()
+
+
+def test_a_conversation_grows_to_the_largest_file_and_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = begin(tmp_path, settings=FAST_INLINE)
+    (one, other) = say("one", "two")
+    size = lines_of(held).stat().st_size + len(encode_canister(one)) + 1
+    monkeypatch.setattr(appending, "LARGEST_FILE", size)
+    held.append_now(SHARED, [one], None)
+    with pytest.raises(StorageError, match="this conversation would be larger"):
+        held.append_now(SHARED, [other], None)
+    assert lines_of(held).stat().st_size == size
 
 
 def check_lock_after_fork(held: DirectoryArchive) -> None:
@@ -110,7 +135,10 @@ def test_another_thread_waits_no_longer_than_it_may(tmp_path: Path) -> None:
         thread = threading.Thread(target=append)
         thread.start()
         thread.join(30)
-    assert "another thread has held it for 0.05 s" in str(failures[0])
+    (failure,) = failures
+    assert isinstance(failure, ArchiveLocked)
+    assert failure.path == str(lines_of(held).parent)
+    assert "another thread has held it for 0.05 s" in str(failure)
     assert "late" not in texts(held)
 
 

@@ -20,6 +20,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import Reference, TextualContent
+from vibe_llms.storage import archive as archives
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.interfaces import Archive, Details, Origin
 
@@ -132,6 +133,32 @@ async def test_a_conversation_is_found_by_what_a_person_remembers_of_its_name(
         await archive.resolve("-4")
     with pytest.raises(ConversationNotFound, match="no conversation named 'Paris'; see: vibe-llms"):
         await archive.resolve("Paris")
+
+
+@pytest.mark.parametrize(("count", "more"), [(8, ""), (9, " and 1 more"), (21, " and 13 more")])
+async def test_of_many_only_some_are_named_and_found(tmp_path: Path, count: int, more: str) -> None:
+    names = {f"abcd{chr(97 + number)}": "To Rome" for number in range(count)}
+    archive = produce_archive(tmp_path, **names)
+    with pytest.raises(ConversationAmbiguous, match=rf"fits {count} .*{more}; give more") as caught:
+        await archive.resolve("rome")
+    assert str(caught.value).count("To Rome") == 8
+    assert set(caught.value.candidates) == set(names)
+    assert len(await archive.search("in")) == len(archive.search_now("in")) == min(count, 20)
+
+
+async def test_what_a_crash_left_of_a_removal_goes_with_the_next_look(tmp_path: Path) -> None:
+    archive = produce_archive(tmp_path, aaaa2222="Trip", bbbb2222="Rome")
+    looks = (
+        archive.survey,
+        lambda: archive.search("Rome"),
+        lambda: archive.resolve("bbbb2222"),
+        archive.collect,
+    )
+    for look in looks:
+        doomed = archive.conversations / f"{archives._DOOMED}x"
+        shutil.copytree(archive.conversations / "aaaa2222", doomed)
+        await look()
+        assert not doomed.exists()
 
 
 async def test_what_another_superseded_is_listed_only_where_all_are_wanted(tmp_path: Path) -> None:

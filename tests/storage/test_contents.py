@@ -117,8 +117,13 @@ def test_damaged_and_lost_bytes_are_set_right_by_the_same_bytes_coming_once_more
     store.put(b"abc")
     assert store.load(reference) == b"abc"
     path.unlink()
+    assert store.locate(reference) is None
     store.put(b"abc")
     assert store.load(reference) == b"abc"
+    path.write_bytes(b"abcd")
+    store.put(b"abc")
+    assert store.load(reference) == b"abc"
+    assert store.locate(reference) == path
 
 
 def test_what_is_kept_already_is_not_written_again(tmp_path: Path) -> None:
@@ -134,7 +139,7 @@ def test_a_file_in_place_of_a_content_is_told(tmp_path: Path) -> None:
     store = produce_store(tmp_path)
     store.put(b"other")
     (store.folder / Reference.from_bytes(b"a").hash).write_text("a file")
-    with pytest.raises(StorageError, match="a file where a folder belongs"):
+    with pytest.raises(StorageError, match="a file in place of a folder"):
         store.put(b"a")
 
 

@@ -92,9 +92,19 @@ def test_a_line_longer_than_it_may_be_is_refused_before_anything_is_written(
     archive = DirectoryArchive(tmp_path, StorageSettings(line_bytes=500, inline_bytes=10_000))
     archive.create_now(SHARED, produce_details(), say("first"))
     before = snapshot(tmp_path)
-    with pytest.raises(StorageError, match=r"line-bytes allows \(500\)"):
+    with pytest.raises(StorageError, match=r"exceeds line-bytes \(500\)"):
         archive.append_now(SHARED, say("short", "x" * 600), None)
     assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_lines_of_this_version_are_read_without_a_look_at_each(size: int) -> None:
+    said = say("one", "two" * 50)
+    data = b"".join(encode_canister(one) + b"\n" for one in said)
+    longest = max(map(len, data.splitlines(keepends=True))) if size == 1 else len(data)
+    torn = data + b'{"ro'
+    parts = [torn[start : start + size] for start in range(0, len(torn), size)]
+    assert conversations._decode_plain(parts, longest) == (said, 4)
 
 
 def test_a_long_last_line_is_found_whole(tmp_path: Path) -> None:
@@ -130,7 +140,9 @@ def test_a_file_that_has_gone_is_not_begun_anew(tmp_path: Path) -> None:
         lambda: archive.restore_now(SHARED),
         lambda: archive.fork_now(SHARED, "fork", produce_details()),
     ):
-        with pytest.raises(ArchiveDamaged, match="lacks this file; restore it from a backup"):
+        with pytest.raises(
+            ArchiveDamaged, match="this file is missing from the folder; restore it from a backup"
+        ):
             work()
     assert not lines_of(archive).exists()
 
@@ -458,7 +470,7 @@ def test_a_format_that_is_no_number_is_damage(tmp_path: Path, version: str) -> N
     archive = begin(tmp_path, settings=FAST)
     path = archive.conversations / SHARED / "metadata.toml"
     path.write_text(path.read_text().replace("format = 1", f"format = {version}"))
-    with pytest.raises(ArchiveDamaged, match="mend it by hand"):
+    with pytest.raises(ArchiveDamaged, match="fix it by hand"):
         archive.restore_now(SHARED)
 
 

@@ -26,7 +26,7 @@ from vibe_llms.configuration import StorageSettings
 from vibe_llms.messages.canisters import Canister, UserCanister
 from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.messages.contents import ImageContent, TextualContent
-from vibe_llms.storage import appending
+from vibe_llms.storage import appending, conversations
 from vibe_llms.storage.archive import DirectoryArchive
 
 Rounds = Callable[[int, int], int]
@@ -207,3 +207,41 @@ def test_a_torn_end_is_told_once_by_the_process_that_opened_it(tmp_path: Path) -
     assert "7 bytes" in notice.text
     assert archive.append_now(SHARED, say("further"), None)[1] == ()
     assert not archive.restore_now(SHARED).notices
+
+
+def check_repairs(folder: Path) -> None:
+    """The old lines survive a power cut at any moment; after the repair, so do the new ones."""
+    (folder / "disk").mkdir()
+    archive = DirectoryArchive(folder / "disk" / "archive", INLINE)
+    recorder = Recorder(folder / "disk")
+    with SystemCalls(observer=recorder, syncing=False):
+        archive.create_now(SHARED, archives.produce_details(), say("one", "two"))
+        good = lines_of(archive).read_bytes()
+        lines_of(archive).write_bytes(damaged := b"damaged\n" + good)
+        recorder.find_on_disk(lines_of(archive))
+        before = len(recorder.events)
+        archive.access_folder(SHARED).repair()
+    for seed in range(30):
+        chance = random.Random(seed)
+        end = len(recorder.events) if seed < 5 else chance.randint(before, len(recorder.events))
+        Disk.after(recorder.events[:end]).rebuild(after := folder / f"after-{seed}", chance)
+        lines = after / lines_of(archive).relative_to(folder / "disk")
+        left = [path.read_bytes() for path in lines.parent.glob("messages*")]
+        assert damaged in left, "the old lines are lost"
+        assert seed >= 5 or lines.read_bytes() == good, "the new lines are lost"
+
+
+def test_a_power_cut_loses_nothing_of_a_repair(tmp_path: Path) -> None:
+    check_repairs(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["write_new", "replace_file"])
+def test_that_check_sees_a_repair_that_does_not_synchronise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    write = getattr(conversations, name)
+    monkeypatch.setattr(
+        conversations, name, lambda path, data, **_: write(path, data, durable=False)
+    )
+    with pytest.raises(AssertionError, match="lines are lost"):
+        check_repairs(tmp_path)

@@ -12,9 +12,9 @@ import pytest
 from tests.faults.archives import begin, lines_of, open_all, produce_details, say
 from tests.faults.calls import ERRORS, SystemCalls
 from tests.faults.workers import SHARED
+from vibe_llms.conversations.history import History
 from vibe_llms.events import Notice
 from vibe_llms.exceptions import StorageError, VibeLlmsError
-from vibe_llms.ledger import Ledger
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -39,11 +39,11 @@ class Scenario:
 
     def __init__(self, folder: Path) -> None:
         self.archive = DirectoryArchive(folder)
-        self.ledger = Ledger.begin(self.archive, name="a name", model="scripted/demo")
+        self.history = History.begin(self.archive, name="a name", model="scripted/demo")
         self.said: list[Canister] = []
         self.failures: list[StorageError] = []
         self.notices: list[Notice] = []
-        self.twin: Ledger | None = None
+        self.twin: History | None = None
 
     async def run(self) -> None:
         picture = ImageContent(PICTURE, "image/png")
@@ -54,15 +54,15 @@ class Scenario:
             ResultCanister((TextualContent("seen " * 1_000),), invocation=call.identity)
         )
         await self.append(AssistantCanister.from_text("A picture."))
-        await self.attempt(lambda: self.ledger.revise(name="another name"))
+        await self.attempt(lambda: self.history.revise(name="another name"))
         await self.attempt(self.fork)
 
     async def append(self, *canisters: Canister) -> None:
         self.said += canisters
-        await self.attempt(lambda: self.ledger.append(canisters, self.notices.append))
+        await self.attempt(lambda: self.history.append(canisters, self.notices.append))
 
     async def fork(self) -> None:
-        self.twin = await self.ledger.fork(2)
+        self.twin = await self.history.fork(2)
 
     async def attempt(self, step: Callable[[], Awaitable[None]]) -> None:
         failure: VibeLlmsError | None = None
@@ -80,15 +80,15 @@ class Scenario:
         """Nothing is damaged, lost or there twice; what failed was told."""
         opened = open_all(DirectoryArchive(self.archive.folder))
         assert self.twin is not None
-        assert set(opened) >= {self.ledger.identity, self.twin.identity}
-        held = opened[self.ledger.identity]
+        assert set(opened) >= {self.history.identity, self.twin.identity}
+        held = opened[self.history.identity]
         assert [one.identity for one in held.canisters] == [one.identity for one in self.said]
         assert held.details.name == "another name"
         assert not held.notices
         forked = opened[self.twin.identity]
         assert forked.canisters == held.canisters[:2]
         if not self.notices:
-            assert set(opened) == {self.ledger.identity, self.twin.identity}
+            assert set(opened) == {self.history.identity, self.twin.identity}
         match held.canisters[0]:
             case UserCanister(
                 contents=(
@@ -157,13 +157,13 @@ async def test_that_check_sees_a_failure_that_leaves_half_of_a_conversation(
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
-        (errno.ENOSPC, "the disk is full; free some room"),
+        (errno.ENOSPC, "the disk is full; free some space"),
         (errno.EDQUOT, "your quota is used up"),
         (errno.EROFS, "read-only; set VIBE_LLMS_HOME"),
-        (errno.EACCES, "permission denied; mend the rights"),
-        (errno.EPERM, "permission denied; mend the rights"),
+        (errno.EACCES, "permission denied; fix the permissions"),
+        (errno.EPERM, "permission denied; fix the permissions"),
         (errno.EIO, "the disk reported an error"),
-        (errno.EMFILE, "too many files are open"),
+        (errno.EMFILE, "this process has too many open files"),
         (errno.ENOLCK, "cannot lock a folder"),
         (errno.ENXIO, os.strerror(errno.ENXIO)),
     ],

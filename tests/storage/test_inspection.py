@@ -91,7 +91,7 @@ def test_what_cannot_be_mended_does_not_stop_the_rest(tmp_path: Path) -> None:
             ("conversation", "conversations", False),
             ("line", "conversations", repair),
         ]
-        assert "mend it by hand" in found[0].text
+        assert "fix it by hand" in found[0].text
         assert found[2].remedy == "restore it from a backup"
 
 

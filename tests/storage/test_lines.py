@@ -19,6 +19,7 @@ def cut(data: bytes, size: int) -> list[bytes]:
 def test_lines_are_the_same_however_the_parts_are_cut(size: int) -> None:
     data = b"one\n\nthree\n" + b"x" * 20 + b"\nfive\nto"
     reader = LineReader(cut(data, size), 10)
+    assert reader.torn == 0
     assert list(reader) == [
         Line(1, 0, 3, b"one"),
         Line(2, 4, 0, b""),
@@ -55,5 +56,5 @@ def test_a_line_that_is_too_long_is_not_held_in_memory() -> None:
     assert tracemalloc.get_traced_memory()[1] < 1_000_000
     tracemalloc.stop()
     assert reader.torn == 65536 * 1000
-    with pytest.raises(LineUnreadable, match="more than line-bytes allows"):
+    with pytest.raises(LineUnreadable, match="which exceeds line-bytes"):
         Line(1, 0, 200_000, None).decode()

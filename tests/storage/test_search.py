@@ -317,9 +317,9 @@ def test_a_conversation_that_cannot_be_read_breaks_no_list(tmp_path: Path) -> No
         problems = {name: summary.problem for name, summary in summaries.items()}
         assert not problems["aaaa"]
         assert problems["bbbb"].startswith("this is not valid TOML")
-        assert problems["cccc"].startswith("the folder lacks this file")
+        assert problems["cccc"].startswith("this file is missing from the folder")
         assert problems["dddd"] == "Is a directory"
-        assert problems["eeee"] == "the folder lacks messages.jsonl"
+        assert problems["eeee"] == "the folder has no messages.jsonl"
         assert summaries["aaaa"].messages == 2
         assert summaries["bbbb"].created.year == 1970
         assert found(archive, "lantern") == {"aaaa", "bbbb", "cccc"}

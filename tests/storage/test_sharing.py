@@ -231,7 +231,7 @@ def test_details_that_cannot_be_read_are_never_overwritten(tmp_path: Path, damag
     archive = begin(tmp_path)
     path = archive.conversations / SHARED / "metadata.toml"
     path.write_bytes(damaged)
-    with pytest.raises(ArchiveDamaged, match=r"metadata\.toml.*mend it by hand"):
+    with pytest.raises(ArchiveDamaged, match=r"metadata\.toml.*fix it by hand"):
         archive.access_folder(SHARED).revise({"name": "new"})
     assert path.read_bytes() == damaged
     assert sorted(entry.name for entry in path.parent.iterdir()) == [

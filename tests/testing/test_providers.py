@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.fakes import anthropic, ollama, openai
+from tests.fakes import anthropic, openai
 from tests.fakes.anthropic import FakeAnthropic
 from tests.fakes.ollama import FakeOllama
 from tests.fakes.openai import FakeOpenAI
@@ -43,11 +43,17 @@ from vibe_llms.providers.anthropic.client import AnthropicProvider
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.ollama.client import OllamaProvider
-from vibe_llms.providers.openai.chat_completions.client import ChatCompletionsProvider
-from vibe_llms.providers.openai.responses.client import ResponsesProvider
+from vibe_llms.providers.openai.chat_completions.model import ChatCompletionsProvider
+from vibe_llms.providers.openai.responses.model import ResponsesProvider
 from vibe_llms.providers.scripted.client import ScriptedModel, ScriptedProvider
 from vibe_llms.providers.scripted.demo import improvise as demonstrate
 from vibe_llms.testing import Part, ScriptedReply, check_provider, fake_server
+from vibe_llms.testing.wires import (
+    anthropic_replies,
+    chat_completions_replies,
+    ollama_replies,
+    responses_replies,
+)
 
 
 async def test_the_scripted_provider_keeps_it() -> None:
@@ -83,20 +89,20 @@ CALLS = (("alpha", "{}"), ("greek__beta", "{}"))
 
 class CallingAnthropic(Calling, FakeAnthropic):
     def call(self, request: Request) -> Any:
-        return anthropic.tools_reply(*CALLS)
+        return anthropic_replies.tools_reply(*CALLS)
 
 
 class CallingOpenAI(Calling, FakeOpenAI):
     def call(self, request: Request) -> Any:
         if request.path == openai.CHAT:
-            return openai.chat_tools(*CALLS)
-        calls = [openai.function_call(*call, f"call_{call[0]}") for call in CALLS]
-        return openai.response_reply(*calls)
+            return chat_completions_replies.chat_tools(*CALLS)
+        calls = [responses_replies.function_call(*call, f"call_{call[0]}") for call in CALLS]
+        return responses_replies.response_reply(*calls)
 
 
 class CallingOllama(Calling, FakeOllama):
     def call(self, request: Request) -> Any:
-        return ollama.tools_reply(*CALLS)
+        return ollama_replies.tools_reply(*CALLS)
 
 
 #: Each provider with a model of its own, and the strict fake behind it.
@@ -250,7 +256,7 @@ async def change_the_history(self: Any, speak: Speak, said: Any, context: TurnCo
     ("breach", "complaint"),
     [
         (forget_the_default, "default event handler was not called"),
-        (tell_both, "beside that of the call"),
+        (tell_both, "although the call has its own"),
         (forget_the_conversation, "identity of its conversation"),
         (return_something_else, "other canisters than the reply has"),
         (return_nothing, "has no canisters"),
@@ -525,7 +531,7 @@ async def not_fail(self: Any, context: TurnContext) -> Any:
         (fail_otherwise, "instead of a CredentialRefused there was RateLimited"),
         (not_fail, "instead of a CredentialRefused there was None"),
         (fail_without_a_name, "does not name its row"),
-        (fail_in_silence, "told by the events as None"),
+        (fail_in_silence, "the events report a failure as None"),
     ],
 )
 async def test_a_wrong_error_is_seen(way: Callable[..., Any], complaint: str) -> None:

@@ -1,6 +1,6 @@
-"""A server for the provider to speak with: it shouts, and uses a tool that it is told to use.
+"""A server to try the provider with: it shouts, and calls a tool if you write "use NAME".
 
-It prints its address, and ends when nobody has asked it for a minute.
+It prints its address, and exits after a minute without a request.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def answer(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The lines of a reply."""
+    """Return the lines of a reply."""
     last = request["said"][-1] if request["said"] else {"text": ""}
     heard = sum(len(one.get("text", "").split()) for one in request["said"])
     words = last["text"].split() or ["what?"]
@@ -29,7 +29,7 @@ def answer(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 class Shouter(BaseHTTPRequestHandler):
-    """Speaks JSON, and refuses what it does not know."""
+    """Answers in JSON; an unknown model is an error."""
 
     def do_GET(self) -> None:
         self.reply(200, [["loud", "louder"]] if self.path == "/models" else [])
@@ -47,10 +47,10 @@ class Shouter(BaseHTTPRequestHandler):
         self.end_headers()
         for line in lines:
             self.wfile.write(json.dumps(line).encode() + b"\n")
-            time.sleep(0.01)  # it has to take breath
+            time.sleep(0.01)  # so that the reply arrives in pieces
 
     def log_message(self, *_: Any) -> None:
-        """Nobody reads it."""
+        """Log nothing."""
 
 
 class Server(HTTPServer):

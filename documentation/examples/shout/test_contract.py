@@ -2,7 +2,7 @@ import asyncio
 import threading
 
 from server import Server, Shouter
-from vibe_llms_shout.client import ShoutProvider
+from vibe_llms_shout import ShoutProvider
 
 from vibe_llms.testing import check_provider
 

@@ -1,15 +1,15 @@
-"""`vibe-llms chat`: one question and its answer, or the way into the REPL."""
+"""The command `chat`: one question and its answer, or the REPL."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from importlib import import_module
 from typing import Any
 
 import click
 
-from vibe_llms.cli.answering import produce_elicitor
-from vibe_llms.cli.approving import produce_approver
+from vibe_llms.cli.commands import is_meant, leaves
 from vibe_llms.cli.completion import (
     complete_controls,
     complete_conversations,
@@ -17,13 +17,10 @@ from vibe_llms.cli.completion import (
     complete_models,
     complete_paths,
 )
-from vibe_llms.cli.draining import hold_work
 from vibe_llms.cli.failures import BAD_USAGE, INTERRUPTED
-from vibe_llms.cli.lookalikes import is_meant, leaves
 from vibe_llms.cli.options import (
     Options,
     Said,
-    address_of,
     check_options,
     controls_of,
     open_conversation,
@@ -31,14 +28,14 @@ from vibe_llms.cli.options import (
     overrides_of,
     produce_display,
     read_said,
-    report_turn,
 )
-from vibe_llms.cli.pictures import report_pictures
 from vibe_llms.cli.questions import Questions
 from vibe_llms.cli.repl import hold_repl
-from vibe_llms.cli.running import bound_import, hold_turn, run
+from vibe_llms.cli.reports import address_of, report_turn
+from vibe_llms.cli.running import bound_import, hold_turn, hold_work
 from vibe_llms.cli.terminal import is_terminal, note, shown, write
-from vibe_llms.conversation import Conversation
+from vibe_llms.cli.tool_questions import produce_approver, produce_elicitor
+from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.messages.canisters import StopReason
 from vibe_llms.session import open_session
 
@@ -50,30 +47,33 @@ from vibe_llms.session import open_session
     "--model",
     metavar="MODEL",
     shell_complete=complete_models,
-    help="The model: provider/model, a part of its name, or an alias.",
+    help="Use this model: provider/model, part of its name, or an alias.",
 )
-@click.option("-s", "--system", metavar="TEXT", help="System text, from here on.")
+@click.option("-s", "--system", metavar="TEXT", help="Add a system prompt.")
 @click.option(
-    "--system-file", metavar="PATH", shell_complete=complete_paths, help="The same from a file."
+    "--system-file",
+    metavar="PATH",
+    shell_complete=complete_paths,
+    help="Read the system prompt from a file.",
 )
 @click.option(
     "-c",
     "--continue",
     "continue_last",
     is_flag=True,
-    help="Go on with the conversation that was used last.",
+    help="Continue the most recent conversation.",
 )
 @click.option(
     "--cid",
     "conversation",
     metavar="ID",
     shell_complete=complete_conversations,
-    help="Go on with this one: its identity, 4 or more characters of it, or its name.",
+    help="Continue a conversation, by its id, 4 or more characters of it, or its name.",
 )
-@click.option("--fork", is_flag=True, help="With -c or --cid: go on in a fork; the other stays.")
-@click.option("--name", default="", metavar="NAME", help="The name of a new one, or of the fork.")
-@click.option("--print-id", is_flag=True, help="Print the id of the conversation on stderr.")
-@click.option("-n", "--no-log", is_flag=True, help="Keep nothing of this.")
+@click.option("--fork", is_flag=True, help="With -c or --cid: continue in a copy.")
+@click.option("--name", default="", metavar="NAME", help="Name the new conversation or copy.")
+@click.option("--print-id", is_flag=True, help="Print the conversation's id on stderr.")
+@click.option("-n", "--no-log", is_flag=True, help="Do not save the conversation.")
 @click.option(
     "-a",
     "--attachment",
@@ -81,7 +81,7 @@ from vibe_llms.session import open_session
     multiple=True,
     metavar="PATH|URL|-",
     shell_complete=complete_paths,
-    help="Attach a picture or a file; - is standard input.",
+    help="Attach an image or a file; - reads standard input.",
 )
 @click.option(
     "--at",
@@ -89,7 +89,7 @@ from vibe_llms.session import open_session
     multiple=True,
     type=(str, str),
     metavar="PATH TYPE",
-    help="The same with its MIME type, such as image/png.",
+    help="Attach a file with a MIME type, such as image/png.",
 )
 @click.option(
     "-f",
@@ -98,7 +98,7 @@ from vibe_llms.session import open_session
     multiple=True,
     metavar="PATH|URL|-",
     shell_complete=complete_paths,
-    help="Give a file as a document.",
+    help="Add a file as a document.",
 )
 @click.option(
     "-o",
@@ -108,7 +108,7 @@ from vibe_llms.session import open_session
     type=(str, str),
     metavar="NAME VALUE",
     shell_complete=complete_controls,
-    help="A control, such as: -o effort high.",
+    help="Set a control of the model, such as: -o effort high.",
 )
 @click.option(
     "-T",
@@ -118,20 +118,19 @@ from vibe_llms.session import open_session
     multiple=True,
     metavar="NAME",
     shell_complete=complete_ensembles,
-    help="Offer the tools of an ensemble, a row of [ensembles] such as an MCP server.",
+    help="Offer the tools of an MCP server or another row of [ensembles].",
 )
 @click.option(
     "--ta",
     "--tools-approve",
     "approve_all",
     is_flag=True,
-    help="Run the tools without asking, except those that are denied.",
+    help="Run tools without asking, except denied ones.",
 )
 @click.option(
     "--tool-mode",
     type=click.Choice(("auto", "native", "contract", "off")),
-    help="How tools are offered: as the model can, by its own calls, by an agreement in its "
-    "instructions, or not.",
+    help="Offer tools natively, by instructions in the prompt (contract), or not at all.",
 )
 @click.option(
     "--cl",
@@ -139,77 +138,76 @@ from vibe_llms.session import open_session
     "rounds",
     type=click.IntRange(min=0),
     metavar="N",
-    help="At most so many rounds of tool calls in a turn.",
+    help="Limit the rounds of tool calls in a turn.",
 )
 @click.option(
     "--td",
     "--tools-debug",
     "tools_debug",
     is_flag=True,
-    help="Show the arguments and the results of tools whole.",
+    help="Show tool arguments and results in full.",
 )
 @click.option(
     "--memory/--no-memory",
     "memory",
     default=None,
-    help="Recall what is remembered of you, and remember what you say; as [memory] enabled, if not "
-    "given.",
+    help="Recall facts and remember new ones (default: memory.enabled).",
 )
 @click.option(
     "--wait/--no-wait",
     "wait",
     default=None,
-    help="With --memory and a prompt: wait until memory has taken in what was said; as [memory] "
-    "wait, if not given.",
+    help="With a prompt: wait until new facts are remembered (default: memory.wait).",
 )
 @click.option(
     "--schema",
     metavar="SCHEMA",
     shell_complete=complete_paths,
-    help="Answer with JSON that follows a schema: JSON, a file, or 'name, age int, bio: a text'.",
+    help="Answer in JSON that follows a schema: JSON, a file, or 'name, age int, bio: a text'.",
 )
-@click.option("--stream/--no-stream", default=True, help="Show the answer as it comes, or whole.")
-@click.option("--render/--raw", default=None, help="Draw Markdown, or show it as it is written.")
+@click.option("--stream/--no-stream", default=True, help="Stream the answer, or print it at once.")
+@click.option("--render/--raw", default=None, help="Render Markdown, or print it unchanged.")
 @click.option("--json", is_flag=True, help="Print one JSON object.")
-@click.option("--jsonl", is_flag=True, help="Print one JSON object for each event, as it comes.")
-@click.option("-x", "--extract", is_flag=True, help="Print only the first fenced block.")
-@click.option("--xl", "extract_last", is_flag=True, help="Print only the last fenced block.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but the answer, and errors.")
-@click.option("-u", "--usage", is_flag=True, help="Print the tokens, and their cost, on stderr.")
-@click.option("-R", "--hide-reasoning", is_flag=True, help="Do not show what the model thinks.")
+@click.option("--jsonl", is_flag=True, help="Print a JSON object for each event.")
+@click.option("-x", "--extract", is_flag=True, help="Print only the first code block.")
+@click.option("--xl", "extract_last", is_flag=True, help="Print only the last code block.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the answer and errors.")
+@click.option("-u", "--usage", is_flag=True, help="Print token usage and cost on stderr.")
+@click.option("-R", "--hide-reasoning", is_flag=True, help="Hide the model's reasoning.")
 @click.option(
     "--save",
     metavar="FOLDER",
     shell_complete=complete_paths,
-    help="Save the pictures that tools and models make.",
+    help="Save images from tools and models in FOLDER.",
 )
-@click.option("--key", metavar="KEY", help="The key to use, for this once.")
+@click.option("--key", metavar="KEY", help="Use this API key for this run.")
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A key of the model's row in [providers], for this once.",
+    help="Set a key of the model's row in [providers] for this run.",
 )
 @click.option(
     "--context-size",
     type=click.IntRange(min=0),
     metavar="N",
-    help="The context of a model that is loaded here: --set context-tokens=N.",
+    help="Set the context window of a local model; short for --set context-tokens=N.",
 )
 @click.option(
     "--gpu-layers",
     type=click.IntRange(min=-1),
     metavar="N",
-    help="Its layers on the graphics card, -1 for all: --set gpu-layers=N.",
+    help="Put N layers of a local model on the GPU, -1 for all; short for --set gpu-layers=N.",
 )
-@click.option("--dry-run", is_flag=True, help="Check and print the request instead of sending it.")
-@click.option("--debug", is_flag=True, help="Show where an error came from.")
+@click.option("--dry-run", is_flag=True, help="Check and print the request; send nothing.")
+@click.option("--debug", is_flag=True, help="Print the traceback of an error.")
 def chat(**values: Any) -> int:
-    """Ask once with a PROMPT or piped input, or else hold a conversation at the terminal.
+    """Ask a question, or start a chat.
 
-    Piped input stands before the prompt; a picture or a PDF that is piped in is attached.
-    Everything is kept unless -n is given.
+    With a PROMPT or piped input, prints one answer; otherwise starts a chat at the terminal. Piped
+    text comes before the prompt; piped images and PDFs are attached. The conversation is saved
+    unless -n is given.
     """
     options = Options(**values)
     context = click.get_current_context()
@@ -224,8 +222,8 @@ def chat(**values: Any) -> int:
             raise click.UsageError("--json, --jsonl, -x and --xl need a prompt.")
         if options.dry_run:
             raise click.UsageError("--dry-run needs a prompt.")
-        return run(hold_repl(options, said))
-    return run(_ask_once(options, said))
+        return asyncio.run(hold_repl(options, said))
+    return asyncio.run(_ask_once(options, said))
 
 
 COMMANDS: dict[str, click.Command] = {"chat": chat}
@@ -258,7 +256,7 @@ async def _ask_once(options: Options, said: Said) -> int:
         )
         waits = session.configuration.memory_waits if options.wait is None else options.wait
         if not waits:
-            session.postpone()
+            session.background.postpone()
         display.begin(address_of(conversation))
         try:
             turn, left = await hold_turn(conversation, running)
@@ -267,14 +265,13 @@ async def _ask_once(options: Options, said: Said) -> int:
             display.close()
             if options.print_id and not options.no_log:
                 note(conversation.identity)
-        report_turn(session, conversation, turn, options)
-        await report_pictures(session, turn, folder=options.save, quiet=options.quiet)
+        await report_turn(session, conversation, turn, options)
         await hold_work(session, leave=left, quiet=options.quiet)
         interrupted = left or turn.stop_reason == StopReason.INTERRUPTED
         if interrupted and not options.quiet:
             note(_interrupted(conversation, options))
-    if session.postponed:
-        # Only after the session is closed can another process take over its turns.
+    if session.background.postponed:
+        # Another process can take over the turns only after the session is closed.
         memory = import_module("vibe_llms.cli.memory.ingesting")
         memory.start_ingestion(
             session.configuration, keys=overrides.keys, overrides=overrides.settings
@@ -283,9 +280,9 @@ async def _ask_once(options: Options, said: Said) -> int:
 
 
 def _interrupted(conversation: Conversation, options: Options) -> str:
-    # A terminal has written ^C where the cursor stood.
+    # The terminal has written ^C at the cursor.
     start = "\n" if is_terminal(sys.stderr) else ""
     if options.no_log:
         return f"{start}interrupted"
     again = f"vibe-llms chat --cid {conversation.identity}"
-    return f"{start}interrupted; what arrived is kept. Go on: {again}"
+    return f"{start}interrupted; what arrived is kept. Continue: {again}"

@@ -1,52 +1,86 @@
-"""The subcommands, each loaded when it is called, and the border of all errors.
+"""The subcommands, each loaded when it is called; prompts that look like one; all error reports.
 
-Nothing but click is imported here, so that `--help` and completion answer at once.
+A mistyped `lst` is not sent to a model without asking. A first word looks like a command if it is
+the name of one, or one typing slip away from it, or a command of a similar tool with at most one
+more word. A prompt in quotes is one word with spaces and is never checked, nor is a prompt after
+`--` or `chat`.
+
+Only click is imported here, so that `--help` and completion start fast.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 
 import click
-from click.shell_completion import shell_complete
+from click.shell_completion import CompletionItem, shell_complete
 
 from vibe_llms.cli.failures import report
-from vibe_llms.cli.lookalikes import FORCED, IMPLICIT
 from vibe_llms.meta import __version__
 
 PROGRAM = "vibe-llms"
 COMPLETION_VARIABLE = "_VIBE_LLMS_COMPLETE"
 
-#: The subcommands: the module within this package that holds each, and its line in the help.
+#: Each subcommand with the module in this package that defines it, and its line in the help.
 COMMANDS = {
-    "chat": ("chat", "Ask once, or hold a conversation."),
-    "list": ("conversations", "List conversations, the most recent first."),
+    "chat": ("chat", "Ask a question, or start a chat."),
+    "list": ("conversations", "List conversations, newest first."),
     "show": ("conversations", "Show a conversation."),
-    "export": ("export", "Write a conversation as Markdown, a page of HTML, or JSON."),
-    "search": ("conversations", "Find messages by the words in them."),
-    "fork": ("conversations", "Make an independent copy of a conversation."),
-    "rename": ("conversations", "Give a conversation a name."),
-    "tag": ("conversations", "Add tags to a conversation, or take them away."),
-    "rm": ("conversations", "Remove conversations."),
-    "models": ("models", "List models, or set the default one."),
-    "providers": ("models", "List providers, and whether they can be used."),
-    "tools": ("tools", "List, show and call the tools of ensembles."),
-    "mcp": ("servers", "Add, import, test, list and remove MCP servers; approve their changes."),
-    "memory": ("memory", "Remember facts, find them, change them, and forget them."),
-    "plugins": ("plugins", "Install what rows of the configuration pin; list and remove it."),
-    "keys": ("keys", "Set, list and find keys."),
+    "export": ("export", "Export a conversation as Markdown, HTML or JSON."),
+    "search": ("conversations", "Search the messages of all conversations."),
+    "fork": ("conversations", "Copy a conversation, whole or up to a message."),
+    "rename": ("conversations", "Rename a conversation."),
+    "tag": ("conversations", "Add tags to a conversation, or remove them."),
+    "rm": ("conversations", "Delete conversations."),
+    "models": ("providers", "List models; show or set the default model."),
+    "providers": ("providers", "List providers and their status."),
+    "tools": ("tools", "List, show and call tools."),
+    "mcp": ("servers", "Manage MCP servers."),
+    "memory": ("memory", "Manage what is remembered across conversations."),
+    "plugins": ("providers", "Install and remove plugins that the configuration pins."),
+    "keys": ("settings", "Manage API keys."),
     "config": ("settings", "Show, check and edit the configuration."),
-    "doctor": ("doctor", "Check the archive and the configuration; mend what can be."),
+    "doctor": ("doctor", "Check conversations, memory and configuration; repair damage."),
     "completion": ("completion", "Print the completion script of a shell."),
-    "help": ("help", "Print the help of a command."),
+    "help": ("commands", "Print the help of a command."),
 }
+#: Options that many commands have.
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Skip the question.")
+
+#: The words that leave the REPL, and do nothing as the whole prompt.
+LEAVING = frozenset({"exit", "quit"})
 _OWN_OPTIONS = frozenset({"-h", "--help", "--version"})
+#: Set on the context: the prompt came without `chat`, or after `--`.
+_IMPLICIT, _FORCED = "vibe_llms.implicit", "vibe_llms.forced"
+#: Commands of similar tools, and the command here that does the same, if there is one.
+_ELSEWHERE = {
+    "delete": "rm",
+    "history": "list",
+    "install": "plugins install",
+    "login": "keys set",
+    "logs": "list",
+    "ls": "list",
+    "prompt": "chat",
+    "remove": "rm",
+    "repl": "chat",
+    "serve": "",
+    "setup": "keys set",
+    "upgrade": "",
+    "update": "",
+    "version": "--version",
+}
+# Words that often begin prompts, although they are commands or one slip away from one.
+_PLAIN = frozenset({"cat", "chart", "expert", "for", "help"})
+_SHORTEST = 3
+_LONG = 5
 
 
 class _Commands(click.Group):
-    """The group of subcommands; what is no subcommand is a prompt for `chat`."""
+    """The group of subcommands; anything else is a prompt for `chat`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -54,6 +88,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        if cmd_name == "help":
+            return show_help
         module = import_module(f"vibe_llms.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = module.COMMANDS[cmd_name]
         return command
@@ -66,9 +102,9 @@ class _Commands(click.Group):
         if not args and not ctx.resilient_parsing:
             args = ["chat"]
         elif args and not _is_command(args) and args[0] not in _OWN_OPTIONS:
-            ctx.meta[IMPLICIT] = True
+            ctx.meta[_IMPLICIT] = True
             args = ["chat", *args]
-        ctx.meta[FORCED] = "--" in args
+        ctx.meta[_FORCED] = "--" in args
         return super().parse_args(ctx, args)
 
 
@@ -85,16 +121,16 @@ def _is_command(args: Sequence[str]) -> bool:
 )
 @click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
 def command() -> None:
-    """Hold conversations with large language models, and keep them.
+    """Chat with large language models, and keep every conversation.
 
-    A prompt without a command is a chat: vibe-llms "What can you do?"
+    A prompt needs no command: vibe-llms "What can you do?"
     """
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run the command that the arguments name; gives the exit status.
+    """Run the command that the arguments name; returns the exit status.
 
-    Every error is told here; only a closed pipe goes further, since nobody is left to be told.
+    All errors are reported here except a closed pipe, which is raised.
     """
     if instruction := os.environ.get(COMPLETION_VARIABLE):
         return shell_complete(command, {}, PROGRAM, COMPLETION_VARIABLE, instruction)
@@ -108,3 +144,107 @@ def run_command(arguments: Sequence[str]) -> int:
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (the border of the terminal)
         return report(error, arguments)
     return status if isinstance(status, int) else 0
+
+
+def _complete_commands(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    group = _descend(context.find_root(), context.params.get("path") or ())
+    if not isinstance(group.command, click.Group):
+        return []
+    return [
+        CompletionItem(name)
+        for name in group.command.list_commands(group)
+        if name.startswith(incomplete)
+    ]
+
+
+@click.command("help")
+@click.argument("path", nargs=-1, metavar="[COMMAND]...", shell_complete=_complete_commands)
+@click.pass_context
+def show_help(context: click.Context, path: tuple[str, ...]) -> None:
+    """Print the help of a command, like COMMAND --help."""
+    click.echo(_descend(context.find_root(), path).get_help(), color=context.color)
+
+
+def _descend(context: click.Context, path: tuple[str, ...]) -> click.Context:
+    """The context of the command that the words name."""
+    for word in path:
+        group = context.command
+        found = group.get_command(context, word) if isinstance(group, click.Group) else None
+        if found is None:
+            names = group.list_commands(context) if isinstance(group, click.Group) else []
+            meant = find_command([word], names)
+            hint = f"; did you mean {meant!r}?" if meant in names else "."
+            raise click.UsageError(f"{context.command_path} has no command {word!r}{hint}", context)
+        context = click.Context(found, parent=context, info_name=word)
+    return context
+
+
+def is_meant(context: click.Context, words: Sequence[str]) -> bool:
+    """Whether to send the words of `chat` to a model.
+
+    If they look like a command, asks at a terminal; raises `UsageError` without one.
+    """
+    root = context.find_root()
+    program, group = root.info_name, root.command
+    if root.meta.get(_FORCED) or not root.meta.get(_IMPLICIT) or not isinstance(group, click.Group):
+        return True
+    meant = find_command(words, group.list_commands(root))
+    if meant is None:
+        return True
+    if meant == words[0]:
+        hint = f"{meant!r} is a command; its options come after it: {program} {meant} …"
+    elif meant:
+        hint = f"{words[0]!r} is not a command; did you mean: {program} {meant}?"
+    else:
+        hint = f"{words[0]!r} is not a command."
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        import shlex
+
+        forced = f"{program} -- {shlex.join(words)}"
+        raise click.UsageError(f"{hint} To send it as a prompt: {forced}.", root)
+    click.echo(hint, err=True)
+    return click.confirm("Send it to the model as a prompt?", err=True)
+
+
+def leaves(context: click.Context, words: Sequence[str]) -> bool:
+    """Whether the words of `chat` are only `exit` or `quit`."""
+    return " ".join(words) in LEAVING and not context.find_root().meta.get(_FORCED)
+
+
+def find_command(words: Sequence[str], commands: Iterable[str]) -> str | None:
+    """The command that words look like; empty if only other tools have it, `None` for a prompt."""
+    first = words[0] if words else ""
+    # Commands are lower-case letters; "Export" or "list?" begins a sentence.
+    if not (first.isalpha() and first.islower()) or first in _PLAIN:
+        return None
+    names = list(commands)
+    if first in names:
+        return first
+    if first in _ELSEWHERE and len(words) <= 2:
+        return _ELSEWHERE[first]
+    return next((name for name in names if is_slip(first, name)), None)
+
+
+def is_slip(word: str, name: str) -> bool:
+    """Whether a word is a name with one typing slip behind its first letter.
+
+    A slip is a letter too many or too few, two letters swapped, or, in names of five letters or
+    more, a wrong letter.
+
+    >>> [is_slip(word, "list") for word in ("lst", "lisst", "lsit", "last", "mist")]
+    [True, True, True, False, False]
+    """
+    if len(name) < _SHORTEST or word[:1] != name[:1]:
+        return False
+    start = next((i for i, (a, b) in enumerate(zip(word, name, strict=False)) if a != b), None)
+    if start is None:
+        return abs(len(word) - len(name)) == 1
+    a, b = word[start:], name[start:]
+    return (
+        a[1:] == b
+        or a == b[1:]
+        or (a[:2] == b[1::-1] and a[2:] == b[2:])
+        or (len(name) >= _LONG and a[1:] == b[1:])
+    )

@@ -1,4 +1,4 @@
-"""The command `completion`, and what a shell is offered for the values of other commands."""
+"""Completion: the command `completion`, and the values that shells and the REPL offer."""
 
 from __future__ import annotations
 
@@ -6,29 +6,41 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import click
+import msgspec
 from click.shell_completion import CompletionItem, get_completion_class
 
 from vibe_llms.cli.commands import COMPLETION_VARIABLE, PROGRAM
-from vibe_llms.cli.offers import (
-    OFFERED,
-    Offer,
-    offer_control_values,
-    offer_controls,
-    recall_tools,
-)
 from vibe_llms.cli.terminal import one_line, visible, write
 from vibe_llms.configuration import find_places, load_configuration
+from vibe_llms.controls import Controls
 from vibe_llms.credentials import read_keys
 from vibe_llms.ensembles.core import ENSEMBLES
 from vibe_llms.exceptions import VibeLlmsError
-from vibe_llms.providers.rows import PROVIDERS
+from vibe_llms.providers.attributes import ModelAttributes
+from vibe_llms.providers.provider_pool import PROVIDERS
 from vibe_llms.session import open_session
 from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.storage.files import make_folder, read_within, replace_file, storage_errors
+
+#: A value and its description.
+Offer: TypeAlias = tuple[str, str]
+Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+#: The most conversations or facts that are offered.
+OFFERED = 200
+_TOOLS_FILE = "known-tools.json"
+#: A part of a value or of its description is looked for from this length on.
+_LEAST_PART = 3
+_VALUES = {
+    "parallel-invocations": ("true", "false"),
+    "tool-choice": ("auto", "any", "none"),
+}
 
 
 @click.command()
@@ -50,105 +62,112 @@ def completion(shell: str) -> None:
 COMMANDS: dict[str, click.Command] = {"completion": completion}
 
 
+def choose(offers: Iterable[Offer], begun: str) -> Sequence[Offer]:
+    """The offers whose values begin with what is typed; if there are none, those that contain it.
+
+    So `sonnet` finds models, and a word of its title finds a conversation.
+    """
+    offers = list(offers)
+    found = [offer for offer in offers if offer[0].startswith(begun)]
+    if found or len(begun) < _LEAST_PART:
+        return found
+    return [offer for offer in offers if begun.lower() in " ".join(offer).lower()]
+
+
+def _completer(survey: Callable[[], Iterable[Offer]]) -> Completer:
+    """A completer of values that do not depend on the other words of the command line."""
+
+    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return _offer(survey, incomplete)
+
+    return complete
+
+
+def _offer(survey: Callable[[], Iterable[Offer]], incomplete: str) -> list[CompletionItem]:
+    # A shell has no place to show an error while it completes.
+    with contextlib.suppress(VibeLlmsError):
+        return [
+            CompletionItem(value, help=visible(one_line(text)) or None)
+            for value, text in choose(survey(), incomplete)
+        ]
+    return []
+
+
 def complete_paths(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """What lets the shell complete files as it always does."""
+    """Let the shell complete paths itself."""
     return [CompletionItem(incomplete, type="file")]
 
 
-def complete_models(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Aliases, and the models that are known without asking."""
-    return _offer(lambda: [(model, "") for model in _survey_addresses()], incomplete)
+def _survey_models() -> Sequence[Offer]:
+    async def work() -> Sequence[str]:
+        async with open_session() as session:
+            return session.survey_addresses()
+
+    return [(address, "") for address in asyncio.run(work())]
 
 
-def complete_default(
-    context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """The words of `models`: a provider, or `default` and a model."""
-    if context.params.get("words"):
-        return complete_models(context, _parameter, incomplete)
-    return _offer(lambda: [("default", "the model to use"), *_survey_rows(PROVIDERS)], incomplete)
-
-
-def complete_conversations(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """The identities of the latest conversations, with their titles."""
-
-    async def work() -> Iterable[Offer]:
+def _survey_conversations() -> Sequence[Offer]:
+    async def work() -> Sequence[Offer]:
         configuration = load_configuration()
         archive = DirectoryArchive(configuration.places.data, configuration.storage)
         summaries = await archive.survey(limit=OFFERED)
         return [(summary.identity, summary.title) for summary in summaries]
 
-    return _offer(lambda: asyncio.run(work()), incomplete)
+    return asyncio.run(work())
 
 
-def complete_providers(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
+def _survey_providers() -> Sequence[Offer]:
+    return [(row.name, "") for row in load_configuration().rows(PROVIDERS)]
+
+
+def _survey_kept_keys() -> Sequence[Offer]:
+    return [(name, "") for name in read_keys(find_places().keys_file)]
+
+
+def _survey_ensembles() -> Sequence[Offer]:
+    return [(row.name, "") for row in load_configuration().rows(ENSEMBLES)]
+
+
+def _survey_servers() -> Sequence[Offer]:
+    rows = load_configuration().rows(ENSEMBLES)
+    return [(row.name, "") for row in rows if row.module == "vibe_llms.ensembles.mcp"]
+
+
+def _survey_tools() -> Sequence[Offer]:
+    """The tools that were listed last, of ensembles that still exist; no ensemble is opened."""
+    configuration = load_configuration()
+    rows = {row.name for row in configuration.rows(ENSEMBLES)}
+    known = recall_tools(configuration.places.state)
+    return [offer for offer in known if offer[0].partition("/")[0] in rows]
+
+
+def _survey_facts() -> Sequence[Offer]:
+    # Memory is loaded only where it is used.
+    common = import_module("vibe_llms.cli.memory.common")
+    entries: Iterable[Any] = common.survey_latest(OFFERED)
+    return [(common.short_identity(entry), entry.content) for entry in entries]
+
+
+#: Aliases, and the models that are known without asking a server.
+complete_models = _completer(_survey_models)
+complete_conversations = _completer(_survey_conversations)
+complete_providers = _completer(_survey_providers)
+complete_kept_keys = _completer(_survey_kept_keys)
+complete_ensembles = _completer(_survey_ensembles)
+complete_servers = _completer(_survey_servers)
+complete_tools = _completer(_survey_tools)
+complete_facts = _completer(_survey_facts)
+
+
+def complete_default(
+    context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The rows of providers."""
-    return _offer(lambda: _survey_rows(PROVIDERS), incomplete)
-
-
-def complete_kept_keys(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """The names of the keys in the file of keys."""
-    return _offer(lambda: [(name, "") for name in read_keys(find_places().keys_file)], incomplete)
-
-
-def complete_ensembles(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """The rows of ensembles."""
-    return _offer(lambda: _survey_rows(ENSEMBLES), incomplete)
-
-
-def complete_servers(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """The rows of MCP servers."""
-
-    def work() -> Iterable[Offer]:
-        rows = load_configuration().rows(ENSEMBLES)
-        return [(row.name, "") for row in rows if row.module == "vibe_llms.ensembles.mcp"]
-
-    return _offer(work, incomplete)
-
-
-def complete_tools(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """The tools that were listed last, of ensembles that are still there; none is opened."""
-
-    def work() -> Iterable[Offer]:
-        configuration = load_configuration()
-        rows = {row.name for row in configuration.rows(ENSEMBLES)}
-        return [
-            offer
-            for offer in recall_tools(configuration.places.state)
-            if offer[0].partition("/")[0] in rows
-        ]
-
-    return _offer(work, incomplete)
-
-
-def complete_facts(
-    _context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """The short identities of what is remembered, with its text."""
-
-    def work() -> Iterable[Offer]:
-        # Nothing of memory is loaded where it is not used.
-        opening = import_module("vibe_llms.cli.memory.opening")
-        entries: Iterable[Any] = opening.survey_latest(OFFERED)
-        return [(opening.short_identity(entry), entry.content) for entry in entries]
-
-    return _offer(work, incomplete)
+    """The words of `models`: a provider, or `default` and a model."""
+    if context.params.get("words"):
+        return complete_models(context, parameter, incomplete)
+    return _offer(lambda: [("default", "the model to use"), *_survey_providers()], incomplete)
 
 
 def complete_controls(
@@ -157,7 +176,7 @@ def complete_controls(
     """The controls that the model takes; after one of them, its values."""
     words = _words_before()
 
-    async def work() -> Iterable[Offer]:
+    async def work() -> Sequence[Offer]:
         async with open_session() as session:
             named = context.params.get("model") or session.choose_model()[0]
             attributes = (await session.access_model(named)).attributes
@@ -178,24 +197,54 @@ def _words_before() -> Sequence[str]:
     return kind(command, {}, PROGRAM, COMPLETION_VARIABLE).get_completion_args()[0]
 
 
-def _survey_addresses() -> Sequence[str]:
-    async def work() -> Sequence[str]:
-        async with open_session() as session:
-            return session.survey_addresses()
-
-    return asyncio.run(work())
-
-
-def _survey_rows(table: str) -> Sequence[Offer]:
-    return [(row.name, "") for row in load_configuration().rows(table)]
+def offer_controls(attributes: ModelAttributes) -> Sequence[Offer]:
+    """The controls that a model takes; all of them if that is not known."""
+    known = attributes.controls
+    return [
+        (name, _describe(attributes, name))
+        for name in Controls.__struct_encode_fields__
+        if known is None or name in known or name == "extras"
+    ]
 
 
-def _offer(work: Callable[[], Iterable[Offer]], incomplete: str) -> list[CompletionItem]:
-    # A shell that completes has no place for an error.
-    with contextlib.suppress(VibeLlmsError):
-        return [
-            CompletionItem(value, help=visible(one_line(text)) or None)
-            for value, text in work()
-            if value.startswith(incomplete)
-        ]
-    return []
+def offer_control_values(attributes: ModelAttributes, control: str) -> Sequence[Offer]:
+    """The values of a control, if they can be listed."""
+    known = (attributes.controls or {}).get(control.replace("_", "-"))
+    choices = known.choices if known is not None else ()
+    return [(value, "") for value in choices or _VALUES.get(control.replace("_", "-"), ())]
+
+
+def _describe(attributes: ModelAttributes, control: str) -> str:
+    known = (attributes.controls or {}).get(control)
+    if known is None:
+        return ""
+    if known.choices:
+        return ", ".join(known.choices)
+    bounds = (known.minimum, known.maximum)
+    if bounds == (None, None):
+        return ""
+    low, high = ("" if bound is None else f"{bound:g}" for bound in bounds)
+    return f"{low} to {high}" if low and high else f"from {low}" if low else f"up to {high}"
+
+
+def remember_tools(state: Path, tools: Mapping[str, str]) -> None:
+    """Keep the names and descriptions of tools, so that completion needs no server.
+
+    They replace what was kept for the same ensembles. Storage errors are ignored.
+    """
+    ensembles = {name.partition("/")[0] for name in tools}
+    kept = {
+        name: text for name, text in recall_tools(state) if name.partition("/")[0] not in ensembles
+    }
+    with contextlib.suppress(VibeLlmsError), storage_errors(state):
+        make_folder(state)
+        replace_file(state / _TOOLS_FILE, msgspec.json.encode({**kept, **tools}))
+
+
+def recall_tools(state: Path) -> Sequence[Offer]:
+    """The tools that were kept; none if they cannot be read."""
+    try:
+        known = msgspec.json.decode(read_within(state, _TOOLS_FILE), type=dict[str, str])
+    except (OSError, ValueError, VibeLlmsError):
+        return []
+    return list(known.items())

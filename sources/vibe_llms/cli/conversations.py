@@ -1,22 +1,24 @@
-"""The commands on stored conversations: list, show, search, fork, rename, tag, rm."""
+"""The commands list, show, search, fork, rename, tag and rm, and how conversations are shown."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
 import msgspec
 
+from vibe_llms.cli.commands import json_option, yes_option
 from vibe_llms.cli.completion import complete_conversations
-from vibe_llms.cli.drawing import Drawing
-from vibe_llms.cli.layout import cut, wrap
-from vibe_llms.cli.running import run
+from vibe_llms.cli.markdown import Drawing
+from vibe_llms.cli.questions import confirm
+from vibe_llms.cli.running import asynchronous
 from vibe_llms.cli.terminal import (
     BOLD,
     DIM,
@@ -32,9 +34,10 @@ from vibe_llms.cli.terminal import (
     write,
     write_json,
 )
+from vibe_llms.cli.text import cut, wrap
 from vibe_llms.configuration import load_configuration
+from vibe_llms.conversations.history import History, locate
 from vibe_llms.exceptions import ConversationNotFound, ForkPointInvalid, RequestError, StorageError
-from vibe_llms.ledger import Ledger, locate
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -57,12 +60,19 @@ from vibe_llms.storage.interfaces import Archive, Finding, Gap, Restored, Summar
 
 _SHOWN = 50
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_every_option = click.option(
+    "--all", "every", is_flag=True, help="Include conversations that /undo or /regenerate replaced."
+)
+
 
 class HandleCommand(click.Command):
     """A command that takes conversations, where `-1` is the newest one and not an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take what is a dash and a number for an argument."""
+        """Take a dash with a number as an argument."""
         ctx.ignore_unknown_options = any(re.fullmatch(r"-\d+", one) for one in args)
         return super().parse_args(ctx, args)
 
@@ -78,6 +88,20 @@ async def open_archive() -> AsyncIterator[DirectoryArchive]:
         await archive.close()
 
 
+def with_archive(
+    work: Callable[Concatenate[DirectoryArchive, P], Coroutine[Any, Any, T]],
+) -> Callable[P, T]:
+    """A command that runs with the archive of the user's configuration."""
+
+    @asynchronous
+    @functools.wraps(work)
+    async def command(*arguments: P.args, **options: P.kwargs) -> T:
+        async with open_archive() as archive:
+            return await work(archive, *arguments, **options)
+
+    return command
+
+
 @click.command("list")
 @click.option(
     "--limit",
@@ -85,23 +109,18 @@ async def open_archive() -> AsyncIterator[DirectoryArchive]:
     default=_SHOWN,
     show_default=True,
     metavar="N",
-    help="At most so many; 0 for all.",
+    help="List at most N; 0 lists all.",
 )
-@click.option("--tag", default="", metavar="TAG", help="Only those with this tag.")
-@click.option("--reverse", is_flag=True, help="The newest last, next to the prompt.")
-@click.option("--all", "every", is_flag=True, help="Also what /undo and /regenerate left behind.")
-@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+@click.option("--tag", default="", metavar="TAG", help="List only conversations with this tag.")
+@click.option("--reverse", is_flag=True, help="List the newest last.")
+@_every_option
+@json_option
 def list_conversations(limit: int, tag: str, reverse: bool, every: bool, as_json: bool) -> None:
-    """List conversations, the most recent first.
+    """List conversations, newest first.
 
-    On a terminal a list that is longer than the screen opens in a pager, unless it is reversed.
+    On a terminal, a list longer than the screen opens in a pager, except with --reverse.
     """
-
-    async def work() -> Sequence[Summary]:
-        async with open_archive() as archive:
-            return await archive.survey(tag=tag, superseded=every)
-
-    found = run(work())
+    found = _survey(tag, every)
     summaries = found[: limit or None]
     if reverse:
         summaries = summaries[::-1]
@@ -109,14 +128,19 @@ def list_conversations(limit: int, tag: str, reverse: bool, every: bool, as_json
         write_json(json.dumps([describe_summary(one) for one in summaries], ensure_ascii=False))
         return
     if not found:
-        note("no conversations yet; begin one: vibe-llms chat")
+        note("no conversations yet; start one: vibe-llms chat")
     lines = [f"{draw_summary(one)}\n" for one in summaries]
     if not reverse and is_pageable(len(lines)):
         click.echo_via_pager(lines)
     else:
         write(sys.stdout, "".join(lines))
     if more := len(found) - len(summaries):
-        note(f"{more} more; all of them: vibe-llms list --limit 0", dim=True)
+        note(f"{more} more; to list all: vibe-llms list --limit 0", dim=True)
+
+
+@with_archive
+async def _survey(archive: DirectoryArchive, tag: str, every: bool) -> Sequence[Summary]:
+    return await archive.survey(tag=tag, superseded=every)
 
 
 def is_pageable(lines: int) -> bool:
@@ -128,38 +152,36 @@ def is_pageable(lines: int) -> bool:
 
 @click.command(cls=HandleCommand)
 @click.argument("conversation", metavar="ID", shell_complete=complete_conversations)
-@click.option("--json", "as_json", is_flag=True, help="Its details and its messages as stored.")
-@click.option("--lenient", is_flag=True, help="Show what can be read of a damaged one.")
-@click.option("--render/--raw", default=None, help="Draw Markdown, or show it as it is written.")
-def show(conversation: str, as_json: bool, lenient: bool, render: bool | None) -> None:
-    """Show a conversation, by its identity, 4 or more characters of it, or its name.
+@click.option("--lenient", is_flag=True, help="Show what is readable of a damaged conversation.")
+@click.option("--render/--raw", default=None, help="Render Markdown, or print it unchanged.")
+@json_option
+@with_archive
+async def show(
+    archive: DirectoryArchive, conversation: str, as_json: bool, lenient: bool, render: bool | None
+) -> None:
+    """Show a conversation, by its id, 4 or more characters of it, or its name.
 
-    The numbers of the messages are those that `fork --at` takes.
+    Messages are numbered; `fork --at` takes these numbers.
     """
-
-    async def work() -> None:
-        async with open_archive() as archive:
-            identity = await archive.resolve(conversation)
-            restored = await archive.restore(identity, lenient=lenient)
-            for notice in restored.notices:
-                note(f"note: {notice.text}")
-            if as_json:
-                write_json(encode_conversation(restored))
-                return
-            drawn = has_colours(sys.stdout) if render is None else render
-            drawing = Drawing(sys.stdout) if drawn else None
-            gaps = {gap.line: gap for gap in restored.gaps}
-            line = 0
-            for number, canister in enumerate(restored.canisters, 1):
-                line += 1
-                while line in gaps:
-                    _print(draw_gap(gaps.pop(line)))
-                    line += 1
-                _print(await draw_canister(canister, archive, number, drawing))
-            for gap in gaps.values():
-                _print(draw_gap(gap))
-
-    run(work())
+    identity = await archive.resolve(conversation)
+    restored = await archive.restore(identity, lenient=lenient)
+    for notice in restored.notices:
+        note(f"note: {notice.text}")
+    if as_json:
+        write_json(encode_conversation(restored))
+        return
+    drawn = has_colours(sys.stdout) if render is None else render
+    drawing = Drawing(sys.stdout) if drawn else None
+    gaps = {gap.line: gap for gap in restored.gaps}
+    line = 0
+    for number, canister in enumerate(restored.canisters, 1):
+        line += 1
+        while line in gaps:
+            _print(draw_gap(gaps.pop(line)))
+            line += 1
+        _print(await draw_canister(canister, archive, number, drawing))
+    for gap in gaps.values():
+        _print(draw_gap(gap))
 
 
 @click.command()
@@ -170,28 +192,27 @@ def show(conversation: str, as_json: bool, lenient: bool, render: bool | None) -
     default=20,
     show_default=True,
     metavar="N",
-    help="At most so many.",
+    help="Find at most N messages.",
 )
-@click.option("--all", "every", is_flag=True, help="Also what /undo and /regenerate left behind.")
-@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
-def search(text: tuple[str, ...], limit: int, every: bool, as_json: bool) -> None:
-    """Find messages that hold all of the words."""
-
-    async def work() -> None:
-        async with open_archive() as archive:
-            findings = await archive.search(" ".join(text), limit=limit, superseded=every)
-        if as_json:
-            write_json(json.dumps(list(map(describe_finding, findings)), ensure_ascii=False))
-        elif not findings:
-            note("nothing was found")
-        for finding in () if as_json else findings:
-            name = f"  {shown(one_line(finding.title))}" if finding.title else ""
-            excerpt = f"    {shown(one_line(f'{finding.role}: {finding.excerpt}'))}"
-            if is_terminal(sys.stdout):
-                excerpt = "\n".join(wrap(excerpt, columns(sys.stdout)))
-            _print(f"{styled(finding.conversation, BOLD)}{name}\n{excerpt}")
-
-    run(work())
+@_every_option
+@json_option
+@with_archive
+async def search(
+    archive: DirectoryArchive, text: tuple[str, ...], limit: int, every: bool, as_json: bool
+) -> None:
+    """Find messages that contain all of the words."""
+    findings = await archive.search(" ".join(text), limit=limit, superseded=every)
+    if as_json:
+        write_json(json.dumps(list(map(describe_finding, findings)), ensure_ascii=False))
+        return
+    for finding in findings:
+        name = f"  {shown(one_line(finding.title))}" if finding.title else ""
+        excerpt = f"    {shown(one_line(f'{finding.role}: {finding.excerpt}'))}"
+        if is_terminal(sys.stdout):
+            excerpt = "\n".join(wrap(excerpt, columns(sys.stdout)))
+        _print(f"{styled(finding.conversation, BOLD)}{name}\n{excerpt}")
+    if not findings:
+        note("no messages found")
 
 
 @click.command(cls=HandleCommand)
@@ -199,61 +220,53 @@ def search(text: tuple[str, ...], limit: int, every: bool, as_json: bool) -> Non
 @click.option(
     "--at",
     metavar="N|MESSAGE",
-    help="The last message to keep: its number as `show` prints it, or its id.",
+    help="The last message to keep: its number in `show`, or its id.",
 )
-@click.option("--name", default="", metavar="NAME", help="The name of the fork.")
-@click.option("--json", "as_json", is_flag=True, help="An object.")
-def fork(conversation: str, at: str | None, name: str, as_json: bool) -> None:
-    """Make an independent copy of a conversation, whole or up to a message.
+@click.option("--name", default="", metavar="NAME", help="Name the copy.")
+@json_option
+@with_archive
+async def fork(
+    archive: DirectoryArchive, conversation: str, at: str | None, name: str, as_json: bool
+) -> None:
+    """Copy a conversation, whole or up to a message.
 
     `--at 3` keeps the messages 1 to 3 of `vibe-llms show`; `--at -2` keeps all but the last one.
     """
-
-    async def work() -> None:
-        async with open_archive() as archive:
-            identity = await archive.resolve(conversation)
-            ledger, notices = await Ledger.restore(archive, identity)
-            for notice in notices:
-                note(f"note: {notice.text}")
-            twin = await ledger.fork(_locate(ledger.canisters, at), name=name)
-        if as_json:
-            made = {"id": twin.identity, "forked_from": identity, "messages": len(twin.canisters)}
-            write_json(json.dumps(made))
-        else:
-            _print(twin.identity)
-
-    run(work())
+    identity = await archive.resolve(conversation)
+    history, notices = await History.restore(archive, identity)
+    for notice in notices:
+        note(f"note: {notice.text}")
+    twin = await history.fork(_locate(history.canisters, at), name=name)
+    if as_json:
+        made = {"id": twin.identity, "forked_from": identity, "messages": len(twin.canisters)}
+        write_json(json.dumps(made))
+    else:
+        _print(twin.identity)
 
 
 @click.command(cls=HandleCommand)
 @click.argument("conversation", metavar="ID", shell_complete=complete_conversations)
 @click.argument("name")
-def rename(conversation: str, name: str) -> None:
-    """Give a conversation a name; an empty one takes it away."""
-
-    async def work() -> None:
-        async with open_archive() as archive:
-            await archive.revise(await archive.resolve(conversation), name=name)
-
-    run(work())
+@with_archive
+async def rename(archive: DirectoryArchive, conversation: str, name: str) -> None:
+    """Rename a conversation; an empty NAME removes its name."""
+    await archive.revise(await archive.resolve(conversation), name=name)
 
 
 @click.command(cls=HandleCommand)
 @click.argument("conversation", metavar="ID", shell_complete=complete_conversations)
 @click.argument("tags", nargs=-1, required=True)
-@click.option("--remove", is_flag=True, help="Take them away.")
-def tag(conversation: str, tags: tuple[str, ...], remove: bool) -> None:
-    """Add tags to a conversation, or take them away."""
-
-    async def work() -> None:
-        async with open_archive() as archive:
-            identity = await archive.resolve(conversation)
-            kept = await archive.revise(
-                identity, add_tags=() if remove else tags, remove_tags=tags if remove else ()
-            )
-        note(", ".join(kept.tags) or "no tags")
-
-    run(work())
+@click.option("--remove", is_flag=True, help="Remove the tags.")
+@with_archive
+async def tag(
+    archive: DirectoryArchive, conversation: str, tags: tuple[str, ...], remove: bool
+) -> None:
+    """Add tags to a conversation, or remove them."""
+    identity = await archive.resolve(conversation)
+    kept = await archive.revise(
+        identity, add_tags=() if remove else tags, remove_tags=tags if remove else ()
+    )
+    note(", ".join(kept.tags) or "no tags")
 
 
 @click.command("rm", cls=HandleCommand)
@@ -264,51 +277,50 @@ def tag(conversation: str, tags: tuple[str, ...], remove: bool) -> None:
     metavar="ID...",
     shell_complete=complete_conversations,
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 def remove(conversations: tuple[str, ...], yes: bool) -> int:
-    """Remove conversations, and the contents that no other one uses.
+    """Delete conversations, and the contents that no other conversation uses.
 
-    With -y, a part of a name is not enough.
+    With -y, a name must be complete.
     """
-
-    async def resolve() -> dict[str, str]:
-        async with open_archive() as archive:
-            wanted = {one: await archive.resolve(one) for one in conversations}
-            found = {one.identity: one for one in await archive.survey(superseded=True)}
-            for text, identity in wanted.items() if yes else ():
-                if not names_wholly(text, identity, found.get(identity)):
-                    raise RequestError(
-                        f"{text!r} is only a part of a name; with -y give the name or {identity}"
-                    )
-            return {
-                one: draw_summary(found[one], plain=True) if one in found else one
-                for one in wanted.values()
-            }
-
-    async def work() -> None:
-        async with open_archive() as archive:
-            await archive.remove(*identities)
-            try:
-                await archive.collect()
-            except StorageError as error:
-                # What another conversation needs cannot be known while it cannot be read.
-                note(f"note: contents that nothing needs any more are kept for now: {error}")
-
-    identities = run(resolve())
-    if not yes:
-        if not is_terminal(sys.stdin):
-            raise RequestError("not a terminal; use -y to skip the question")
-        # Not within the event loop, where Ctrl-C would wait for the answer.
-        for line in identities.values():
-            note(line)
-        count = len(identities)
-        what = "this conversation" if count == 1 else f"these {count} conversations"
-        if not click.confirm(f"Remove {what} for good?", err=True):
-            note("nothing was removed")
-            return 1
-    run(work())
-    note(f"removed: {', '.join(identities)}")
+    identities = _resolve(conversations, whole=yes)
+    count = len(identities)
+    what = "this conversation" if count == 1 else f"these {count} conversations"
+    # Asked outside the event loop, where Ctrl-C would wait for the answer.
+    if not confirm(f"Delete {what} permanently?", yes=yes, about=identities.values()):
+        note("nothing was deleted")
+        return 1
+    _remove(identities)
+    note(f"deleted: {', '.join(identities)}")
     return 0
+
+
+@with_archive
+async def _resolve(
+    archive: DirectoryArchive, conversations: Sequence[str], *, whole: bool
+) -> Mapping[str, str]:
+    """The conversations that are meant, each with its line in a list."""
+    wanted = {one: await archive.resolve(one) for one in conversations}
+    found = {one.identity: one for one in await archive.survey(superseded=True)}
+    for text, identity in wanted.items() if whole else ():
+        if not names_wholly(text, identity, found.get(identity)):
+            raise RequestError(
+                f"{text!r} is only part of a name; with -y, give the whole name or {identity}"
+            )
+    return {
+        one: draw_summary(found[one], plain=True) if one in found else one
+        for one in wanted.values()
+    }
+
+
+@with_archive
+async def _remove(archive: DirectoryArchive, identities: Iterable[str]) -> None:
+    await archive.remove(*identities)
+    try:
+        await archive.collect()
+    except StorageError as error:
+        # An unreadable conversation may use any of the contents.
+        note(f"note: unused contents are kept for now: {error}")
 
 
 def names_wholly(text: str, identity: str, summary: Summary | None) -> bool:
@@ -329,7 +341,7 @@ COMMANDS: dict[str, click.Command] = {
 
 
 def describe_summary(summary: Summary) -> dict[str, Any]:
-    """A conversation for programs; this form is stable."""
+    """A conversation as JSON; stable."""
     origin = summary.forked_from
     return {
         "id": summary.identity,
@@ -347,7 +359,7 @@ def describe_summary(summary: Summary) -> dict[str, Any]:
 
 
 def describe_finding(finding: Finding) -> dict[str, Any]:
-    """A message that was found, for programs."""
+    """A message that was found, as JSON."""
     return {
         "conversation": finding.conversation,
         "name": finding.name,
@@ -360,7 +372,7 @@ def describe_finding(finding: Finding) -> dict[str, Any]:
 
 
 def encode_conversation(restored: Restored) -> str:
-    """A conversation for programs: its details, and its messages just as they are stored."""
+    """A conversation as JSON: its details, and its messages as they are stored."""
     details = restored.details
     origin = details.forked_from
     head = {
@@ -376,13 +388,13 @@ def encode_conversation(restored: Restored) -> str:
     return f'{json.dumps(head, ensure_ascii=False)[:-1]}, "messages": [{lines}]}}'
 
 
-#: What is no output of a program, and wraps at words.
+#: Prose, which wraps at words; the output of programs does not.
 _PROSE = (DocumentCanister, SupervisorCanister, UserCanister)
 _LEAST_TITLE = 17
 
 
 def draw_summary(summary: Summary, *, plain: bool = False) -> str:
-    """A conversation as one line of a list, as long as a terminal is wide; `plain` has no style."""
+    """A conversation as one line of a list, cut to the terminal; `plain` has no style."""
     tags = "".join(f" #{tag}" for tag in summary.tags)
     fork = " (fork)" if summary.forked_from else ""
     fork = " (superseded)" if summary.superseded_by else fork
@@ -403,10 +415,7 @@ async def draw_canister(
     number: int | None = None,
     drawing: Drawing | None = None,
 ) -> str:
-    """A message for people; what lies in the archive is loaded.
-
-    With a `drawing`, what a model said is drawn as Markdown.
-    """
+    """A message as text, with its contents loaded; a `drawing` renders the model's Markdown."""
     head = role_of(canister)
     match canister:
         case DocumentCanister(title=title):
@@ -435,12 +444,12 @@ async def draw_canister(
 
 
 def draw_gap(gap: Gap) -> str:
-    """A line that could not be read."""
+    """A line that cannot be read."""
     return shown(f"--- line {gap.line} ({gap.size} bytes) cannot be read: {gap.reason} ---\n")
 
 
 async def load_whole(canister: Canister, archive: Archive) -> Canister:
-    """The canister with all its data in it, so that it needs the archive no longer."""
+    """The canister with its data in place of references to the archive."""
     if not canister.contents:
         return canister
     loaded = [await load_content(content, archive) for content in canister.contents]
@@ -448,7 +457,7 @@ async def load_whole(canister: Canister, archive: Archive) -> Canister:
 
 
 async def load_content(content: Content, archive: Archive) -> Content:
-    """The content with its data in it."""
+    """The content with its data in place of references."""
     loaded: dict[str, str | bytes] = {}
     for member in ("data", "whole"):
         reference = getattr(content, member, None)
@@ -482,13 +491,13 @@ async def _load_text(data: str | Reference, archive: Archive) -> str:
 
 
 def _locate(canisters: Sequence[Canister], at: str | None) -> int:
-    """How many messages to keep; errors speak of numbers as `show` prints them."""
+    """How many messages to keep; errors use the numbers that `show` prints."""
     point: str | int | None = at
     if at is not None and re.fullmatch(r"-?[0-9]{1,9}", at):
         number = int(at)
         if not 1 <= abs(number) <= len(canisters):
             raise ConversationNotFound(
-                f"there is no message {at}; `show` numbers them from 1 to {len(canisters)}"
+                f"no message {at}; the messages are numbered 1 to {len(canisters)}"
             )
         point = number - 1 if number > 0 else number
     try:
@@ -500,8 +509,8 @@ def _locate(canisters: Sequence[Canister], at: str | None) -> int:
             if canister.identity in error.nearest
         ]
         raise ForkPointInvalid(
-            f"a conversation cannot be cut at {at}, within a reply or between calls and their "
-            f"results; the nearest messages are {' and '.join(numbers)}",
+            f"cannot cut at message {at}, inside a reply or between calls and their results; "
+            f"the nearest messages are {' and '.join(numbers)}",
             nearest=error.nearest,
         ) from error
 

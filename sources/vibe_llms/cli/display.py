@@ -1,7 +1,7 @@
-"""What a turn looks like: the answer on stdout, everything else on stderr.
+"""The display of a turn: the answer on stdout, everything else on stderr.
 
-Each display is an event handler. On a terminal no control sequence of a model, a tool or a name is
-sent; in a pipe the answer is byte for byte what the model said, and ends with one newline.
+Each display is an event handler. Control sequences from models, tools or names never reach a
+terminal. In a pipe the answer is byte for byte what the model said, and ends with one newline.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from vibe_llms.cli.failures import describe
 from vibe_llms.cli.markdown import MarkdownStream
-from vibe_llms.cli.stages import Stages
+from vibe_llms.cli.progress import Stages, Waiting
 from vibe_llms.cli.terminal import (
     VisibleText,
     aside,
@@ -27,7 +27,6 @@ from vibe_llms.cli.terminal import (
     write,
     write_json,
 )
-from vibe_llms.cli.waiting import Waiting
 from vibe_llms.costs import Cost
 from vibe_llms.events import (
     Event,
@@ -50,7 +49,7 @@ _FENCE = re.compile(r"(\s*)(`{3,}|~{3,})(.*)")
 
 
 class Display:
-    """The answer as it comes, as Markdown on a terminal and as it is elsewhere."""
+    """Prints the answer as it arrives: rendered Markdown on a terminal, unchanged elsewhere."""
 
     def __init__(
         self,
@@ -78,7 +77,7 @@ class Display:
         self._reasoning = ""
 
     def begin(self, model: str) -> None:
-        """The turn begins: say who is waited for."""
+        """Start a turn: show which model is waited for."""
         self._model = model
         self._waiting.show(f"waiting for {model}")
 
@@ -110,18 +109,18 @@ class Display:
                 self._settle()
 
     def finish(self) -> None:
-        """The turn has its answer: show what was held back."""
+        """The answer is complete: print what was held back."""
         if self._transform is not None:
             self._emit(self._transform("".join(self._text)))
             self._settle()
 
     def settle(self) -> None:
-        """Draw for good what is being drawn: something else comes next."""
+        """Finish the current drawing before other output."""
         self._end_reasoning()
         self._separate()
 
     def close(self) -> None:
-        """The turn is over, however it ended; safe to call twice."""
+        """End the turn, however it ended; safe to call twice."""
         self._waiting.clear()
         if self._markdown is not None:
             self._markdown.close()
@@ -147,7 +146,7 @@ class Display:
             self._last = text[-1]
 
     def _separate(self) -> None:
-        """Two messages of one turn do not run into each other."""
+        """Begin a new line between two messages of a turn."""
         if self._text and not self._text[-1].endswith("\n"):
             self._text.append("\n")
         self._settle()
@@ -193,28 +192,8 @@ class Display:
         note(text, dim=True)
 
 
-class EventLines:
-    """One JSON object a line for each event, as it comes: `--jsonl`."""
-
-    def begin(self, model: str) -> None:
-        """The events tell it all."""
-
-    def __call__(self, event: Event) -> None:
-        """Print an event."""
-        write_json(encode_event(event))
-
-    def finish(self) -> None:
-        """Everything has been printed."""
-
-    def settle(self) -> None:
-        """Every line is whole."""
-
-    def close(self) -> None:
-        """Nothing is to be cleared away."""
-
-
 def tell_notice(*, quiet: bool = False) -> EventHandler:
-    """An event handler that tells notices, and nothing else."""
+    """An event handler that prints notices only."""
 
     def tell(event: Event) -> None:
         if isinstance(event, NoticeEvent) and not quiet:
@@ -224,18 +203,18 @@ def tell_notice(*, quiet: bool = False) -> EventHandler:
 
 
 class Silence:
-    """Only notices while the turn runs: `--json` prints one object at its end."""
+    """Prints only notices; `--json` prints one object at the end."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._tell = tell_notice(quiet=quiet)
         self._waiting = Waiting(enabled=not quiet)
 
     def begin(self, model: str) -> None:
-        """The turn begins: say who is waited for."""
+        """Start a turn: show which model is waited for."""
         self._waiting.show(f"waiting for {model}")
 
     def __call__(self, event: Event) -> None:
-        """Show a notice, and nothing else."""
+        """Show a notice."""
         if isinstance(event, NoticeEvent):
             notice = event.notice
             if notice.subject == "retry" and self._waiting.tell(notice.text):
@@ -244,18 +223,29 @@ class Silence:
         self._tell(event)
 
     def finish(self) -> None:
-        """Everything is printed by who asked for silence."""
+        """Do nothing: the caller prints the answer."""
 
     def settle(self) -> None:
-        """Nothing is being drawn."""
+        """Do nothing: there is no drawing."""
 
     def close(self) -> None:
-        """The turn is over."""
+        """End the turn."""
         self._waiting.clear()
 
 
+class EventLines(Silence):
+    """Prints each event as a line of JSON, for `--jsonl`."""
+
+    def begin(self, model: str) -> None:
+        """Do nothing: the events say it."""
+
+    def __call__(self, event: Event) -> None:
+        """Print an event."""
+        write_json(encode_event(event))
+
+
 def encode_event(event: Event) -> str:
-    """An event as JSON: its name under `event`, then its members; this form is stable."""
+    """An event as JSON: its name under `event`, then its members; stable."""
     members: dict[str, Any] = {"event": _name_of(event, "Event")}
     for name in event.__struct_fields__:
         value = getattr(event, name)
@@ -268,18 +258,18 @@ def encode_event(event: Event) -> str:
 
 
 def describe_usage(usage: Usage, cost: Cost | None = None) -> str:
-    """Tokens of a turn, for people."""
+    """Token usage and cost, as text."""
     cached = f" ({usage.cache_read_tokens:,} from the cache)" if usage.cache_read_tokens else ""
     thought = f" + {usage.reasoning_tokens:,} of reasoning" if usage.reasoning_tokens else ""
     paid = ""
     if cost is not None:
-        beside = f", {cost.unpriced} replies not counted" if cost.unpriced else ""
-        paid = f"; about ${cost.dollars:.4f} ({cost.source}{beside})"
+        unpriced = f", {cost.unpriced} replies not counted" if cost.unpriced else ""
+        paid = f"; about ${cost.dollars:.4f} ({cost.source}{unpriced})"
     return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{thought}{paid}"
 
 
 def take_code(which: Literal["first", "last"]) -> Callable[[str], str]:
-    """The first or the last fenced block of an answer; all of it where there is none."""
+    """The first or the last code block of an answer; without one, the whole answer."""
 
     def take(text: str) -> str:
         blocks = _find_code(text)
@@ -291,7 +281,7 @@ def take_code(which: Literal["first", "last"]) -> Callable[[str], str]:
 
 
 def _find_code(text: str) -> list[str]:
-    """The fenced blocks of Markdown, without the indentation of their fences."""
+    """The code blocks of Markdown, without the indentation of their fences."""
     blocks: list[str] = []
     indent, fence = "", ""
     for line in text.removesuffix("\n").split("\n"):
@@ -308,6 +298,6 @@ def _find_code(text: str) -> list[str]:
 
 
 def _name_of(value: object, ending: str) -> str:
-    """The name of a class as programs are told it: `message-progress` of a MessageProgressEvent."""
+    """The name of a class in JSON: `message-progress` for `MessageProgressEvent`."""
     name = type(value).__name__.removesuffix(ending)
     return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).lstrip("-")

@@ -1,43 +1,65 @@
-"""The command `doctor`: checks the archive and the configuration, and mends what can be."""
+"""The command `doctor`: checks the archive, memory and the configuration, and repairs the archive.
+
+All problems of the configuration are reported, not only the first: each is removed from a copy of
+the settings, and the rest is checked again.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
-from vibe_llms.cli.checking import survey_problems
-from vibe_llms.cli.running import bound_import, run
+from vibe_llms.cli.commands import json_option
+from vibe_llms.cli.running import bound_import
 from vibe_llms.cli.terminal import note, shown, write, write_json
-from vibe_llms.configuration import Configuration, load_configuration
+from vibe_llms.configuration import (
+    Configuration,
+    Layer,
+    Places,
+    assemble,
+    find_places,
+    load_configuration,
+    parse_settings,
+    read_layers,
+    read_settings,
+)
 from vibe_llms.controls import Controls
+from vibe_llms.credentials import read_keys
+from vibe_llms.ensembles.core import ENSEMBLES, access_ensemble
+from vibe_llms.ensembles.interfaces import EnsembleConfiguration
 from vibe_llms.events import ignore_events
 from vibe_llms.exceptions import ConfigurationError, MemoryDamaged, VibeLlmsError
 from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.settings import produce_reranker, read_memory_settings
-from vibe_llms.providers.rows import Providers
+from vibe_llms.providers.provider_pool import PROVIDERS, Providers
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.inspection import inspect_archive
 from vibe_llms.storage.interfaces import Diagnosis
 
+_MOST = 100
+
 
 @click.command()
-@click.option("--repair", is_flag=True, help="Mend what can be; old files are kept.")
-@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+@click.option("--repair", is_flag=True, help="Repair the archive; old files are kept.")
+@json_option
 def doctor(repair: bool, as_json: bool) -> int:
-    """Check every conversation and content, what is remembered, the configuration and the keys.
+    """Check all conversations, their contents, memory, the configuration and the keys.
 
-    Leaves with status 1 where something is wrong that was not mended.
+    Exits with status 1 if a problem is left.
     """
     found: list[Diagnosis] = []
 
     def tell(diagnosis: Diagnosis) -> None:
         found.append(diagnosis)
         if not as_json:
-            state = "mended: " if diagnosis.mended else ""
+            state = "repaired: " if diagnosis.mended else ""
             write(sys.stdout, shown(f"{state}{diagnosis.path}: {diagnosis.text}") + "\n")
             if diagnosis.remedy and not diagnosis.mended:
                 write(sys.stdout, shown(f"    {diagnosis.remedy}") + "\n")
@@ -56,7 +78,7 @@ def doctor(repair: bool, as_json: bool) -> int:
     if as_json:
         write_json(msgspec.json.encode(found).decode())
     elif not found:
-        note("all is well")
+        note("no problems found")
     return 1 if any(not diagnosis.mended for diagnosis in found) else 0
 
 
@@ -64,15 +86,15 @@ COMMANDS: dict[str, click.Command] = {"doctor": doctor}
 
 
 def check_configuration() -> Sequence[Diagnosis]:
-    """What is wrong with the configuration, the keys, the providers, and the models of memory."""
+    """The problems of the configuration, the keys, the providers and the models of memory."""
     configuration, found = survey_problems()
     if configuration is None or not _is_whole():
         return found
-    return [*found, *run(_check_embedder()), *run(_check_models())]
+    return [*found, *asyncio.run(_check_embedder()), *asyncio.run(_check_models())]
 
 
 def _is_whole() -> bool:
-    """Whether the configuration can be used, though a row of it may be wrong."""
+    """Whether the configuration can be used, even if a row of it is wrong."""
     try:
         read_memory_settings(load_configuration())
     except ConfigurationError:
@@ -81,21 +103,21 @@ def _is_whole() -> bool:
 
 
 def check_memory(configuration: Configuration) -> Iterator[Diagnosis]:
-    """The files of the memory that are no entries, and so are not remembered."""
+    """The files of memory that are not valid entries, and are ignored."""
     files = MemoryFiles(configuration.places.data / "memory")
     for scope in files.survey_scopes():
-        for place in sorted(files.look(scope)):
+        for place in sorted(files.scan(scope)):
             try:
                 files.read(scope, place)
             except FileNotFoundError:
                 pass
             except MemoryDamaged as error:
                 text = str(error).removeprefix(f"{error.path}: ")
-                yield Diagnosis("memory", error.path, text, "mend it by hand, or move it away")
+                yield Diagnosis("memory", error.path, text, "fix it by hand, or move it away")
 
 
 async def _check_embedder() -> Sequence[Diagnosis]:
-    """What stands in the way of the embedder that `[memory]` names; no model is loaded."""
+    """The problems of the embedder that `[memory]` names; no model is loaded."""
     configuration = load_configuration()
     address = read_memory_settings(configuration).embedder
     if not address:
@@ -115,7 +137,7 @@ async def _check_embedder() -> Sequence[Diagnosis]:
 
 
 async def _check_models() -> Sequence[Diagnosis]:
-    """What stands in the way of the other models of `[memory]`; none is loaded or asked."""
+    """The problems of the other models of `[memory]`; none is loaded or called."""
     configuration = load_configuration()
     settings = read_memory_settings(configuration)
     found: list[Diagnosis] = []
@@ -137,3 +159,177 @@ async def _check_models() -> Sequence[Diagnosis]:
         finally:
             await reranker.close()
     return found
+
+
+def survey_problems() -> tuple[Configuration | None, Sequence[Diagnosis]]:
+    """The problems of the configuration files, and the configuration without them.
+
+    The configuration is `None` if a file is not valid TOML; then only the first problem is known.
+    """
+    try:
+        places = find_places()
+        layers = read_layers(places)
+    except ConfigurationError as error:
+        return None, [_describe(error, error.file)]
+    found: list[Diagnosis] = []
+    while True:
+        try:
+            configuration = assemble(places, layers)
+            break
+        except ConfigurationError as error:
+            found.append(_locate(error, places))
+            less = _without(layers, _path_of(error))
+            if less == layers or len(found) == _MOST:
+                return None, sorted(found, key=_order)
+            layers = less
+    for check in (_check_memory, _check_keys, _check_providers, _check_ensembles):
+        found += [_locate(wrong, places) for wrong in check(configuration)]
+    # One problem may be found at several rows.
+    return configuration, sorted(dict.fromkeys(found), key=_order)
+
+
+def find_line(text: str, path: Sequence[str]) -> int:
+    r"""The line of a TOML text where the value at a path begins, from 1; 0 if there is none.
+
+    >>> find_line("[a]\nx = 1\nb = [\n  1,\n]\n", ["a", "b"])
+    3
+    """
+    lines = text.splitlines(keepends=True)
+
+    def read(count: int) -> tuple[int, Any]:
+        # Lines are dropped until what is left does not end within a value.
+        while count:
+            try:
+                return count, parse_settings("".join(lines[:count]).encode(), Path("config"))
+            except ConfigurationError:
+                count -= 1
+        return 0, {}
+
+    low, high = 0, len(lines)
+    if not _holds(read(high)[1], path):
+        return 0
+    while low < high:
+        middle = (low + high) // 2
+        if _holds(read(middle)[1], path):
+            high = middle
+        else:
+            low = middle + 1
+    return read(low - 1)[0] + 1
+
+
+def _check_memory(configuration: Configuration) -> Iterator[ConfigurationError]:
+    yield from _repeat(configuration, ("memory",), read_memory_settings)
+
+
+def _check_keys(configuration: Configuration) -> Iterator[ConfigurationError]:
+    try:
+        read_keys(configuration.places.keys_file)
+    except ConfigurationError as error:
+        yield error
+
+
+def _check_providers(configuration: Configuration) -> Iterator[ConfigurationError]:
+    def check(changed: Configuration) -> None:
+        Providers(changed, ignore_events, import_guard=bound_import).check(name)
+
+    for name in _survey_enabled(configuration, PROVIDERS):
+        yield from _repeat(configuration, (PROVIDERS, name), check)
+
+
+def _check_ensembles(configuration: Configuration) -> Iterator[ConfigurationError]:
+    def check(changed: Configuration) -> None:
+        row = changed.row(ENSEMBLES, name)
+        access_ensemble(row, EnsembleConfiguration(changed, row.settings))
+
+    for name in _survey_enabled(configuration, ENSEMBLES):
+        yield from _repeat(configuration, (ENSEMBLES, name), check)
+
+
+def _survey_enabled(configuration: Configuration, table: str) -> Sequence[str]:
+    rows: Mapping[str, Any] = configuration.tree.get(table, {})
+    return [name for name, row in rows.items() if row.get("enabled", True) is not False]
+
+
+def _repeat(
+    configuration: Configuration,
+    needed: Sequence[str],
+    check: Callable[[Configuration], object],
+) -> Iterator[ConfigurationError]:
+    """The problems that a check finds; each is removed before the check runs again.
+
+    It ends when a value that it needs was removed, or is missed because it was removed.
+    """
+    gone: list[Sequence[str]] = []
+    while len(gone) < _MOST and _holds(configuration.tree, needed):
+        try:
+            check(configuration)
+            return
+        except ConfigurationError as error:
+            path = tuple(_path_of(error))
+            if any(tuple(one[: len(path)]) == path for one in gone):
+                return
+            yield error
+        gone.append(path)
+        layers = _without(configuration.layers, path)
+        if layers == configuration.layers:
+            return
+        try:
+            configuration = assemble(configuration.places, layers)
+        except ConfigurationError:
+            return
+
+
+def _path_of(error: ConfigurationError) -> Sequence[str]:
+    return error.path or [part for part in (*error.table.split("."), error.key) if part]
+
+
+def _without(layers: Sequence[Layer], path: Sequence[str]) -> tuple[Layer, ...]:
+    """The layers without the value at a path."""
+    return tuple(
+        msgspec.structs.replace(layer, tree=_drop(layer.tree, path))
+        # The shipped layer is right, and a row of it may still be needed.
+        if number and _holds(layer.tree, path)
+        else layer
+        for number, layer in enumerate(layers)
+    )
+
+
+def _drop(tree: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    key, *rest = path
+    if not rest or not isinstance(tree[key], dict):
+        return {name: value for name, value in tree.items() if name != key}
+    return {**tree, key: _drop(tree[key], rest)}
+
+
+def _holds(tree: object, path: Sequence[str]) -> bool:
+    """Whether there is a value at a path, as far as the path goes through tables."""
+    for key in path:
+        if not isinstance(tree, dict):
+            return True
+        if key not in tree:
+            return False
+        tree = tree[key]
+    return True
+
+
+def _order(problem: Diagnosis) -> tuple[str, int]:
+    file, _, line = problem.path.rpartition(":")
+    return (file, int(line)) if line.isdecimal() else (problem.path, 0)
+
+
+def _locate(error: ConfigurationError, places: Places) -> Diagnosis:
+    if error.file != str(places.configuration_file):
+        return _describe(error, error.file)
+    text = read_settings(places.configuration_file).decode("utf-8", "replace")
+    line = 0
+    path = _path_of(error)
+    while path and not (line := find_line(text, path)):
+        path = path[:-1]
+    return _describe(error, f"{error.file}:{line}" if line else error.file)
+
+
+def _describe(error: ConfigurationError, place: str) -> Diagnosis:
+    names = [f"[{error.table}]" if error.table else "", error.key]
+    head = " ".join(name for name in names if name)
+    text = f"{head}: {error.message}" if head else error.message
+    return Diagnosis("configuration", place, text)

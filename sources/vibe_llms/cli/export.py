@@ -1,7 +1,4 @@
-"""The command `export`: a conversation as one file that another person can read.
-
-`export` is what the REPL calls too. How the page of HTML looks is in `pages`.
-"""
+"""The command `export`: a conversation as one file, in Markdown, HTML (see `pages`) or JSON."""
 
 from __future__ import annotations
 
@@ -19,10 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.cli.completion import complete_conversations, complete_paths
-from vibe_llms.cli.conversations import HandleCommand, load_content, open_archive
+from vibe_llms.cli.conversations import HandleCommand, load_content, with_archive
 from vibe_llms.cli.display import describe_usage
 from vibe_llms.cli.pages import describe_content, draw_page, model_of
-from vibe_llms.cli.running import run
 from vibe_llms.cli.terminal import note, one_line, shown, visible, write
 from vibe_llms.exceptions import RequestError, StorageError
 from vibe_llms.files import describe_size
@@ -47,6 +43,7 @@ from vibe_llms.messages.contents import (
     TextualContent,
     text_of,
 )
+from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.files import replace_file, storage_errors
 from vibe_llms.storage.interfaces import Archive
 
@@ -57,7 +54,7 @@ _TITLE_LENGTH = 80
 
 
 class Transcript(Struct, frozen=True):
-    """A conversation with all its data in it, and what stands above it."""
+    """A conversation with its data, and its heading."""
 
     name: str
     title: str
@@ -66,12 +63,12 @@ class Transcript(Struct, frozen=True):
 
     @property
     def models(self) -> Sequence[str]:
-        """The models that replied, in the order in which they first did."""
+        """The models that replied, in the order of their first replies."""
         return list(dict.fromkeys(filter(None, map(model_of, self.canisters))))
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """What is known of the conversation, for people."""
+        """The facts below the heading."""
         models = self.models
         usage = usage_of(self.canisters)
         facts = {"Models" if len(models) > 1 else "Model": ", ".join(models)}
@@ -96,7 +93,7 @@ async def export(
     identity: str = "",
     name: str = "",
 ) -> str:
-    """A conversation as one text that needs nothing else: Markdown, a page of HTML, or JSON."""
+    """A conversation as one self-contained text."""
     loaded = tuple([await _load(canister, archive) for canister in canisters])
     transcript = Transcript(name, name or _find_title(loaded), identity, loaded)
     match form:
@@ -109,14 +106,14 @@ async def export(
 
 
 def form_of(file: str, form: Form | None = None) -> Form:
-    """The form that was asked for, or that the name of a file ends in; else Markdown."""
+    """The given form, or else that of the file name, or else Markdown."""
     suffix = Path(file).suffix.lower().lstrip(".")
     known: Mapping[str, Form] = {"html": "html", "htm": "html", "json": "json"}
     return form or known.get(suffix, "md")
 
 
 def write_export(file: str, text: str) -> None:
-    """Write an export to a file, which is replaced whole, and which only its owner can read."""
+    """Write an export to a file that only its owner can read; replaces the file atomically."""
     path = Path(file).expanduser()
     if path.exists() and not path.is_file():
         raise RequestError(f"{file} is not a file; for standard output: -o -")
@@ -130,7 +127,7 @@ def write_export(file: str, text: str) -> None:
     "--format",
     "form",
     type=click.Choice(get_args(Form)),
-    help="Markdown, one page of HTML, or JSON. Default: as FILE ends, else md.",
+    help="Set the format (default: by the name of FILE, or md).",
 )
 @click.option(
     "-o",
@@ -139,34 +136,32 @@ def write_export(file: str, text: str) -> None:
     default=_STANDARD_OUTPUT,
     metavar="FILE",
     shell_complete=complete_paths,
-    help="Where to write it; without it, or with -, to standard output.",
+    help="Write to FILE instead of standard output (-).",
 )
-def export_conversation(conversation: str, form: Form | None, file: str) -> None:
-    """Write a conversation as one file to read or to send to someone.
+@with_archive
+async def export_conversation(
+    archive: DirectoryArchive, conversation: str, form: Form | None, file: str
+) -> None:
+    """Export a conversation to one file to read or to send.
 
-    Images are in the file itself. A page of HTML loads nothing from elsewhere and runs no scripts.
+    Images are embedded. HTML loads nothing and runs no scripts.
     """
-
-    async def work() -> str:
-        async with open_archive() as archive:
-            identity = await archive.resolve(conversation)
-            restored = await archive.restore(identity)
-            for notice in restored.notices:
-                note(f"note: {notice.text}")
-            return await export(
-                restored.canisters,
-                archive,
-                form_of(file, form),
-                identity=identity,
-                name=restored.details.name,
-            )
-
-    text = run(work())
+    identity = await archive.resolve(conversation)
+    restored = await archive.restore(identity)
+    for notice in restored.notices:
+        note(f"note: {notice.text}")
+    text = await export(
+        restored.canisters,
+        archive,
+        form_of(file, form),
+        identity=identity,
+        name=restored.details.name,
+    )
     if file == _STANDARD_OUTPUT:
         write(sys.stdout, shown(text))
     else:
         write_export(file, text)
-        note(f"written: {file}")
+        note(f"written to {file}")
 
 
 COMMANDS: dict[str, click.Command] = {"export": export_conversation}
@@ -183,18 +178,18 @@ async def _load(canister: Canister, archive: Archive | None) -> Canister:
 
 async def _load_content(content: Content, archive: Archive | None) -> Content:
     if archive is not None:
-        # What is gone from the archive is named where it stood.
+        # A missing content is named in its place.
         with suppress(StorageError):
             content = await load_content(content, archive)
     data = getattr(content, "data", None)
     if isinstance(data, Reference) and isinstance(content, TextualContent | ReasoningContent):
-        words = f"[a text of {describe_size(data.size)} that is not in the archive]"
+        words = f"[a text of {describe_size(data.size)} is missing from the archive]"
         return msgspec.structs.replace(content, data=words)
     return content
 
 
 def _find_title(canisters: Sequence[Canister]) -> str:
-    """The first words of the person."""
+    """The first words of the user."""
     first = next((one for one in canisters if isinstance(one, UserCanister)), None)
     line = one_line(text_of(first.contents)) if first is not None else ""
     if not line:

@@ -55,7 +55,7 @@ def status_of(error: BaseException) -> int:
 
 
 def report(error: BaseException, arguments: Sequence[str]) -> int:
-    """Tell an error as the arguments ask for it; gives the exit status."""
+    """Print an error in the form that the arguments ask for; returns the exit status."""
     if "--debug" in arguments:
         aside(redact("".join(traceback.format_exception(error))))
     if "--json" in arguments or "--jsonl" in arguments:
@@ -64,13 +64,13 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
     if status != INTERRUPTED:
         note(f"vibe-llms: {explain(error)}")
     elif is_terminal(sys.stderr):
-        # The cursor stands behind ^C, or behind a question.
+        # The cursor is behind ^C or a question.
         note("")
     return status
 
 
 def explain(error: BaseException) -> str:
-    """What failed, why and what to do, in one line for a person."""
+    """An error as one line: what failed, why, and what to do."""
     text = message_of(error)
     if isinstance(error, click.UsageError):
         end = "" if text.endswith((".", "?", "!")) else "."
@@ -86,7 +86,7 @@ def explain(error: BaseException) -> str:
 
 
 def describe(error: BaseException) -> dict[str, object]:
-    """An error for programs; this form is stable."""
+    """An error as JSON; stable."""
     described: dict[str, object] = {
         "kind": _kind_of(error),
         "message": message_of(error),
@@ -99,10 +99,10 @@ def describe(error: BaseException) -> dict[str, object]:
 
 
 def message_of(error: BaseException) -> str:
-    """The words of an error, with no key in them."""
+    """The message of an error, without keys."""
     match error:
         case click.exceptions.NoArgsIsHelpError():
-            # Its message is the help, which is no line.
+            # Its message is the whole help.
             text = "Missing command."
         case click.ClickException():
             text = error.format_message()

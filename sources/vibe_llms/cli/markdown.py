@@ -1,8 +1,12 @@
-"""Markdown that is drawn while it streams: finished blocks for good, the open one again and again.
+"""Markdown on a terminal, drawn while it streams.
 
-A drawing never reaches further up than the screen: of an open block that has become longer, what
-will not change any more is drawn for good, and of a table, whose columns may still change, the end
-is shown until it is complete. What stands in the scrollback is never drawn twice.
+Finished blocks are drawn once; the open block is drawn again with each piece of text. A drawing
+never reaches above the screen: of a long open block, the lines that can no longer change are
+finished, and of a table, whose columns may still change, only the end is shown until it is
+complete. Lines in the scrollback are never drawn twice.
+
+`rich` does the drawing, changed for conversations: code has no frame, so it can be copied; line
+breaks and `<tags>` are kept; the address of a link is shown.
 """
 
 from __future__ import annotations
@@ -10,19 +14,36 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Sequence
-from functools import cached_property
-from itertools import takewhile
-from typing import TextIO
+from collections.abc import Iterable, Sequence
+from functools import cache, cached_property
+from itertools import dropwhile, takewhile
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from vibe_llms.cli.drawing import Drawing, Row
 from vibe_llms.cli.terminal import obeys, visible, write
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+    from rich.console import Console
+    from rich.markdown import Markdown
+    from rich.segment import Segment
 
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _LIST = re.compile(r"^ {0,3}([-*+]|\d{1,9}[.)])\s")
 _PAUSE_SECONDS = 0.08
-#: The part of the time that drawing may take.
+#: The share of the time that drawing may take.
 _SHARE = 0.2
+_STYLES = {
+    "markdown.code": "cyan",
+    "markdown.code_block": "cyan",
+    "markdown.block_quote": "italic",
+    "markdown.h1": "bold underline",
+    "markdown.h2": "bold underline",
+    "markdown.h3": "bold",
+    "markdown.h4": "bold italic",
+    "markdown.link": "none",
+    "markdown.table.border": "dim",
+    "markdown.table.header": "bold",
+}
 
 
 class MarkdownStream:
@@ -40,7 +61,7 @@ class MarkdownStream:
         self._failure: OSError | None = None
 
     def feed(self, text: str) -> None:
-        """Some more text."""
+        """Add text."""
         if self._failure is not None:
             raise self._failure
         self._open += text
@@ -55,12 +76,12 @@ class MarkdownStream:
                 self._draw()
 
     def hide(self) -> None:
-        """Make room for a line of somebody else's; the next piece of text draws the block again."""
+        """Remove the open block for other output; the next text draws it again."""
         if self._window:
             self._paint([])
 
     def close(self) -> None:
-        """The text is complete."""
+        """End the text."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -73,7 +94,7 @@ class MarkdownStream:
         try:
             self._draw()
         except OSError as error:
-            # Nobody hears an error here; it is raised with the next piece of text.
+            # A timer cannot raise it to the caller; the next `feed` does.
             self._failure = error
 
     def _draw(self) -> None:
@@ -88,7 +109,7 @@ class MarkdownStream:
         self._next = now + max(_PAUSE_SECONDS, (now - began) / _SHARE)
 
     def _settle(self, text: str) -> None:
-        """Draw blocks for good."""
+        """Draw finished blocks."""
         rows = self._render(text)
         self._paint(rows[self._count_settled(rows) :])
         self._window, self._committed = [], []
@@ -107,17 +128,17 @@ class MarkdownStream:
         self._window = fresh[first:]
 
     def _count_settled(self, rows: Sequence[Row]) -> int:
-        """How many of the rows stand there for good.
+        """How many of the rows are finished.
 
-        None where what stands there turned out otherwise: then the block is drawn once more,
-        since a repetition is better than a gap.
+        None if finished rows have changed after all: then the block is drawn again, because a
+        repetition is better than a gap.
         """
         if rows[: len(self._committed)] != self._committed:
             self._committed = []
         return len(self._committed)
 
     def _find_first(self, rows: Sequence[Row]) -> int:
-        """The first of the rows that fit on the screen together with all that follow."""
+        """The first of the last rows that fit on the screen together."""
         room = self._drawing.height - 1
         first = len(rows)
         while first > 0 and (room := room - self._drawing.measure(rows[first - 1 : first])) >= 0:
@@ -125,7 +146,7 @@ class MarkdownStream:
         return first
 
     def _paint(self, rows: Sequence[Row]) -> None:
-        """Draw rows in place of the window; what is the same stays untouched."""
+        """Replace the window by rows; equal rows at its top are not drawn again."""
         pairs = zip(self._window, rows, strict=False)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         up = self._drawing.measure(self._window[same:])
@@ -140,21 +161,21 @@ class MarkdownStream:
 
     @cached_property
     def _drawing(self) -> Drawing:
-        # It brings rich along, which nobody needs before there is something to draw.
+        # Imports rich, so only when there is something to draw.
         return Drawing(self._stream)
 
 
 def _has_table(text: str) -> bool:
-    """Whether a line is made as the one under the header of a table."""
+    """Whether a line looks like the one below the header of a table."""
     return any(
         "|" in line and "-" in line and not line.strip(" \t|:-") for line in text.split("\n")
     )
 
 
 def split_blocks(text: str) -> tuple[str, str]:
-    r"""The blocks that nothing to come can change any more, and what is still open.
+    r"""The blocks that later text can no longer change, and the open rest.
 
-    A block ends at an empty line outside a fence, unless the next line goes on with a list.
+    A block ends at an empty line outside a fence, unless the next line continues a list.
 
     >>> split_blocks("One.\n\nTwo")
     ('One.\n\n', 'Two')
@@ -188,3 +209,172 @@ def split_blocks(text: str) -> tuple[str, str]:
         done = position
         in_list = False
     return text[:done], text[done:]
+
+
+class Row(NamedTuple):
+    """A drawn line: its text with styles, and its width in cells."""
+
+    text: str
+    cells: int
+
+
+class Drawing:
+    """Draws Markdown in the width and the colours of a stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import COLOR_SYSTEMS, Console
+        from rich.theme import Theme
+
+        self._console: Console = Console(file=stream, highlight=False, theme=Theme(_STYLES))
+        self._colours = COLOR_SYSTEMS.get(self._console.color_system or "")
+
+    @property
+    def height(self) -> int:
+        """The current number of lines of the screen."""
+        return self._console.height
+
+    def render(self, text: str) -> list[Row]:
+        """The lines of Markdown with their styles; the terminal wraps long lines of code."""
+        from rich.segment import Segment
+
+        segments = self._console.render(_produce_markdown(text))
+        rows = [self._encode(line) for line in Segment.split_lines(segments)]
+        while rows and not rows[-1].text:
+            rows.pop()
+        return list(dropwhile(lambda row: not row.text, rows))
+
+    def measure(self, rows: Iterable[Row]) -> int:
+        """How many lines of the screen the rows take at its current width."""
+        width = self._console.width
+        return sum(max(1, -(-row.cells // width)) for row in rows)
+
+    def _encode(self, line: Sequence[Segment]) -> Row:
+        from rich.cells import cell_len
+
+        parts: list[str] = []
+        cells = 0
+        for index, (text, style, control) in enumerate(line):
+            shown = visible(text.rstrip() if index == len(line) - 1 else text)
+            if shown and not control:
+                cells += cell_len(shown)
+                parts.append(style.render(shown, color_system=self._colours) if style else shown)
+        return Row("".join(parts), cells)
+
+
+def _produce_markdown(text: str) -> Markdown:
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    markdown = _load_dialect()("", hyperlinks=False)
+    markdown.parsed = _adapt(parser.parse(text))
+    return markdown
+
+
+def _adapt(tokens: Sequence[Token]) -> list[Token]:
+    """Tokens that keep line breaks and the addresses of images, which rich would drop."""
+    for token in tokens:
+        children = token.children or []
+        for child in children:
+            if child.type == "softbreak":
+                child.type = "hardbreak"
+            elif child.type == "image":
+                child.type, child.tag = "text", ""
+                child.content = f"![{child.content}]({child.attrs.get('src', '')})"
+                child.children = None
+        token.children = list(_without_repetitions(children)) if children else token.children
+    # An empty code block is not drawn: its text has not arrived yet.
+    return [token for token in tokens if token.type != "fence" or token.content.strip()]
+
+
+def _without_repetitions(tokens: Sequence[Token]) -> Iterable[Token]:
+    """Tokens without the links whose text is their address."""
+    dropped: set[int] = set()
+    for index, token in enumerate(tokens[:-2]):
+        if token.type == "link_open" and tokens[index + 2].type == "link_close":
+            address = str(token.attrs.get("href", ""))
+            if address.removeprefix("mailto:") == tokens[index + 1].content:
+                dropped |= {index, index + 2}
+    return (token for index, token in enumerate(tokens) if index not in dropped)
+
+
+@cache
+def _load_dialect() -> type[Markdown]:
+    from rich import box
+    from rich.console import ConsoleOptions, RenderResult
+    from rich.markdown import (
+        CodeBlock,
+        Heading,
+        HorizontalRule,
+        Markdown,
+        MarkdownElement,
+        TableElement,
+    )
+    from rich.rule import Rule
+    from rich.syntax import Syntax
+    from rich.table import Table
+    from rich.text import Text
+
+    class Code(CodeBlock):
+        """Code without a frame, so that it can be copied."""
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            code = str(self.text).rstrip()
+            syntax = Syntax(code, self.lexer_name, theme="ansi_dark", background_color="default")
+            if syntax.lexer is None or self.lexer_name == "text":
+                text = Text(code, style="markdown.code_block")
+            else:
+                text = syntax.highlight(code)
+                text.rstrip()
+            if options.max_width == console.width:
+                # The terminal wraps long lines, and copies them whole.
+                text.no_wrap, text.overflow = True, "ignore"
+            else:
+                text.overflow = "fold"
+            yield text
+
+    class PlainHeading(Heading):
+        """A heading, left-aligned."""
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            yield self.text
+
+    class Line(HorizontalRule):
+        """A horizontal line."""
+
+        new_line = True
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            yield Rule(style="markdown.hr", characters="─")
+
+    class PlainTable(TableElement):
+        """A table with a line below its header and no empty lines around it."""
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            table = Table(
+                box=box.SIMPLE_HEAD,
+                pad_edge=False,
+                show_edge=False,
+                style="markdown.table.border",
+                header_style="markdown.table.header",
+            )
+            for cell in self.header.row.cells if self.header and self.header.row else ():
+                table.add_column(
+                    cell.content, justify=cell.content.justify or "default", overflow="fold"
+                )
+            for row in self.body.rows if self.body else ():
+                table.add_row(*(cell.content for cell in row.cells))
+            yield table
+
+    class Dialect(Markdown):
+        """Markdown as we draw it."""
+
+        elements: dict[str, type[MarkdownElement]] = {  # type: ignore[misc]  # noqa: RUF012
+            **Markdown.elements,
+            "fence": Code,
+            "code_block": Code,
+            "heading_open": PlainHeading,
+            "hr": Line,
+            "table_open": PlainTable,
+        }
+
+    return Dialect

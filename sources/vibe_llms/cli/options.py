@@ -1,14 +1,15 @@
-"""The options of `chat`, and what they mean: what is said, in which conversation, shown how."""
+"""The options of `chat`, and what they mean: the input, the conversation, the display."""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 from msgspec import Struct
 
 from vibe_llms.attachments import (
@@ -20,40 +21,37 @@ from vibe_llms.attachments import (
     read_text,
 )
 from vibe_llms.cli.conversations import load_whole
-from vibe_llms.cli.display import Display, EventLines, Silence, describe_usage, take_code
-from vibe_llms.cli.plugins import offer_plugin
-from vibe_llms.cli.schemas import print_output, read_schema
-from vibe_llms.cli.terminal import is_terminal, note, write_json
+from vibe_llms.cli.display import Display, EventLines, Silence, take_code
+from vibe_llms.cli.providers import offer_plugin
+from vibe_llms.cli.terminal import is_terminal, note
 from vibe_llms.configuration import ToolMode, Tree, merge, parse_value
 from vibe_llms.controls import Controls, read_controls
-from vibe_llms.conversation import Conversation
-from vibe_llms.costs import Cost
+from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.conversations.history import History
 from vibe_llms.exceptions import (
     AttachmentUnreadable,
     ControlInvalid,
     ConversationNotFound,
-    PackageMissing,
     PluginMissing,
     RequestError,
 )
-from vibe_llms.ledger import Ledger
 from vibe_llms.messages.canisters import (
     Canister,
-    StopReason,
     SupervisorCanister,
-    Turn,
     UnknownCanister,
     UserCanister,
 )
 from vibe_llms.messages.contents import Content, TextualContent, repair_text
-from vibe_llms.providers.rows import FALLBACK, PROVIDERS
+from vibe_llms.providers.provider_pool import FALLBACK, PROVIDERS
 from vibe_llms.session import Session, open_session
 
 _STANDARD_INPUT = "-"
+# The short form is that of https://llm.datasette.io/en/stable/schemas.html (2026-11).
+_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """The options of the command, as they were given."""
+    """The options of the command, as given."""
 
     prompt: tuple[str, ...] = ()
     model: str | None = None
@@ -96,12 +94,12 @@ class Options(Struct, frozen=True, kw_only=True):
 
     @property
     def continues(self) -> bool:
-        """Whether an old conversation goes on."""
+        """Whether to continue a conversation."""
         return self.continue_last or self.conversation is not None
 
     @property
     def reads_standard_input(self) -> bool:
-        """Whether an attachment or a document takes what is piped in."""
+        """Whether an attachment or a document reads standard input."""
         return _STANDARD_INPUT in (
             *self.attachments,
             *self.fragments,
@@ -110,20 +108,20 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 class Said(Struct, frozen=True):
-    """What goes to the model: documents and instructions, and the contents of one message."""
+    """The input of a turn: documents and instructions, and the contents of the message."""
 
     before: tuple[Canister, ...] = ()
     contents: tuple[Content, ...] = ()
 
     def canisters(self) -> Sequence[Canister]:
-        """All of it; `RequestError` where nothing is said."""
+        """All of it as canisters; `RequestError` if the message is empty."""
         if not self.contents:
-            raise RequestError("the message is empty; say something")
+            raise RequestError("the message is empty")
         return [*self.before, UserCanister(self.contents)]
 
 
 def check_options(options: Options) -> None:
-    """Refuse options that contradict each other."""
+    """Raise `UsageError` for options that exclude each other."""
     pairs = (
         (options.continue_last and options.conversation is not None, "-c and --cid"),
         (options.system is not None and options.system_file is not None, "-s and --system-file"),
@@ -142,7 +140,7 @@ def check_options(options: Options) -> None:
 
 
 def read_said(options: Options) -> Said:
-    """What the options, the arguments and standard input say, the piped text first."""
+    """The input from the options, the arguments and standard input; piped text comes first."""
     before: list[Canister] = []
     system = _read_system(options)
     if system is not None and options.continues:
@@ -170,14 +168,14 @@ def read_said(options: Options) -> Said:
         else:
             contents.append(piped)
     if replaced and not options.quiet:
-        note("note: what is no character was replaced by U+FFFD")
+        note("note: invalid characters were replaced by U+FFFD")
     if text := "\n\n".join(part for part in texts if part.strip()):
         contents.append(TextualContent(text))
     return Said(tuple(before), tuple(contents))
 
 
 def read_piped(data: bytes) -> str | Content:
-    """What was piped in: text, or else a picture or a file, as `-a -` would attach it."""
+    """Piped input: text, or an image or a file as `-a -` attaches it."""
     text = read_text(data)
     if text is None:
         try:
@@ -204,7 +202,7 @@ def produce_text_display(options: Options) -> Display:
     if options.extract or options.extract_last:
         transform = take_code("last" if options.extract_last else "first")
     elif options.schema is not None:
-        # What is no value of the schema is asked for again, so only the last answer is printed.
+        # An invalid answer is asked for again, so only the last one is printed.
         transform = _show_nothing
     return Display(
         render=options.render,
@@ -220,14 +218,14 @@ def _show_nothing(_: str) -> str:
 
 
 def output_of(options: Options) -> Mapping[str, Any] | None:
-    """The JSON Schema that answers have to follow, if there is one."""
+    """The JSON Schema for answers, if there is one."""
     return None if options.schema is None else read_schema(options.schema)
 
 
 async def open_conversation(session: Session, options: Options) -> Conversation:
     """The conversation that the options ask for: a new one, an old one, or a fork of it.
 
-    Where its model needs a plugin that is not installed, a person at a terminal is asked.
+    If its model needs a plugin that is not installed, offers at a terminal to install it.
     """
     check_extras(session, options)
     try:
@@ -240,85 +238,73 @@ async def open_conversation(session: Session, options: Options) -> Conversation:
 
 
 def wants_memory(session: Session, options: Options) -> bool:
-    """Whether the conversation has the memory: as the options say, else the configuration."""
+    """Whether to use memory, by the options or else the configuration."""
     if options.memory is not None:
         return options.memory
     return session.configuration.memory_enabled
 
 
 async def _find_conversation(session: Session, options: Options) -> str:
-    """The identity of the conversation that is continued."""
+    """The id of the conversation to continue."""
     if options.conversation is not None:
         return await session.archive.resolve(options.conversation)
     newest = await session.archive.survey(limit=1)
     if not newest:
-        raise ConversationNotFound("there is no conversation to go on with yet")
+        raise ConversationNotFound("no conversation to continue yet")
     return newest[0].identity
 
 
 async def _open(session: Session, options: Options) -> Conversation:
-    memory = wants_memory(session, options)
-    wanted = await _find_conversation(session, options) if options.continues else None
-    # A request that is only shown leaves no trace, neither a fork nor another model.
+    # A dry run makes no fork and changes no model.
     keeps = not (options.no_log or options.dry_run)
-    if wanted is None:
-        return await session.begin(
-            options.model,
-            supervisor=_read_system(options),
-            name=options.name,
-            ensembles=options.tools,
-            tool_mode=options.tool_mode,
-            memory=memory,
-            save=keeps,
-        )
-    if keeps and not options.fork:
+    wanted = await _find_conversation(session, options) if options.continues else None
+    model, said = options.model, list[Canister]()
+    if wanted is not None and (options.fork or not keeps):
+        if model is not None:
+            # Fails before a fork is made for a model that does not exist.
+            await session.access_model(model)
+        history, notices = await History.restore(session.archive, wanted)
+        for notice in notices:
+            note(f"note: {notice.text}")
+        if keeps:
+            wanted = (await history.fork(len(history.canisters), name=options.name)).identity
+        else:
+            model = model or history.details.model or None
+            said = [
+                await load_whole(canister, session.archive)
+                for canister in history.canisters
+                if not isinstance(canister, UnknownCanister)
+            ]
+    memory = wants_memory(session, options)
+    if wanted is not None and keeps:
         return await session.resume(
             wanted,
-            model=options.model,
+            model=model,
             ensembles=options.tools,
             tool_mode=options.tool_mode,
             memory=memory,
         )
-    if options.model is not None:
-        # A model that there is not shall leave no fork behind.
-        await session.access_model(options.model)
-    ledger, notices = await Ledger.restore(session.archive, wanted)
-    for notice in notices:
-        note(f"note: {notice.text}")
-    if not keeps:
-        history = [
-            await load_whole(canister, session.archive)
-            for canister in ledger.canisters
-            if not isinstance(canister, UnknownCanister)
-        ]
-        model = options.model or ledger.details.model or None
-        return await session.begin(
-            model,
-            history=history,
-            ensembles=options.tools,
-            tool_mode=options.tool_mode,
-            memory=memory,
-            save=False,
-        )
-    twin = await ledger.fork(len(ledger.canisters), name=options.name)
-    return await session.resume(
-        twin.identity,
-        model=options.model,
+    return await session.begin(
+        model,
+        supervisor=_read_system(options) if wanted is None else None,
+        name=options.name,
+        history=said or None,
         ensembles=options.tools,
         tool_mode=options.tool_mode,
         memory=memory,
+        save=keeps,
     )
 
 
 class Overrides(Struct, frozen=True):
-    """What the options put over the configuration, and over the keys of its rows."""
+    """What the options override: settings, and the keys of rows."""
 
     settings: Mapping[str, Any] = {}
     keys: Mapping[str, str] = {}
 
 
 async def overrides_of(options: Options) -> Overrides:
-    """The settings of the options, and those and the key that are for the row of the model."""
+    """The settings and the key that the options set, most of them for the row of the model."""
     settings: Tree = {} if options.rounds is None else {"tools": {"max-rounds": options.rounds}}
     own = _read_row_settings(options)
     if not own and options.key is None:
@@ -331,7 +317,7 @@ async def overrides_of(options: Options) -> Overrides:
 
 
 def _read_row_settings(options: Options) -> Tree:
-    """What `--set` and its short forms say of the row of the model."""
+    """What `--set` and its short forms set in the row of the model."""
     given = list(options.settings)
     if options.context_size is not None:
         given.append(f"context-tokens={options.context_size}")
@@ -341,7 +327,7 @@ def _read_row_settings(options: Options) -> Tree:
     for text in given:
         key, separator, value = text.partition("=")
         if not separator or not key.strip():
-            raise click.UsageError(f"--set takes KEY=VALUE, not {text!r}.")
+            raise click.UsageError(f"--set needs KEY=VALUE, not {text!r}.")
         *tables, last = key.strip().replace("_", "-").split(".")
         tree: Tree = {last: parse_value(value.strip())}
         for table in reversed(tables):
@@ -351,7 +337,7 @@ def _read_row_settings(options: Options) -> Tree:
 
 
 async def _locate_row(session: Session, options: Options) -> str:
-    """The row of the model that is going to answer."""
+    """The row of the model that will answer."""
     model = options.model
     if model is None and options.continues:
         identity = await _find_conversation(session, options)
@@ -359,13 +345,13 @@ async def _locate_row(session: Session, options: Options) -> str:
     if not model:
         model = session.choose_model()[0]
     if model == FALLBACK and options.key is not None:
-        raise click.UsageError("--key needs to know for whom: -m provider/model.")
+        raise click.UsageError("--key needs a model: -m provider/model.")
     row, _ = session.locate_model(model)
     return row.name
 
 
 def controls_of(options: Options) -> Controls:
-    """The controls of `-o`; `stop` may be given several times."""
+    """The controls of `-o`; `stop` can be repeated."""
     values: dict[str, Any] = {}
     for name, value in options.options:
         if name == "stop":
@@ -376,72 +362,21 @@ def controls_of(options: Options) -> Controls:
 
 
 def check_extras(session: Session, options: Options) -> None:
-    """Refuse extras that no provider is sent, since they are not under the name of one."""
+    """Raise `ControlInvalid` for extras that are not under the name of a provider."""
     rows = session.configuration.tree.get("providers", {})
     for name in controls_of(options).extras:
         if name not in rows:
             raise ControlInvalid(
-                f"'extras' are tables by provider, and there is no provider '{name}', as in: "
+                f"'extras' are tables by provider, and there is no provider '{name}'; for example: "
                 '-o extras \'{"anthropic": {"metadata": {}}}\'',
                 control="extras",
             )
 
 
-def report_turn(session: Session, conversation: Conversation, turn: Turn, options: Options) -> None:
-    """What the options want to know of a turn that has ended."""
-    cost = access_cost(session, turn.canisters) if options.usage else None
-    if options.json:
-        write_json(_encode_turn(conversation, turn, cost, options))
-    elif options.schema is not None and not options.jsonl and turn.output is not None:
-        print_output(turn.output)
-    if turn.stop_reason == StopReason.LENGTH and not options.quiet:
-        note("note: the answer was cut off by its length limit (-o output-tokens N)")
-    if turn.stop_reason == StopReason.REFUSED and not options.quiet:
-        note("note: the model refused to answer")
-    if options.usage:
-        note(describe_usage(turn.usage, cost), dim=True)
-
-
-def access_cost(session: Session, canisters: Iterable[Canister]) -> Cost | None:
-    """What replies cost; nothing where no list of prices is installed, or knows of them."""
-    try:
-        cost = session.estimate_cost(canisters)
-    except PackageMissing:
-        return None
-    return cost if cost.dollars or not cost.unpriced else None
-
-
-def address_of(conversation: Conversation) -> str:
-    """The model that the conversation speaks with, as it is written."""
-    return f"{conversation.model.provider}/{conversation.model.name}"
-
-
-def _encode_turn(
-    conversation: Conversation, turn: Turn, cost: Cost | None, options: Options
-) -> str:
-    return msgspec.json.encode(
-        {
-            "conversation": None if options.no_log else conversation.identity,
-            "model": address_of(conversation),
-            "text": turn.text,
-            **({} if options.schema is None else {"output": turn.output}),
-            "stop_reason": turn.stop_reason,
-            "usage": turn.usage,
-            "cost": None
-            if cost is None
-            else {
-                "dollars": float(cost.dollars),
-                "unpriced": cost.unpriced,
-                "source": cost.source,
-            },
-        }
-    ).decode()
-
-
 def _read_standard_input() -> bytes:
     data = sys.stdin.buffer.read()
     if not data:
-        raise AttachmentUnreadable("standard input: it is empty")
+        raise AttachmentUnreadable("standard input is empty")
     return data
 
 
@@ -450,3 +385,54 @@ def _read_system(options: Options) -> str | None:
         data = read_bytes(Path(options.system_file))
         return read_text(data) or data.decode("utf-8", "replace")
     return repair_text(options.system) if options.system is not None else None
+
+
+def read_schema(text: str) -> dict[str, Any]:
+    """A JSON Schema from JSON, from a file, or from its short form.
+
+    The short form lists the members of an object: `name, age int, bio: a short text`.
+
+    >>> read_schema("name, age int")["properties"]
+    {'name': {'type': 'string'}, 'age': {'type': 'integer'}}
+    """
+    if text.lstrip().startswith("{"):
+        return _read_json(text, "--schema")
+    if os.path.exists(text):
+        return _read_json(read_text(read_bytes(Path(text))) or "", text)
+    if text.endswith(".json") or os.sep in text.partition(":")[0]:
+        raise AttachmentUnreadable(f"{text}: no such file")
+    return _read_short(text)
+
+
+def _read_json(text: str, origin: str) -> dict[str, Any]:
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{origin}: not valid JSON: {error}") from error
+    if not isinstance(schema, dict):
+        raise RequestError(f"{origin}: a JSON Schema must be an object")
+    return schema
+
+
+def _read_short(text: str) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    for field in text.split("\n" if "\n" in text else ","):
+        if not field.strip():
+            continue
+        head, _, description = field.partition(":")
+        match head.split():
+            case [name]:
+                kind = "str"
+            case [name, kind] if kind in _TYPES:
+                pass
+            case _:
+                raise RequestError(
+                    f"--schema: {field.strip()!r} is not NAME, NAME TYPE or "
+                    f"NAME TYPE: DESCRIPTION; the types are {', '.join(_TYPES)}"
+                )
+        properties[name] = {"type": _TYPES[kind]}
+        if description := description.strip():
+            properties[name]["description"] = description
+    if not properties:
+        raise RequestError("--schema is empty")
+    return {"type": "object", "properties": properties, "required": list(properties)}

@@ -1,8 +1,7 @@
-"""A conversation as one page of HTML: it loads nothing from elsewhere and runs no scripts.
+"""A conversation as one HTML page that loads nothing and runs no scripts.
 
-All texts come from outside. They are escaped, or drawn by a parser of Markdown that allows no HTML;
-links lead to the web and to mail only; the policy of the page forbids everything but its own style
-and the images within it.
+All texts are untrusted. They are escaped, or rendered by a Markdown parser that allows no HTML.
+Links lead to the web and to mail only. The policy of the page allows only its own style and images.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ details h2 { font-size: .82rem; color: var(--soft); margin: .8rem 0 .2rem; font-
 
 
 def draw_page(title: str, facts: Mapping[str, str], canisters: Sequence[Canister]) -> str:
-    """The page of a conversation whose contents hold their data."""
+    """The page of a conversation with its data."""
     results = {one.invocation: one for one in canisters if isinstance(one, ResultCanister)}
     calls = {one.identity for one in canisters if isinstance(one, InvocationCanister)}
     rows = "".join(
@@ -104,7 +103,7 @@ def draw_page(title: str, facts: Mapping[str, str], canisters: Sequence[Canister
     body = "\n".join(
         _draw_canister(one, results)
         for one in canisters
-        # Results are drawn with their calls.
+        # Results are shown with their calls.
         if not (isinstance(one, ResultCanister) and one.invocation in calls)
     )
     heading = _text(one_line(title))
@@ -122,13 +121,13 @@ def draw_page(title: str, facts: Mapping[str, str], canisters: Sequence[Canister
 
 
 def model_of(canister: Canister) -> str:
-    """The address of the model that said something; empty if none did."""
+    """The model that wrote a message, as provider/model; empty if none did."""
     source = getattr(canister, "provenance", None)
     return "" if source is None else f"{source.row}/{source.model}"
 
 
 def describe_content(content: Content) -> str:
-    """A content that cannot be shown, in a few words."""
+    """A few words for a content that cannot be shown."""
     kind = str(content.__struct_config__.tag)
     words = [getattr(content, name, "") for name in ("label", "mimetype", "name")]
     return visible(one_line(" ".join(word for word in (kind, *words) if word)))
@@ -153,7 +152,7 @@ def _draw_canister(canister: Canister, results: Mapping[str, ResultCanister]) ->
 
 
 def _draw_message(kind: str, who: str, canister: UserCanister | AssistantCanister) -> str:
-    # What a person typed in several lines has several lines.
+    # The user's line breaks are kept.
     parser = _access_parser(breaks=isinstance(canister, UserCanister))
     parts = [_draw_content(content, parser) for content in canister.contents]
     ending = canister.ending if isinstance(canister, AssistantCanister) else None
@@ -184,7 +183,7 @@ def _draw_call(call: InvocationCanister, result: ResultCanister | None) -> str:
 
 
 def _draw_arguments(arguments: str) -> str:
-    """Arguments for reading: a text of several lines is shown with its line breaks."""
+    """Arguments as HTML; a text of several lines keeps its line breaks."""
     try:
         tree = json.loads(arguments)
     except (ValueError, RecursionError):
@@ -231,7 +230,7 @@ def _draw_content(content: Content, parser: MarkdownIt | None = None) -> str:
             return f'<video controls src="{_encode(data, mimetype)}"></video>'
         case FileContent(data=bytes() as data, name=name):
             title = _text(one_line(name)) or "file"
-            # Downloaded and never shown, whatever type it says it has.
+            # Always downloaded, never shown, whatever its type.
             address = _encode(data, "application/octet-stream")
             return f'<p><a download="{title}" href="{address}">{title}</a></p>'
     place = getattr(content, "data", None)
@@ -274,7 +273,7 @@ def _access_parser(*, breaks: bool) -> MarkdownIt:
             return _LINK.match(url.strip()) is not None
 
     class Renderer(RendererHTML):
-        """Draws images as links: loading one would show its server who reads the page."""
+        """Renders images as links, because loading one would reveal the reader to its server."""
 
         def image(
             self,

@@ -1,10 +1,11 @@
-"""The line that a person types: editing, several lines, completion, and the history of lines."""
+"""The prompt of the REPL: editing, blocks of lines, completion, and the input history."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import re
+import select
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -12,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from vibe_llms.cli.offers import Offer
+from vibe_llms.cli.completion import Offer, choose
 from vibe_llms.cli.terminal import divert, note, send
 from vibe_llms.exceptions import StorageError
 from vibe_llms.files import LARGEST_SETTINGS, opened, read_descriptor
@@ -27,27 +28,32 @@ if TYPE_CHECKING:
 _PROMPT, _FURTHER_PROMPT = "> ", "… "
 _QUOTES = '"""'
 _MULTI = re.compile(r"[/!]multi(?: +(\S+))?\s*")
-_LEAST_FOR_HELP = 3
 _PATH_COMMANDS = ("/file", "/export")
-# What keys of other services begin with; those of models are known to `redact`.
+_TYPED_BYTES = 4096
+# How keys of other services begin; `redact` knows those of models.
 _KEY = re.compile(r"\b(ghp|gho|ghs|github_pat|glpat|gsk|xai|hf|AKIA|AIza|xox[abp])[-\w]{16,}")
 
 
+class Block(str):
+    """Text that is sent as it is, even if it looks like a command."""
+
+    __slots__ = ()
+
+
 class Prompts(Protocol):
-    """Where the lines of the REPL come from."""
+    """The source of the lines of the REPL."""
 
     async def read(self, draft: str = "", *, edit: bool = False) -> str:
-        """What the person typed, one line or several.
+        """What the person typed, one line or several; a `Block` is never a command.
 
-        A `draft` is there to begin with; with `edit` it is opened in the editor, and what that
-        leaves is taken as typed. `KeyboardInterrupt` for Ctrl-C where there is nothing to clear,
-        `EOFError` for Ctrl-D.
+        The line starts with the `draft`; with `edit` it opens in the editor. Raises
+        `KeyboardInterrupt` for Ctrl-C on an empty line, and `EOFError` for Ctrl-D.
         """
         ...
 
 
 class TerminalPrompts:
-    """Lines edited at the terminal."""
+    """Lines that are typed at a terminal."""
 
     def __init__(
         self,
@@ -65,15 +71,12 @@ class TerminalPrompts:
             complete_while_typing=False,
             enable_history_search=True,
             tempfile_suffix=".md",
-            # Where the answers go into a file, the prompt is still seen.
+            # The prompt is visible even if answers are redirected to a file.
             output=create_output(always_prefer_tty=True),
         )
 
     async def read(self, draft: str = "", *, edit: bool = False) -> str:
-        """What the person typed; `\"\"\"` opens and closes a block, as do `/multi` and `/end`.
-
-        A block is never a command, whatever it begins with.
-        """
+        """What the person typed; `\"\"\"`, or `/multi` and `/end`, enclose a block."""
         line = await self._read_line(draft, edit=edit)
         if found := _MULTI.fullmatch(line):
             end = f"end {found[1]}" if found[1] else "end"
@@ -81,7 +84,7 @@ class TerminalPrompts:
         if line.lstrip().startswith(_QUOTES):
             first = line.lstrip().removeprefix(_QUOTES)
             if first.rstrip().endswith(_QUOTES):
-                return _as_text(first.rstrip().removesuffix(_QUOTES))
+                return _produce_block(first.rstrip().removesuffix(_QUOTES))
             return await self._read_block([first], lambda typed: typed.rstrip().endswith(_QUOTES))
         return line
 
@@ -96,28 +99,49 @@ class TerminalPrompts:
             try:
                 lines.append(await self._prompt(_FURTHER_PROMPT))
             except (EOFError, KeyboardInterrupt):
-                note("(the block is dropped)", dim=True)
+                note("(block discarded)", dim=True)
                 return ""
             if ends(lines[-1]):
                 last = lines.pop().rstrip()
                 if last.endswith(_QUOTES):
                     lines.append(last.removesuffix(_QUOTES))
-                return _as_text("\n".join(lines))
+                return _produce_block("\n".join(lines))
 
     async def _prompt(self, prompt: str, **options: Any) -> str:
+        self._take_typed_ahead()
         with print_above():
             return await self._session.prompt_async(prompt, **options)
 
+    def _take_typed_ahead(self) -> None:
+        """Take lines that were typed before the prompt, and let their last Enter send them.
 
-def _as_text(block: str) -> str:
-    block = block.strip("\n")
-    # A second slash says that it is no command.
-    return f"/{block}" if block.startswith("/") else block
+        The terminal has made Enter a line feed, which would begin a new line at the prompt.
+        """
+        from prompt_toolkit.input.typeahead import store_typeahead
+        from prompt_toolkit.input.vt100_parser import Vt100Parser
+        from prompt_toolkit.key_binding import KeyPress
+
+        given = self._session.app.input
+        if not os.isatty(file := given.fileno()):
+            return
+        typed = b""
+        while select.select([file], [], [], 0)[0] and (part := os.read(file, _TYPED_BYTES)):
+            typed += part
+        if not typed:
+            return
+        keys: list[KeyPress] = []
+        text = typed.decode("utf-8", "replace")
+        Vt100Parser(keys.append).feed(f"{text[:-1]}\r" if text.endswith("\n") else text)
+        store_typeahead(given, keys)
+
+
+def _produce_block(text: str) -> Block:
+    return Block(text.strip("\n"))
 
 
 @contextmanager
 def print_above() -> Iterator[None]:
-    """Print what any thread writes to the terminal above the prompt."""
+    """Print output of other code above the prompt."""
     from prompt_toolkit.application import run_in_terminal
 
     loop = asyncio.get_running_loop()
@@ -141,9 +165,9 @@ def print_above() -> Iterator[None]:
 
 
 def produce_history(file: Path | None) -> History:
-    """The lines of earlier times, in a file that only its owner can read; none without a file.
+    """The input history, in a file that only its owner can read; in memory without a file.
 
-    A line that begins with a space, or that holds what looks like a key, is not kept.
+    Lines that begin with a space or contain a key are not kept.
     """
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
@@ -157,7 +181,7 @@ def produce_history(file: Path | None) -> History:
             with opened(file, os.O_RDWR | os.O_NOFOLLOW) as descriptor:
                 read_descriptor(descriptor, LARGEST_SETTINGS * 16)
     except StorageError as error:
-        note(f"note: what you type is not kept for next time: {error}")
+        note(f"note: the input history is not saved: {error}")
         return InMemoryHistory()
 
     class PrivateHistory(FileHistory):
@@ -167,13 +191,13 @@ def produce_history(file: Path | None) -> History:
             try:
                 super().store_string(repair_text(string))
             except OSError as error:
-                note(f"note: what you type is not kept for next time: {error.strerror}")
+                note(f"note: the input history is not saved: {error.strerror}")
 
     return PrivateHistory(str(file))
 
 
 def is_worth_keeping(line: str) -> bool:
-    """Whether a line may stand in the history file."""
+    """Whether a line may be kept in the history file."""
     return not line.startswith(" ") and redact(line) == line and _KEY.search(line) is None
 
 
@@ -181,20 +205,17 @@ def produce_completer(
     commands: Mapping[str, str],
     offer: Callable[[str, str], Awaitable[Iterable[Offer]]] | None = None,
 ) -> Completer:
-    """Completes commands, each shown with its description, and their arguments.
+    """Completes commands and their arguments.
 
-    `offer` gives the values for a command and the words behind it so far; paths are completed
-    behind `/file` and `/export`.
+    `offer` returns the values for a command and the words after it; `/file` and `/export` take
+    paths.
     """
     from prompt_toolkit.completion import Completer, Completion, PathCompleter
     from prompt_toolkit.document import Document
 
-    def choose(offers: Iterable[Offer], begun: str) -> Iterable[Completion]:
-        for value, help_ in offers:
-            # A title is easier to remember than an id.
-            told = len(begun) >= _LEAST_FOR_HELP and begun.lower() in help_.lower()
-            if value.startswith(begun) or told:
-                yield Completion(value, start_position=-len(begun), display_meta=help_)
+    def complete(offers: Iterable[Offer], begun: str) -> Iterable[Completion]:
+        for value, text in choose(offers, begun):
+            yield Completion(value, start_position=-len(begun), display_meta=text)
 
     class CommandCompleter(Completer):
         def get_completions(self, document: Document, complete_event: Any) -> Iterable[Completion]:
@@ -205,7 +226,7 @@ def produce_completer(
                     Document(rest), complete_event
                 )
             elif text.startswith("/") and not space:
-                yield from choose(commands.items(), text)
+                yield from complete(commands.items(), text)
 
         async def get_completions_async(
             self, document: Document, complete_event: Any
@@ -215,7 +236,7 @@ def produce_completer(
             name, space, rest = document.text_before_cursor.partition(" ")
             if name in commands and space and offer is not None:
                 words, _, begun = rest.rpartition(" ")
-                for completion in choose(await offer(name, words), begun):
+                for completion in complete(await offer(name, words), begun):
                     yield completion
 
     return CommandCompleter()

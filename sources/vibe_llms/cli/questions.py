@@ -1,8 +1,9 @@
-"""Questions of ours at the terminal, set apart from all that models, tools and servers say.
+"""Questions to the person at the terminal.
 
-Every line of a question begins with a mark that nothing else can send to the terminal: `visible`
-replaces it. While a question is asked nothing else is drawn, and what was typed before does not
-answer it.
+`confirm` asks before a command changes something. `Questions` asks while a turn runs, and sets
+questions apart from what models, tools and servers print: every line begins with a mark that
+nothing else can send to the terminal, because `visible` replaces it. During a
+question nothing else is drawn, and keys pressed before it do not answer it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vibe_llms.cli.layout import cut, fold, width, wrap
+import click
+
+from vibe_llms.cli.running import interruptible
 from vibe_llms.cli.terminal import (
     BOLD,
     DIM,
@@ -23,20 +26,45 @@ from vibe_llms.cli.terminal import (
     columns,
     has_colours,
     hold_output,
+    is_terminal,
     lines,
+    note,
     origin,
     send,
     visible,
 )
+from vibe_llms.cli.text import cut, fold, width, wrap
+from vibe_llms.exceptions import RequestError
 
 if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings
 
 _YELLOW = "\x1b[33m"
 _TITLE = "vibe-llms asks"
-#: Room for an answer behind a question, or else it gets a line of its own.
+#: The least room for an answer behind a question; with less it gets its own line.
 _ANSWER_CELLS = 8
 _LEAST_LINES = 4
+
+
+def confirm(
+    question: str,
+    *,
+    yes: bool = False,
+    about: Iterable[str] = (),
+    remedy: str = "use -y to skip the question",
+) -> bool:
+    """Ask a yes-or-no question below the lines that it is about; `yes` skips it.
+
+    Without a terminal raises `RequestError` with the remedy.
+    """
+    if yes:
+        return True
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        raise RequestError(f"not a terminal; {remedy}")
+    for line in about:
+        note(line)
+    with interruptible():
+        return click.confirm(question, err=True)
 
 
 class Line(NamedTuple):
@@ -48,7 +76,7 @@ class Line(NamedTuple):
 
 
 class Questions:
-    """Asks at this terminal, one question after the other; `settle` ends what is being drawn."""
+    """Asks one question at a time; `settle` is called to finish the current drawing."""
 
     def __init__(self, settle: Callable[[], None] = lambda: None) -> None:
         self._settle = settle
@@ -56,10 +84,10 @@ class Questions:
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[Question]:
-        """Have the terminal for a question; what others have to say comes afterwards."""
+        """Take the terminal for a question; other output is printed after it."""
         from prompt_toolkit.application import in_terminal
 
-        # A prompt at which a person types steps aside.
+        # An open prompt is suspended.
         async with self._turn, in_terminal():
             self._settle()
             with hold_output():
@@ -71,7 +99,7 @@ class Questions:
 
 
 class Question:
-    """One question: what it is about, and then what is asked, right above the answer."""
+    """One question: its subject, then the question itself, right above the answer."""
 
     def __init__(self) -> None:
         self._stream = origin(sys.stderr)
@@ -89,19 +117,19 @@ class Question:
 
     @property
     def cells(self) -> int:
-        """How many cells a line has, behind the mark."""
+        """The width of a line behind the mark."""
         return max(8, columns(self._stream) - width(self._mark))
 
     def print(self, text: str, style: str = "") -> None:
-        """Some words, wrapped."""
+        """Print wrapped text."""
         for line in wrap(visible(text), self.cells):
             self._print(line, style)
 
     def show(self, body: Sequence[Line], *, below: int, more: str = "") -> bool:
-        """A text that a screen may be too small for; gives whether its middle is left out.
+        """Print as much of a text as fits on the screen; returns whether its middle is left out.
 
-        `below` are the lines that are printed after it; `more` says how to see the middle. The end
-        is always shown.
+        `below` is the number of lines that follow; `more` says how to see the middle. The end is
+        always shown.
         """
         room = max(_LEAST_LINES, lines(self._stream) - self._printed - below - 1)
         drawn = list(_shorten(body, self.cells, room))
@@ -113,12 +141,12 @@ class Question:
         return None in drawn
 
     def show_whole(self, body: Sequence[Line]) -> None:
-        """All of the text."""
+        """Print all of the text."""
         for line in _draw(body, self.cells):
             self._print(line)
 
     async def read(self, question: str, bindings: KeyBindings) -> str:
-        """What the person answers; nothing that was typed before the question was there."""
+        """The answer; what was typed before the question was printed is dropped."""
         from prompt_toolkit import PromptSession
         from prompt_toolkit.formatted_text import FormattedText
         from prompt_toolkit.input.typeahead import clear_typeahead
@@ -140,7 +168,7 @@ class Question:
             clear_typeahead(session.app.input)
             _flush_input()
         self._fresh = False
-        # The turn has its own way with signals while it runs.
+        # The running turn handles signals.
         return await session.prompt_async(
             FormattedText([mark, message]),
             prompt_continuation=FormattedText([mark]),
@@ -149,7 +177,7 @@ class Question:
         )
 
     def close(self) -> None:
-        """The question is over."""
+        """End the question."""
         self._send(self._paint(self._end, _YELLOW))
 
     def _print(self, line: str, style: str = "") -> None:
@@ -172,8 +200,8 @@ def _flush_input() -> None:
 
 
 def _shorten(body: Sequence[Line], cells: int, room: int) -> Iterator[str | None]:
-    """The lines of a text; where they are too many its beginning, `None`, and its end."""
-    # Of a text that is far too long only the two ends are laid out.
+    """The lines of a text; if there are too many, its beginning, `None` and its end."""
+    # Only the two ends of a very long text are laid out.
     most = cells * room
     first = list(islice(_draw((_clip(one, slice(most)) for one in body), cells), room + 1))
     if len(first) <= room and all(len(one.text) <= most for one in body):
@@ -205,7 +233,7 @@ def _count(body: Sequence[Line]) -> str:
 
 
 def bind(handlers: dict[str, Callable[[Any], None]]) -> KeyBindings:
-    """Keys that leave a question in another way than by answering it."""
+    """Key bindings that end a question without an answer."""
     from prompt_toolkit.key_binding import KeyBindings
 
     bindings = KeyBindings()

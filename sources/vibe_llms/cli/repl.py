@@ -1,4 +1,7 @@
-"""The REPL of `vibe-llms chat`: a conversation at a terminal; commands begin with `/`."""
+"""The REPL of `vibe-llms chat`: a conversation at a terminal.
+
+Each command of `repl_commands`, such as `/model`, is a method such as `_model`.
+"""
 
 from __future__ import annotations
 
@@ -8,43 +11,44 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 
 import msgspec
 
 from vibe_llms.attachments import read_attachment
-from vibe_llms.cli.answering import produce_elicitor
-from vibe_llms.cli.approving import produce_approver, tell_approvals, tell_tools
-from vibe_llms.cli.clipboard import copy
+from vibe_llms.cli.commands import LEAVING
+from vibe_llms.cli.completion import Offer
 from vibe_llms.cli.conversations import draw_canister, draw_summary, load_whole
 from vibe_llms.cli.display import Display, describe_usage, take_code, tell_notice
-from vibe_llms.cli.draining import hold_work
 from vibe_llms.cli.failures import INTERRUPTED, explain, status_of
-from vibe_llms.cli.layout import cut
-from vibe_llms.cli.lookalikes import LEAVING
-from vibe_llms.cli.offers import Offer
 from vibe_llms.cli.options import (
     Options,
     Said,
-    access_cost,
-    address_of,
     check_extras,
     controls_of,
     open_conversation,
     output_of,
     overrides_of,
     produce_text_display,
-    report_turn,
 )
-from vibe_llms.cli.pictures import report_pictures
-from vibe_llms.cli.prompts import Prompts, TerminalPrompts
+from vibe_llms.cli.programs import copy
+from vibe_llms.cli.prompts import Block, Prompts, TerminalPrompts
 from vibe_llms.cli.questions import Questions
-from vibe_llms.cli.repl_commands import COMMANDS, draw_help, offer_words
-from vibe_llms.cli.running import SECOND_PRESS_SECONDS, bound_import, hold_turn
+from vibe_llms.cli.repl_commands import (
+    COMMANDS,
+    draw_help,
+    offer_words,
+    tell_approvals,
+    tell_tools,
+)
+from vibe_llms.cli.reports import access_cost, address_of, report_turn
+from vibe_llms.cli.running import SECOND_PRESS_SECONDS, bound_import, hold_turn, hold_work
 from vibe_llms.cli.terminal import aside, columns, is_terminal, note, obeys, one_line, write
+from vibe_llms.cli.text import cut
+from vibe_llms.cli.tool_questions import produce_approver, produce_elicitor
 from vibe_llms.controls import Controls
-from vibe_llms.conversation import Conversation
+from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.exceptions import ProviderError, RequestError
 from vibe_llms.invocation.invokers import find_invoker
 from vibe_llms.messages.canisters import (
@@ -58,18 +62,18 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.messages.contents import Content, TextualContent, repair_text, text_of
 from vibe_llms.session import Session, open_session
 
-# What is a command without the slash, too.
+# Commands that need no slash.
 _BARE = LEAVING | {"help"}
 
-# What those who come from llm type.
-_HABITS = {"!edit": "/edit", "!fragment": "/file"}
+#: Other names of commands, some of them known from llm.
+_ALIASES = {"/quit": "/exit", "!edit": "/edit", "!fragment": "/file"}
 _CONTINUE = "Continue exactly where you stopped."
 _LISTED = 10
 _SHOWN_CELLS = 50
 
 
 class Repl:
-    """One conversation at a terminal; forks take its place."""
+    """One conversation at a terminal; a fork replaces it."""
 
     def __init__(
         self,
@@ -88,45 +92,18 @@ class Repl:
         self._display: Display | None = None
         self._left = False
         self._draft, self._edits = "", False
-        #: The last message where nothing answered it: its identity, and what it carried.
+        #: The last message if it has no answer: its id, and what was sent with it.
         self._unanswered: tuple[str, tuple[Canister, ...], tuple[Content, ...]] = ("", (), ())
         self._interrupted = -math.inf
-        self._commands: dict[str, Callable[[str], Awaitable[int | None]]] = {
-            "/help": self._help,
-            "/exit": self._exit,
-            "/quit": self._exit,
-            "/model": self._model,
-            "/system": self._system,
-            "/file": self._file,
-            "/tools": self._tools,
-            "/approve": self._approve,
-            "/fork": self._fork,
-            "/undo": self._undo,
-            "/regenerate": self._regenerate,
-            "/rename": self._rename,
-            "/show": self._show,
-            "/memory": self._memory,
-            "/usage": self._usage,
-            "/new": self._new,
-            "/list": self._list,
-            "/open": self._open,
-            "/edit": self._edit,
-            "/continue": self._continue,
-            "/copy": self._copy,
-            "/set": self._set,
-            "/context": self._context,
-            "/export": self._export,
-            "/clear": self._clear,
-        }
 
     def settle(self) -> None:
-        """Draw for good what is being drawn."""
+        """Finish the current drawing."""
         if self._display is not None:
             self._display.settle()
 
     async def hold(self) -> int:
-        """Read and answer until the person leaves; gives the exit status."""
-        self._tell(f"{self._describe()} /help lists the commands, Ctrl-D leaves.")
+        """Read and answer until the person leaves; returns the exit status."""
+        self._tell(f"{self._describe()} /help lists the commands, Ctrl-D exits.")
         while not self._left:
             try:
                 draft, edits, self._draft, self._edits = self._draft, self._edits, "", False
@@ -134,7 +111,7 @@ class Repl:
             except KeyboardInterrupt:
                 if time.monotonic() - self._interrupted < SECOND_PRESS_SECONDS:
                     return INTERRUPTED
-                self._tell("Ctrl-D or /exit leaves.")
+                self._tell("Press Ctrl-D or type /exit to exit.")
                 continue
             except EOFError:
                 break
@@ -154,19 +131,19 @@ class Repl:
         return 0
 
     async def _answer(self, line: str) -> int:
+        if isinstance(line, Block):
+            return await self._say(str(line))
         if line.startswith("//"):
             return await self._say(line[1:])
         if (word := line.strip().lower()) in _BARE:
             line = f"/{word}"
-        name, space, rest = line.partition(" ")
-        if name in _HABITS:
-            line = f"{_HABITS[name]}{space}{rest}"
-        if not line.startswith("/"):
-            return await self._say(line)
         name, _, rest = line.partition(" ")
-        command = self._commands.get(name)
+        name = _ALIASES.get(name, name)
+        if not name.startswith("/"):
+            return await self._say(line)
+        command = getattr(self, f"_{name[1:]}", None) if name in COMMANDS else None
         if command is None:
-            raise RequestError(f"there is no command {name}; see /help; // sends a slash")
+            raise RequestError(f"no command {name}; see /help; // sends a slash")
         return await command(rest.strip()) or 0
 
     async def _say(self, text: str) -> int:
@@ -184,7 +161,7 @@ class Repl:
                 self._draft = text
 
     async def _replace_unanswered(self) -> None:
-        """Let the next message take the place of one that got no answer, with what it carried."""
+        """Undo a message without an answer; the next message takes over what was sent with it."""
         identity, before, attached = self._unanswered
         said = self.conversation.canisters
         if said and said[-1].identity == identity:
@@ -207,13 +184,10 @@ class Repl:
             display.finish()
         finally:
             display.close()
-        report_turn(self._session, self.conversation, turn, self._options)
-        await report_pictures(
-            self._session, turn, folder=self._options.save, quiet=self._options.quiet
-        )
+        await report_turn(self._session, self.conversation, turn, self._options)
         if turn.stop_reason == StopReason.INTERRUPTED:
             self._interrupted = time.monotonic()
-            # The terminal has written ^C where the cursor stood.
+            # The terminal has written ^C at the cursor.
             self._tell("\n(interrupted; what arrived is kept)")
         if is_terminal(sys.stderr):
             note("")
@@ -233,19 +207,19 @@ class Repl:
     async def _system(self, text: str) -> None:
         if text:
             await self.conversation.add(SupervisorCanister.from_text(repair_text(text)))
-            self._tell("(from here on)")
+            self._tell("(added)")
             return
         found = [c for c in self.conversation.canisters if isinstance(c, SupervisorCanister)]
         for canister in found:
             write(sys.stdout, await draw_canister(canister, self._session.archive))
         if not found:
-            self._tell("(there are none)")
+            self._tell("(no system prompts)")
 
     async def _file(self, source: str) -> None:
         if not source:
-            raise RequestError("which file? /file PATH")
+            raise RequestError("/file needs a PATH or URL")
         self._attached = (*self._attached, read_attachment(unquote(source)))
-        self._tell("(goes with the next message)")
+        self._tell("(attached to the next message)")
 
     async def _tools(self, words: str) -> None:
         match words.split():
@@ -253,12 +227,14 @@ class Repl:
                 tell_tools(self._session, self.conversation)
             case ["on", name]:
                 await self.conversation.offer(name)
-                self._tell(f"(from now on {name} is offered)")
+                self._tell(f"({name} is offered now)")
             case ["off", name]:
                 self.conversation.withhold(name)
-                self._tell(f"(from now on {name} is not offered)")
+                self._tell(f"({name} is no longer offered)")
             case _:
-                raise RequestError("/tools tells them; /tools on NAME and /tools off NAME change")
+                raise RequestError(
+                    "/tools lists them; /tools on NAME or /tools off NAME switches one"
+                )
 
     async def _approve(self, words: str) -> None:
         match words.split():
@@ -267,24 +243,23 @@ class Repl:
             case [("allow" | "ask" | "deny") as rule, tool]:
                 invoker = find_invoker(self.conversation.invokers, tool)
                 if invoker is None:
-                    raise RequestError(f"there is no tool {tool!r} here; see /tools")
+                    raise RequestError(f"no tool {tool!r}; see /tools")
                 self._session.gatekeeper.decide(invoker.name, rule)
-                after = {"allow": "runs unasked", "ask": "asks", "deny": "is denied"}[rule]
-                self._tell(f"(for the rest of this session {invoker.name} {after})")
+                after = {"allow": "runs without asking", "ask": "asks", "deny": "is denied"}[rule]
+                self._tell(f"({invoker.name} {after} for the rest of this session)")
             case _:
-                raise RequestError("/approve tells; /approve allow TOOL, ask TOOL or deny TOOL")
+                raise RequestError(
+                    "/approve shows the rules; /approve allow|ask|deny TOOL sets one"
+                )
 
     async def _new(self, model: str) -> None:
-        model = model or address_of(self.conversation)
-        new = {"conversation": None, "continue_last": False, "fork": False, "name": ""}
-        options = msgspec.structs.replace(self._options, model=model, **new)
-        self.conversation = await open_conversation(self._session, options)
-        self._tell(f"(a new conversation with {address_of(self.conversation)})")
+        await self._start(model or address_of(self.conversation), None)
+        self._tell(f"(new conversation with {address_of(self.conversation)})")
 
     async def _list(self, count: str) -> None:
         if count and not re.fullmatch(r"[1-9]\d{0,5}", count):
-            raise RequestError(f"/list takes how many to list, not {count!r}")
-        found = await self._session.survey(limit=int(count or _LISTED))
+            raise RequestError(f"/list needs a number of conversations, not {count!r}")
+        found = await self._session.survey_conversations(limit=int(count or _LISTED))
         for summary in found:
             write(sys.stdout, f"{draw_summary(summary)}\n")
         if not found:
@@ -292,16 +267,22 @@ class Repl:
 
     async def _open(self, handle: str) -> None:
         if not handle:
-            raise RequestError("which conversation? /open ID; /list shows them")
-        opened = {"conversation": handle, "continue_last": False, "fork": False, "name": ""}
-        options = msgspec.structs.replace(self._options, model=None, **opened)
-        self.conversation = await open_conversation(self._session, options)
+            raise RequestError("/open needs an ID; /list shows them")
+        await self._start(None, handle)
         self._tell(self._describe())
+
+    async def _start(self, model: str | None, conversation: str | None) -> None:
+        """Open a new conversation with a model, or a stored one."""
+        opened = {"continue_last": False, "fork": False, "name": ""}
+        options = msgspec.structs.replace(
+            self._options, model=model, conversation=conversation, **opened
+        )
+        self.conversation = await open_conversation(self._session, options)
 
     async def _export(self, file: str) -> None:
         if not file:
-            raise RequestError("which file? /export FILE.html, FILE.md or FILE.json")
-        # Loaded only by those who export.
+            raise RequestError("/export needs a FILE.html, FILE.md or FILE.json")
+        # Loaded only when it is used.
         exporting = import_module("vibe_llms.cli.export")
         conversation, file = self.conversation, unquote(file)
         text = await exporting.export(
@@ -312,7 +293,7 @@ class Repl:
             name=conversation.name,
         )
         exporting.write_export(file, text)
-        self._tell(f"(written: {file})")
+        self._tell(f"(written to {file})")
 
     async def _edit(self, text: str) -> None:
         self._draft, self._edits = text, True
@@ -332,10 +313,10 @@ class Repl:
             if isinstance(canister, AssistantCanister) and (text := await self._read(canister))
         ]
         if not texts:
-            raise RequestError("there is no answer to copy yet")
+            raise RequestError("no answer to copy yet")
         text = take_code("last")(texts[-1]) if what else texts[-1]
         where = copy(text)
-        self._tell(f"(copied {len(text):,} characters; {where} has them)")
+        self._tell(f"(copied {len(text):,} characters with {where})")
 
     async def _read(self, canister: Canister) -> str:
         whole = await load_whole(canister, self._session.archive)
@@ -349,18 +330,18 @@ class Repl:
             for key, one in {**given.given(), **given.extras}.items():
                 note(f"{key:<24} {json.dumps(one, ensure_ascii=False)}")
             if given == Controls():
-                self._tell("(none is set; /set NAME VALUE sets one)")
+                self._tell("(no controls are set; /set NAME VALUE sets one)")
             return
         left = tuple(one for one in self._options.options if one[0].replace("_", "-") != name)
         if not value and len(left) == len(self._options.options):
-            raise RequestError(f"the control {name!r} is not set; /set {name} VALUE sets it")
+            raise RequestError(f"{name!r} is not set; /set {name} VALUE sets it")
         chosen = (*left, (name, value)) if value else left
         options = msgspec.structs.replace(self._options, options=chosen)
-        # What the model cannot take is refused now, not with the next message.
+        # Fails now instead of with the next message if the model does not take it.
         check_extras(self._session, options)
         self.conversation.model.check((), controls_of(options))
         self._options = options
-        self._tell(f"(from now on {name} is {value})" if value else f"({name} is cleared)")
+        self._tell(f"({name} is {value} now)" if value else f"({name} is cleared)")
 
     async def _context(self, _: str) -> None:
         count = await self.conversation.count_tokens()
@@ -375,11 +356,11 @@ class Repl:
 
     async def _fork(self, name: str) -> None:
         self.conversation = await self.conversation.fork(name=name)
-        self._tell(f"(now in the fork {self.conversation.identity})")
+        self._tell(f"(continuing in the copy {self.conversation.identity})")
 
     async def _undo(self, count: str) -> None:
         if count and not re.fullmatch(r"[1-9]\d{0,5}", count):
-            raise RequestError(f"/undo takes the number of turns, not {count!r}")
+            raise RequestError(f"/undo needs a number of turns, not {count!r}")
         turns, before = int(count or 1), self.conversation.canisters
         self.conversation = await self.conversation.undo(turns)
         undone = before[len(self.conversation.canisters) :]
@@ -393,10 +374,10 @@ class Repl:
     def _describe_unanswered(self) -> str:
         said = self.conversation.canisters
         if said and said[-1].identity == self._unanswered[0]:
-            return "(/regenerate asks again; a new message takes the place of this one)"
+            return "(/regenerate tries again; a new message replaces this one)"
         if self._draft:
-            return "(nothing was sent or kept; your message is on the prompt again)"
-        return "(what arrived is kept; /regenerate asks again)"
+            return "(nothing was sent or saved; your message is at the prompt again)"
+        return "(what arrived is kept; /regenerate tries again)"
 
     async def _regenerate(self, _: str) -> int:
         self.conversation = await self.conversation.regenerate()
@@ -405,7 +386,7 @@ class Repl:
     async def _rename(self, name: str) -> None:
         if name:
             await self.conversation.rename(repair_text(name))
-        self._tell(f"(its name is {self.conversation.name or 'not set'})")
+        self._tell(f"(name: {self.conversation.name or 'not set'})")
 
     async def _show(self, _: str) -> None:
         for number, canister in enumerate(self.conversation.canisters, 1):
@@ -413,8 +394,8 @@ class Repl:
             write(sys.stdout, f"{drawn}\n")
 
     async def _memory(self, words: str) -> None:
-        # Nothing of memory is loaded where it is not used.
-        memory = import_module("vibe_llms.cli.memory.talking")
+        # Memory is loaded only when it is used.
+        memory = import_module("vibe_llms.cli.memory.repl_memory")
         await memory.obey(words, self._session, self.conversation, quiet=self._options.quiet)
 
     async def _usage(self, _: str) -> None:
@@ -435,9 +416,9 @@ class Repl:
 
 
 async def hold_repl(options: Options, said: Said = Said()) -> int:
-    """Hold a conversation at the terminal; gives the exit status.
+    """Hold a conversation at the terminal; returns the exit status.
 
-    What the options say goes with the first message.
+    The input of the options is sent with the first message.
     """
 
     def settle() -> None:
@@ -471,14 +452,14 @@ async def hold_repl(options: Options, said: Said = Said()) -> int:
         conversation = repl.conversation
         said_anything = any(isinstance(c, UserCanister) for c in conversation.canisters)
         if said_anything and not options.no_log and not options.quiet:
-            note(f"kept; go on with it: vibe-llms chat --cid {conversation.identity}", dim=True)
+            note(f"saved; to continue: vibe-llms chat --cid {conversation.identity}", dim=True)
         if options.print_id and not options.no_log:
             note(conversation.identity)
         return status
 
 
 def unquote(path: str) -> str:
-    r"""A path as it was typed, or as a terminal writes one that is dropped on it.
+    r"""A path as it is typed, or as a terminal writes a file that is dropped on it.
 
     >>> unquote("'two words.txt'"), unquote(r"two\ words.txt")
     ('two words.txt', 'two words.txt')

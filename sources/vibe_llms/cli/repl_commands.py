@@ -1,66 +1,68 @@
-"""The commands of the REPL: the table of them, its help, and what completion offers after each."""
+"""The commands of the REPL: their table, help and completion, and the lists of tools."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vibe_llms.cli.layout import draw_columns, wrap
-from vibe_llms.cli.offers import OFFERED, Offer, offer_control_values, offer_controls
-from vibe_llms.cli.terminal import one_line
-from vibe_llms.conversation import Conversation
+from vibe_llms.cli.completion import OFFERED, Offer, offer_control_values, offer_controls
+from vibe_llms.cli.terminal import note, note_columns, one_line
+from vibe_llms.cli.text import draw_columns, wrap
+from vibe_llms.cli.tools import summarize
+from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.ensembles.core import ENSEMBLES
+from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.session import Session
 
-#: The commands in groups; of each its arguments, and what it does.
+#: The commands in groups, each with its arguments and its description.
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Conversations": {
-        "/new": ("[MODEL]", "begin a new conversation; this one is kept"),
+        "/new": ("[MODEL]", "start a new conversation; this one is saved"),
         "/list": ("[N]", "list the latest conversations"),
-        "/open": ("ID", "continue another conversation: its id, or its name"),
-        "/show": ("", "show the whole conversation"),
-        "/rename": ("[NAME]", "show or change the name of the conversation"),
-        "/export": ("FILE", "write it as a file to send: .html, .md or .json"),
-        "/fork": ("[NAME]", "continue in a copy; this one stays as it is"),
+        "/open": ("ID", "continue another conversation, by id or name"),
+        "/show": ("", "show the conversation"),
+        "/rename": ("[NAME]", "show or change the name"),
+        "/export": ("FILE", "export to a file: .html, .md or .json"),
+        "/fork": ("[NAME]", "continue in a copy; the original stays as it is"),
     },
     "Messages": {
-        "/file": ("PATH|URL", "attach a picture or a file to the next message"),
-        "/multi": ("[WORD]", "write several lines, up to a line /end or /end WORD"),
+        "/file": ("PATH|URL", "attach an image or a file to the next message"),
+        "/multi": ("[WORD]", "write several lines, until a line /end or /end WORD"),
         "/edit": ("[TEXT]", "write the next message in your editor"),
-        "/continue": ("", "let the model go on from where it stopped"),
+        "/continue": ("", "let the model continue where it stopped"),
         "/regenerate": ("", "answer the last message again"),
         "/undo": ("[N]", "undo the last N turns"),
         "/copy": ("[code]", "copy the last answer, or its last code block, to the clipboard"),
     },
     "Model": {
-        "/model": ("[NAME]", "show or change the model"),
-        "/system": ("[TEXT]", "show the instructions, or add to them from here on"),
-        "/set": ("[NAME [VALUE]]", "show the controls, or set or clear one, such as effort"),
-        "/usage": ("", "show the tokens that were used, and their cost"),
-        "/context": ("", "show how much of the model's context window is used"),
+        "/model": ("[NAME]", "show the current model, or change it"),
+        "/system": ("[TEXT]", "show the system prompts, or add one"),
+        "/set": ("[NAME [VALUE]]", "show, set or clear controls, such as effort"),
+        "/usage": ("", "show token usage and cost"),
+        "/context": ("", "show how full the context window is"),
     },
     "Tools and memory": {
-        "/tools": ("[on|off NAME]", "list the tools, or offer or withhold some"),
-        "/approve": ("[allow|ask|deny TOOL]", "show or change what may run unasked"),
-        "/memory": ("[on|off|list|…]", "show what was recalled; search, add, rm too"),
+        "/tools": ("[on|off NAME]", "list tools, or switch some on or off"),
+        "/approve": ("[allow|ask|deny TOOL]", "show or change which tools ask"),
+        "/memory": ("[on|off|list|…]", "show what was recalled; also search, add, rm"),
     },
     "Program": {
         "/clear": ("", "clear the screen"),
-        "/help": ("", "show this"),
-        "/exit": ("", "leave, as Ctrl-D does"),
+        "/help": ("", "show this help"),
+        "/exit": ("", "exit, like Ctrl-D"),
     },
 }
 #: The description of each command.
 COMMANDS = {name: text for group in GROUPS.values() for name, (_, text) in group.items()}
 _KEYS = (
-    "Enter sends. Ctrl-J, Alt-Enter or a paste begin new lines, as does a block between "
-    '""" and """. Ctrl-O opens your editor, Tab completes. A line that begins with // is sent '
-    "with one slash. Ctrl-C stops an answer and keeps what arrived; at the prompt it clears "
-    "the line."
+    "Enter sends. Ctrl-J, Alt-Enter, a paste, or a block between "
+    '""" and """ adds lines. Ctrl-O opens your editor, Tab completes. A line that '
+    "begins with // is sent with one slash. Ctrl-C stops an answer and keeps what arrived; at the "
+    "prompt it clears the line."
 )
 
 
 def draw_help(cells: int) -> str:
-    """The commands and keys, as wide as a terminal is."""
+    """The commands and keys, wrapped to a width."""
     lines: list[str] = []
     for title, group in GROUPS.items():
         rows = [(f"  {name} {words}".rstrip(), text) for name, (words, text) in group.items()]
@@ -68,18 +70,43 @@ def draw_help(cells: int) -> str:
     return "\n".join([*lines, *wrap(_KEYS, cells)])
 
 
+def tell_tools(session: Session, conversation: Conversation) -> None:
+    """Print the tools of a conversation with their rules, and the ensembles that are not open."""
+    rows = [
+        (one.name, session.gatekeeper.describe(one), summarize(one))
+        for one in conversation.invokers.values()
+    ]
+    note_columns([*rows, *((name, "off", "") for name in conversation.withheld)])
+    opened = {one.name for one in conversation.ensembles}
+    others = [row.name for row in session.configuration.rows(ENSEMBLES) if row.name not in opened]
+    if others:
+        note(f"(not opened: {', '.join(others)}; /tools on NAME opens one)", dim=True)
+    elif not opened and not conversation.invokers:
+        note("(no tools; vibe-llms mcp add NAME -- COMMAND adds a server)", dim=True)
+
+
+def tell_approvals(gatekeeper: Gatekeeper) -> None:
+    """Print the rules and the approvals of this session."""
+    rows = [(tool, str(rule), "") for tool, rule in gatekeeper.rules.items()]
+    rows += [(tool, "always", "with any arguments") for tool in gatekeeper.allowed_tools]
+    rows += [(one.name, "always", f"with {one_line(one.arguments)}") for one in gatekeeper.allowed]
+    note_columns(rows)
+    if not rows:
+        note("(no approvals in this session)", dim=True)
+
+
 async def offer_words(
     session: Session, conversation: Conversation, command: str, words: str
 ) -> Sequence[Offer]:
-    """What can follow a command and some words, for completion."""
+    """The offers of completion after a command and some words."""
     match command, words.split():
         case (("/model" | "/new"), []):
             return [(address, "") for address in session.survey_addresses()]
         case "/open", []:
-            found = await session.survey(limit=OFFERED)
+            found = await session.survey_conversations(limit=OFFERED)
             return [(one.identity, one_line(one.title)) for one in found]
         case "/tools", []:
-            return [("on ", "offer a tool or an ensemble"), ("off ", "withhold it")]
+            return [("on ", "offer a tool or an ensemble"), ("off ", "stop offering it")]
         case "/tools", ["on"]:
             rows = [row.name for row in session.configuration.rows(ENSEMBLES)]
             return [(name, "") for name in (*conversation.withheld, *rows)]

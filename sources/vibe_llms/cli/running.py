@@ -1,38 +1,48 @@
-"""Running a turn at a terminal: the event loop, and what Ctrl-C means while a turn runs."""
+"""Running a turn at a terminal: the event loop, Ctrl-C, and the work that is left at the end."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from vibe_llms.conversation import Conversation
+from vibe_llms.cli.progress import Waiting
+from vibe_llms.cli.terminal import note
+from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.messages.canisters import Turn
+from vibe_llms.session import Session
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Two presses of Ctrl-C within this time mean that the person wants to leave.
+#: Pressing Ctrl-C twice within this time leaves the program.
 SECOND_PRESS_SECONDS = 1.0
 _AGAIN_SECONDS = 0.5
-#: What the system asks us to end with.
+#: The signals with which the system ends a program.
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run the work of a command to its end."""
-    return asyncio.run(work)
+def asynchronous(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """A command whose function is a coroutine."""
+
+    @functools.wraps(work)
+    def command(*arguments: P.args, **options: P.kwargs) -> T:
+        return asyncio.run(work(*arguments, **options))
+
+    return command
 
 
 async def hold_turn(conversation: Conversation, turn: Awaitable[Turn]) -> tuple[Turn, bool]:
-    """A turn that Ctrl-C ends: what had arrived is kept, and the turn says `interrupted`.
+    """Run a turn that Ctrl-C interrupts; what has arrived is kept.
 
-    Also whether the person wants to leave: Ctrl-C was pressed twice within a second, or the system
-    asked us to end.
+    Also returns whether to leave the program: Ctrl-C was pressed twice within a second, or the
+    system asked us to end.
     """
     task = asyncio.ensure_future(turn)
     leave = False
@@ -60,9 +70,41 @@ async def hold_turn(conversation: Conversation, turn: Awaitable[Turn]) -> tuple[
     return result, leave
 
 
+async def hold_work(session: Session, *, leave: bool = False, quiet: bool = False) -> None:
+    """Wait for the work of hooks after turns; the second Ctrl-C, or `leave`, cancels it."""
+    presses = 0
+    waiting = Waiting(enabled=not quiet)
+
+    def press() -> None:
+        nonlocal presses
+        presses += 1
+        if presses > 1:
+            session.background.cancel()
+            return
+        waiting.clear()
+        if not quiet:
+            note(f"\n(still remembering {_count(session)}; Ctrl-C again cancels)", dim=True)
+
+    if leave:
+        session.background.cancel()
+    if not session.background.pending:
+        return
+    waiting.show(f"remembering {_count(session)}")
+    try:
+        with signals({signal.SIGINT: press, **dict.fromkeys(ENDINGS, session.background.cancel)}):
+            await session.background.wait()
+    finally:
+        waiting.clear()
+
+
+def _count(session: Session) -> str:
+    turns = session.background.pending
+    return "a turn" if turns == 1 else f"{turns} turns"
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """What waits without the event loop's knowledge: Ctrl-C ends it at once."""
+    """Let Ctrl-C interrupt code that blocks the event loop."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -74,9 +116,9 @@ def interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def deaf() -> Iterator[None]:
-    """What has the terminal for a while, an editor say: Ctrl-C is for it alone."""
-    # A handler, and not SIG_IGN, which a program would inherit.
+def ignore_sigint() -> Iterator[None]:
+    """Ignore Ctrl-C while another program, such as an editor, has the terminal."""
+    # A handler instead of SIG_IGN, which the program would inherit.
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         yield
@@ -86,20 +128,20 @@ def deaf() -> Iterator[None]:
 
 @contextmanager
 def bound_import(seconds: float) -> Iterator[None]:
-    """An import that ends after so many seconds, with `TimeoutError`; Ctrl-C ends it at once.
+    """Limit an import to some seconds, then raise `TimeoutError`; Ctrl-C interrupts it.
 
-    Signals end what runs in Python and most of what waits; code in C that does neither goes on.
+    Signals interrupt Python code and most system calls, but not code in C.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def give_up(*_: object) -> None:
+    def expire(*_: object) -> None:
         raise TimeoutError(f"it took more than {seconds:g} s (import-seconds)")
 
     with interruptible():
-        before = signal.signal(signal.SIGALRM, give_up)
-        # Again and again, for what catches it.
+        before = signal.signal(signal.SIGALRM, expire)
+        # Repeated, because the code may catch the error.
         signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
         try:
             yield
@@ -110,7 +152,7 @@ def bound_import(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def signals(handlers: Mapping[signal.Signals, Callable[[], object]]) -> Iterator[None]:
-    """Signals that are handled in the event loop for a while, each in its own way."""
+    """Handle signals in the event loop inside the block."""
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in handlers}
     for number, handler in handlers.items():

@@ -1,4 +1,4 @@
-"""The command `mcp`: the rows of servers, written, tested and removed; changed tools, looked at."""
+"""The command `mcp`: manages the rows of MCP servers, tests them, and approves changed tools."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import json
 import sys
 import time
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from vibe_llms.attachments import read_bytes
+from vibe_llms.cli.commands import json_option, yes_option
 from vibe_llms.cli.completion import complete_paths, complete_servers
+from vibe_llms.cli.config_file import add_rows, draw_rows, remove_row
 from vibe_llms.cli.failures import message_of, status_of
-from vibe_llms.cli.layout import pad
-from vibe_llms.cli.rows import add_rows, draw_rows, remove_row
-from vibe_llms.cli.running import interruptible, run
-from vibe_llms.cli.terminal import is_terminal, note, one_line, visible, write, write_json
+from vibe_llms.cli.questions import confirm
+from vibe_llms.cli.running import asynchronous
+from vibe_llms.cli.terminal import note, one_line, visible, write, write_json
+from vibe_llms.cli.text import pad
 from vibe_llms.cli.tools import open_ensembles, open_one
 from vibe_llms.configuration import (
     Configuration,
@@ -43,20 +45,20 @@ from vibe_llms.redaction import redact
 
 _STANDARD_INPUT = "-"
 _REMEDIES = {
-    "opening": "see that this runs, or answers, by itself: {origin}",
-    "listing": "allow it more time (list-seconds), or tell those who make it",
+    "opening": "check that this works by itself: {origin}",
+    "listing": "allow it more time (list-seconds), or report it to its authors",
 }
 
 
-@click.group("mcp", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("mcp")
 def mcp() -> None:
     """Manage the MCP servers of your configuration."""
 
 
 @mcp.command("list")
-@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+@json_option
 def list_servers(as_json: bool) -> None:
-    """List the servers, and what starts them or where they lie; none is opened."""
+    """List servers with their commands or URLs; none is started."""
     found = [_describe_row(name, row) for name, row in _survey_rows(load_configuration()).items()]
     if as_json:
         write_json(redact(json.dumps(found)))
@@ -71,31 +73,43 @@ def list_servers(as_json: bool) -> None:
 @mcp.command("add", context_settings={"ignore_unknown_options": False})
 @click.argument("name")
 @click.argument("command", nargs=-1, metavar="[-- COMMAND...]")
-@click.option("--url", default="", metavar="URL", help="Where it lies, in place of a command.")
-@click.option("--transport", type=click.Choice(["http", "sse"]), help="How it speaks at the URL.")
 @click.option(
-    "--env", "environment", multiple=True, metavar="NAME=VALUE", help="A variable for it."
+    "--url", default="", metavar="URL", help="Use the server at URL instead of a command."
 )
-@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header for it.")
-@click.option("--folder", default="", metavar="PATH", help="Where its command runs.")
+@click.option("--transport", type=click.Choice(["http", "sse"]), help="Set the transport at URL.")
 @click.option(
-    "--approval", type=click.Choice(["allow", "ask", "deny"]), help="What holds for all its tools."
+    "--env",
+    "environment",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set an environment variable for it.",
+)
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Send it a header.")
+@click.option("--folder", default="", metavar="PATH", help="Run its command in this folder.")
+@click.option(
+    "--approval",
+    type=click.Choice(["allow", "ask", "deny"]),
+    help="Set the approval of all its tools.",
 )
 @click.option(
-    "--set", "others", multiple=True, metavar="KEY=VALUE", help="Any other key of its row, in TOML."
+    "--set",
+    "others",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set another key of its row.",
 )
-@click.option("--force", is_flag=True, help="Replace a server of this name.")
+@click.option("--force", is_flag=True, help="Replace a server with this name.")
 def add_server(name: str, force: bool, **values: Any) -> None:
     """Add a server: vibe-llms mcp add clock -- python clock_server.py
 
-    A value may speak of a variable of your environment, as in --header 'Authorization=Bearer
-    ${TOKEN}', so that no key is written down.
+    Values can refer to environment variables, so that no key is written down: --header
+    'Authorization=Bearer ${TOKEN}'
     """
     if not is_name(name):
-        raise RequestError(f"{name!r} is no name for a server; use letters, digits, _ and -")
+        raise RequestError(f"{name!r} is not a valid name; use letters, digits, _ and -")
     command, url = values["command"], values["url"]
     if bool(command) == bool(url):
-        raise click.UsageError("Give either a command after -- or a --url.")
+        raise click.UsageError("Give a command after --, or --url.")
     row = {
         "module": MODULE,
         "command": list(command),
@@ -113,18 +127,18 @@ def add_server(name: str, force: bool, **values: Any) -> None:
     _check(configuration, rows, force=force)
     add_rows(configuration.places.configuration_file, ENSEMBLES, rows)
     _tell_keys(rows)
-    note(f"added; to see whether it opens: vibe-llms mcp test {name}")
+    note(f"added; to test it: vibe-llms mcp test {name}")
 
 
 @mcp.command("import")
 @click.argument("file", shell_complete=complete_paths)
-@click.option("--force", is_flag=True, help="Replace servers of the same names.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Replace servers with the same names.")
+@yes_option
 def import_servers(file: str, force: bool, yes: bool) -> int:
-    """Add the servers of another program's FILE, or of standard input (-).
+    """Import servers from another program.
 
-    Known are the files of Claude, Cursor, VS Code and others: a table mcpServers, servers or
-    context_servers in JSON. What will be written is shown first.
+    FILE is its configuration; - reads standard input. Reads the JSON of Claude, Cursor, VS Code
+    and others: a table mcpServers, servers or context_servers. Shows first what it will write.
     """
     data = sys.stdin.buffer.read() if file == _STANDARD_INPUT else read_bytes(Path(file))
     found = read_servers(data.decode("utf-8", "replace"))
@@ -134,31 +148,31 @@ def import_servers(file: str, force: bool, yes: bool) -> int:
     for row in rows.values():
         remember_row(row)
     for one in found:
-        for words in (one.problem and f"left out: {one.problem}", *one.notes):
+        for words in (one.problem and f"skipped: {one.problem}", *one.notes):
             if words:
                 note(one_line(f"note: {one.name}: {words}"))
     if not rows:
-        raise RequestError("none of its servers can be added")
+        raise RequestError("no server can be added")
     note(redact(draw_rows(ENSEMBLES, rows)).rstrip())
     _tell_keys(rows)
     file_of_rows = configuration.places.configuration_file
     _confirm(f"Add {'it' if len(rows) == 1 else 'them'} to {file_of_rows}?", yes=yes)
     add_rows(file_of_rows, ENSEMBLES, rows)
-    note(f"added {', '.join(rows)}; to see whether they open: vibe-llms mcp test")
+    note(f"added {', '.join(rows)}; to test them: vibe-llms mcp test")
     return 0
 
 
 @mcp.command("remove")
 @click.argument("name", shell_complete=complete_servers)
 def remove_server(name: str) -> None:
-    """Remove a server from the configuration, and what was approved of its tools."""
+    """Remove a server and the approvals of its tools."""
     configuration = load_configuration()
     if name not in _survey_rows(configuration):
-        raise RequestError(f"there is no server {name!r}; see: vibe-llms mcp list")
+        raise RequestError(f"no server {name!r}; see: vibe-llms mcp list")
     file = configuration.places.configuration_file
     if name not in parse_settings(read_settings(file), file).get(ENSEMBLES, {}):
         raise RequestError(
-            f"{name!r} does not stand in {file}; [ensembles.{name}] enabled = false takes it away"
+            f"{name!r} is not in {file}; to turn it off: [ensembles.{name}] enabled = false"
         )
     row = configuration.row(ENSEMBLES, name)
     one = access_ensemble(row, EnsembleConfiguration(configuration, row.settings))
@@ -170,31 +184,14 @@ def remove_server(name: str) -> None:
 
 @mcp.command("test")
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_servers)
-@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
-def test_servers(names: tuple[str, ...], as_json: bool) -> int:
-    """Open servers, or all of yours, and tell what they speak and offer, and how long it took.
+@json_option
+@asynchronous
+async def test_servers(names: tuple[str, ...], as_json: bool) -> int:
+    """Start servers to test them.
 
-    The exit status is that of the first that fails.
+    Tests all servers, or those that you name. Prints the version, the number of tools, and the
+    time to start. The exit status is that of the first failure.
     """
-    return run(_test(names, as_json))
-
-
-@mcp.command("approve")
-@click.argument("name", shell_complete=complete_servers)
-@click.argument("tools", nargs=-1, metavar="[TOOL]...")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def approve_changes(name: str, tools: tuple[str, ...], yes: bool) -> int:
-    """Show what has changed of the tools of the server NAME since they were approved; approve it.
-
-    Until then such tools are blocked. Characters that are not seen are shown by their codes.
-    """
-    return run(_approve(name, tools, yes=yes))
-
-
-COMMANDS: dict[str, click.Command] = {"mcp": mcp}
-
-
-async def _test(names: Sequence[str], as_json: bool) -> int:
     reports: list[dict[str, Any]] = []
     status = 0
     async with open_ensembles() as ensembles:
@@ -212,8 +209,43 @@ async def _test(names: Sequence[str], as_json: bool) -> int:
     return status
 
 
+@mcp.command("approve")
+@click.argument("name", shell_complete=complete_servers)
+@click.argument("tools", nargs=-1, metavar="[TOOL]...")
+@yes_option
+@asynchronous
+async def approve_changes(name: str, tools: tuple[str, ...], yes: bool) -> int:
+    """Review and approve changed tools of the server NAME.
+
+    Tools that changed since they were approved are blocked until then. Invisible characters are
+    shown as codes.
+    """
+    async with open_ensembles() as ensembles:
+        one: Ensemble = await open_one(ensembles, name)
+        guard = ensembles.guard(one)
+        if guard is None:
+            raise RequestError(f"the tools of {name!r} are not pinned, so none is blocked")
+        known = {tool.name for tool in one.invokers}
+        wanted = {tool if "/" in tool else f"{name}/{tool}" for tool in tools}
+        if unknown := wanted - known:
+            raise RequestError(f"{name!r} has no tool {', '.join(sorted(unknown))}")
+        changes = [c for c in guard.changes if not wanted or c.offered.name in wanted]
+        if not changes:
+            note("no tool has changed")
+            return 0
+        for change in changes:
+            write(sys.stdout, draw_change(change))
+        _confirm("Approve the changes?", yes=yes)
+        guard.pins.approve(changes)
+    note(f"approved: {', '.join(change.offered.name for change in changes)}")
+    return 0
+
+
+COMMANDS: dict[str, click.Command] = {"mcp": mcp}
+
+
 async def _probe(ensembles: Ensembles, name: str) -> tuple[dict[str, Any], VibeLlmsError | None]:
-    """What a server says of itself, or why it cannot be used and what may help."""
+    """The report on a server, or why it cannot be used and what may help."""
     start = time.monotonic()
     found = (await ensembles.attempt([name]))[name]
     seconds = round(time.monotonic() - start, 3)
@@ -244,30 +276,8 @@ def _draw_report(report: Mapping[str, Any]) -> str:
     return f"{name} ok: {', '.join(words)}"
 
 
-async def _approve(name: str, tools: Sequence[str], *, yes: bool) -> int:
-    async with open_ensembles() as ensembles:
-        one: Ensemble = await open_one(ensembles, name)
-        guard = ensembles.guard(one)
-        if guard is None:
-            raise RequestError(f"nothing is pinned of {name!r}, so nothing of it is blocked")
-        known = {tool.name for tool in one.invokers}
-        wanted = {tool if "/" in tool else f"{name}/{tool}" for tool in tools}
-        if unknown := wanted - known:
-            raise RequestError(f"{name!r} has no tool {', '.join(sorted(unknown))}")
-        changes = [c for c in guard.changes if not wanted or c.offered.name in wanted]
-        if not changes:
-            note("no tool has changed since it was approved")
-            return 0
-        for change in changes:
-            write(sys.stdout, draw_change(change))
-        _confirm("Approve what is new?", yes=yes)
-        guard.pins.approve(changes)
-    note(f"approved: {', '.join(change.offered.name for change in changes)}")
-    return 0
-
-
 def draw_change(change: Change) -> str:
-    """What has changed of a tool, line by line; characters that are not seen, or new, by codes."""
+    """The changes of a tool, line by line; invisible and new characters as codes."""
     before, after = (_draw_definition(one) for one in (change.approved, change.offered))
     strange = {c for c in after if not c.isascii()} - set(before)
     lines = difflib.unified_diff(
@@ -289,28 +299,24 @@ def _draw_definition(definition: Definition) -> str:
 
 
 def _reveal(text: str, strange: set[str]) -> str:
-    """The text with each character that is not seen, or that is strange, as its code."""
+    """The text with codes for invisible and strange characters."""
     return "".join(f"\\u{{{ord(c):04x}}}" if c in strange or _is_hidden(c) else c for c in text)
 
 
 def _is_hidden(character: str) -> bool:
     if character.isascii():
         return not character.isprintable()
-    # Marks that join or vary what stands before them are seen only together with it.
+    # Marks are visible only together with the character before them.
     return not character.isprintable() or unicodedata.category(character).startswith("M")
 
 
 def _confirm(question: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
-        raise RequestError(f"not a terminal; use --yes to answer: {question}")
-    with interruptible():
-        click.confirm(question, abort=True, err=True)
+    if not confirm(question, yes=yes):
+        raise click.Abort
 
 
 def _survey_rows(configuration: Configuration) -> Mapping[str, Mapping[str, Any]]:
-    """The rows of servers; of other ensembles none."""
+    """The rows of servers, without other ensembles."""
     every: Mapping[str, Mapping[str, Any]] = configuration.tree.get(ENSEMBLES, {})
     return {name: row for name, row in every.items() if row.get("module") == MODULE}
 
@@ -334,12 +340,10 @@ def _describe_origin(row: Mapping[str, Any]) -> str:
 def _check(
     configuration: Configuration, rows: Mapping[str, Mapping[str, Any]], *, force: bool
 ) -> None:
-    """Refuse rows that clash with those that are there, or that are wrong in themselves."""
+    """Raise for rows that clash with existing ones, or that are invalid."""
     clashes = [name for name in rows if name in configuration.tree.get(ENSEMBLES, {})]
     if clashes and not force:
-        raise RequestError(
-            f"there is already {', '.join(map(repr, clashes))}; --force replaces what there is"
-        )
+        raise RequestError(f"{', '.join(map(repr, clashes))} already exists; --force replaces it")
     for name, row in rows.items():
         settings = {key: value for key, value in row.items() if key not in ("module", "enabled")}
         trial = load_configuration(
@@ -353,13 +357,13 @@ def _tell_keys(rows: Mapping[str, Mapping[str, Any]]) -> None:
     for name, row in rows.items():
         for key, _ in survey_keys(row):
             note(
-                f"note: {name}: {key} holds a key, which is written into config.toml, readable by "
-                f"you alone; '${{NAME}}' would speak of a variable of your environment instead"
+                f"note: {name}: {key} contains a key, which is written to config.toml, readable by "
+                f"you alone; use '${{NAME}}' to read an environment variable instead"
             )
 
 
 def _split(pair: str, option: str) -> tuple[str, str]:
     name, equals, value = pair.partition("=")
     if not (name and equals):
-        raise click.UsageError(f"{option} wants NAME=VALUE, not {pair!r}.")
+        raise click.UsageError(f"{option} needs NAME=VALUE, not {pair!r}.")
     return name, value

@@ -1,51 +1,48 @@
-"""The command `config`: where the configuration lies, what it says, and whether it is right."""
+"""The commands `config` and `keys`: the configuration, and the API keys in a private file."""
 
 from __future__ import annotations
 
 import json
-import re
 import sys
-from pathlib import Path
 
 import click
 
+from vibe_llms.cli.commands import json_option
+from vibe_llms.cli.completion import complete_kept_keys, complete_providers
 from vibe_llms.cli.doctor import check_configuration
-from vibe_llms.cli.editors import find_editor, run_editor
 from vibe_llms.cli.failures import status_of
-from vibe_llms.cli.terminal import note, one_line, shown, write, write_json
+from vibe_llms.cli.programs import find_editor, run_editor
+from vibe_llms.cli.terminal import is_terminal, note, one_line, shown, write, write_json
 from vibe_llms.configuration import (
     find_places,
     load_configuration,
-    parse_settings,
-    read_settings,
 )
+from vibe_llms.credentials import check_key, read_keys
 from vibe_llms.ensembles.core import ENSEMBLES
 from vibe_llms.ensembles.mcp.importing import remember_row
-from vibe_llms.exceptions import ConfigurationError
-from vibe_llms.files import parse_toml
+from vibe_llms.exceptions import ConfigurationError, CredentialMissing, RequestError
+from vibe_llms.keys import store_key
+from vibe_llms.providers.provider_pool import PROVIDERS
 from vibe_llms.redaction import redact
 from vibe_llms.storage.files import make_folder, replace_file, storage_errors
-from vibe_llms.storage.locks import locked
-
-_LOCK_SECONDS = 10.0
 
 _STARTING_TEXT = """\
-# The settings of vibe-llms; the shipped ones hold where this file says nothing.
+# The settings of vibe-llms; they override the defaults.
 # See: vibe-llms config show, and documentation/reference/configuration.md
 
 # default-model = "anthropic/claude-sonnet-5-5"
 """
 
 
-@click.group("config", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("config")
 def config() -> None:
     """Show, check and edit the configuration."""
 
 
 @config.command("path")
-@click.option("--all", "everything", is_flag=True, help="Also where data and state lie.")
+@click.option("--all", "everything", is_flag=True, help="Also print the paths of data and state.")
 def path(everything: bool) -> None:
-    """Print where the configuration file lies."""
+    """Print the path of the configuration file."""
     places = find_places()
     write(sys.stdout, f"{places.configuration_file}\n")
     if everything:
@@ -53,9 +50,9 @@ def path(everything: bool) -> None:
 
 
 @config.command("show")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@json_option
 def show(as_json: bool) -> None:
-    """Print the settings as they result from all files and the environment."""
+    """Print the effective settings, from all files and the environment."""
     import tomli_w
 
     tree = load_configuration().tree
@@ -69,13 +66,16 @@ def show(as_json: bool) -> None:
 
 @config.command("check")
 def check() -> int:
-    """Print all that is wrong with the configuration; loads every provider that it names."""
+    """Print all problems of the configuration.
+
+    Loads every provider that it names.
+    """
     problems = check_configuration()
     for problem in problems:
         note(f"vibe-llms: {one_line(f'{problem.path}: {problem.text}'.removeprefix(': '))}")
     if problems:
         return status_of(ConfigurationError(""))
-    note("the configuration is right")
+    note("no problems found")
     return 0
 
 
@@ -91,44 +91,68 @@ def edit() -> None:
     load_configuration()
 
 
-COMMANDS: dict[str, click.Command] = {"config": config}
+@click.group("keys")
+def keys() -> None:
+    """Manage API keys. Only `get` prints a key."""
 
 
-def set_value(file: Path, key: str, value: str) -> None:
-    """Set a key at the top of the configuration file; everything else stays as it is written."""
-    with storage_errors(file):
-        make_folder(file.parent)
-        with locked(file.parent, seconds=_LOCK_SECONDS):
-            # A file that cannot be read is not written over.
-            before = read_settings(file)
-            known = parse_settings(before, file)
-            text = _with_value(before.decode(), key, value)
-            if _parse(text) != {**known, key: value}:
-                raise ConfigurationError(
-                    f"{key} cannot be set without spoiling what stands there; set it by hand: "
-                    "vibe-llms config edit",
-                    file=str(file),
-                )
-            replace_file(file, text.encode())
+@keys.command("set")
+@click.argument("name", shell_complete=complete_providers)
+def set_key(name: str) -> None:
+    """Save the API key of a provider.
+
+    Asks for it without showing it, or reads it from a pipe.
+    """
+    _require_row(name)
+    text = (
+        click.prompt(f"Key for {name}", hide_input=True, err=True)
+        if is_terminal(sys.stdin)
+        else sys.stdin.readline()
+    )
+    secret = check_key(text, "the input")
+    file = find_places().keys_file
+    store_key(file, name, secret.reveal())
+    note(f"saved in {file}")
 
 
-def _with_value(text: str, key: str, value: str) -> str:
-    line = f"{key} = {json.dumps(value)}"
-    head, tables = _split_top(text)
-    pattern = re.compile(rf"^[ \t]*{re.escape(key)}[ \t]*=.*$", re.MULTILINE)
-    if pattern.search(head):
-        return pattern.sub(lambda _: line, head, count=1) + tables
-    return f"{head.rstrip()}\n{line}\n".lstrip("\n") + (f"\n{tables}" if tables else "")
+@keys.command("get")
+@click.argument("name", shell_complete=complete_kept_keys)
+def get_key(name: str) -> None:
+    """Print a saved key."""
+    key = read_keys(find_places().keys_file).get(name)
+    if key is None:
+        raise CredentialMissing(f"no key is saved for {name!r}")
+    write(sys.stdout, f"{key}\n")
 
 
-def _parse(text: str) -> object:
-    try:
-        return parse_toml(text.encode())
-    except ValueError:
-        return None
+@keys.command("list")
+def list_keys() -> None:
+    """List the names of saved keys."""
+    for name in sorted(read_keys(find_places().keys_file)):
+        write(sys.stdout, shown(name) + "\n")
 
 
-def _split_top(text: str) -> tuple[str, str]:
-    """The keys before the first table, and the tables."""
-    found = re.search(r"^[ \t]*\[", text, re.MULTILINE)
-    return (text, "") if found is None else (text[: found.start()], text[found.start() :])
+@keys.command("rm")
+@click.argument("name", shell_complete=complete_kept_keys)
+def remove_key(name: str) -> None:
+    """Delete a saved key."""
+    file = find_places().keys_file
+    if name not in read_keys(file):
+        raise CredentialMissing(f"no key is saved for {name!r}")
+    store_key(file, name, "")
+    note("deleted")
+
+
+@keys.command("path")
+def keys_path() -> None:
+    """Print the path of the file with the keys."""
+    write(sys.stdout, f"{find_places().keys_file}\n")
+
+
+COMMANDS: dict[str, click.Command] = {"config": config, "keys": keys}
+
+
+def _require_row(name: str) -> None:
+    rows = [row.name for row in load_configuration().rows(PROVIDERS)]
+    if name not in rows:
+        raise RequestError(f"no provider {name!r}; see: vibe-llms providers")

@@ -1,4 +1,4 @@
-"""What is known of the terminal, and text that cannot drive it."""
+"""The terminal: its properties, output to it, and text made harmless for it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from vibe_llms.cli.characters import replace_hidden
-from vibe_llms.cli.layout import draw_columns, wrap
+from vibe_llms.cli.text import draw_columns, replace_hidden, wrap
 
 DIM, BOLD, RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 
-#: Begins each line of our own questions; no other text can send it to a terminal.
+#: Begins each line of our questions; no other text can print it on a terminal.
 MARK = "┃"
-# Framed by them, a reply would look like a question; the thin ones are as good for its tables.
+# With these, a reply could look like a question; thin lines serve tables as well.
 _OURS = str.maketrans("┃┏┗", "│┌└")
 _OURS_ESCAPED = {code: f"\\u{code:04x}" for code in _OURS}
 
 
 def visible(text: str) -> str:
-    r"""The text with control characters shown instead of sent: no escape sequence survives.
+    r"""The text with visible symbols for control characters, so no escape sequence survives.
 
-    New lines and tabs stay; characters that hide or reorder text are shown too, and the mark of
-    our own questions becomes another one.
+    New lines and tabs stay. Characters that hide or reorder text become visible too, and the mark
+    of our questions is replaced.
 
     >>> visible("a\x1b[2Jb\rc\r\n")
     'a␛[2Jb␍c\n'
@@ -46,19 +45,19 @@ def _show(character: str) -> str:
 
 
 class VisibleText:
-    """`visible` for text that comes in pieces, with what belongs together across two of them."""
+    """`visible` for text in pieces; keeps sequences together that span two pieces."""
 
     def __init__(self) -> None:
         self._before = ""
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """Some more text, as far as its meaning does not depend on what follows."""
+        """Add text; returns the part that does not depend on what follows."""
         text, self._held = _split_end(self._held + text)
         return self._show(text)
 
     def close(self) -> str:
-        """What was held back."""
+        """The part that was held back."""
         held, self._held = self._held, ""
         return self._show(held)
 
@@ -76,22 +75,22 @@ def _split_end(text: str) -> tuple[str, str]:
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks, for lists and for notes."""
+    """The text without line breaks."""
     return " ".join(text.split())
 
 
 def shown(text: str) -> str:
-    """The text as stdout may have it: made visible on a terminal, as it is elsewhere."""
+    """The text for stdout: made visible on a terminal, unchanged elsewhere."""
     return visible(text) if is_terminal(sys.stdout) else text
 
 
 def write_json(text: str) -> None:
-    """JSON and a new line on stdout; a terminal is sent nothing that is hidden or drives it."""
+    """Print JSON on stdout; on a terminal, hidden and control characters are escaped."""
     write(sys.stdout, f"{escape_json(text) if is_terminal(sys.stdout) else text}\n")
 
 
 def escape_json(text: str) -> str:
-    r"""JSON with escapes for what `visible` shows or replaces: the same value.
+    r"""JSON of the same value, with escapes for what `visible` replaces.
 
     >>> escape_json('"a\u202eb"')
     '"a\\u202eb"'
@@ -105,27 +104,27 @@ def _escape(character: str) -> str:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether a person looks at the stream."""
+    """Whether the stream is a terminal."""
     return stream.isatty()
 
 
 def obeys(stream: TextIO) -> bool:
-    """Whether the stream is a terminal that knows how to move its cursor."""
+    """Whether the stream is a terminal that can move its cursor."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def has_colours(stream: TextIO) -> bool:
-    """Whether styles may be sent: a terminal, and neither NO_COLOR nor TERM=dumb forbids it."""
+    """Whether the stream is a terminal with styles; NO_COLOR and TERM=dumb turn them off."""
     return obeys(stream) and not os.environ.get("NO_COLOR")
 
 
 def styled(text: str, style: str) -> str:
-    """The text in a style, where stdout takes styles."""
+    """The text in a style, if stdout has styles."""
     return f"{style}{text}{RESET}" if has_colours(sys.stdout) else text
 
 
 def columns(stream: TextIO) -> int:
-    """How many characters a line of the terminal has."""
+    """The width of the terminal in cells."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or 80
     except (OSError, ValueError):
@@ -133,7 +132,7 @@ def columns(stream: TextIO) -> int:
 
 
 def lines(stream: TextIO) -> int:
-    """How many lines the terminal has."""
+    """The number of lines of the terminal."""
     try:
         return os.get_terminal_size(stream.fileno()).lines or 24
     except (OSError, ValueError):
@@ -141,14 +140,14 @@ def lines(stream: TextIO) -> int:
 
 
 def note(text: str, *, dim: bool = False) -> None:
-    """A line on stderr, where everything goes that is no answer; a terminal wraps it at words."""
+    """Print a line on stderr; on a terminal it wraps at words."""
     if is_terminal(sys.stderr):
         text = "\n".join(wrap(visible(text), columns(sys.stderr)))
     aside(f"{text}\n", dim=dim, fresh=True)
 
 
 def note_columns(rows: Iterable[Sequence[str]]) -> None:
-    """Notes whose columns are aligned; on a terminal the last one is wrapped."""
+    """Print rows on stderr in aligned columns; on a terminal the last column wraps."""
     seen = is_terminal(sys.stderr)
     rows = [tuple(visible(cell) if seen else cell for cell in row) for row in rows]
     for line in draw_columns(rows, columns(sys.stderr) if seen else None):
@@ -156,7 +155,7 @@ def note_columns(rows: Iterable[Sequence[str]]) -> None:
 
 
 def aside(text: str, *, dim: bool = False, fresh: bool = False) -> None:
-    """Text on stderr, `fresh` in a line of its own. That it cannot be written is no error."""
+    """Print text on stderr, `fresh` on its own line; errors are ignored."""
     shown = visible(text) if is_terminal(sys.stderr) else text
     if dim and has_colours(sys.stderr):
         body = shown.rstrip("\n")
@@ -166,10 +165,10 @@ def aside(text: str, *, dim: bool = False, fresh: bool = False) -> None:
 
 
 class _Owner:
-    """The owner of the terminal: one for the process, whichever streams lead there.
+    """The one owner of the terminal in the process.
 
-    `sink` takes what is written while a prompt or question owns it; `status` and `unfinished` are
-    the streams that show a status line, and a line without its end.
+    `sink` takes what is written while a prompt or question owns it. `status` is the stream that
+    shows a status line, `unfinished` the stream with a line that has no end yet.
     """
 
     def __init__(self) -> None:
@@ -184,10 +183,10 @@ _CLEAR = "\r\x1b[K"
 
 
 def write(stream: TextIO, text: str, *, fresh: bool = False) -> None:
-    """Text at once, whatever the locale can show; what it cannot is replaced.
+    """Write text at once; characters that the encoding lacks are replaced.
 
-    On a terminal it waits where a question is asked, takes the place of a status line, and begins
-    a line of its own if it is to be `fresh`.
+    On a terminal it waits for an open question, replaces a status line, and begins a new line if
+    it is `fresh`.
     """
     stream = origin(stream)
     if not is_terminal(stream):
@@ -204,7 +203,7 @@ def write(stream: TextIO, text: str, *, fresh: bool = False) -> None:
 
 
 def send(stream: TextIO, text: str) -> None:
-    """Text at once, without asking who owns the terminal: only for its owner."""
+    """Write text at once; only for the owner of the terminal."""
     stream = origin(stream)
     try:
         try:
@@ -214,14 +213,14 @@ def send(stream: TextIO, text: str) -> None:
             stream.write(text.encode(encoding, "replace").decode(encoding))
         stream.flush()
     except OSError as error:
-        # Which stream it was is not known further up.
+        # The caller does not know which stream it was.
         raise OSError(error.errno, error.strerror, stream.name) from error
 
 
 def draw_status(text: str) -> None:
-    """A line on stderr that goes as soon as anything else is written.
+    """Draw a line on stderr that disappears with the next output.
 
-    Nothing is drawn while a question is asked, or behind a line that goes on.
+    Nothing is drawn during a question, or behind an unfinished line.
     """
     with _OWNER.lock, contextlib.suppress(OSError):
         if _OWNER.sink is None and not _is_in_line():
@@ -230,7 +229,7 @@ def draw_status(text: str) -> None:
 
 
 def wipe_status() -> None:
-    """The status line goes without a trace."""
+    """Remove the status line."""
     with _OWNER.lock, contextlib.suppress(OSError):
         drawn, _OWNER.status = _OWNER.status, None
         if drawn is not None and drawn is sys.stderr:
@@ -243,7 +242,7 @@ def _is_in_line() -> bool:
 
 @contextlib.contextmanager
 def divert(sink: Callable[[TextIO, str, bool], None]) -> Iterator[None]:
-    """Have the terminal alone: what others write to it goes to `sink`, also what they `print`."""
+    """Own the terminal: what others write or `print` goes to `sink`."""
     with _OWNER.lock:
         wipe_status()
         if _is_in_line():
@@ -261,7 +260,7 @@ def divert(sink: Callable[[TextIO, str, bool], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hold_output() -> Iterator[None]:
-    """Have the terminal alone; what others write to it comes afterwards, in its order."""
+    """Own the terminal; what others write is printed afterwards, in order."""
     queue: list[tuple[TextIO, str, bool]] = []
     with contextlib.ExitStack() as stack:
         stack.enter_context(divert(lambda *written: queue.append(written)))
@@ -296,14 +295,14 @@ class _Diverted(io.TextIOBase):
 
 
 def origin(stream: TextIO) -> TextIO:
-    """The stream itself, also while a diverted one takes its place."""
+    """The real stream behind a diverted one."""
     return stream.origin if isinstance(stream, _Diverted) else stream
 
 
 def open_closed_streams() -> None:
-    """Give the standard streams that were closed before the start to nobody.
+    """Connect standard streams that were closed before the start to /dev/null.
 
-    Otherwise a file of the archive could be opened in their place and be written to by accident.
+    Otherwise a file of the archive could take their place and be written to by accident.
     """
     # Opened in this order, each takes the lowest free descriptor: its own.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -312,13 +311,13 @@ def open_closed_streams() -> None:
 
 
 def drop_unwritten() -> None:
-    """Give what the standard streams could not take to nobody.
+    """Drop output that the standard streams could not take.
 
-    Otherwise Python itself would try once more at its end, complain, and leave with status 120.
+    Otherwise Python would try again at its end, complain, and exit with status 120.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
-            with open(os.devnull, "wb") as nobody:
-                os.dup2(nobody.fileno(), stream.fileno())
+            with open(os.devnull, "wb") as sink:
+                os.dup2(sink.fileno(), stream.fileno())

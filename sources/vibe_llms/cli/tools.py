@@ -1,4 +1,4 @@
-"""The command `tools`: what the configured ensembles offer, shown and called without a model."""
+"""The command `tools`: lists, shows and calls the tools of ensembles, without a model."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from typing import Any
 
 import click
 
-from vibe_llms.cli.answering import produce_elicitor
-from vibe_llms.cli.completion import complete_ensembles, complete_paths, complete_tools
+from vibe_llms.cli.commands import json_option
+from vibe_llms.cli.completion import (
+    complete_ensembles,
+    complete_paths,
+    complete_tools,
+    remember_tools,
+)
 from vibe_llms.cli.failures import explain, status_of
-from vibe_llms.cli.layout import pad
-from vibe_llms.cli.offers import remember_tools
 from vibe_llms.cli.questions import Questions
-from vibe_llms.cli.running import run
+from vibe_llms.cli.running import asynchronous, interruptible
 from vibe_llms.cli.terminal import (
     aside,
     is_terminal,
@@ -29,6 +32,8 @@ from vibe_llms.cli.terminal import (
     write,
     write_json,
 )
+from vibe_llms.cli.text import pad
+from vibe_llms.cli.tool_questions import produce_elicitor
 from vibe_llms.configuration import load_configuration
 from vibe_llms.ensembles.core import Ensembles
 from vibe_llms.ensembles.interfaces import Ensemble, EnsembleHost
@@ -44,115 +49,24 @@ from vibe_llms.storage.files import storage_errors
 _FAILED = 1
 
 
-@click.group("tools", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("tools")
 def tools() -> None:
-    """List, show and call the tools of the ensembles that the configuration names."""
+    """List, show and call tools, without a model.
+
+    An ensemble is a named group of tools, such as an MCP server.
+    """
 
 
 @tools.command("list")
-@click.argument("ensembles", nargs=-1, metavar="[ENSEMBLE]...", shell_complete=complete_ensembles)
-@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
-def list_tools(ensembles: tuple[str, ...], as_json: bool) -> int:
-    """List the tools of the ensembles that you have set up, or that you name; and whether they ask.
+@click.argument("names", nargs=-1, metavar="[ENSEMBLE]...", shell_complete=complete_ensembles)
+@json_option
+@asynchronous
+async def list_tools(names: tuple[str, ...], as_json: bool) -> int:
+    """List tools and their approval.
 
-    An ensemble that cannot be opened is told, and hides no other.
+    Lists the tools of all your ensembles, or of those that you name. An ensemble
+    that cannot be opened is reported, and the others are still listed.
     """
-    return run(_list(ensembles, as_json))
-
-
-@tools.command("show")
-@click.argument("name", shell_complete=complete_tools)
-@click.option("--json", "as_json", is_flag=True, help="One object.")
-def show_tool(name: str, as_json: bool) -> int:
-    """Show what is known of a tool: what models are told of it, and what holds for its calls."""
-    return run(_show(name, as_json))
-
-
-@tools.command("call")
-@click.argument("name", shell_complete=complete_tools)
-@click.argument("arguments", default="{}")
-@click.option(
-    "-o",
-    "--output",
-    metavar="PATH",
-    shell_complete=complete_paths,
-    help="Write the picture or the file that it returns here.",
-)
-@click.option("--json", "as_json", is_flag=True, help="One object, pictures and files included.")
-@click.option("-q", "--quiet", is_flag=True, help="Do not show progress.")
-def call_tool(name: str, arguments: str, output: str | None, as_json: bool, quiet: bool) -> int:
-    """Call the tool NAME with ARGUMENTS, a JSON object, or - for standard input; no model is asked.
-
-    Tools that ask run, since you call them yourself; those that are denied or blocked do not.
-    Leaves with status 1 where the tool fails.
-    """
-    text = sys.stdin.read() if arguments == "-" else arguments
-    return run(_call(name, text, output, as_json=as_json, quiet=quiet))
-
-
-COMMANDS: dict[str, click.Command] = {"tools": tools}
-
-
-def _remember(invokers: Iterable[Invoker]) -> None:
-    texts = {one.name: one_line(one.description.partition("\n")[0]) for one in invokers}
-    if texts:
-        remember_tools(load_configuration().places.state, texts)
-
-
-@asynccontextmanager
-async def open_ensembles() -> AsyncIterator[Ensembles]:
-    """The ensembles of the configuration, closed with the block."""
-    configuration = load_configuration()
-    host = EnsembleHost(
-        elicitor=produce_elicitor(Questions()),
-        vault=KeyVault(configuration.places.keys_file),
-    )
-    ensembles = Ensembles(configuration, host)
-    try:
-        yield ensembles
-    finally:
-        await ensembles.close()
-
-
-async def open_one(ensembles: Ensembles, name: str) -> Ensemble:
-    """An ensemble by the name of its row; raises why it cannot be opened."""
-    found = (await ensembles.attempt([name]))[name]
-    if isinstance(found, VibeLlmsError):
-        raise found
-    return found
-
-
-def draw_tool(invoker: Invoker) -> str:
-    """A tool in a line: its name, whether it asks, and what it does."""
-    return visible(f"{pad(invoker.name, 24)} {state_of(invoker):<8} {summarize(invoker)}").rstrip()
-
-
-def summarize(invoker: Invoker) -> str:
-    """What a tool does, in a line."""
-    return one_line(invoker.description.partition("\n")[0])
-
-
-def state_of(invoker: Invoker) -> str:
-    """What happens when the tool is called: `allow`, `ask`, `deny` or `blocked`."""
-    return "blocked" if invoker.blocked else invoker.approval
-
-
-def describe_tool(invoker: Invoker) -> dict[str, Any]:
-    """All that is known of a tool, as `--json` prints it."""
-    return {
-        **describe(invoker),
-        "ensemble": invoker.ensemble,
-        "aliases": list(invoker.aliases),
-        "annotations": dict(invoker.annotations),
-        "approval": invoker.approval,
-        "blocked": invoker.blocked,
-        "outside": invoker.outside,
-        "sends": invoker.sends,
-        "timeout_seconds": invoker.timeout_seconds,
-    }
-
-
-async def _list(names: Sequence[str], as_json: bool) -> int:
     found: list[Invoker] = []
     failures: list[VibeLlmsError] = []
     async with open_ensembles() as ensembles:
@@ -173,13 +87,18 @@ async def _list(names: Sequence[str], as_json: bool) -> int:
     for failure in failures:
         note(f"vibe-llms: {explain(failure)}")
     if others and not as_json:
-        note(f"(not opened: {', '.join(others)}; vibe-llms tools list NAME opens one)", dim=True)
+        note(f"(not opened: {', '.join(others)}; to open one: vibe-llms tools list NAME)", dim=True)
     if not opened and not as_json:
-        note("no ensembles of yours yet; add one: vibe-llms mcp add NAME -- COMMAND")
+        note("no ensembles yet; add a server: vibe-llms mcp add NAME -- COMMAND")
     return status_of(failures[0]) if failures else 0
 
 
-async def _show(name: str, as_json: bool) -> int:
+@tools.command("show")
+@click.argument("name", shell_complete=complete_tools)
+@json_option
+@asynchronous
+async def show_tool(name: str, as_json: bool) -> int:
+    """Show a tool: its description, arguments and approval."""
     async with open_ensembles() as ensembles:
         invoker = await _find(ensembles, name)
     if as_json:
@@ -189,9 +108,9 @@ async def _show(name: str, as_json: bool) -> int:
     if invoker.blocked:
         lines.append(f"({invoker.blocked})")
     marks = [
-        "what it returns is text from outside" if invoker.outside else "",
-        "it sends data out" if invoker.sends else "",
-        f"it may take {invoker.timeout_seconds:g} s" if invoker.timeout_seconds else "",
+        "returns untrusted text" if invoker.outside else "",
+        "may send data out" if invoker.sends else "",
+        f"may take {invoker.timeout_seconds:g} s" if invoker.timeout_seconds else "",
     ]
     if any(marks):
         lines.append("; ".join(mark for mark in marks if mark))
@@ -204,9 +123,30 @@ async def _show(name: str, as_json: bool) -> int:
     return 0
 
 
-async def _call(
-    name: str, arguments: str, output: str | None, *, as_json: bool, quiet: bool
+@tools.command("call")
+@click.argument("name", shell_complete=complete_tools)
+@click.argument("arguments", default="{}")
+@click.option(
+    "-o",
+    "--output",
+    metavar="PATH",
+    shell_complete=complete_paths,
+    help="Write the image or file that it returns to PATH.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, images and files included.")
+@click.option("-q", "--quiet", is_flag=True, help="Hide progress.")
+@asynchronous
+async def call_tool(
+    name: str, arguments: str, output: str | None, as_json: bool, quiet: bool
 ) -> int:
+    """Call a tool.
+
+    ARGUMENTS is a JSON object; - reads standard input. A tool whose approval is `ask` runs
+    without a question. Denied and blocked tools do not run. Exits with status 1 if the tool fails.
+    """
+    if arguments == "-":
+        with interruptible():
+            arguments = sys.stdin.read()
     kept: list[ResultCanister] = []
 
     async def keep(results: Sequence[ResultCanister]) -> None:
@@ -234,7 +174,7 @@ async def _call(
                 keep=keep,
                 admit=_admit,
                 timeout_seconds=limits.timeout_seconds,
-                # A person wants the whole of it.
+                # A person wants the whole result.
                 shown_bytes=limits.kept_bytes,
                 kept_bytes=limits.kept_bytes,
             ),
@@ -253,13 +193,75 @@ async def _call(
     return _FAILED if result.failed else 0
 
 
+COMMANDS: dict[str, click.Command] = {"tools": tools}
+
+
+def _remember(invokers: Iterable[Invoker]) -> None:
+    texts = {one.name: one_line(one.description.partition("\n")[0]) for one in invokers}
+    if texts:
+        remember_tools(load_configuration().places.state, texts)
+
+
+@asynccontextmanager
+async def open_ensembles() -> AsyncIterator[Ensembles]:
+    """The ensembles of the configuration, open inside the block."""
+    configuration = load_configuration()
+    host = EnsembleHost(
+        elicitor=produce_elicitor(Questions()),
+        vault=KeyVault(configuration.places.keys_file),
+    )
+    ensembles = Ensembles(configuration, host)
+    try:
+        yield ensembles
+    finally:
+        await ensembles.close()
+
+
+async def open_one(ensembles: Ensembles, name: str) -> Ensemble:
+    """An ensemble by the name of its row; raises the error that prevents opening it."""
+    found = (await ensembles.attempt([name]))[name]
+    if isinstance(found, VibeLlmsError):
+        raise found
+    return found
+
+
+def draw_tool(invoker: Invoker) -> str:
+    """A tool as one line: name, approval, summary."""
+    return visible(f"{pad(invoker.name, 24)} {state_of(invoker):<8} {summarize(invoker)}").rstrip()
+
+
+def summarize(invoker: Invoker) -> str:
+    """The first line of the description of a tool."""
+    return one_line(invoker.description.partition("\n")[0])
+
+
+def state_of(invoker: Invoker) -> str:
+    """The approval of a tool: `allow`, `ask`, `deny` or `blocked`."""
+    return "blocked" if invoker.blocked else invoker.approval
+
+
+def describe_tool(invoker: Invoker) -> dict[str, Any]:
+    """A tool as JSON."""
+    return {
+        **describe(invoker),
+        "ensemble": invoker.ensemble,
+        "aliases": list(invoker.aliases),
+        "annotations": dict(invoker.annotations),
+        "approval": invoker.approval,
+        "blocked": invoker.blocked,
+        "outside": invoker.outside,
+        "sends": invoker.sends,
+        "timeout_seconds": invoker.timeout_seconds,
+    }
+
+
 async def _admit(_: InvocationCanister, __: Invoker) -> str:
-    """Whoever types the call has approved it."""
+    """Admit the call: the person who types it approves it."""
     return ""
 
 
 async def _find(ensembles: Ensembles, name: str) -> Invoker:
-    """A tool by its name, or by the name of the only tool that has it in any ensemble."""
+    """A tool by its name, with or without its ensemble if that is unique."""
     rows = ensembles.survey_names()
     named = [row for row in ensembles.survey_names(shipped=True) if name.startswith(f"{row}/")]
     opened = await ensembles.attempt(named or rows)
@@ -276,7 +278,7 @@ async def _find(ensembles: Ensembles, name: str) -> Invoker:
     if len(short) == 1:
         return short[0]
     known = ", ".join([one.name for one in short] or invokers) or "none"
-    raise InvokerInvalid(f"there is no tool {name!r}; there are {known}: vibe-llms tools list")
+    raise InvokerInvalid(f"no tool {name!r}; known are {known}; see: vibe-llms tools list")
 
 
 def _print(result: ResultCanister, *, saved: bool) -> None:
@@ -286,7 +288,7 @@ def _print(result: ResultCanister, *, saved: bool) -> None:
                 whole = content.whole if isinstance(content.whole, str) else text
                 write(sys.stdout, shown(whole if whole.endswith("\n") else f"{whole}\n"))
             case _ if not saved or not is_terminal(sys.stdout):
-                note(f"({_measure(content)}; -o PATH keeps it, --json prints it)", dim=True)
+                note(f"({_measure(content)}; -o PATH saves it, --json prints it)", dim=True)
             case _:
                 pass
 
@@ -298,7 +300,7 @@ def _save(contents: Iterable[Content], path: Path) -> None:
                 path.write_bytes(data)
             note(f"{path}: {_measure(content)}")
             return
-    raise RequestError("the tool returned no picture and no file to be written")
+    raise RequestError("the tool returned no image or file")
 
 
 def _measure(content: Content) -> str:

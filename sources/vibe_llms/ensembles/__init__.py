@@ -1,1 +1,1 @@
-"""Tools that live and die together: functions of a program, an MCP server, and what comes later."""
+"""Groups of tools that open and close together: functions of a program, MCP servers, and others."""

@@ -24,15 +24,15 @@ _REGISTRY: Registry[EnsembleFactory] = Registry(ENSEMBLES)
 
 
 def register(name: str, factory: EnsembleFactory) -> None:
-    """Offer an ensemble's factory to the rows that name the calling module."""
+    """Register an ensemble's factory for rows that name the calling module."""
     _REGISTRY.register(name, factory)
 
 
 def access_ensemble(row: Row, configuration: EnsembleConfiguration) -> Ensemble:
     """The ensemble that a row describes, not yet open; imports its module.
 
-    `RegistrationError` where the row names what cannot be found, `ConfigurationError` where the
-    ensemble does not accept the rest of the row.
+    `RegistrationError` if the row's module or factory cannot be found, `ConfigurationError` if the
+    ensemble does not accept the other keys of the row.
     """
     return _REGISTRY.access(row)(row.name, configuration)
 
@@ -48,14 +48,14 @@ class Ensembles:
         self._guards: dict[Ensemble, Guard] = {}
 
     async def open(
-        self, named: Iterable[str | Ensemble], tell: Callable[[str], None]
+        self, named: Iterable[str | Ensemble], notify: Callable[[str], None]
     ) -> Sequence[Ensemble]:
-        """Ensembles by the names of their rows, or as they are; all opened at the same time.
+        """Open ensembles, given by their rows' names or as objects, all at the same time.
 
-        One that cannot be opened is told and left out, unless its row says that it is `required`.
-        What is wrong with the configuration is raised once none is being opened any more.
+        One that cannot be opened is reported and left out, unless its row says that it is
+        `required`. Configuration errors are raised once no ensemble is still being opened.
         """
-        # Whoever is named twice is opened once.
+        # An ensemble that is named twice is opened once.
         wanted = dict.fromkeys(self._access(one) if isinstance(one, str) else one for one in named)
         failures = await self._open_all(wanted)
         opened: list[Ensemble] = []
@@ -65,11 +65,11 @@ class Ensembles:
             elif not isinstance(failure, EnsembleFailed) or self._is_required(one.name):
                 raise failure
             else:
-                tell(f"{failure}; its tools are left out")
+                notify(f"{failure}; its tools are left out")
         return opened
 
     async def attempt(self, names: Iterable[str]) -> Mapping[str, Ensemble | VibeLlmsError]:
-        """Open ensembles by the names of their rows; each, or why it cannot be opened."""
+        """Open ensembles by the names of their rows; returns each, or why it cannot be opened."""
         found: dict[str, Ensemble | VibeLlmsError] = {}
         for name in names:
             try:
@@ -86,7 +86,7 @@ class Ensembles:
     def survey_names(self, *, shipped: bool = False) -> Sequence[str]:
         """The names of the rows that can be opened.
 
-        Those that are `shipped`, and that the user says nothing of, are off until they are named.
+        `shipped` rows that the user's file does not mention are off until they are named.
         """
         return [
             row.name
@@ -95,14 +95,14 @@ class Ensembles:
         ]
 
     def survey_invokers(self, ensemble: Ensemble) -> Sequence[Invoker]:
-        """What an ensemble offers now; a tool that is not as it was approved is blocked."""
+        """The tools that an ensemble offers now; one that changed since its approval is blocked."""
         guard = self.guard(ensemble)
         return ensemble.invokers if guard is None else guard.invokers
 
     def guard(self, ensemble: Ensemble) -> Guard | None:
-        """What compares an ensemble's tools with those that were approved.
+        """Compares an ensemble's tools with those that were approved.
 
-        There is none where this program describes them itself, or its row says `pin-tools = false`.
+        None if this program describes the tools itself, or the row says `pin-tools = false`.
         """
         if ensemble not in self._guards:
             unpinned = self._row(ensemble.name).get("pin-tools") is False
@@ -112,7 +112,7 @@ class Ensembles:
         return self._guards[ensemble]
 
     async def open_one(self, name: str) -> Ensemble:
-        """The ensemble of a row, open; what keeps it from that is raised."""
+        """The open ensemble of a row; raises why it cannot be opened."""
         ensemble = self._access(name)
         (failure,) = await self._open_all([ensemble])
         if failure is not None:
@@ -125,8 +125,8 @@ class Ensembles:
         await asyncio.gather(*(one.close() for one in opened))
 
     async def _open_all(self, wanted: Collection[Ensemble]) -> Sequence[VibeLlmsError | None]:
-        """Open ensembles at the same time; why each cannot be opened, or nothing."""
-        # Also one that fails has perhaps something to close.
+        """Open ensembles at the same time; returns why each cannot be opened, or nothing."""
+        # An ensemble that failed may still have something to close.
         self._opened += [one for one in wanted if one not in self._opened]
         return await asyncio.gather(*map(_open, wanted))
 

@@ -41,12 +41,12 @@ class FunctionEnsemble:
 
     @property
     def name(self) -> str:
-        """The name that its tools begin with."""
+        """The first part of its tools' names."""
         return self._name
 
     @property
     def invokers(self) -> Sequence[Invoker]:
-        """Its tools, in the order in which they were registered."""
+        """Its tools, in the order of registration."""
         return tuple(self._invokers.values())
 
     def register(
@@ -56,7 +56,7 @@ class FunctionEnsemble:
         description: str | None = None,
         **options: Unpack[InvokerOptions],
     ) -> Callable[[F], F]:
-        """Register a function, with the options of the decorator `invoker`; it stays a function."""
+        """Register a function, with the options of the decorator `invoker`; it stays unchanged."""
 
         def take(function: F) -> F:
             bare = Invoker.from_function(function, name=name, description=description, **options)
@@ -79,9 +79,9 @@ class FunctionEnsemble:
     async def invoke(
         self, name: str, arguments: str | Mapping[str, Any] = "{}"
     ) -> InvocationOutput:
-        """Call a tool without a model, its arguments checked; raises what it raises.
+        """Call a tool without a model; arguments are checked, and its exceptions are raised.
 
-        They are JSON, or values that can be written as JSON.
+        Arguments are JSON text, or values that can be encoded as JSON.
         """
         invoker = self.access(name)
         text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
@@ -89,15 +89,15 @@ class FunctionEnsemble:
         return await invoker.invoke(text, InvocationContext("", invocation, lambda *_, **__: None))
 
     def describe(self) -> list[dict[str, Any]]:
-        """All tools as plain data, aliases included, for a model's instructions or for people."""
+        """All tools as plain data, including aliases, for a model's instructions or for people."""
         return [{**describe(one), "aliases": list(one.aliases)} for one in self._invokers.values()]
 
     def export(self) -> list[dict[str, Any]]:
-        """All tools in the form that most programs exchange, for other libraries and servers."""
+        """All tools in the common exchange format, for other libraries and servers."""
         return [export(one) for one in self._invokers.values()]
 
     async def open(self) -> None:
-        """Nothing is to be opened."""
+        """Does nothing."""
 
     async def close(self) -> None:
-        """Nothing is to be closed."""
+        """Does nothing."""

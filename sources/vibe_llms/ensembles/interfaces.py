@@ -1,6 +1,6 @@
-"""What an ensemble is: the protocol that built-in and third-party ensembles fulfil alike.
+"""The protocol of ensembles, built-in and third-party.
 
-An ensemble is opened once, by its session, when a conversation first names it, and closed with the
+A session opens an ensemble once, when a conversation first names it, and closes it with the
 session. Its tools are `Invoker`s whose names begin with its own: `ensemble/tool`.
 """
 
@@ -24,38 +24,38 @@ AskModel: TypeAlias = Callable[[str, Sequence[Canister], str, Controls], Awaitab
 
 
 class Vault(Protocol):
-    """Where secrets that an ensemble has been given are kept, like keys; both functions block."""
+    """Stores an ensemble's secrets like keys; both functions block."""
 
     def read(self, name: str) -> str:
-        """What is kept under a name; empty if nothing is."""
+        """The value under a name; empty if there is none."""
         ...
 
     def keep(self, name: str, text: str) -> None:
-        """Keep it from now on; an empty text removes it."""
+        """Store a value; an empty one deletes it."""
         ...
 
 
 class EnsembleHost(Struct, frozen=True, kw_only=True):
-    """What an ensemble may ask of the session that opens it; `None` is what it cannot have.
+    """What the session offers an ensemble; `None` means unavailable.
 
-    `elicitor` asks a person. `ask_model(address, canisters, supervisor, controls)` holds one turn
-    with a model; whoever uses it has asked `admit` before, which gives why a call may not be.
-    `tell` is told, by any thread, what a person should know.
+    `elicitor` asks the user. `ask_model(address, canisters, supervisor, controls)` runs one turn
+    with a model; callers must call `admit` first, which returns why a call is not allowed. `notify`
+    shows the user a message; any thread may call it.
     """
 
     elicitor: Elicitor | None = None
     ask_model: AskModel | None = None
     admit: Callable[[InvocationCanister, Invoker], Awaitable[str]] = Gatekeeper().admit
     vault: Vault | None = None
-    tell: Callable[[Notice], None] = lambda _: None
+    notify: Callable[[Notice], None] = lambda _: None
 
 
 class EnsembleConfiguration(Struct, frozen=True):
-    """What an ensemble's factory is given besides its name.
+    """What an ensemble's factory receives besides its name.
 
-    `settings` are the keys of its row that are its own, not yet checked: `configuration.read(
-    Settings, settings, "ensembles", name)` makes them typed and names the file and key of what is
-    wrong. `host` is what its session lets it have.
+    `settings` are the row's own keys, unchecked:
+    `configuration.read(Settings, settings, "ensembles", name)` makes them typed and names the file
+    and key of an error. `host` is what the session offers it.
     """
 
     configuration: Configuration
@@ -64,11 +64,11 @@ class EnsembleConfiguration(Struct, frozen=True):
 
 
 class Ensemble(Protocol):
-    """Tools that live and die together."""
+    """Tools that open and close together."""
 
     @property
     def name(self) -> str:
-        """The name of its row, which its tools begin with."""
+        """The name of its row, the first part of its tools' names."""
         ...
 
     @property
@@ -81,39 +81,39 @@ class Ensemble(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give everything up, from whatever task, in whatever order; safe to call twice."""
+        """Close everything, from any task, in any order; safe to call twice."""
         ...
 
 
 @runtime_checkable
 class OutsideEnsemble(Ensemble, Protocol):
-    """An ensemble whose tools somebody else describes, a server say.
+    """An ensemble whose tools are described by others, such as a server.
 
-    What it says of a tool is pinned when a call of it is first approved.
+    The description of a tool is stored when a call of it is first approved.
     """
 
     @property
     def origin(self) -> str:
-        """What it starts, or where it lies: with another origin it is another ensemble."""
+        """What it starts, or its address; an ensemble with another origin is a different one."""
         ...
 
     @property
     def details(self) -> Mapping[str, str]:
-        """What is known of the other side once it is open, for people; by short names."""
+        """What is known about the other side once it is open, by short names, for display."""
         ...
 
 
 @runtime_checkable
 class InstructingEnsemble(Ensemble, Protocol):
-    """An ensemble that tells models how its tools are meant, beyond what each says of itself.
+    """An ensemble that tells models how to use its tools, beyond their descriptions.
 
-    The words stand above the history, as the supervisor's, while any of its tools is offered. So
-    they are never somebody else's: what a server says of itself has no such place.
+    The instructions are supervisor text while any of its tools is offered. Therefore they are never
+    text from others: a server's own words have no such place.
     """
 
     @property
     def instructions(self) -> str:
-        """The words; empty if there are none."""
+        """The instructions; empty if there are none."""
         ...
 
 
@@ -121,9 +121,9 @@ EnsembleFactory: TypeAlias = Callable[[str, EnsembleConfiguration], Ensemble]
 
 
 class ToolLimits(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """How long a call of a tool may take, how much of its result is shown to the model and kept.
+    """Limits of a tool: the time of a call, and how much of its result is shown and stored.
 
-    Where nothing is said, those of `[tools]` hold.
+    Limits that are not set default to those of `[tools]`.
     """
 
     timeout_seconds: Seconds | None = None
@@ -134,11 +134,11 @@ class ToolLimits(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True
 class EnsembleRules(ToolLimits, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """The keys that all rows of `[ensembles]` have, whatever their module.
 
-    `approval` is for all tools of the ensemble, `approvals` for those that it names, without the
-    ensemble's name; without either, tools that only read are allowed and all others ask. `limits`
-    are those of the tools that it names, over the row's own. With `required`, an ensemble that
-    cannot be opened is an error and no mere notice. Without `pin-tools`, what a server says of its
-    tools may change unseen.
+    `approval` applies to all tools of the ensemble, `approvals` to single tools, without the
+    ensemble's name. Without either, read-only tools are allowed and all others ask. `limits` apply
+    to single tools and override the row's own. If `required`, an ensemble that cannot be opened is
+    an error instead of a notice. Without `pin-tools`, a server's description of its tools may
+    change unnoticed.
     """
 
     approval: Approval | None = None
@@ -148,7 +148,7 @@ class EnsembleRules(ToolLimits, frozen=True, rename="kebab", forbid_unknown_fiel
     pin_tools: bool = True
 
     def settle(self, invoker: Invoker, *, reads_only: bool) -> Invoker:
-        """The tool with the approval that it needs here, and its limits."""
+        """The tool with its approval and limits in this ensemble."""
         tool = invoker.name.partition("/")[2]
         approval = self.approvals.get(tool, self.approval or ("allow" if reads_only else "ask"))
         own = self.limits.get(tool, ToolLimits())

@@ -1,8 +1,8 @@
-"""Definitions of tools as they were approved: kept, compared, and blocked where they have changed.
+"""Stores the definitions of approved tools, and blocks tools whose definition has changed.
 
-A server describes its own tools, in words that a model reads and obeys. So what it says of a tool
-is pinned when a call of it is first approved, and whatever changes later is looked at by a person
-before the tool runs again.
+A server describes its own tools, in words that a model reads and obeys. Therefore its description
+of a tool is stored when a call of it is first approved. If it changes later, a person has to look
+at it before the tool runs again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOCK_SECONDS = 10.0
 
 
 class Definition(Struct, frozen=True):
-    """What an ensemble says of a tool: all that a person approves with it."""
+    """What an ensemble says about a tool: everything that a person approves with it."""
 
     name: str
     description: str
@@ -41,7 +41,7 @@ class Definition(Struct, frozen=True):
 
     @classmethod
     def of(cls, invoker: Invoker) -> Definition:
-        """The definition that a tool has now."""
+        """The current definition of a tool."""
         return cls(
             invoker.name,
             invoker.description,
@@ -50,14 +50,14 @@ class Definition(Struct, frozen=True):
         )
 
     def encode(self) -> str:
-        """The definition as JSON; equal definitions give equal text, whatever the order of keys."""
+        """The definition as JSON; equal definitions give equal text, in any order of keys."""
         import json
 
         return json.dumps(msgspec.to_builtins(self), sort_keys=True)
 
 
 class Change(Struct, frozen=True):
-    """A tool whose definition is not the one that was approved."""
+    """A tool whose definition differs from the approved one."""
 
     approved: Definition
     offered: Definition
@@ -69,7 +69,7 @@ class Pins:
     def __init__(self, state: Path, ensemble: str, origin: str) -> None:
         import json
 
-        # An origin may hold a key, so only its hash is written down.
+        # An origin may contain a key, so only its hash is stored.
         digest = hashlib.sha256(json.dumps([ensemble, origin]).encode()).hexdigest()
         self.path = state / "pins" / f"{digest}.json"
         self._ensemble = ensemble
@@ -77,7 +77,7 @@ class Pins:
         self._definitions: dict[str, Definition] = {}
 
     def load(self) -> Mapping[str, Definition]:
-        """The approved definitions by the names of their tools; read again where they changed."""
+        """The approved definitions by the names of their tools; read again if the file changed."""
         with storage_errors(self.path):
             try:
                 found = os.stat(self.path, follow_symlinks=False)
@@ -92,7 +92,7 @@ class Pins:
         return self._definitions
 
     def keep(self, definition: Definition) -> None:
-        """Approve a definition that is the first of its tool; `EnsembleFailed` if it is not."""
+        """Approve the first definition of a tool; `EnsembleFailed` if another was approved."""
         with self._locked():
             if definition.name in self.load():
                 self.require(definition)
@@ -100,13 +100,13 @@ class Pins:
                 self._write({**self._definitions, definition.name: definition})
 
     def require(self, definition: Definition) -> None:
-        """`EnsembleFailed` unless this is the definition that was approved."""
+        """`EnsembleFailed` unless this is the approved definition."""
         known = self.load().get(definition.name)
         if known is None or (known is not definition and known.encode() != definition.encode()):
             raise EnsembleFailed(describe_block(self._ensemble), ensemble=self._ensemble)
 
     def approve(self, changes: Iterable[Change]) -> None:
-        """Approve what has been looked at, in place of what was approved before."""
+        """Approve a definition that was looked at, in place of the earlier one."""
         with self._locked():
             definitions = dict(self.load())
             for change in changes:
@@ -115,7 +115,7 @@ class Pins:
             self._write(definitions)
 
     def remove(self) -> None:
-        """Forget all of them."""
+        """Delete all of them."""
         with storage_errors(self.path):
             self.path.unlink(missing_ok=True)
 
@@ -141,19 +141,21 @@ class Pins:
         try:
             content = json.loads(data)
             if content["format"] != _FORMAT:
-                raise StorageError("a newer version wrote it; use that one", path=str(self.path))
+                raise StorageError(
+                    "a newer version wrote it; use that version", path=str(self.path)
+                )
             tools = msgspec.convert(content["tools"], list[Definition])
         except (ValueError, RecursionError, KeyError, TypeError) as error:
             raise StorageError(
-                "the tools that were approved cannot be read from it; remove it to approve them "
-                f"anew ({error})",
+                "the approved tools cannot be read from it; delete it to approve them again "
+                f"({error})",
                 path=str(self.path),
             ) from error
         return {one.name: one for one in tools}
 
 
 class Guard:
-    """The tools of an outside ensemble, each as it may be called."""
+    """The tools of an outside ensemble, each blocked if it has changed."""
 
     def __init__(self, ensemble: OutsideEnsemble, state: Path) -> None:
         self.pins = Pins(state, ensemble.name, ensemble.origin)
@@ -163,9 +165,9 @@ class Guard:
 
     @property
     def invokers(self) -> Sequence[Invoker]:
-        """What it offers now; a tool that is not as it was approved is blocked.
+        """The tools that it offers now; a tool that changed since its approval is blocked.
 
-        Of a blocked tool the model is told what was approved, not what has come in its place.
+        For a blocked tool, the model sees the approved description, not the new one.
         """
         offered, approved = self._ensemble.invokers, self.pins.load()
         if offered is not self._seen[0] or approved is not self._seen[1]:
@@ -179,12 +181,12 @@ class Guard:
 
     @property
     def changes(self) -> Sequence[Change]:
-        """The tools that are blocked, and why."""
+        """The blocked tools, and why."""
         found = _compare(self._ensemble.invokers, self.pins.load())
         return [change for _, change in found if change is not None]
 
     def _watch(self, invoker: Invoker) -> Invoker:
-        """The tool; when it runs for the first time, what it is approved as is kept."""
+        """The tool; when it first runs, its definition is stored as approved."""
         definition = Definition.of(invoker)
 
         async def invoke(arguments: str, context: InvocationContext) -> InvocationOutput:
@@ -213,17 +215,17 @@ class Guard:
 
 
 def describe_block(ensemble: str) -> str:
-    """Why a tool is blocked, and the command that shows it, for people and for models."""
+    """Why a tool is blocked, and the command that shows the change, for people and models."""
     return (
-        "the tool is blocked, because what its server says of it is not what was approved; "
-        f"to look at it: vibe-llms mcp approve {ensemble}"
+        "the tool is blocked because its server changed its description since it was "
+        f"approved; to see the change: vibe-llms mcp approve {ensemble}"
     )
 
 
 def _compare(
     offered: Sequence[Invoker], approved: Mapping[str, Definition]
 ) -> list[tuple[Invoker, Change | None]]:
-    """Tools with what has changed of them; one that was renamed in spelling only is a change."""
+    """Tools with their changes; a tool renamed only in spelling counts as a change."""
     names = {one.name for one in offered}
     gone = {_bare(name): definition for name, definition in approved.items() if name not in names}
     found: list[tuple[Invoker, Change | None]] = []
@@ -238,7 +240,7 @@ def _compare(
 
 
 def _bare(name: str) -> str:
-    """A name without case, and without what is hardly seen between letters."""
+    """A name without case and without characters that are hardly visible."""
     import unicodedata
 
     return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", name).casefold())

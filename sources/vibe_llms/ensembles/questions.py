@@ -1,7 +1,7 @@
-"""What an ensemble asks a person: fields of a form to be filled in, or an address to be opened.
+"""Questions of an ensemble to the user: a form to fill in, or a URL to open.
 
-Who answers is an `Elicitor`, given to `open_session`. An answer is checked against the form before
-anybody else sees it.
+An `Elicitor`, passed to `open_session`, answers them. An answer is checked against the form before
+it is used.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _YES, _NO = ("y", "yes", "true", "1", "on"), ("n", "no", "false", "0", "off")
 class ElicitationField(Struct, frozen=True, kw_only=True):
     """One field of a form.
 
-    `choices` are the values that may be given, each with its title; `least` and `most` bound a
-    number, the characters of a text, or how many are chosen; `format` is one of `email`, `uri`,
-    `date` and `date-time`.
+    `choices` are the allowed values with their titles. `least` and `most` limit a number, the
+    length of a text, or the number of choices. `format` is one of `email`, `uri`, `date` and
+    `date-time`.
     """
 
     name: str
@@ -47,7 +47,7 @@ class ElicitationField(Struct, frozen=True, kw_only=True):
     format: str = ""
 
     def parse(self, text: str) -> Any:
-        """What a person typed, as a value that fits; `AnswerInvalid` says what is wrong.
+        """Convert typed text to a valid value; `AnswerInvalid` says what is wrong.
 
         >>> ElicitationField(name="age", kind="integer", least=0).parse(" 42 ")
         42
@@ -69,14 +69,14 @@ class ElicitationField(Struct, frozen=True, kw_only=True):
                 return self.check(text)
 
     def check(self, value: Any) -> Any:
-        """The value if it fits; `AnswerInvalid` says why not."""
+        """The value if it is valid; `AnswerInvalid` says why not."""
         problem = self._complain(value)
         if problem:
             raise AnswerInvalid(f"{self.name}: {problem}")
         return value
 
     def _choose(self, text: str) -> str:
-        """A choice by its value, its title, or its number among them, counted from 1."""
+        """A choice by its value, its title, or its number, counted from 1."""
         for value, title in self.choices:
             if text.casefold() in (value.casefold(), title.casefold()):
                 return value
@@ -125,9 +125,9 @@ class ElicitationField(Struct, frozen=True, kw_only=True):
 
 
 class ElicitationRequest(Struct, frozen=True, kw_only=True):
-    """What an ensemble asks: to fill in `fields`, or to open `url` and do there what it says.
+    """A question: fill in `fields`, or open `url` and follow its instructions.
 
-    `message` and the titles are the server's words, not to be trusted: show whose they are.
+    `message` and the titles come from the server and are untrusted: show whose they are.
     """
 
     ensemble: str
@@ -136,7 +136,7 @@ class ElicitationRequest(Struct, frozen=True, kw_only=True):
     url: str = ""
 
     def settle(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of an accepted form, checked, with the defaults of what was left out."""
+        """The checked values of an accepted form, with defaults for missing ones."""
         fields = {field.name: field for field in self.fields}
         if unknown := [name for name in values if name not in fields]:
             raise AnswerInvalid(f"the form has no field {unknown[0]!r}")
@@ -151,27 +151,27 @@ class ElicitationRequest(Struct, frozen=True, kw_only=True):
 
 
 class ElicitationAnswer(Struct, frozen=True):
-    """What the person did: accepted (with the values of a form), declined, or broke off."""
+    """The user's answer: accepted (with the values of a form), declined, or cancelled."""
 
     action: Literal["accept", "decline", "cancel"]
     values: Mapping[str, Any] = {}
 
 
-#: Answers what an ensemble asks; a function that is not async runs in a thread.
+#: Answers an ensemble's questions; a function that is not async runs in a thread.
 Elicitor: TypeAlias = Callable[
     [ElicitationRequest], Awaitable[ElicitationAnswer] | ElicitationAnswer
 ]
 
 
 def read_fields(schema: Mapping[str, Any]) -> tuple[ElicitationField, ...]:
-    """The fields that a form's JSON Schema describes: flat, and of simple types.
+    """The fields in a form's JSON Schema: flat, and of simple types.
 
-    `AnswerInvalid` where it is anything else. Source: the Model Context Protocol 2025-11-25 and
-    2026-07-28, "Elicitation", which allow no others.
+    `AnswerInvalid` for anything else. Source: the Model Context Protocol 2025-11-25 and 2026-07-28,
+    "Elicitation", which allow no others.
     """
     properties = schema.get("properties", {})
     if schema.get("type", "object") != "object" or not isinstance(properties, Mapping):
-        raise AnswerInvalid("the form is no object with properties")
+        raise AnswerInvalid("the form is not an object with properties")
     required = schema.get("required") or ()
     return tuple(_read_field(name, one, name in required) for name, one in properties.items())
 
@@ -179,7 +179,7 @@ def read_fields(schema: Mapping[str, Any]) -> tuple[ElicitationField, ...]:
 def _read_field(name: str, schema: Any, required: bool) -> ElicitationField:
     kind = _KINDS.get(schema.get("type")) if isinstance(schema, Mapping) else None
     if kind is None:
-        raise AnswerInvalid(f"the field {name!r} is of no kind that a form may have")
+        raise AnswerInvalid(f"the field {name!r} has a type that forms do not allow")
     choices = _read_choices(schema if kind != "choices" else schema.get("items", {}))
     if kind == "text" and choices:
         kind = "choice"
@@ -202,7 +202,7 @@ def _read_field(name: str, schema: Any, required: bool) -> ElicitationField:
             ElicitationField,
         )
     except msgspec.ValidationError as error:
-        raise AnswerInvalid(f"the field {name!r} is not as a form may have it: {error}") from error
+        raise AnswerInvalid(f"the field {name!r} is not valid in a form: {error}") from error
 
 
 def _read_choices(schema: Any) -> list[tuple[Any, Any]]:

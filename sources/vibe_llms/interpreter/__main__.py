@@ -23,7 +23,7 @@ _LIMITS = ("call_seconds", "cpu_seconds", "idle_seconds", "memory_bytes", "disk_
 
 
 def main() -> None:
-    """Serve until standard input ends, or, with `--http`, until it is told to end."""
+    """Serve until standard input ends, or, with `--http`, until the program is ended."""
     options = _read_options()
     given = {name: value for name in _LIMITS if (value := getattr(options, name)) is not None}
     spaces = options.cage == "required"
@@ -90,7 +90,7 @@ async def _serve_http(interpreter: Interpreter, port: int, token: str) -> None:
 
 
 def guard(app: Any, token: str) -> Callable[..., Awaitable[None]]:
-    """The application, for whoever sends the token: any program and page here reaches the port."""
+    """The application for clients with the token; any local program can reach the port."""
     wanted = f"Bearer {token}".encode()
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:

@@ -36,23 +36,23 @@ from vibe_llms.interpreter.processes import count_tasks, end_tree
 _SPACES = linux.NEW_PROCESSES | linux.NEW_NETWORK | linux.NEW_IPC
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS = ("ld.so.cache", "ld.so.conf", "localtime", "fonts", "ssl/certs", "alternatives")
-#: Not `zero`: what is shared through it is memory of no process, which no limit would count.
+#: Not `zero`: memory shared through it belongs to no process, so no limit would count it.
 _DEVICES = ("null", "full", "random", "urandom")
-#: What `/proc` shows of the whole machine, its keys above all.
+#: What `/proc` shows of the whole machine, above all its keys.
 _HIDDEN = ("keys", "key-users", "kcore", "timer_list", "sched_debug", "sysrq-trigger")
-#: Users that exist nowhere, so that nobody else's processes count as the kernel's.
+#: User ids that are not in use, so that no other user's processes count as the kernel's.
 _FIRST_USER, _USERS = 1_900_000_000, 90_000_000
-#: Where the kernel works in a cage with mounts of its own, and where its sockets lie.
+#: The kernel's working folder in a cage with its own mounts, and the folder of its sockets.
 WORK = "/home/kernel"
 CHANNELS = "/channels"
 _SHARED = ".shared"
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What a cage is to be: the command in it, the folder of its sockets, and its limits.
+    """The settings of a cage: the command in it, the folder of its sockets, and its limits.
 
-    `visible` are folders besides the system's that the command needs to see. `folder` is removed in
-    the end.
+    `visible` are folders besides the system's that the command needs. `folder` is deleted at the
+    end.
     """
 
     command: tuple[str, ...]
@@ -65,19 +65,19 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def base(self) -> str:
-        """Where the cage is put together, and where the kernel works if there is none."""
+        """Where the cage is built, and where the kernel works if there is none."""
         return f"{self.folder}/root"
 
     @property
     def channels(self) -> str:
-        """Where the sockets lie, seen from outside."""
+        """The folder of the sockets, seen from outside."""
         return f"{self.folder}/channels"
 
 
 def find_lack() -> str:
-    """Why there can be no cage for this user on this system; empty if there can be one.
+    """Why this user cannot have a cage on this system; empty if it is possible.
 
-    It is found out in a child that tries.
+    A child process tries it.
     """
     if not seccomp.is_known():
         return f"there is no filter of system calls for {os.uname().machine}"
@@ -102,7 +102,7 @@ def find_lack() -> str:
 
 
 def _separate() -> None:
-    """Namespaces: as root without further ado, for all others within one of users."""
+    """Create namespaces: directly as root, otherwise inside a user namespace."""
     user, group = os.geteuid(), os.getegid()
     if user == 0:
         with contextlib.suppress(PermissionError):
@@ -123,7 +123,7 @@ def _write(path: str, text: str) -> None:
 def main() -> None:
     """Build the cage that the argument describes, and serve it to its end."""
     plan = msgspec.json.decode(sys.argv[1], type=Plan)
-    # It ends with its input or its kernel, and then removes the folder.
+    # It ends with its input or its kernel, and then deletes the folder.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     if plan.spaces:
@@ -135,7 +135,7 @@ def main() -> None:
         try:
             linux.die_with_parent()
             if plan.spaces:
-                # The parent stays among the mounts outside: it has a folder to remove there.
+                # The parent stays in the outer mounts, because it has to delete a folder there.
                 linux.unshare(linux.NEW_MOUNTS)
                 _furnish(plan)
                 _serve(plan, work=WORK)
@@ -146,7 +146,7 @@ def main() -> None:
             sys.stderr.write(f"the cage cannot be built: {error}\n")
         finally:
             os._exit(0)
-    # The pipes are the child's now: what closes them ends it.
+    # The pipes belong to the child now: closing them ends it.
     os.close(0)
     os.close(1)
     os.waitpid(child, 0)
@@ -156,7 +156,7 @@ def main() -> None:
 
 
 def _furnish(plan: Plan) -> None:
-    """Put a root together out of what the kernel may see, and make it all that there is."""
+    """Build a root from what the kernel may see, and make it the only one."""
     linux.keep_mounts_apart()
     root = plan.base
     quiet = linux.MOUNT_NO_SETUID | linux.MOUNT_NO_DEVICES
@@ -176,7 +176,7 @@ def _furnish(plan: Plan) -> None:
     os.mkdir(f"{root}/proc")
     if not os.path.lexists(f"{root}/tmp"):  # noqa: S108
         os.symlink(WORK, f"{root}/tmp")  # noqa: S108
-    # Where it is refused, there is none; the kernel can do without.
+    # If it is refused, there is none; the kernel can do without.
     with contextlib.suppress(OSError):
         linux.mount("proc", f"{root}/proc", "proc", quiet)
     for name in _HIDDEN:
@@ -187,7 +187,7 @@ def _furnish(plan: Plan) -> None:
 
 
 def _show(path: str, root: str, *, writable: bool = False) -> None:
-    """Let a path outside appear at the same place inside, with the links that lead to it."""
+    """Make a path appear at the same place inside, with the links that lead to it."""
     if not os.path.exists(path):
         return
     place = "/"
@@ -196,11 +196,11 @@ def _show(path: str, root: str, *, writable: bool = False) -> None:
         step = os.path.join(place, part)
         if os.path.islink(step):
             target = os.readlink(step)
-            # Where it stands no part is a link, so nothing here leads out of the new root.
+            # No part of its path is a link, so nothing here leads out of the new root.
             if not os.path.lexists(root + step):
                 os.makedirs(root + place, exist_ok=True)
                 os.symlink(target, root + step)
-            # Of what it leads to, no more is shown than what was asked for.
+            # No more of its target is shown than was requested.
             _show(os.path.join(place, target, *parts[number:]), root, writable=writable)
             return
         place = step
@@ -221,7 +221,7 @@ def _bind(path: str, inside: str, *, writable: bool) -> None:
 
 
 def _serve(plan: Plan, *, work: str) -> None:
-    """Start the kernel, do what is asked for, and end with it."""
+    """Start the kernel, answer commands, and end with it."""
     user = _choose_user(plan)
     channels = CHANNELS if plan.spaces else plan.channels
     gaps = (
@@ -282,7 +282,7 @@ def _serve(plan: Plan, *, work: str) -> None:
 
 
 def _choose_user(plan: Plan) -> int | None:
-    """A user for the kernel that is nobody else's; `None` where this process may not choose."""
+    """A user id for the kernel that is not in use; `None` if this process may not choose one."""
     if os.geteuid() != 0 or not os.path.exists("/proc/self/uid_map"):
         return None
     if not plan.spaces and not _readable_by_others(plan.command[0]):
@@ -308,7 +308,7 @@ def _readable_by_others(path: str) -> bool:
 
 
 def _become(plan: Plan, user: int | None, work: str) -> None:
-    """Turn this process into one that may do what the kernel may, and nothing else."""
+    """Reduce this process to the permissions of the kernel."""
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(ignored, signal.SIG_DFL)
     os.setsid()
@@ -330,11 +330,11 @@ def _become(plan: Plan, user: int | None, work: str) -> None:
         resource.setrlimit(name, (bound, bound))
     os.umask(0o077)
     _drop_rights(plan, user)
-    # Where the system has no keys, or refuses them, there is nothing to leave.
+    # If the system has no keyrings, or refuses them, there is nothing to leave.
     with contextlib.suppress(OSError):
         linux.join_keyring()
     linux.gain_no_rights()
-    # Without a namespace of processes, it shall not outlive this program.
+    # Without a process namespace, it must not outlive this program.
     linux.die_with_parent()
     os.chdir(work)
     if plan.spaces or seccomp.is_known():
@@ -353,15 +353,15 @@ def _drop_rights(plan: Plan, user: int | None) -> None:
 
 
 def _process_limit(plan: Plan, user: int | None) -> int:
-    # Of a user who is only in this cage, just the cage's processes count; so does Linux count in a
-    # namespace of users since 5.14.
+    # If the user exists only in this cage, only the cage's processes count. In a user namespace,
+    # Linux counts like this since 5.14.
     release = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
     alone = user is not None or (plan.spaces and release >= (5, 14))
     return plan.processes if alone else plan.processes + count_tasks(os.getuid())
 
 
 def _seal(plan: Plan, user: int | None) -> None:
-    """The kernel has its sockets: from here on it writes nothing beside them, nor may this do."""
+    """The kernel has its sockets; from here on, nothing can write next to them."""
     if plan.spaces:
         linux.make_read_only(CHANNELS)
     _drop_rights(plan, user)
@@ -370,7 +370,7 @@ def _seal(plan: Plan, user: int | None) -> None:
 
 
 def _reap() -> set[int]:
-    """The children that have ended, orphans of the cage among them."""
+    """The children that have ended, including orphans of the cage."""
     ended: set[int] = set()
     while True:
         try:
@@ -383,7 +383,7 @@ def _reap() -> set[int]:
 
 
 def _collect(work: str, seen: dict[str, tuple[int, int]], limit: int) -> Iterator[dict[str, Any]]:
-    """The files that are new or changed, as long as there is room; links are not followed."""
+    """The new or changed files, up to the limit; links are not followed."""
     names = 0
     for folder, folders, files, descriptor in os.fwalk(work, follow_symlinks=False):
         folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]

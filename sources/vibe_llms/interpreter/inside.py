@@ -1,23 +1,23 @@
-"""What a kernel runs before any code: it bounds its memory, and cuts its output where it begins.
+"""Runs in a kernel before any code: limits its memory and cuts its output at the source.
 
-This file is sent to the kernel as text, because in a cage the kernel does not see this library.
-A message that is too long would break the connection with it, and what a flood has filled would
-have to be emptied before the kernel hears an interrupt. Code can undo this; then the kernel is
-ended by the limits that the server keeps.
+This file is sent to the kernel as text, because in a cage the kernel does not see this library. A
+message that is too long would break the connection, and a flood of output would have to be read
+before the kernel receives an interrupt. Code can undo this; then the limits that the server
+enforces end the kernel.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-#: Stands for a value that was too long to send.
+#: Replaces a value that is too long to send.
 FULL = "application/vnd.vibe-llms.full"
 _VALUES = ("display_data", "update_display_data", "execute_result")
 _REPLIES = ("error", "execute_reply")
 
 
 def bound(addresses: int, output: int) -> None:
-    """No more addresses than these for this process; no more output than this for each call."""
+    """Limit the addresses of this process, and the output of each call."""
     import contextlib
     import resource
     import sys
@@ -28,7 +28,7 @@ def bound(addresses: int, output: int) -> None:
     shell: Any = get_ipython()
     session = shell.kernel.session
     send = session.send
-    # A little more than the limit, so that the server sees that it was reached.
+    # Slightly above the limit, so that the server sees that it was reached.
     left = most = output + 1
 
     streams: list[Any] = [sys.stdout, sys.stderr]
@@ -36,7 +36,7 @@ def bound(addresses: int, output: int) -> None:
     def begin() -> None:
         nonlocal left, streams
         left = most
-        # Not before: IPython puts their functions back after the call that runs this.
+        # Not earlier: IPython restores its functions after the call that runs this.
         for stream in streams:
             stream.write = limit(stream.write)
         streams = []
@@ -76,6 +76,6 @@ def bound(addresses: int, output: int) -> None:
         return send(stream, message, content, *more, **most)
 
     session.send = send_limited
-    # It would keep a copy of all that is printed.
+    # It would keep a copy of all printed output.
     shell._tee = lambda **_: contextlib.nullcontext()
     shell.events.register("pre_execute", begin)

@@ -1,7 +1,7 @@
-"""A kernel of Jupyter's in a cage: started, given code, watched, interrupted, ended.
+"""A Jupyter kernel in a cage: started, given code, watched, interrupted, ended.
 
-Code that goes beyond a limit is interrupted, and what does not end then is killed with all that it
-has started; its state is lost then, which the next call is told.
+Code that exceeds a limit is interrupted. If it does not stop, it is killed with everything that it
+started, its state is lost, and the next call says so.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class KernelLost(Exception):
 
 
 class Answer(Struct, frozen=True):
-    """What a call gave; with `failed`, an error of the code's or a limit ended it."""
+    """The result of a call; if `failed`, an error of the code or a limit ended it."""
 
     pieces: Sequence[Piece]
     failed: bool
 
 
 class _Told(Struct, frozen=True):
-    """What the cage says."""
+    """A message of the cage."""
 
     started: int = 0
     gaps: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class _Told(Struct, frozen=True):
 
 
 class Kernel:
-    """One kernel; its methods are called by one task at a time, `end` by any."""
+    """A kernel. One task at a time may call its methods; any task may call `end`."""
 
     def __init__(self, limits: Limits, *, spaces: bool) -> None:
         self._limits = limits
@@ -82,11 +82,11 @@ class Kernel:
 
     @property
     def lost(self) -> str:
-        """Why the kernel is no more; empty while it runs."""
+        """Why the kernel ended; empty while it runs."""
         return self._reason
 
     async def start(self) -> None:
-        """Start it in a cage of its own; `KernelLost` says why that failed."""
+        """Start it in its own cage; `KernelLost` says why that failed."""
         started = False
         try:
             async with asyncio.timeout(self._limits.start_seconds):
@@ -100,7 +100,7 @@ class Kernel:
                 await self.end("it could not be started")
 
     async def execute(self, code: str) -> Answer:
-        """Run code and give what it printed, showed and wrote; `KernelLost` if it has ended."""
+        """Run code; returns what it printed, showed and wrote. `KernelLost` if it ended."""
         outputs = Outputs(self._limits.output_bytes)
         self._busy = True
         self._began = _computed(await self._survey())
@@ -125,7 +125,7 @@ class Kernel:
         finally:
             self._busy = False
             running.cancel()
-            # How it ended is told already.
+            # How it ended is already reported.
             await asyncio.gather(running, return_exceptions=True)
         if self._reason:
             outputs.failed = True
@@ -133,7 +133,7 @@ class Kernel:
         return Answer(outputs.pieces, outputs.failed)
 
     async def end(self, reason: str = "it was ended") -> None:
-        """End it and all that it has started, and remove its folder; safe to call twice."""
+        """End the kernel with everything that it started; safe to call twice."""
         self._reason = self._reason or reason
         self._lost.set()
         async with self._lock:
@@ -153,7 +153,7 @@ class Kernel:
     async def _end_cage(self, cage: asyncio.subprocess.Process) -> None:
         assert cage.stdin is not None
         if self._spaces:
-            # All in a namespace of processes ends with its init, which the cage waits for.
+            # Everything in a process namespace ends with its init, which the cage waits for.
             for process in (await self._survey())[1:2]:
                 send(process, 9)
         else:
@@ -162,7 +162,7 @@ class Kernel:
         await cage.wait()
         _CAGES.discard(cage.pid)
         if not self._spaces:
-            # What killed those that should have ended it has become a child of this process.
+            # If the cage was killed first, its children have become children of this process.
             await asyncio.to_thread(end_tree, os.getpid(), spared=self._others | _CAGES)
 
     async def _start(self) -> None:
@@ -196,7 +196,7 @@ class Kernel:
     async def _await_or_lose(
         self, work: asyncio.Future[None], seconds: float | None = None
     ) -> None:
-        """Wait for some work, no longer than the kernel is there, or so many seconds."""
+        """Wait for some work, but only while the kernel runs, or for the given seconds."""
         lost = asyncio.ensure_future(self._lost.wait())
         waited_for: tuple[asyncio.Future[Any], ...] = (work, lost)
         try:
@@ -208,7 +208,7 @@ class Kernel:
                 await asyncio.wait([work])
 
     async def _start_cage(self, plan: Plan) -> None:
-        # What this process has besides is none of the kernel's.
+        # Other children of this process do not belong to the kernel.
         self._others = frozenset(one.identity for one in survey_tree(os.getpid())[1:])
         self._cage = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "vibe_llms.interpreter.cage"),
@@ -224,7 +224,7 @@ class Kernel:
         self.gaps = (await self._hear()).gaps
 
     async def _ask(self, words: str) -> _Told:
-        """What the cage answers."""
+        """The cage's answer."""
         assert self._cage is not None
         assert self._cage.stdin is not None
         try:
@@ -254,7 +254,7 @@ class Kernel:
         raise KernelLost(self._reason)
 
     async def _run(self, code: str, outputs: Outputs, *, silent: bool = False) -> None:
-        """Give the kernel code, and take what it sends until it is idle again."""
+        """Send code to the kernel, and read its messages until it is idle again."""
         client = self._client
         if client is None:
             raise KernelLost(self._reason)
@@ -277,7 +277,7 @@ class Kernel:
                 )
 
     def _give_up(self, asked: str) -> None:
-        """Whoever floods and takes no interrupt is ended."""
+        """End a kernel that floods and ignores interrupts."""
         if self._busy and self._flooding == asked:
             self._lose("it went on printing when it was interrupted")
 
@@ -287,12 +287,12 @@ class Kernel:
         except Empty:
             return None
         except (ValueError, TypeError, KeyError, AssertionError, IndexError) as error:
-            # What has no valid signature, or is none of Jupyter's messages.
+            # Messages without a valid signature, or that are not Jupyter's.
             raise KernelLost(f"it sent what is no message: {error}") from error
         return message if isinstance(message, dict) else None
 
     async def _stop(self, running: asyncio.Future[None]) -> None:
-        """Interrupt what runs; end the kernel where that does not help."""
+        """Interrupt the running code; end the kernel if that does not help."""
         await self._tell("interrupt")
         await asyncio.wait([running], timeout=self._limits.grace_seconds)
         if not running.done():
@@ -306,7 +306,7 @@ class Kernel:
             await self._cage.stdin.drain()
 
     async def _collect(self) -> list[Piece]:
-        """The files that the code has made or changed."""
+        """The files that the code created or changed."""
         try:
             async with asyncio.timeout(self._limits.grace_seconds):
                 told = await self._ask(f"collect {self._limits.file_bytes}")
@@ -326,9 +326,9 @@ class Kernel:
         return [] if self._cage is None else await asyncio.to_thread(survey_tree, self._cage.pid)
 
     async def _bound(self) -> None:
-        """No process of the kernel may take more addresses than it has now and the limit.
+        """Limit the addresses of the kernel's processes to the current ones plus the limit.
 
-        It has to do that itself: nobody else may without the rights over all processes.
+        The kernel has to do that itself: other processes may not without privileges.
         """
         kernel = (await self._survey())[-1]
         addresses = kernel.virtual_bytes + self._limits.memory_bytes - kernel.resident_bytes
@@ -341,7 +341,7 @@ class Kernel:
             raise KernelLost("its limits cannot be set")
 
     async def _watch(self) -> None:
-        """See to the limits that the system does not keep by itself, busy or not."""
+        """Enforce the limits that the system does not, whether or not the kernel is busy."""
         while not self._reason:
             tree = await self._survey()
             self._check(tree)
@@ -386,7 +386,7 @@ def _computed(tree: Sequence[Any]) -> float:
 
 
 def _ends(message: dict[str, Any], asked: str) -> bool:
-    """Whether a message says that the kernel is done with what was asked."""
+    """Whether a message says that the kernel has finished a request."""
     return (
         message.get("msg_type") == "status"
         and (message.get("parent_header") or {}).get("msg_id") == asked

@@ -1,4 +1,4 @@
-"""The few calls of Linux that a cage is made of and that Python has no names for."""
+"""Linux system calls that a cage needs and that Python does not offer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BIND, _RECURSIVE, _PRIVATE = 4096, 16384, 1 << 18
 _DETACH = 2
 _SET_DEATH_SIGNAL, _SET_DUMPABLE, _DROP_BOUND, _NO_NEW_RIGHTS = 1, 4, 24, 38
 _SUBREAPER = 36
-#: The numbers of these are the same on all machines but Alpha.
+#: These numbers are the same on all machines except Alpha.
 _MOUNT_SETATTR = 442
 _READ_ONLY, _NO_SETUID = 1, 2
 _AT_CWD, _AT_RECURSIVE = -100, 0x8000
@@ -46,7 +46,7 @@ def _check(result: int, what: str) -> None:
 
 
 def unshare(flags: int) -> None:
-    """Go on in namespaces of one's own; `OSError` where that is not allowed."""
+    """Move this process to new namespaces; `OSError` if that is not allowed."""
     _check(_libc().unshare(flags), "unshare")
 
 
@@ -57,17 +57,17 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 
 def bind(source: str, target: str) -> None:
-    """Let a file or a folder, with what is mounted below it, appear at another place too."""
+    """Make a file or a folder, with mounts below it, appear at another place too."""
     mount(source, target, flags=_BIND | _RECURSIVE)
 
 
 def keep_mounts_apart() -> None:
-    """Nothing that is mounted from now on is seen by others."""
+    """Hide all future mounts from other processes."""
     mount("", "/", flags=_RECURSIVE | _PRIVATE)
 
 
 def make_read_only(target: str, *, below: bool = True) -> None:
-    """Make what is mounted at a place read-only, perhaps with all below it; needs Linux 5.12."""
+    """Make a mount read-only, optionally with everything below it; needs Linux 5.12."""
     import ctypes
 
     attributes = (ctypes.c_uint64 * 4)(_READ_ONLY | _NO_SETUID, 0, 0, 0)
@@ -79,7 +79,7 @@ def make_read_only(target: str, *, below: bool = True) -> None:
 
 
 def change_root(folder: str) -> None:
-    """Make a mounted folder all that there is."""
+    """Make a mounted folder the root."""
     number = _PIVOT_ROOT.get(os.uname().machine)
     if number is None:
         raise OSError(f"pivot_root: unknown on {os.uname().machine}")
@@ -98,7 +98,7 @@ def control(option: int, *values: int) -> None:
 
 
 def die_with_parent() -> None:
-    """Be killed when the parent ends; a change of the user takes this away again."""
+    """Be killed when the parent ends; a change of the user cancels this."""
     control(_SET_DEATH_SIGNAL, 9)
 
 
@@ -108,31 +108,31 @@ def adopt_orphans() -> None:
 
 
 def hide_memory() -> None:
-    """Let no process of the same user look into this one."""
+    """Prevent processes of the same user from reading this one's memory."""
     control(_SET_DUMPABLE, 0)
 
 
 def join_keyring() -> None:
-    """Go on with an empty keyring of the kernel's in place of the one of the login session."""
+    """Switch to an empty kernel keyring instead of that of the login session."""
     number = _KEYCTL.get(os.uname().machine)
     if number is not None and _libc().syscall(number, _JOIN_SESSION_KEYRING, None) < 0:
         _check(-1, "keyctl")
 
 
 def gain_no_rights() -> None:
-    """Whatever is started from here on gets no rights beyond these, of no file and no user."""
+    """Programs that are started from here on gain no privileges from files or users."""
     control(_NO_NEW_RIGHTS, 1)
 
 
 def bound_capabilities() -> None:
-    """Let no program bring capabilities; done while there are still some."""
+    """Prevent programs from gaining capabilities; call this while there are still some."""
     for number in range(64):
         if _libc().prctl(_DROP_BOUND, number, 0, 0, 0) != 0:
             break
 
 
 def drop_capabilities() -> None:
-    """Give up all capabilities."""
+    """Drop all capabilities."""
     import ctypes
 
     # Version 3 of the structures, see capset(2): this process, and nothing in any set.

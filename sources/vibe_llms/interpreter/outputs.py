@@ -1,4 +1,4 @@
-"""What a kernel sends while it runs code, gathered within a bound."""
+"""Collects what a kernel sends while it runs code, up to a limit."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from msgspec import Struct
 
 from vibe_llms.interpreter.inside import FULL
 
-#: Each message costs time, however little it says.
+#: Each message costs time, however short it is.
 _MESSAGE_BYTES = 100
 _OUTPUT = ("stream", "execute_result", "display_data", "update_display_data", "clear_output")
-#: What a terminal would make colours of.
+#: Escape sequences that a terminal would interpret.
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _TEXTS = ("text/markdown", "text/latex", "application/json", "image/svg+xml", "text/html")
 
 
 class Piece(Struct, frozen=True):
-    """A part of the output: text of some stream, a picture, or a file."""
+    """A part of the output: text of a stream, an image, or a file."""
 
     kind: str
     text: str = ""
@@ -32,7 +32,7 @@ class Piece(Struct, frozen=True):
 
 
 class Outputs:
-    """The output of one call, in its order; `full` once it has reached its bound."""
+    """The output of one call, in order; `full` once it has reached its limit."""
 
     def __init__(self, limit: int) -> None:
         self._room = limit
@@ -42,7 +42,7 @@ class Outputs:
         self.full = False
 
     def take(self, kind: str, content: Mapping[str, Any]) -> None:
-        """Take a message of the kernel; one that is not as it should be says nothing."""
+        """Add a message of the kernel; invalid ones are ignored."""
         if kind in _OUTPUT:
             self._spend(_MESSAGE_BYTES)
         match kind:
@@ -63,7 +63,7 @@ class Outputs:
                 pass
 
     def note(self, text: str) -> None:
-        """Say something that no code said; it counts against no bound."""
+        """Add a text that did not come from the code; it counts against no limit."""
         self.pieces.append(Piece("note", text))
 
     def _add_value(self, bundle: object) -> None:
@@ -97,14 +97,14 @@ class Outputs:
         text = data[: self._room].decode("utf-8", "ignore")
         last = self.pieces[-1] if self.pieces else None
         if last is not None and last.kind == kind and kind in ("stdout", "stderr"):
-            # A list of parts would be quicker; the bound makes this quick enough.
+            # A list of parts would be faster, but the limit keeps this fast enough.
             self.pieces[-1] = Piece(kind, last.text + text)
         elif text:
             self.pieces.append(Piece(kind, text))
         self._spend(len(data))
 
     def _spend(self, size: int) -> bool:
-        """Whether there is room for so many bytes, which is taken."""
+        """Whether there is room for the given number of bytes; if so, it is used up."""
         if size > self._room:
             self._fill()
         self._room = max(self._room - size, 0)

@@ -1,4 +1,4 @@
-"""What a kernel is given before it starts: its command, environment and folder, and its sockets."""
+"""Prepares what a kernel needs before it starts: command, environment, folder and sockets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from vibe_llms.interpreter.cage import CHANNELS, WORK, Plan
 from vibe_llms.interpreter.settings import Limits
 
-#: Beside the code, for IPython itself and the sockets; the code cannot name them by chance.
+#: Next to the code's files, for IPython itself and the sockets; code cannot hit the name by chance.
 _ARGUMENTS = (
     *("--HistoryManager.enabled=False", "--InteractiveShell.colors=nocolor"),
     *("--no-secure", "--InteractiveShell.cache_size=100"),
@@ -21,11 +21,11 @@ _PORTS = ("shell", "iopub", "stdin", "control", "hb")
 
 
 def produce_plan(folder: str, limits: Limits, *, spaces: bool) -> Plan:
-    """What the cage of a kernel is to be, with a folder of its own."""
+    """The plan of a kernel's cage, with its own folder."""
     inside = CHANNELS if spaces else f"{folder}/channels"
     home = WORK if spaces else f"{folder}/root"
     visible = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
-    # Packages that a file of paths adds, such as those of another environment.
+    # Packages that a path file adds, such as those of another environment.
     visible |= {path for path in sys.path if path.endswith(("/site-packages", "/dist-packages"))}
     environment = {
         "PATH": f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin",
@@ -57,10 +57,10 @@ def produce_plan(folder: str, limits: Limits, *, spaces: bool) -> Plan:
 
 
 def prepare_folder(plan: Plan) -> dict[str, Any]:
-    """Make what the cage needs, and the file that tells the kernel its sockets; what it says."""
+    """Create what the cage needs; returns the content of the file that names the sockets."""
     os.mkdir(plan.base, 0o700)
     os.mkdir(plan.channels, 0o700)
-    # Who the kernel runs as shall find its way, and nobody else anything in it.
+    # The kernel's user must be able to reach it, and no other user may use anything in it.
     os.chmod(plan.folder, 0o711)  # noqa: S103
     inside = CHANNELS if plan.spaces else plan.channels
     connection: dict[str, Any] = {

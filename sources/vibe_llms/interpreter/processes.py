@@ -1,4 +1,4 @@
-"""Processes as `/proc` tells of them: a tree of them, what it uses, and its end."""
+"""Processes as `/proc` shows them: a tree of them, what it uses, and its end."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _END_SECONDS = 5.0
 
 
 class Process(Struct, frozen=True):
-    """A process: its parent, its threads, its memory, and the seconds that it has computed.
+    """A process: its parent, its threads, its memory, and its CPU time in seconds.
 
-    The seconds are with those of the children that it has waited for; `started` tells it from a
-    later one with its number.
+    The time includes children that it has waited for. A later process with the same number has
+    another `started`.
     """
 
     identity: int
@@ -33,7 +33,7 @@ class Process(Struct, frozen=True):
 
 
 def survey_processes() -> Iterator[Process]:
-    """All processes that can be seen."""
+    """All visible processes."""
     for name in os.listdir("/proc"):
         if name.isdigit() and (process := read_process(int(name))) is not None:
             yield process
@@ -60,9 +60,9 @@ def read_process(identity: int) -> Process | None:
 
 
 def survey_tree(root: int, spared: frozenset[int] = frozenset()) -> list[Process]:
-    """A process and all that descend from it, parents before their children.
+    """A process and all its descendants, parents before their children.
 
-    Without those that are `spared`, and theirs.
+    Without those that are `spared` and their descendants.
     """
     children: dict[int, list[Process]] = {}
     for process in survey_processes():
@@ -77,7 +77,7 @@ def survey_tree(root: int, spared: frozenset[int] = frozenset()) -> list[Process
 
 
 def measure_memory(process: Process) -> int:
-    """Bytes that a process holds, what it shares counted in parts where the system tells that."""
+    """Bytes that a process uses; shared memory counts in part, if the system reports that."""
     try:
         with open(f"/proc/{process.identity}/smaps_rollup", encoding="ascii") as file:
             for line in file:
@@ -89,7 +89,7 @@ def measure_memory(process: Process) -> int:
 
 
 def count_tasks(user: int) -> int:
-    """The threads of all processes of a user, by which the system counts them."""
+    """The threads of all processes of a user, which is how the system counts them."""
     tasks = 0
     for process in survey_processes():
         try:
@@ -102,7 +102,7 @@ def count_tasks(user: int) -> int:
 
 
 def send(process: Process, number: int) -> None:
-    """Send a signal to a process, and never to another that has got its number since."""
+    """Send a signal to a process, and never to a later one with the same number."""
     try:
         descriptor = os.pidfd_open(process.identity)
     except ProcessLookupError:
@@ -118,7 +118,7 @@ def send(process: Process, number: int) -> None:
 
 
 def end_tree(root: int, spared: frozenset[int] = frozenset()) -> bool:
-    """Kill all that descend from a process, but for some; whether none of them is left.
+    """Kill all descendants of a process, except some; returns whether none is left.
 
     They are stopped first, so that none can start another while the others die.
     """
@@ -131,7 +131,7 @@ def end_tree(root: int, spared: frozenset[int] = frozenset()) -> bool:
             for process in living:
                 send(process, number)
         for process in living:
-            # Those that became children of this one are reaped; others are not its own.
+            # Those that became children of this process are reaped; others are not its own.
             with suppress(ChildProcessError):
                 os.waitpid(process.identity, os.WNOHANG)
         time.sleep(0.01)

@@ -1,8 +1,8 @@
-"""A filter of system calls: what code in a cage may not ask of the kernel.
+"""A filter of system calls that code in a cage may not use.
 
-It is the list that container engines refuse by default, for the same reasons: what reaches beyond a
-namespace, holds memory that no limit counts, or is a large part of the kernel's surface that Python
-does not need. Calls that are newer than the list are refused too, as if there were none.
+It refuses what container engines refuse by default, for the same reasons: calls that reach beyond a
+namespace, hold memory that no limit counts, or are a large part of the kernel's surface that Python
+does not need. Calls newer than the list are refused too, as if they did not exist.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from vibe_llms.interpreter import linux
 # fmt: off
 #: The calls that are refused: their numbers on x86_64 and aarch64, 0 where there is none.
 REFUSED: dict[str, tuple[int, int]] = {
-    # Keys of the kernel's, which no namespace of processes hides.
+    # The kernel's keyrings, which no process namespace hides.
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
-    # Memory that belongs to no process: no limit of a process bounds it, and none shows it.
+    # Memory that belongs to no process: no limit of a process applies to it.
     "memfd_create": (319, 279), "memfd_secret": (447, 447),
     "shmget": (29, 194), "shmctl": (31, 195), "shmat": (30, 196), "shmdt": (67, 197),
     "semget": (64, 190), "semctl": (66, 191), "semop": (65, 193), "semtimedop": (220, 192),
@@ -51,9 +51,9 @@ REFUSED: dict[str, tuple[int, int]] = {
 }
 # fmt: on
 _CLONE, _CLONE3, _SOCKET, _MMAP = (56, 220), (435, 435), (41, 198), (9, 222)
-#: The newest call that was looked at: listns of Linux 6.19.
+#: The newest call that was considered: listns of Linux 6.19.
 _NEWEST = 470
-#: How the machines are called in linux/audit.h; both write the low half of an argument first.
+#: The names of machines in linux/audit.h; both store the low half of an argument first.
 _MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _NEW_SPACES = 0x7E020000
 _HIDDEN_MEMORY = 0x21  # MAP_SHARED | MAP_ANONYMOUS
@@ -75,7 +75,7 @@ def is_known() -> bool:
 
 
 def filter_calls() -> None:
-    """Refuse these calls to this process and to all that it starts; `OSError` where that fails."""
+    """Refuse these calls for this process and its descendants; `OSError` if that fails."""
     code = produce_filter(os.uname().machine)
     held = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("@HP", len(code) // 8, ctypes.addressof(held))
@@ -89,7 +89,7 @@ def produce_filter(machine: str) -> bytes:
     numbers = sorted({pair[which] for pair in REFUSED.values()} - {0})
     code = [
         *_unless(_MACHINE, _EQUAL, _MACHINES[machine], _KILL),
-        # Those of the old x32 interface have far greater numbers.
+        # Calls of the old x32 interface have far greater numbers.
         *_when(_ABOVE, _NEWEST, _NO_CALL),
         *(step for number in numbers for step in _when(_EQUAL, number, _NOT_PERMITTED)),
         *_when(_EQUAL, _CLONE3[which], _NO_CALL),
@@ -113,7 +113,7 @@ def produce_filter(machine: str) -> bytes:
             *families,
             (_EQUAL, 1, 0, _NETLINK),
             _refuse(_NO_FAMILY),
-            # Of netlink the interfaces only.
+            # Of netlink, only the interfaces.
             *_look(2, _ABOVE, 0, _NO_FAMILY),
         ],
     )
@@ -121,7 +121,7 @@ def produce_filter(machine: str) -> bytes:
     return b"".join(struct.pack("@HBBI", *step) for step in code)
 
 
-#: An instruction: what it does, how many it skips if that is so and if not, and with what.
+#: An instruction: its code, how many to skip if true and if false, and its operand.
 _Step = tuple[int, int, int, int]
 
 

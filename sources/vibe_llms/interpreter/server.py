@@ -25,7 +25,7 @@ _REMEMBERED = 1000
 
 
 class _Seat:
-    """A conversation's kernel, and whoever waits for it."""
+    """A conversation's kernel, and the callers that wait for it."""
 
     def __init__(self) -> None:
         self.kernel: Kernel | None = None
@@ -35,11 +35,11 @@ class _Seat:
 
 
 class KernelsBusy(Exception):
-    """There are as many kernels as there may be, and all of them run code."""
+    """The maximum number of kernels exists, and all of them run code."""
 
 
 class Kernels:
-    """The kernels of all conversations, so many and no more."""
+    """The kernels of all conversations, up to a maximum."""
 
     def __init__(self, limits: Limits, *, spaces: bool) -> None:
         self._limits = limits
@@ -71,20 +71,20 @@ class Kernels:
             seat.used = time.monotonic()
 
     async def restart(self, conversation: str) -> None:
-        """Forget all that a conversation's kernel holds; the next call starts another."""
+        """Drop a conversation's kernel; the next call starts another."""
         self._lost.pop(conversation, None)
         seat = self._seats.pop(conversation, None)
         if seat is not None and seat.kernel is not None:
             await seat.kernel.end("it was restarted")
 
     async def sweep(self) -> None:
-        """End kernels that nobody has used for long, as long as this runs."""
+        """End kernels that have not been used for a long time, as long as this runs."""
         while True:
             await asyncio.sleep(min(_SWEEP_SECONDS, self._limits.idle_seconds))
             oldest = time.monotonic() - self._limits.idle_seconds
             for conversation, seat in list(self._seats.items()):
                 if seat.used < oldest and not seat.waiting:
-                    await self._vacate(conversation, "nobody had used it for long")
+                    await self._vacate(conversation, "it was not used for a long time")
 
     async def close(self) -> None:
         """End all of them."""
@@ -120,7 +120,7 @@ class Kernels:
 
 
 class Interpreter:
-    """What the tools do, for whichever transport."""
+    """Implements the tools, for every transport."""
 
     def __init__(self, limits: Limits, *, spaces: bool, shared: bool) -> None:
         self._limits = limits
@@ -132,10 +132,10 @@ class Interpreter:
     async def call(
         self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]
     ) -> CallToolResult:
-        """The result of a call; what is wrong with it is a failed result."""
+        """The result of a call; errors become a failed result."""
         known = meta.get(CONVERSATION_KEY)
         conversation = known if isinstance(known, str) else ""
-        # Strangers who share an address shall not share a kernel.
+        # Clients that share an address must not share a kernel.
         alone = not conversation and self._shared
         if alone:
             self._single += 1
@@ -178,7 +178,7 @@ class Interpreter:
             read_only_hint=False,
             destructive_hint=True,
             idempotent_hint=False,
-            # Without a network of its own it reaches what this machine reaches.
+            # Without its own network, the code reaches what this machine reaches.
             open_world_hint=not self._spaces,
         )
         code = {"type": "string", "description": "Python code; the last expression is shown."}

@@ -1,4 +1,4 @@
-"""What the interpreter allows: the limits of code, and how many kernels there are."""
+"""The interpreter's settings: the limits of code, and the number of kernels."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _MEGABYTE = 1024 * 1024
 class Limits(Struct, frozen=True, kw_only=True):
     """The limits of the kernels.
 
-    `call_seconds` bounds a call, `cpu_seconds` what all processes of a kernel compute from the
-    beginning of one call to that of the next. `memory_bytes` is for all processes of a kernel,
-    `output_bytes` for what a call prints and shows, `file_bytes` for the files that it gives back.
-    The kernel that was used longest ago is ended for one more than `kernels`, and any that has not
-    been used for `idle_seconds`.
+    `call_seconds` limits a call, and `cpu_seconds` the CPU time of all processes of a kernel from
+    the start of one call to the next. `memory_bytes` applies to all processes of a kernel together,
+    `output_bytes` to what a call prints and shows, and `file_bytes` to the files that it returns.
+    With more than `kernels`, the least recently used one is ended; so is any that has not been used
+    for `idle_seconds`.
     """
 
     call_seconds: float = 30.0

@@ -1,1 +1,1 @@
-"""What can be called: tools, their schemas, and how the calls of one turn are carried out."""
+"""Tools, their schemas, and how the calls of one turn run."""

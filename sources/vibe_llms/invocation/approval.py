@@ -1,6 +1,6 @@
-"""Who decides whether a call runs: the tool's own rule, and a person or a policy where it says ask.
+"""Decides whether a call runs: by the tool's rule, or by a person or policy if the rule is ask.
 
-What is approved is one call with its arguments, unless the user says that it is the tool.
+An approval is for one call with its arguments, unless the user approves the tool.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from vibe_llms.messages.canisters import InvocationCanister
 
 
 class Decision(Struct, frozen=True):
-    """What an approver says of a call, for how long, and a reason that the model reads.
+    """An approver's decision on a call, how long it lasts, and a reason that the model reads.
 
     `remember="call"` also allows later calls with the same arguments, and `"tool"` every call of
-    the tool, both until the session ends or the tool is set to ask or to be denied.
+    the tool, until the session ends or the tool is set to ask or deny.
     """
 
     allowed: bool
@@ -30,7 +30,7 @@ class Decision(Struct, frozen=True):
     ALLOW: ClassVar[Decision]
     #: Allows the same tool with the same arguments for the rest of the session.
     ALWAYS: ClassVar[Decision]
-    #: Allows the tool for the rest of the session, whatever its arguments.
+    #: Allows the tool for the rest of the session, with any arguments.
     ALWAYS_TOOL: ClassVar[Decision]
     DENY: ClassVar[Decision]
 
@@ -42,9 +42,9 @@ Decision.DENY = Decision(False)
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True):
-    """A call that waits to be allowed; `reason` says why it is asked for, in words.
+    """A call that needs approval; `reason` says why.
 
-    `each_time` says that no answer is remembered: a call like this asks again.
+    If `each_time` is true, no answer is remembered: a call like this asks again.
     """
 
     invocation: InvocationCanister
@@ -54,46 +54,46 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
     each_time: bool = False
 
 
-#: Decides on a call; a function that is not async runs in a thread, since a person may be slow.
+#: Decides on a call. A function that is not async runs in a thread, because a person may be slow.
 Approver: TypeAlias = Callable[[ApprovalRequest], Awaitable[Decision] | Decision]
 
 ASKS = "the tool asks before it runs"
-SENDS = "text from outside has come into this turn, and the tool sends data out"
-_NOBODY = (
+SENDS = "untrusted text is in this turn, and the tool may send data out"
+_CANNOT_ASK = (
     "The call was not allowed: {reason}, and no user can be asked now. The user can allow it: "
     "{remedy}."
 )
 
 
 class Gatekeeper:
-    """Lets calls pass or not, and remembers what was allowed for good; a session has one."""
+    """Allows or denies calls, and remembers what was allowed for the session; a session has one."""
 
     def __init__(self, approver: Approver | None = None) -> None:
         self._approver = approver
         self._allowed: dict[tuple[str, bytes], InvocationCanister] = {}
         self._rules: dict[str, Approval] = {}
-        #: The reason of the question at which a tool was allowed for good, by its name.
+        #: By tool name: the reason of the question that was answered with ALWAYS_TOOL.
         self._tools: dict[str, str] = {}
 
     @property
     def allowed(self) -> Sequence[InvocationCanister]:
-        """The calls that were allowed for good, with the arguments that they are allowed with."""
+        """The calls that were allowed for the session, with their arguments."""
         return tuple(self._allowed.values())
 
     @property
     def allowed_tools(self) -> Sequence[str]:
-        """The tools that were allowed for good, whatever their arguments."""
+        """The tools that were allowed for the session, with any arguments."""
         return tuple(self._tools)
 
     @property
     def rules(self) -> Mapping[str, Approval]:
-        """What was decided on tools since the session was opened, by their names."""
+        """The decisions on tools since the session was opened, by tool name."""
         return dict(self._rules)
 
     def decide(self, tool: str, rule: Approval) -> None:
-        """From the next turn on a tool is allowed, asks, or is denied, whatever its own rule says.
+        """From the next turn on, a tool is allowed, asks, or is denied, whatever its own rule.
 
-        What was allowed for good is forgotten where it asks or is denied.
+        Setting it to ask or deny cancels what was allowed for the session.
         """
         self._rules[tool] = rule
         if rule != "allow":
@@ -101,14 +101,14 @@ class Gatekeeper:
             self._allowed = {key: call for key, call in self._allowed.items() if key[0] != tool}
 
     def describe(self, invoker: Invoker) -> str:
-        """The rule in force for a tool: allow, ask, deny or blocked; always if you said so."""
+        """The rule for a tool: allow, ask, deny or blocked; always, if the user allowed it."""
         if invoker.blocked:
             return "blocked"
         rule = self._rules.get(invoker.name, invoker.approval)
         return "always" if rule == "ask" and invoker.name in self._tools else rule
 
     def settle(self, invokers: Mapping[str, Invoker]) -> Mapping[str, Invoker]:
-        """Tools with the rules that were decided on."""
+        """Tools with the decided rules."""
         if not self._rules:
             return invokers
         return {
@@ -124,9 +124,9 @@ class Gatekeeper:
         tainted: bool = False,
         conversation: str = "",
     ) -> str:
-        """Why a call may not run, in words for the model; empty if it may.
+        """Why a call may not run, as a message for the model; empty if it may.
 
-        `tainted` tells that text of an origin without authority stands in the turn.
+        `tainted` is true if untrusted text is in the turn.
         """
         if invoker.blocked:
             return f"The call was not allowed: {invoker.blocked}."
@@ -137,13 +137,13 @@ class Gatekeeper:
         if not (reason := each_time or rule):
             return ""
         call = (invoker.name, canonical_arguments(invocation))
-        # Who allowed a tool even though it sends data out has allowed it in any case.
+        # If the user allowed a tool that may send data out, untrusted text changes nothing.
         always = call in self._allowed or self._tools.get(invoker.name) in (reason, SENDS)
         if always and not each_time:
             return ""
         if self._approver is None:
             remedy = "by saying so at a terminal" if each_time else _remedy(invoker)
-            return _NOBODY.format(reason=reason, remedy=remedy)
+            return _CANNOT_ASK.format(reason=reason, remedy=remedy)
         told = "; ".join(filter(None, (reason, invoker.caution)))
         request = ApprovalRequest(
             invocation=invocation,
@@ -154,7 +154,7 @@ class Gatekeeper:
         )
         decision = await ask(self._approver, request)
         if not isinstance(decision, Decision):
-            raise TypeError(f"an approver gives a Decision, not {decision!r}")
+            raise TypeError(f"an approver must return a Decision, not {decision!r}")
         if decision.allowed:
             if each_time:
                 pass
@@ -168,7 +168,7 @@ class Gatekeeper:
 
 
 def canonical_arguments(invocation: InvocationCanister) -> bytes:
-    """The arguments so that equal ones are equal bytes."""
+    """The arguments in canonical form: equal ones are equal bytes."""
     parsed = invocation.parsed
     if parsed is None:
         return invocation.arguments.encode("utf-8", "surrogatepass")

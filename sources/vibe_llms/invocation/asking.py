@@ -1,4 +1,4 @@
-"""Asking whoever a program has given for it: a function, async or not."""
+"""Calls a function that a program passed in, async or not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ A = TypeVar("A")
 
 
 async def ask(handler: Callable[[Q], Awaitable[A] | A], question: Q) -> A:
-    """What it answers. A function that is not async runs in a thread: a person may be slow."""
+    """Its result. A function that is not async runs in a thread, because a person may be slow."""
     given: Any
     if inspect.iscoroutinefunction(handler):
         given = handler(question)

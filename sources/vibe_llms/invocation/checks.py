@@ -1,4 +1,4 @@
-"""The check of a call's arguments against a JSON Schema that comes from elsewhere."""
+"""Checks the arguments of a call against a JSON Schema from elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from vibe_llms.exceptions import ArgumentsInvalid, InvokerInvalid
 
 _TOLD_PROBLEMS = 20
-#: Keywords whose regular expressions somebody else wrote, which can take for ever to match.
+#: Keywords with regular expressions from others, which can take forever to match.
 _EXPRESSIONS = ("pattern", "patternProperties")
 
 
@@ -19,7 +19,7 @@ _Problem: TypeAlias = tuple[Sequence[str | int], str]
 
 
 def read_object(arguments: str) -> dict[str, Any]:
-    """The arguments of a call, which are one JSON object; `ArgumentsInvalid` tells what is not."""
+    """The arguments of a call, which are one JSON object; otherwise `ArgumentsInvalid`."""
     try:
         return msgspec.json.decode(arguments or "{}", type=dict[str, Any])
     except (ValueError, RecursionError) as error:
@@ -27,12 +27,11 @@ def read_object(arguments: str) -> dict[str, Any]:
 
 
 class SchemaCheck:
-    """Checks arguments against a schema (2020-12); made when it is first called, then kept.
+    """Checks arguments against a schema (2020-12); built at the first call, then kept.
 
-    Nothing that a schema refers to is ever fetched. A schema of somebody else's is not `trusted`:
-    its regular expressions are not applied, and where it cannot be applied at all, whoever wrote
-    it has to check. `null` for an optional property that takes no null is left out: models send it
-    for "not given".
+    References in a schema are never fetched. If a schema is not `trusted`, its regular expressions
+    are not applied; if it cannot be applied at all, its author has to check. `null` for an optional
+    property that does not accept null is left out, because models send it for "not given".
     """
 
     def __init__(self, schema: Mapping[str, Any], *, trusted: bool = True) -> None:
@@ -59,7 +58,7 @@ class SchemaCheck:
         try:
             return self._find(values)
         except RecursionError:
-            # A schema that refers to itself without end.
+            # A schema that refers to itself endlessly.
             return [((), "the schema cannot be applied")] if self._trusted else []
 
     def _find_nulls(self, values: dict[str, Any], problems: Sequence[_Problem]) -> set[str | int]:
@@ -82,7 +81,7 @@ class SchemaCheck:
             try:
                 kind.check_schema(dict(self._schema))
             except SchemaError as error:
-                raise InvokerInvalid(f"this is no valid JSON Schema: {error.message}") from error
+                raise InvokerInvalid(f"not a valid JSON Schema: {error.message}") from error
         elif _mentions(self._schema, "patternProperties"):
             return lambda _: []
         else:
@@ -110,7 +109,7 @@ def _describe(problem: _Problem) -> str:
 
 
 def _mentions(node: object, key: str) -> bool:
-    """Whether a key stands anywhere in a tree, which may be deep."""
+    """Whether a key occurs anywhere in a tree, which may be deep."""
     waiting: list[object] = [node]
     while waiting:
         match waiting.pop():

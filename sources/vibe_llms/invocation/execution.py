@@ -1,4 +1,4 @@
-"""The calls of one turn: all at once, each within its limits, each with exactly one result."""
+"""Runs the calls of one turn: concurrently, within limits, each with exactly one result."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ INTERRUPTED = "The call was interrupted before it returned; its outcome is unkno
 
 
 class Execution(Struct, frozen=True, kw_only=True):
-    """What the calls of a turn need: the tools, the bounds, and where news and results go.
+    """What the calls of a turn need: tools, limits, and where events and results go.
 
-    `keep` is awaited for every result as it lands, and once for all that are missing in the end.
-    `admit` is awaited before a call runs, and gives why it may not, in words for the model. `reuse`
-    gives the result of a call that does not have to run. The limits are those of tools that have
-    none of their own.
+    `keep` is awaited for every result when it arrives, and once at the end for all that are
+    missing. `admit` is awaited before a call runs and returns why it may not, as a message for the
+    model. `reuse` returns the result of a call that need not run. The limits apply to tools without
+    limits of their own.
     """
 
     invokers: Mapping[str, Invoker]
@@ -54,11 +54,11 @@ class Execution(Struct, frozen=True, kw_only=True):
 
 
 async def execute(invocations: Sequence[InvocationCanister], execution: Execution) -> None:
-    """Run all calls; a result of each is kept as it lands.
+    """Run all calls and keep each result when it arrives.
 
-    A failing tool does not disturb the others. When the task is cancelled so are the tools, and
-    those without a result get one that says so. What `keep` or the event handler raises stops all
-    calls and reaches the caller. Each call that has begun is told to have ended, whatever happens.
+    A failing tool does not affect the others. If the task is cancelled, so are the tools, and those
+    without a result get one that says so. Exceptions from `keep` or the event handler stop all
+    calls and are raised. Every call that started also sends an end event.
     """
     unanswered = {invocation.identity: invocation for invocation in invocations}
     begun: dict[str, ResultCanister | None] = {}
@@ -81,7 +81,7 @@ async def execute(invocations: Sequence[InvocationCanister], execution: Executio
                     result = earlier
                 else:
                     result = await _invoke(invocation, invoker, execution, progress)
-            # From here on it has a result: keeping is carried out even if it is cancelled.
+            # It has a result now, which is kept even if this is cancelled.
             del unanswered[invocation.identity]
             begun[invocation.identity] = result
             await execution.keep((result,))
@@ -91,7 +91,7 @@ async def execute(invocations: Sequence[InvocationCanister], execution: Executio
     def alone(
         invocation: InvocationCanister, invoker: Invoker | None
     ) -> AbstractAsyncContextManager[None]:
-        """For a pure tool, equal calls one after the other: the next has the first one's result."""
+        """For a pure tool: run equal calls in sequence, so later ones reuse the result."""
         if invoker is None or not invoker.pure:
             return nullcontext()
         call = (invoker.name, canonical_arguments(invocation))
@@ -125,7 +125,7 @@ async def execute(invocations: Sequence[InvocationCanister], execution: Executio
 
 
 class _Progress:
-    """Carries what tools report, from whatever thread, to the event handler, in order."""
+    """Passes tools' progress reports, from any thread, to the event handler, in order."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
@@ -157,7 +157,7 @@ class _Progress:
             self._deliver(await self._queue.get())
 
     def close(self, invocation: InvocationCanister) -> None:
-        """Deliver what has been reported; what this call reports from now on comes too late."""
+        """Deliver the reports so far; later ones from this call are dropped."""
         while not self._queue.empty():
             self._deliver(self._queue.get_nowait())
         self._closed.add(invocation.identity)
@@ -177,7 +177,7 @@ async def _admit(
         tools = f"The tools are: {offered}." if offered else "No tools."
         return None, f"There is no tool {invocation.name!r}. {tools}"
     if invoker.approval != "allow" or invoker.sends:
-        # Nobody is asked about a call that cannot run.
+        # Never ask about a call that cannot run.
         try:
             invoker.check(invocation.arguments)
         except ArgumentsInvalid as error:
@@ -211,7 +211,11 @@ async def _invoke(
         if task is not None and task.cancelling():
             raise
         return _failure(invocation, "The tool cancelled itself.")
-    except (Exception, SystemExit, BaseExceptionGroup) as error:  # the border of a tool's call
+    except (
+        Exception,
+        SystemExit,
+        BaseExceptionGroup,
+    ) as error:  # Other people's code: a tool's call.
         if limit.expired:
             return _failure(invocation, f"The tool did not return within {seconds:g} seconds.")
         _LOGGER.warning("the tool %s failed", invocation.name, exc_info=error)

@@ -1,4 +1,4 @@
-"""`Invoker`: a tool that a model can call, with its name, its schema and what it does."""
+"""`Invoker`: a tool that a model can call, with its name, schema and function."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Approval: TypeAlias = Literal["allow", "ask", "deny"]
 
 _MARKS = "__invoker__"
-#: What was read of functions and of bound methods, as long as they live.
+#: Signatures of functions and bound methods, kept as long as these live.
 _SIGNATURES: WeakKeyDictionary[Callable[..., Any], dict[bool, Signature]] = WeakKeyDictionary()
 
 
@@ -37,15 +37,15 @@ def never(_: Mapping[str, Any]) -> str:
 
 
 def skip_check(arguments: str) -> None:
-    """The check of tools that check their arguments only when they are called."""
+    """For tools that check their arguments only when they run."""
 
 
 class InvocationContext(Struct, frozen=True):
     """What a tool may know of its call; a parameter with this annotation receives it.
 
-    `report_progress(text, done=…, total=…)` tells whoever watches how far the tool is; it may be
-    called from the tool's thread. While a block `with context.pause_limit():` runs, in an async
-    tool, its time does not run out: for tools that ask a person.
+    `report_progress(text, done=…, total=…)` reports progress as events; it may be called from the
+    tool's thread. In an async tool, the time limit pauses during a block
+    `with context.pause_limit():`, for tools that ask a person.
     """
 
     conversation: str
@@ -55,24 +55,22 @@ class InvocationContext(Struct, frozen=True):
 
 
 class Invoker(Struct, frozen=True, kw_only=True):
-    """A tool. `name` is canonical: bare for functions, `ensemble/tool` for those of an ensemble.
+    """A tool. `name` is canonical: bare for functions, `ensemble/tool` for tools of an ensemble.
 
-    `invoke(arguments, context)` gets the arguments as the text that the model sent, and either
-    returns or raises; `ArgumentsInvalid` tells the model what to mend, and so does `check`, which
-    runs nothing. A model may call the tool by its `aliases` too. `approval` decides whether a call
-    runs: `allow`, `deny`, or `ask`. `outside` tells that what it returns is somebody else's text,
-    without authority; `sends` that it carries data out, so that it is asked for again once such
-    text stands in the turn.
+    `invoke(arguments, context)` receives the arguments as the text that the model sent, and returns
+    or raises. `ArgumentsInvalid` tells the model what to fix; `check` does the same without running
+    anything. A model may also call the tool by its `aliases`. `approval` decides whether a call
+    runs: `allow`, `deny`, or `ask`. `outside` is true if the tool returns untrusted text; `sends`
+    is true if it may send data out, so that it asks again once untrusted text is in the turn.
 
-    The result of a `pure` tool depends on its arguments alone: another call with the same ones in
-    the same conversation gets the first call's result, and the tool does not run again.
+    The result of a `pure` tool depends only on its arguments: another call with the same arguments
+    in the same conversation gets the first result, and the tool does not run again.
 
-    `timeout_seconds`, `shown_bytes` and `kept_bytes` bound its calls in place of those of
-    `[tools]`. `annotations` are what its server says of it beside name, description and schema.
-    `caution` is shown to the user who is asked about a call, after the reason.
-    `blocked` says why it does not run before a person has looked at it, whatever its approval.
-    `must_ask(arguments)` says why a call with these arguments asks each time, also where the tool
-    is allowed; empty where it need not.
+    `timeout_seconds`, `shown_bytes` and `kept_bytes` override the limits of `[tools]`.
+    `annotations` are what its server says about it besides name, description and schema. `caution`
+    is shown after the reason when a call needs approval. `blocked` says why the tool does not run
+    until a person has looked at it, whatever its approval. `must_ask(arguments)` says why a call
+    with these arguments always asks, even if the tool is allowed; empty if it need not.
     """
 
     name: str
@@ -184,7 +182,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
 
 
 class InvokerOptions(TypedDict, total=False):
-    """What a function may be marked with besides its name and description; see `invoker`."""
+    """Options of a function besides its name and description; see `invoker`."""
 
     aliases: Sequence[str]
     approval: Approval
@@ -204,7 +202,7 @@ def invoker(
     description: str | None = None,
     **options: Unpack[InvokerOptions],
 ) -> Callable[[F], F]:
-    """Mark a function as a tool, and say what its signature does not; it stays the function it is.
+    """Mark a function as a tool and set its options; the function itself stays unchanged.
 
     The options are `aliases`, `approval`, `outside`, `sends`, `pure`, `timeout_seconds`,
     `shown_bytes` and `kept_bytes` as an `Invoker` has them, and `llm_format` and `gui_format`,
@@ -227,14 +225,14 @@ def invoker(
 
 
 def _read_signature(function: Callable[..., Any]) -> Signature:
-    """The signature of a function, read once: making a schema takes longer than most calls."""
-    # A method is another object each time that it is looked up; what it is made of is not.
+    """The signature of a function, cached: making a schema takes longer than most calls."""
+    # Each lookup of a method creates a new object; its function and instance stay the same.
     bound = inspect.ismethod(function)
     key: Callable[..., Any] = getattr(function, "__func__", function) if bound else function
     try:
         known = _SIGNATURES.setdefault(key, {})
     except TypeError:
-        # It has no hash, or nothing may refer to it weakly.
+        # It is not hashable, or cannot be weakly referenced.
         known = {}
     if bound not in known:
         known[bound] = Signature(function, {InvocationContext: "context"})
@@ -242,7 +240,7 @@ def _read_signature(function: Callable[..., Any]) -> Signature:
 
 
 def normalize_name(name: str) -> str:
-    """The name that a tool gets: each character that models cannot use becomes an underscore.
+    """The name of a tool: characters that models do not accept become underscores.
 
     `InvokerInvalid` where no letter and no digit is left, or the name is too long.
 
@@ -257,14 +255,14 @@ def normalize_name(name: str) -> str:
         normal += slash + re.sub(r"[^A-Za-z0-9_.-]", "_", tail)
     if name == "<lambda>" or not re.search("[A-Za-z0-9]", normal) or not _NAME.fullmatch(normal):
         raise InvokerInvalid(
-            f"{name!r} is no name for a tool; use letters, digits, _ and -, at most 64, "
-            "or give one: Invoker.from_function(function, name=...)"
+            f"{name!r} is not a valid tool name; use letters, digits, _ and -, at most 64, or "
+            "set one: Invoker.from_function(function, name=...)"
         )
     return normal
 
 
 def _read_names(name: object, aliases: Iterable[str]) -> tuple[str, tuple[str, ...]]:
-    """The name and the aliases of a tool; an alias that says the same as another is one of them."""
+    """The name and the aliases of a tool, without duplicates."""
     normal = normalize_name(str(name))
     others = dict.fromkeys(map(normalize_name, aliases))
     others.pop(normal, None)
@@ -285,7 +283,7 @@ async def _call(
     function: Callable[..., Any],
     formats: tuple[Rendering | None, Rendering | None],
 ) -> InvocationOutput:
-    """What a function returns; one that is not async is called, and rendered, in a thread."""
+    """The result of a function; one that is not async is called and rendered in a thread."""
     if inspect.iscoroutinefunction(function):
         return produce_output(await call(), *formats)
 
@@ -300,7 +298,7 @@ async def _call(
 def gather_invokers(
     tools: Iterable[Invoker | Callable[..., Any]],
 ) -> dict[str, Invoker]:
-    """Tools by their names; functions become invokers. `InvokerInvalid` where two share a name."""
+    """Tools by name; functions become invokers. `InvokerInvalid` if two have the same name."""
     gathered: dict[str, Invoker] = {}
     taken: set[str] = set()
     for tool in tools:
@@ -308,9 +306,9 @@ def gather_invokers(
         for name in (invoker.name, *invoker.aliases):
             if name in taken:
                 raise InvokerInvalid(
-                    f"two tools are called {name!r} (in names of functions, special characters "
-                    "become underscores); give one another name: "
-                    "Invoker.from_function(function, name=...)"
+                    f"two tools are called {name!r} (special characters in names of functions "
+                    "become underscores); rename one: Invoker.from_function(function, "
+                    "name=...)"
                 )
             taken.add(name)
         gathered[invoker.name] = invoker
@@ -318,10 +316,10 @@ def gather_invokers(
 
 
 def find_invoker(invokers: Mapping[str, Invoker], name: str) -> Invoker | None:
-    """The tool that a model means: by its name, an alias, or what differs from one in spelling.
+    """The tool that a model means: by name, alias, or a different spelling of one.
 
-    Spelling is the case of letters, and what stands between them and digits. `None` where no tool
-    or more than one is meant.
+    Case, and characters other than letters and digits, do not matter. `None` if no tool or more
+    than one matches.
     """
     if (exact := invokers.get(name)) is not None:
         return exact
@@ -336,12 +334,22 @@ def find_invoker(invokers: Mapping[str, Invoker], name: str) -> Invoker | None:
     return None
 
 
+def name_tools(names: Iterable[str]) -> str:
+    """The tools that are offered, in the words of an error.
+
+    >>> name_tools(["add", "clock"]), name_tools([])
+    ('the tools are add, clock', 'no tools are offered')
+    """
+    known = ", ".join(names)
+    return f"the tools are {known}" if known else "no tools are offered"
+
+
 def _spell(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", name.casefold()).strip("_")
 
 
 def describe(invoker: Invoker) -> Mapping[str, Any]:
-    """Name, description and schema as plain data, for programs and for people."""
+    """Name, description and schema as plain data."""
     return {
         "name": invoker.name,
         "description": invoker.description,
@@ -350,7 +358,7 @@ def describe(invoker: Invoker) -> Mapping[str, Any]:
 
 
 def export(invoker: Invoker) -> dict[str, Any]:
-    """The tool in the form that most programs exchange: an object of the type `function`."""
+    """The tool in the common exchange format: an object of type `function`."""
     return {
         "type": "function",
         "function": {

@@ -1,4 +1,4 @@
-"""Limits of time whose clock stands still while a person is asked."""
+"""Time limits that pause while a person is asked."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 from typing import Self, TypeAlias
 
-#: While the block runs, a clock stands still.
+#: A clock that stands still during the block.
 Pause: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 class Limit:
-    """`asyncio.timeout` that can be paused; `expired` tells whether it was what ended the block."""
+    """`asyncio.timeout` that can be paused; `expired` is true if it ended the block."""
 
     def __init__(self, seconds: float) -> None:
         self._timeout = asyncio.timeout(seconds)
@@ -42,7 +42,7 @@ class Limit:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Let no time run out while the block runs; pauses may overlap."""
+        """Pause the limit during the block; pauses may overlap."""
         loop = asyncio.get_running_loop()
         self._pauses += 1
         if self._pauses == 1 and self._runs:
@@ -61,14 +61,14 @@ class Limit:
 
 
 class Patience:
-    """The clocks of all who wait for the same server, stopped together while it asks a person."""
+    """The limits of all who wait for the same server, paused together while it asks a person."""
 
     def __init__(self) -> None:
         self._pauses: dict[object, Pause] = {}
 
     @contextmanager
     def keep(self, pause: Pause) -> Iterator[None]:
-        """Stop this clock too, if a person is asked while the block runs."""
+        """Pause this limit too, if a person is asked during the block."""
         mark = object()
         self._pauses[mark] = pause
         try:
@@ -78,7 +78,7 @@ class Patience:
 
     @contextmanager
     def ask(self) -> Iterator[None]:
-        """A person is asked while the block runs."""
+        """Pauses the limits: a person is asked during the block."""
         with ExitStack() as stack:
             for pause in list(self._pauses.values()):
                 stack.enter_context(pause())

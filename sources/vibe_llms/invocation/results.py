@@ -1,4 +1,4 @@
-"""What a tool returned, as contents that a model can bear: bounded, the whole kept beside them."""
+"""Converts what a tool returned to contents of bounded size; the whole text is kept with them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from vibe_llms.messages.contents import (
 )
 
 _CONTENT_TYPES = (TextualContent, ImageContent, AudioContent, VideoContent, FileContent)
-#: Of an excerpt, so much is the beginning of the text; the rest is its end.
+#: The share of an excerpt that is the beginning of the text; the rest is its end.
 _HEAD_SHARE = 0.75
 
 
-#: How a value is written as text: a template such as `"{city}: {degrees}°"`, or a function of it.
+#: How a value becomes text: a template such as `"{city}: {degrees}°"`, or a function of it.
 Rendering: TypeAlias = str | Callable[[Any], str]
 
 
 class InvocationOutput(Struct, frozen=True):
-    """What a call gave: contents for the model, and whether they tell of a failure.
+    """The output of a call: contents for the model, and whether it failed.
 
-    `display` is what people are shown in place of the contents, where it is not empty.
+    `display`, if not empty, is shown to people in place of the contents.
     """
 
     contents: tuple[Content, ...]
@@ -40,20 +40,20 @@ class InvocationOutput(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The text among its contents."""
+        """The text in its contents."""
         return text_of(self.contents)
 
 
 class ResultTooLarge(ValueError):
-    """A tool returned more than is kept; the message is for the model, which can ask for less."""
+    """A tool returned more than is kept; the message asks the model to request less."""
 
 
 def produce_output(
     value: object, llm_format: Rendering | None = None, gui_format: Rendering | None = None
 ) -> InvocationOutput:
-    """What a function returned, rendered for the model and for people as its formats say.
+    """What a function returned, rendered for the model and for people by its formats.
 
-    An `InvocationOutput` is taken as it is.
+    An `InvocationOutput` is returned unchanged.
     """
     if isinstance(value, InvocationOutput):
         return value
@@ -62,7 +62,7 @@ def produce_output(
 
 
 def render(value: object, rendering: Rendering) -> str:
-    """A value as text; the names in a template are the members of a mapping or of an object.
+    """A value as text; names in a template are members of a mapping or attributes of an object.
 
     >>> render({"city": "Oslo", "degrees": -4}, "{city}: {degrees}°")
     'Oslo: -4°'
@@ -74,7 +74,7 @@ def render(value: object, rendering: Rendering) -> str:
 
 
 class _Members(dict[str, Any]):
-    """The attributes of an object, looked up when they are asked for."""
+    """The attributes of an object, looked up on demand."""
 
     def __init__(self, value: object) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class _Members(dict[str, Any]):
 
 
 def contents_from(value: object) -> tuple[Content, ...]:
-    """What a tool returned, as contents: text as it is, contents as they are, the rest as JSON."""
+    """What a tool returned, as contents: text and contents unchanged, the rest as JSON."""
     match value:
         case str():
             return (TextualContent(repair_text(value)),)
@@ -102,15 +102,15 @@ def contents_from(value: object) -> tuple[Content, ...]:
 def bound_contents(
     contents: Sequence[Content], *, shown_bytes: int, kept_bytes: int
 ) -> tuple[Content, ...]:
-    """The contents with no more text than the model shall see; the whole of a text stays with it.
+    """The contents with no more text than the model may see; the whole text stays attached.
 
-    `ResultTooLarge` where all of them together have more bytes than are kept.
+    `ResultTooLarge` if together they have more bytes than are kept.
     """
     sizes = [_size_of(content) for content in contents]
     if sum(sizes) > kept_bytes:
         raise ResultTooLarge(
-            f"The tool returned {sum(sizes):,} bytes; {kept_bytes:,} are the most that is kept. "
-            "Ask it for less."
+            f"The tool returned {sum(sizes):,} bytes; at most {kept_bytes:,} are kept. Request "
+            "less."
         )
     room = shown_bytes
     bounded: list[Content] = []
@@ -128,7 +128,7 @@ def _shorten(content: TextualContent, text: str, size: int) -> TextualContent:
 
 
 def produce_excerpt(text: str, size: int) -> str:
-    r"""The beginning and the end of a text, `size` bytes of UTF-8 together, and what is missing.
+    r"""The beginning and end of a text, `size` bytes of UTF-8 together, and how much is missing.
 
     >>> produce_excerpt("0123456789", 4)
     '012\n[… 6 of 10 bytes left out …]\n9'
@@ -143,7 +143,7 @@ def produce_excerpt(text: str, size: int) -> str:
 def _size_of(content: Content) -> int:
     match getattr(content, "data", None):
         case str() as text:
-            # A text of ASCII need not be encoded to be counted.
+            # ASCII text need not be encoded to be counted.
             return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         case bytes() as data:
             return len(data)

@@ -1,4 +1,4 @@
-"""Results of pure tools, taken from earlier in the conversation instead of running them again."""
+"""Reuses results of pure tools from earlier in the conversation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def reuse_result(
 ) -> ResultCanister | None:
     """The result of a call of a pure tool, if the same call succeeded earlier in the history.
 
-    The history itself is the cache, so a conversation that is resumed or forked has it too.
+    The history is the cache, so reuse works in resumed and forked conversations too.
     """
     if not invoker.pure:
         return None

@@ -1,6 +1,6 @@
-"""From a function's signature to the JSON Schema of its arguments, and from a call back to them.
+"""Makes the JSON Schema of a function's arguments from its signature, and checks calls.
 
-The pydantic model that gives the schema also checks the arguments, so the two cannot disagree.
+The pydantic model that makes the schema also checks the arguments, so the two always agree.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _TOLD_PROBLEMS = 20
 
 
 class Signature:
-    """The arguments of a function: their schema, and the check of a call against it.
+    """The arguments of a function: their schema, and a check of calls against it.
 
-    `injected` are the names of the parameters whose annotation is one of `injections`; they are no
-    part of the schema and are given by whoever calls.
+    `injected` are the names of the parameters whose annotation is one of `injections`. They are not
+    in the schema; the caller passes them.
     """
 
     def __init__(
@@ -67,18 +67,18 @@ class Signature:
         except (PydanticUserError, TypeError) as error:
             reason = str(error).partition("\n")[0]
             raise InvokerInvalid(
-                f"the parameters of {name!r} have no JSON Schema: {reason}"
+                f"the parameters of {name!r} cannot be described in JSON Schema: {reason}"
             ) from error
 
     def bind(self, arguments: str, injections: Mapping[str, Any]) -> inspect.BoundArguments:
-        """The arguments of a call, checked and converted; `injections` by kind.
+        """The arguments of a call, checked and converted; `injections` by type.
 
-        `ArgumentsInvalid` lists what does not fit, one problem a line.
+        `ArgumentsInvalid` lists what does not fit, one problem per line.
         """
         from pydantic import ValidationError
 
         try:
-            # What is no JSON to the letter never runs, though pydantic would take NaN, say.
+            # Invalid JSON never runs, although pydantic would accept NaN, for example.
             msgspec.json.decode(arguments or "{}")
             model = self._model.model_validate_json(arguments or "{}", strict=True)
         except ValidationError as error:
@@ -98,14 +98,14 @@ class Signature:
 
 
 def innermost(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that partial applications are made of; its name and docstring are theirs."""
+    """The function inside partial applications; they have its name and docstring."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
 def _free_parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """The parameters that a call may give; what a partial application has fixed is not shown."""
+    """The parameters that a call may set; those fixed by a partial application are hidden."""
     fixed: set[str] = set()
     inner = function
     while isinstance(inner, functools.partial):
@@ -153,7 +153,7 @@ def _produce_schema(model: type[BaseModel]) -> Schema:
     from pydantic.json_schema import GenerateJsonSchema
 
     class Generator(GenerateJsonSchema):
-        # A default that no JSON can show is left out; the parameter stays optional.
+        # A default that JSON cannot represent is left out; the parameter stays optional.
         ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 
     schema: Schema = _tidy(model.model_json_schema(by_alias=True, schema_generator=Generator))
@@ -162,14 +162,14 @@ def _produce_schema(model: type[BaseModel]) -> Schema:
     return schema
 
 
-#: Their values are names and schemata, not words of JSON Schema.
+#: Their values are names and schemata, not keywords of JSON Schema.
 _NAMED = frozenset({"properties", "$defs", "patternProperties", "dependentSchemas"})
 #: Their values are data.
 _DATA = frozenset({"default", "const", "enum", "examples"})
 
 
 def _tidy(node: Any, *, within: str = "") -> Any:
-    """A schema without the titles that pydantic makes up, and without lone surrogates."""
+    """A schema without pydantic's generated titles and without lone surrogates."""
     match node:
         case dict():
             return {
@@ -186,7 +186,7 @@ def _tidy(node: Any, *, within: str = "") -> Any:
 
 
 def describe_problems(error: Any) -> str:
-    """What a `pydantic.ValidationError` complains of, one problem a line, for a model to mend."""
+    """The problems of a `pydantic.ValidationError`, one per line, for a model to fix."""
     lines = []
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     for problem in problems[:_TOLD_PROBLEMS]:

@@ -1,4 +1,4 @@
-"""Threads for blocking tools: daemons, bounded in number, the abandoned ones counted."""
+"""Threads for blocking tools: daemon threads, limited in number, with abandoned ones counted."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-#: So many tools block at once in this process; further ones wait for a thread.
+#: At most this many tools block at once in this process; others wait for a thread.
 MAX_THREADS = 64
-#: From so many threads on that were abandoned and have not returned, none is given out any more.
+#: With this many abandoned threads that have not returned, no more are started.
 MAX_ABANDONED = 32
 
 
 class ThreadsExhausted(RuntimeError):
-    """Too many tools were given up that never returned; the message is for the model."""
+    """Too many cancelled tools have not returned; the message is for the model."""
 
 
 async def run_in_thread(function: Callable[[], Any]) -> Any:
     """The result of a blocking function, run in a daemon thread.
 
-    A thread cannot be stopped: cancelling the wait abandons it, and since it is a daemon it does
-    not keep the process alive. `ThreadsExhausted` where too many have been abandoned.
+    A thread cannot be stopped: cancelling the wait abandons it. As a daemon thread it does not keep
+    the process alive. `ThreadsExhausted` if too many are abandoned.
     """
     return await _THREADS.run(function)
 
 
 class Threads:
-    """Threads that are made when there is work and end when there is none."""
+    """Threads that start when there is work and end when there is none."""
 
     def __init__(self, limit: int, abandoned_limit: int) -> None:
         self._limit = limit
@@ -46,13 +46,12 @@ class Threads:
         with self._lock:
             if self._abandoned >= self._abandoned_limit:
                 raise ThreadsExhausted(
-                    f"{self._abandoned} calls of tools were given up and have not returned; no "
-                    "further blocking tool is run"
+                    f"{self._abandoned} cancelled tool calls have not returned; no more "
+                    "blocking tools can run"
                 )
             self._waiting.append(work)
             if self._busy < self._limit:
-                self._busy += 1
-                threading.Thread(target=self._serve, daemon=True, name="vibe-llms tool").start()
+                self._begin()
         try:
             return await work.future
         except asyncio.CancelledError:
@@ -60,7 +59,7 @@ class Threads:
             raise
 
     def _abandon(self, work: _Work) -> None:
-        """Nobody waits for this any more; another thread may take its place."""
+        """The caller no longer waits for this; another thread may take its place."""
         with self._lock:
             if work in self._waiting:
                 self._waiting.remove(work)
@@ -69,8 +68,11 @@ class Threads:
                 self._abandoned += 1
                 self._busy -= 1
                 if self._waiting:
-                    self._busy += 1
-                    threading.Thread(target=self._serve, daemon=True, name="vibe-llms tool").start()
+                    self._begin()
+
+    def _begin(self) -> None:
+        self._busy += 1
+        threading.Thread(target=self._serve, daemon=True, name="vibe-llms tool").start()
 
     def _serve(self) -> None:
         while True:
@@ -89,7 +91,7 @@ class Threads:
 
 
 class _Work:
-    """A function, and the future in which somebody waits for it."""
+    """A function, and the future that its caller awaits."""
 
     def __init__(self, function: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
         self.future: asyncio.Future[Any] = loop.create_future()
@@ -118,8 +120,8 @@ class _Work:
 
 
 def _portable(error: BaseException) -> BaseException:
-    # A future refuses the first, and the others would end more than the coroutine that awaits it;
-    # in a thread nobody has pressed Ctrl-C.
+    # A future refuses StopIteration, and KeyboardInterrupt or SystemExit would end more than the
+    # awaiting coroutine.
     if isinstance(error, StopIteration | KeyboardInterrupt | GeneratorExit):
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error

@@ -1,9 +1,9 @@
-"""What asks a model for a value of a type, whichever model it is; and how long that may take."""
+"""One question to a model, and why there is no answer."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -14,26 +14,13 @@ from vibe_llms.exceptions import (
     RequestRefused,
     VibeLlmsError,
 )
-from vibe_llms.messages.canisters import Usage
+from vibe_llms.hooks import Asker
 
 T = TypeVar("T")
 
 
-class Asker(Protocol):
-    """Asks a model; for tests anything that answers."""
-
-    @property
-    def usage(self) -> Usage:
-        """The tokens of all that was asked so far, what failed included."""
-        ...
-
-    async def ask(self, supervisor: str, text: str, output: type[T]) -> T:
-        """The value that the model answers; a `VibeLlmsError` where it gives none."""
-        ...
-
-
 class Unanswered(Struct, frozen=True):
-    """No answer, and why; `final` where the model did answer, and asking again is of no use."""
+    """Why there is no answer; `final` if the model did answer, and asking again is no use."""
 
     why: str
     final: bool = False
@@ -42,14 +29,14 @@ class Unanswered(Struct, frozen=True):
 async def attempt(
     asker: Asker, supervisor: str, text: str, output: type[T], *, seconds: float
 ) -> T | Unanswered:
-    """The answer, or why there is none within so many seconds."""
+    """The answer, or why there is none within some seconds."""
     try:
         async with asyncio.timeout(seconds):
             return await asker.ask(supervisor, text, output)
     except TimeoutError:
         return Unanswered(f"no answer within {seconds:g} s (timeout-seconds)")
     except ModelUnavailable as error:
-        # It is named in the settings: another one may answer.
+        # The settings name it, and another one may answer.
         return Unanswered(str(error))
     except OutputInvalid as error:
         tries = "1 try" if error.attempts == 1 else f"{error.attempts} tries"

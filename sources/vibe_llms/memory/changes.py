@@ -1,7 +1,7 @@
-"""Several changes to one scope as one: what was read before them is still so when they are made.
+"""Several changes to one scope as one, so that nothing changes between reading and writing.
 
-Whoever lets a model decide about memory works on a snapshot, since a model takes long. What it
-decided is carried out here, while the scope is held, against what the files say by then.
+A model that decides about memory is slow, so it works on a snapshot. Its decisions are applied
+here, while the scope is held, to the files as they are by then.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.entries import Entry, Role, Scope, check_entry
 from vibe_llms.memory.files import DELETED, MemoryFiles
 from vibe_llms.memory.index import ScopeIndex
+from vibe_llms.memory.records import IndexRecord
 
 
 class HeldScope:
-    """A scope while it is held; made by `Memory.change`, and of no use when that has returned.
+    """A scope while it is held; made by `Memory.change`, and valid until that returns.
 
-    All methods wait for the disk; nothing here may call the memory itself. The folder is looked
-    through once, and what is changed here is known from then on; what people change by hand in that
-    short time is seen where it is about an entry that was found, and by the next change.
+    All methods wait for the disk, and none may call the memory itself. The folder is read once, and
+    changes made here are known from then on. Changes by hand in that short time are noticed for
+    entries that were found, and by the next `Memory.change`.
     """
 
     def __init__(self, files: MemoryFiles, index: ScopeIndex) -> None:
         self._files = files
         self._index = index
-        self._looked = self._listed = False
+        self._scanned = self._listed = False
 
     @property
     def scope(self) -> Scope:
@@ -34,18 +34,18 @@ class HeldScope:
         return self._index.scope
 
     @property
-    def entries(self) -> Sequence[Known]:
-        """What is known of the entries as they are now, the oldest first."""
+    def entries(self) -> Sequence[IndexRecord]:
+        """The records of the current entries, the oldest first."""
         with self._index.lock:
-            self._look()
-            return self._index.entries
+            self._refresh()
+            return [*self._index]
 
-    def read(self, known: Known) -> Entry | None:
-        """The entry itself; none where it has gone or is damaged."""
+    def read(self, known: IndexRecord) -> Entry | None:
+        """The entry itself; none if it is gone or damaged."""
         return self._index.read(known)
 
     def find(self, identity: str) -> Entry | None:
-        """The entry with this very identity, as its file has it now; none where there is none."""
+        """The entry with exactly this identity, as its file is now; none if there is none."""
         known = self._locate(identity)
         return None if known is None else self.read(known)
 
@@ -57,78 +57,78 @@ class HeldScope:
         return found
 
     def holds(self, entry: Entry) -> bool:
-        """Whether the file of an entry is still where it was written."""
+        """Whether the file of an entry is where it was written."""
         return self._is_there(entry.scope, self._files.place_of(entry))
 
-    def has_given_up(self, entry: Entry) -> bool:
-        """Whether the file of an entry lies among the deleted ones."""
+    def is_deleted(self, entry: Entry) -> bool:
+        """Whether the file of an entry is among the deleted ones."""
         return self._is_there(entry.scope, f"{DELETED}/{self._files.place_of(entry)}")
 
     def has_forgotten(self, entry: Entry) -> bool:
-        """Whether there is nothing left of an entry that was written, not even a deleted file.
+        """Whether nothing is left of an entry that was written, not even a deleted file.
 
-        The entry may be of another scope, which is not held. It counts where it lay when it was
-        written; who moved its file has to look for it by its identity.
+        The entry may belong to another scope, which is not held. Only the place where it was
+        written counts; to find a file that was moved, look for its identity.
         """
-        return not self.holds(entry) and not self.has_given_up(entry)
+        return not self.holds(entry) and not self.is_deleted(entry)
 
     def restore(self, entry: Entry) -> Entry:
-        """Write an entry as it is; of a fact that is there already, that one."""
+        """Write an entry as it is; a fact that is there already is returned instead."""
         repeat = self.find_repeat(entry) if entry.role == Role.FACT else None
         return repeat or self.add(entry)
 
     def add(self, entry: Entry) -> Entry:
-        """Write an entry; durable when this returns. Whether it is a repeat is not looked at."""
+        """Write an entry, even if it repeats another; durable when this returns."""
         checked = check_entry(entry)
         self._take_in(checked, self._files.write(checked))
         return checked
 
     def rewrite(self, entry: Entry) -> bool:
-        """Write the entry with this identity anew, in its file; false where there is none."""
+        """Write the entry with this identity again, in its file; false if there is none."""
         known = self._locate(entry.identity)
         if known is None:
             return False
         self.write_over(entry, known)
         return True
 
-    def is_unchanged(self, known: Known) -> bool:
-        """Whether the file of an entry is still what it was when it was looked at."""
-        return self._files.look_at(self.scope, known.place) == known.look
+    def is_unchanged(self, known: IndexRecord) -> bool:
+        """Whether the file of an entry is what it was when it was indexed."""
+        return self._files.stat_file(self.scope, known.place) == known.stat
 
-    def write_over(self, entry: Entry, known: Known) -> None:
-        """Write an entry anew where its place is known."""
+    def write_over(self, entry: Entry, known: IndexRecord) -> None:
+        """Write an entry again whose record is known."""
         checked = check_entry(entry)
         self._files.rewrite(checked, known.place)
         self._take_in(checked, known.place)
 
-    def give_up(self, entry: Entry, *, replaced_by: str = "") -> bool:
-        """Move an entry among the deleted ones; false where it is there no more."""
+    def delete(self, entry: Entry, *, replaced_by: str = "") -> bool:
+        """Move an entry to the deleted ones; false if it is gone."""
         known = self._locate(entry.identity)
         if known is None:
             return False
-        self.put_away(entry, known, replaced_by=replaced_by)
+        self.delete_record(entry, known, replaced_by=replaced_by)
         return True
 
-    def put_away(self, entry: Entry, known: Known, *, replaced_by: str = "") -> None:
-        """The same where its place is known."""
-        self._files.give_up(entry, known.place, replaced_by=replaced_by)
+    def delete_record(self, entry: Entry, known: IndexRecord, *, replaced_by: str = "") -> None:
+        """The same for an entry whose record is known."""
+        self._files.delete(entry, known.place, replaced_by=replaced_by)
         with self._index.lock:
             self._index.leave_out(known.place)
 
-    def _locate(self, identity: str) -> Known | None:
+    def _locate(self, identity: str) -> IndexRecord | None:
         with self._index.lock:
-            if not self._looked:
-                self._look()
+            if not self._scanned:
+                self._refresh()
             known = self._index.find(identity)
             if known is not None and not self.is_unchanged(known):
-                # By hand: it may be somebody else's by now, or lie somewhere else.
-                self._look()
+                # Changed by hand: it may be another entry now, or in another place.
+                self._refresh()
                 known = self._index.find(identity)
             return known
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         self._index.refresh()
-        self._looked = self._listed = True
+        self._scanned = self._listed = True
 
     def _take_in(self, entry: Entry, place: str) -> None:
         with self._index.lock:
@@ -139,9 +139,9 @@ class HeldScope:
 
 
 def evict(held: HeldScope, most: int) -> Sequence[Entry]:
-    """Give up the oldest facts and turns of a scope until it has no more than `most` of them.
+    """Delete the oldest facts and turns of a scope until it has at most `most` of them.
 
-    Summaries neither count nor go. Facts of an importance from `PROTECTED` on go last.
+    Summaries do not count and stay. Facts with an importance of `PROTECTED` or more go last.
     """
     counted = [known for known in held.entries if known.role != Role.SUMMARY]
     gone: list[Entry] = []
@@ -150,15 +150,15 @@ def evict(held: HeldScope, most: int) -> Sequence[Entry]:
             break
         entry = held.read(known)
         if entry is not None:
-            held.put_away(entry, known)
+            held.delete_record(entry, known)
             gone.append(entry)
     return gone
 
 
-#: Facts that are so important are given up only where there is nothing else left to give up.
+#: Facts of this importance are deleted only if nothing else is left.
 PROTECTED = 0.8
 
 
-def _worth(known: Known) -> tuple[bool, float, str]:
+def _worth(known: IndexRecord) -> tuple[bool, float, str]:
     protected = known.role == Role.FACT and known.importance >= PROTECTED
     return protected, known.created.timestamp(), known.identity

@@ -1,7 +1,7 @@
 """`CrossEncoderReranker`: a cross-encoder of sentence-transformers, run in this process.
 
 A model is taken from the disk only: a folder by its path, or what Hugging Face's cache has. Where
-it is not there, that is said at once, and nobody is asked.
+it is not there, that is reported at once, and no server is asked.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CrossEncoderReranker:
         await asyncio.to_thread(check_folder, _ROW, folder)
 
     async def score(self, question: str, texts: Sequence[str]) -> Sequence[float]:
-        """The raw logit of each text beside the question."""
+        """The raw logit of each text for the question."""
         if self._closed:
             raise SessionClosed("this reranker was closed")
         if self._executor is None:

@@ -1,4 +1,4 @@
-"""An embedder as a memory asks it: what fails is told once, and memory goes on by words."""
+"""An embedder as a memory uses it: a failure is reported once, and words alone are searched."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from vibe_llms.exceptions import ModelUnavailable, RequestRefused, VibeLlmsError
+from vibe_llms.memory.chunks import split_passages
 from vibe_llms.memory.embedders.cache import CachedEmbedder, digest_text
 from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.entries import Entry
-from vibe_llms.memory.passages import split_passages
 
-#: So long an embedder is left alone that failed; whoever searches does not wait for it again.
+#: A failed embedder is not asked again for so long; searches do not wait for it.
 _REST_SECONDS = 60.0
-#: What is asked to see whether an embedder refuses some texts, or whatever it is asked.
+#: A harmless text, to see whether an embedder refuses some texts or all.
 _HARMLESS = "hello"
 
 
 class Embedding:
-    """Vectors of questions and of entries, or `None` where there are none now."""
+    """Vectors of questions and of entries, or `None` while there are none."""
 
-    def __init__(self, embedder: CachedEmbedder, tell: Callable[[str], None] = ignore) -> None:
+    def __init__(self, embedder: CachedEmbedder, notify: Callable[[str], None] = ignore) -> None:
         self.embedder = embedder
-        self._tell = tell
+        self._notify = notify
         self._told: set[str] = set()
         self._rests_until = 0.0
-        #: The digests of texts that were refused alone, and are not asked again.
+        #: The digests of texts that were refused by themselves, and are not tried again.
         self._refused: set[bytes] = set()
-        #: How many of them nobody was told of, and why the first was refused.
+        #: How many of them were not reported yet, and why the first was refused.
         self._untold: tuple[int, str] = (0, "")
-        #: Whether it ever gave a vector: then what it refuses is a matter of the text.
+        #: Whether it ever made a vector: then a refusal is about the text.
         self._proven = False
         #: Whether its model is loaded, or cannot be.
         self.ready = False
 
     @property
     def model(self) -> str:
-        """What its vectors are stored under."""
+        """The name that its vectors are stored under."""
         return self.embedder.model
 
     async def load(self) -> None:
@@ -45,21 +45,21 @@ class Embedding:
         try:
             await self.embedder.load()
         except VibeLlmsError as error:
-            self.tell(error)
+            self.notify(error)
         self.ready = True
 
     def tell_late(self, seconds: float) -> None:
-        """Note once that recall did not wait for it any longer."""
+        """Report once that recall stopped waiting for it."""
         remedy = "" if self.ready else "; to keep it loaded: vibe-llms memory serve-embedder"
-        self._tell_once(
+        self._notify_once(
             f"recalled by words alone: the embedder {self.model} was not ready within "
             f"{seconds:g} s{remedy}"
         )
 
     def tell_loading(self) -> None:
-        """Note once that the model is loading, unless it is loaded."""
+        """Report once that the model is loading, unless it is loaded."""
         if not self.ready:
-            self._tell_once(f"loading the embedder {self.model}")
+            self._notify_once(f"loading the embedder {self.model}")
 
     async def embed_question(self, text: str) -> array[float] | None:
         """The vector that a question is searched with."""
@@ -68,7 +68,7 @@ class Embedding:
         try:
             return await self._embed_question(text)
         except VibeLlmsError as error:
-            self.tell(error)
+            self.notify(error)
             return None
 
     async def embed_entries(
@@ -76,8 +76,8 @@ class Embedding:
     ) -> dict[int, Sequence[array[float]]] | None:
         """The vectors of the passages of some entries, by the numbers that they are given with.
 
-        One whose file was emptied by hand has none, and a passage that is refused neither: such
-        ones are not asked again before `wake`, and are told of by `tell_refused`.
+        An entry whose file was emptied by hand has none. A passage that is refused has none either;
+        it is not tried again before `wake`, and `tell_refused` reports it.
         """
         if self._rests():
             return None
@@ -91,43 +91,43 @@ class Embedding:
         try:
             vectors = await self._divide(texts)
         except VibeLlmsError as error:
-            self.tell(error)
+            self.notify(error)
             return None
         return {
             number: [vectors[text] for text in some if text in vectors]
             for number, some in passages.items()
         }
 
-    def tell(self, error: VibeLlmsError) -> None:
-        """Tell once why there are no vectors; the embedder is left alone for a while."""
+    def notify(self, error: VibeLlmsError) -> None:
+        """Report once why there are no vectors, and leave the embedder alone for a while."""
         self._rests_until = time.monotonic() + _REST_SECONDS
-        self._tell_once(f"memory is searched by words alone: {error}")
+        self._notify_once(f"memory is searched by words alone: {error}")
 
     def tell_refused(self) -> None:
-        """Tell how many texts were refused since this was told last, if any were."""
+        """Report how many texts were refused since the last report, if any were."""
         (count, why), self._untold = self._untold, (0, "")
         if count:
             texts, them = ("1 text", "it is") if count == 1 else (f"{count} texts", "they are")
-            self._tell_once(
+            self._notify_once(
                 f"the embedder {self.model} refuses {texts}; {them} found by words alone: {why}"
             )
 
-    async def give_up(self, error: VibeLlmsError) -> None:
-        """Tell that its model is another one under the same name; what was kept is of no use."""
-        await self.embedder.give_up()
-        self.tell(error)
+    async def discard(self, error: VibeLlmsError) -> None:
+        """Remove the kept vectors: the model is another one under the same name."""
+        await self.embedder.discard()
+        self.notify(error)
 
     def wake(self) -> None:
-        """Ask the embedder again now, though it failed or refused before: somebody wants that."""
+        """Use the embedder again now, although it failed or refused before."""
         self._rests_until = 0.0
         self._refused.clear()
 
     async def close(self) -> None:
-        """Close the embedder; where that fails it is told, for nothing that was done is undone."""
+        """Close the embedder; a failure is only reported, since all work is done by then."""
         try:
             await self.embedder.close()
         except VibeLlmsError as error:
-            self._tell(f"the embedder {self.model} could not be closed: {error}")
+            self._notify(f"the embedder {self.model} could not be closed: {error}")
 
     async def _embed_question(self, text: str) -> array[float] | None:
         try:
@@ -135,12 +135,12 @@ class Embedding:
         except RequestRefused as error:
             if await self._refuses_all(error):
                 raise
-            self._tell_once(f"a question is searched by its words alone: {error}")
+            self._notify_once(f"a question is searched by its words alone: {error}")
             return None
         return vector
 
     async def _divide(self, texts: Sequence[str]) -> dict[str, array[float]]:
-        """The vectors of texts, but of those that are refused alone: they are found by halves."""
+        """The vectors of texts; halving finds the texts that are refused, which get none."""
         found: dict[str, array[float]] = {}
         left = [texts] if texts else []
         while left:
@@ -158,9 +158,9 @@ class Embedding:
         return found
 
     async def _refuses_all(self, error: RequestRefused) -> bool:
-        """Whether it would refuse whatever it is asked; a word without harm tells.
+        """Whether it refuses every text, even a harmless one.
 
-        Where that fails otherwise, its error is raised.
+        If that fails in another way, its error is raised.
         """
         if isinstance(error, ModelUnavailable):
             return True
@@ -184,7 +184,7 @@ class Embedding:
         self._proven = self.ready = True
         return vectors
 
-    def _tell_once(self, text: str) -> None:
+    def _notify_once(self, text: str) -> None:
         if text not in self._told:
             self._told.add(text)
-            self._tell(text)
+            self._notify(text)

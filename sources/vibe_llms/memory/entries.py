@@ -1,4 +1,4 @@
-"""What is remembered, as a value, and as the text of its file: Markdown with YAML front matter."""
+"""An entry as a value, and as the text of its file: Markdown with YAML front matter."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from vibe_llms.messages.contents import repair_text
 
 _RULE = "---"
 _IDENTITY = re.compile(r"[0-9a-z][0-9a-z_-]{0,63}")
-#: Ours are small. What is recalled names entries by their identities: no other sign stands there.
+#: The identities of entries that others wrote; recalled lines contain them.
 _IDENTITY_BY_HAND = re.compile(r"[0-9A-Za-z._:-]{1,128}")
-#: The first lines of a file that may be its front matter.
+#: The largest front matter.
 _FRONT_BYTES = 64 * 1024
-#: What is longer is no entry: a thing to remember is a sentence, a turn or a summary.
+#: A longer file is no entry.
 LARGEST_BYTES = 4 * 1024 * 1024
-#: So deep may values of the front matter lie in each other; the loader in C knows no limit.
+#: How deep values of the front matter may be nested; the loader in C has no limit.
 _DEEPEST = 50
 _NESTING = "[{-?:"
 _FIRST_YEAR, _LAST_YEAR = 2, 9998
-#: So much of the beginning or the end of an identity names an entry; fewer characters fit many.
+#: The fewest characters of the beginning or end of an identity that name an entry.
 SHORTEST_PART = 4
 
 
 class Role(StrEnum):
-    """What an entry is: a fact, what a person or a model said, or a summary."""
+    """What an entry is: a fact, what a user or a model said, or a summary."""
 
     FACT = "memory"
     USER = "user"
@@ -41,7 +41,7 @@ class Role(StrEnum):
 
 
 class Scope(Struct, frozen=True, order=True):
-    """To whom an entry belongs: one user, one conversation, or everybody.
+    """What an entry belongs to: one user, one conversation, or all of them.
 
     >>> str(Scope.of_user("ada"))
     'user-ada'
@@ -61,17 +61,17 @@ class Scope(Struct, frozen=True, order=True):
 
     @staticmethod
     def of_user(name: str) -> Scope:
-        """What one user's conversations share. `MemoryInvalid` where the name may be no folder."""
+        """What one user's conversations share; raises `MemoryInvalid` for an invalid name."""
         return Scope("user", name)
 
     @staticmethod
     def of_conversation(identity: str) -> Scope:
-        """What belongs to one conversation alone."""
+        """What belongs to one conversation."""
         return Scope("conversation", identity)
 
     @staticmethod
     def parse(text: str) -> Scope:
-        """The scope of a folder's name; `MemoryInvalid` where it is none."""
+        """The scope with the name of a folder; raises `MemoryInvalid` if there is none."""
         kind, dash, name = text.partition("-")
         if kind == "global" and not dash:
             return GLOBAL
@@ -91,11 +91,11 @@ GLOBAL = Scope()
 class Entry(Struct, frozen=True, kw_only=True):
     """One thing that is remembered.
 
-    `importance` goes from 0 to 1. `speaker` is who said it, by name, where that is known;
-    `conversation` and `turn` are the identities of the conversation and the canister that it came
-    from. `replaced_by` is on what was given up for a newer entry, and `merged_from` names those
-    that were given up for this one since it says what they said. `further` are members of the
-    front matter that others wrote; they survive, as `lines` that stand as they stood.
+    `importance` goes from 0 to 1. `speaker` is the name of who said it, if known; `conversation`
+    and `turn` are the identities of the conversation and the canister that it came from. A deleted
+    entry is `replaced_by` a newer one; `merged_from` names the entries that were deleted for this
+    one, since it says what they said. `further` are members of the front matter by others, and
+    `lines` their text; both are kept.
     """
 
     content: str
@@ -132,23 +132,23 @@ _DEFAULTS = Entry(content="", identity="", created=datetime.min.replace(tzinfo=U
 
 
 def check_identity(name: str, of: str) -> str:
-    """The name, if it may be the name of a folder; `MemoryInvalid` otherwise."""
+    """The name, if it can be that of a folder; otherwise raises `MemoryInvalid`."""
     if not _IDENTITY.fullmatch(name):
         raise MemoryInvalid(
-            f"{name!r} cannot be the name of a {of}: small letters and digits, then also - and _, "
-            "at most 64"
+            f"{name!r} cannot be the name of a {of}: use lower-case letters and digits, after the "
+            "first also - and _, at most 64 characters"
         )
     return name
 
 
 def check_entry(entry: Entry) -> Entry:
-    """The entry with its texts repaired and its time in a zone; `MemoryInvalid` if it may not be.
+    """The entry with its texts repaired and a time zone; raises `MemoryInvalid` if it is invalid.
 
-    What passes here can be written, and is read back as it is.
+    The result can be written, and is read back unchanged.
     """
     content = repair_text(entry.content).strip()
     if not content:
-        raise MemoryInvalid("there is nothing to remember in an empty text")
+        raise MemoryInvalid("an empty text cannot be remembered")
     members = {name: getattr(entry, name) for name in entry.__struct_fields__}
     members |= {name: repair_text(value) for name, value in members.items() if type(value) is str}
     if isinstance(entry.topics, list | tuple):
@@ -160,23 +160,23 @@ def check_entry(entry: Entry) -> Entry:
     except msgspec.ValidationError as error:
         raise MemoryInvalid(f"this cannot be remembered: {error}") from error
     if taken := sorted(_NAMES.keys() & map(str, checked.further)):
-        raise MemoryInvalid(f"{', '.join(taken)} cannot stand among what else is known of it")
+        raise MemoryInvalid(f"{', '.join(taken)} cannot be a further member of an entry")
     try:
         checked = _settle(checked)
     except OverflowError as error:
         raise MemoryInvalid(f"this cannot be remembered: {error}") from error
     if len(encode_entry(checked)) > LARGEST_BYTES:
-        raise MemoryInvalid(f"this is longer than {LARGEST_BYTES >> 20} MiB; remember less of it")
+        raise MemoryInvalid(f"this is longer than {LARGEST_BYTES >> 20} MiB; shorten it")
     return checked
 
 
 def words_of(entry: Entry) -> Sequence[str]:
-    """The texts of an entry that a person, a model or a file has written."""
+    """The texts of an entry that come from a user, a model or a file."""
     return (entry.content, entry.category, *entry.topics)
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """The text of an entry's file; `MemoryInvalid` where a member fits into no front matter."""
+    """The text of an entry's file; raises `MemoryInvalid` if YAML cannot express a member."""
     import yaml
 
     front: dict[str, Any] = {}
@@ -202,12 +202,12 @@ def encode_entry(entry: Entry) -> bytes:
         words = " ".join(str(error).split())
         raise MemoryInvalid(f"this fits into no front matter: {words}") from error
     if len(head) > _FRONT_BYTES:
-        raise MemoryInvalid("its front matter would be longer than 64 KiB; give less besides text")
+        raise MemoryInvalid("its front matter would be longer than 64 KiB; shorten its members")
     return f"{_RULE}\n{head}{_RULE}\n\n{repair_text(entry.content).strip()}\n".encode()
 
 
 def decode_entry(data: bytes, scope: Scope, path: str) -> Entry:
-    """The entry of a file's text; `MemoryDamaged` says what is wrong with it."""
+    """The entry of a file's text; raises `MemoryDamaged` if it is no entry."""
     import yaml
 
     if len(data) > LARGEST_BYTES:
@@ -262,7 +262,7 @@ def decode_entry(data: bytes, scope: Scope, path: str) -> Entry:
 
 
 def _describe(error: Exception) -> str:
-    """What is wrong with a text of YAML, and where in the file whose second line it begins."""
+    """What is wrong with a text of YAML, and where in the file: it begins in its second line."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     if mark is None or not problem:
         return " ".join(str(error).split())
@@ -270,7 +270,7 @@ def _describe(error: Exception) -> str:
 
 
 def _name_as_written(error: Exception) -> str:
-    """What is wrong, with the names that stand in the file."""
+    """What is wrong, with the names as they are in the file."""
     words = str(error)
     for name, attribute in _NAMES.items():
         words = words.replace(f"`{attribute}`", f"`{name}`")
@@ -279,9 +279,9 @@ def _name_as_written(error: Exception) -> str:
 
 
 def _settle(entry: Entry) -> Entry:
-    """The entry with a time that others can be compared with; `OverflowError` where none is."""
+    """The entry with a time in a zone; raises `OverflowError` if it is out of range."""
     if not _FIRST_YEAR <= entry.created.year <= _LAST_YEAR:
-        # The first and the last year end early in some zones.
+        # In some zones, the first and the last year are shorter.
         raise OverflowError(f"`created_at` is not from {_FIRST_YEAR} to {_LAST_YEAR}")
     if entry.created.tzinfo is None:
         return msgspec.structs.replace(entry, created=entry.created.replace(tzinfo=UTC))
@@ -298,7 +298,7 @@ def _dump(front: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=1)
 def _dumper() -> Any:
-    """The safe dumper, with escapes for line ends, which YAML would fold into others."""
+    """The safe dumper, with escapes for line ends, which YAML would change."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -313,11 +313,11 @@ def _dumper() -> Any:
 
 
 def _load(head: str) -> Any:
-    """The value of a text of YAML; errors of the package, or `ValueError` where it is too deep."""
+    """The value of a text of YAML; raises errors of the package, or `ValueError` if too deep."""
     import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    # It takes two signs to nest; few of them cannot be deep, and most files have few.
+    # Only these characters nest, and most files have few of them.
     if "*" in head or sum(map(head.count, _NESTING)) > _DEEPEST:
         depth = 0
         for event in yaml.parse(head, loader):
@@ -326,16 +326,16 @@ def _load(head: str) -> Any:
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
             elif isinstance(event, yaml.AliasEvent):
-                raise ValueError("a value that stands for another one (*) is not taken")  # noqa: TRY004
+                raise ValueError("a reference to another value (*) is not allowed")  # noqa: TRY004
             if depth > _DEEPEST:
-                raise ValueError(f"its values lie more than {_DEEPEST} deep in each other")
+                raise ValueError(f"its values are nested more than {_DEEPEST} deep")
     return yaml.load(head, loader)  # noqa: S506 (both loaders are the safe ones)
 
 
 def _keep(head: str, further: Mapping[str, Any]) -> str:
-    """The lines of front matter that are not ours, as they stand, comments too.
+    """The lines of front matter that are not ours, unchanged, with comments.
 
-    Empty where they do not stand on lines of their own; then their values are written anew.
+    Empty if they are not on lines of their own; then their values are written again.
     """
     import yaml
 
@@ -360,7 +360,7 @@ def _keep(head: str, further: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value of YAML as the codec takes it: times have a zone, and text stays text."""
+    """A value of YAML for the codec: times get a zone."""
     if isinstance(value, datetime):
         return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     if isinstance(value, date):
@@ -369,9 +369,9 @@ def _plain(value: Any) -> Any:
 
 
 def is_part(part: str, identity: str) -> bool:
-    """Whether a part of an identity is meant: its beginning or end, or that of its last group.
+    """Whether a text is the beginning or end of an identity, or the beginning of its last group.
 
-    Lists print the last group alone.
+    Lists print only the last group.
     """
     whole, last = identity.startswith(part) or identity.endswith(part), identity.rpartition("-")[2]
     return whole or last.startswith(part)

@@ -1,9 +1,9 @@
-"""The files of a memory: where each entry lies, written whole, given up softly, read back.
+"""The files of a memory: where each entry is, written whole, deleted softly, read back.
 
     entries/SCOPE/facts/TIME__IDENTITY.md
     entries/SCOPE/turns/{user,assistant}/…
     entries/SCOPE/summaries/{L1,L2,L3}/…
-    entries/SCOPE/deleted/…                    what was given up, in the same folders again
+    entries/SCOPE/deleted/…                    deleted entries, in the same folders
 
 Files are the truth: people may read, write, edit and remove them. All changes of ours are made
 under the lock of the scope's folder.
@@ -45,7 +45,7 @@ from vibe_llms.storage.files import (
 from vibe_llms.storage.locks import Patience, locked
 
 ENTRIES = "entries"
-#: What is derived and belongs to upkeep lies here, below a memory's folder.
+#: The folder of derived files, within a memory's folder.
 UPKEEP = "upkeep"
 DELETED = "deleted"
 _LEVELS = ("L1", "L2", "L3")
@@ -56,8 +56,8 @@ _IDENTITY = re.compile(r"[0-9a-z][0-9a-z-]{0,63}")
 _SUFFIX = ".md"
 
 
-class Look(Struct, frozen=True, array_like=True):
-    """What tells that a file changed."""
+class FileStat(Struct, frozen=True, array_like=True):
+    """A file's size, times and inode, which show whether it changed."""
 
     size: int
     modified: int
@@ -77,7 +77,7 @@ class MemoryFiles:
         self._told: set[str] = set()
 
     def place_of(self, entry: Entry) -> str:
-        """Where an entry lies within its scope's folder; `MemoryInvalid` if it cannot."""
+        """Where an entry is within its scope's folder; `MemoryInvalid` for a wrong identity."""
         check_place(entry)
         if entry.role == Role.SUMMARY:
             level = entry.category if entry.category in _LEVELS else _LEVELS[-1]
@@ -88,21 +88,21 @@ class MemoryFiles:
         return f"{folder}/{time}__{entry.identity}{_SUFFIX}"
 
     def path_of(self, scope: Scope, place: str = "") -> Path:
-        """The path of a scope's folder, or of what lies in it."""
+        """The path of a scope's folder, or of a file in it."""
         return self.folder / ENTRIES / str(scope) / place
 
     @contextmanager
     def changing(self, scope: Scope, *, seconds: float | Patience | None = None) -> Iterator[None]:
         """Hold the scope for changes to what it has; others wait, or get `ArchiveLocked`.
 
-        Where its lock stands among others is said in `vibe_llms.memory.indexes`.
+        For the order of locks see `vibe_llms.memory.indexes`.
         """
         patience = self._lock_seconds if seconds is None else seconds
         path = self.path_of(scope)
         with storage_errors(path), ExitStack() as stack:
             while True:
                 make_folder(path)
-                # Whoever has forgotten all of the scope meanwhile has removed its folder.
+                # The whole scope was forgotten in between, and its folder removed.
                 with suppress(FileNotFoundError):
                     stack.enter_context(locked(path, seconds=patience))
                     break
@@ -111,10 +111,7 @@ class MemoryFiles:
     def write(self, entry: Entry) -> str:
         """Write an entry, new or in place of its file; its place. Durable when this returns."""
         place = self.place_of(entry)
-        path = self.path_of(entry.scope, place)
-        with storage_errors(path):
-            self._prepare(entry.scope, path.parent)
-            replace_file(path, encode_entry(entry), durable=self._durable)
+        self.rewrite(entry, place)
         return place
 
     def rewrite(self, entry: Entry, place: str) -> None:
@@ -161,7 +158,7 @@ class MemoryFiles:
         return new
 
     def _read(self, scope: Scope, place: str) -> Entry:
-        # Every search does this ten times, and values of `Path` take their time.
+        # Every search does this ten times, and `Path` is slow.
         path = f"{self._entries}/{scope}/{place}"
         try:
             status = os.lstat(path)
@@ -176,14 +173,14 @@ class MemoryFiles:
             raise MemoryDamaged(f"it cannot be read: {error.strerror}", path=path) from error
         return decode_entry(data, scope, path)
 
-    def give_up(self, entry: Entry, place: str, *, replaced_by: str = "") -> None:
-        """Move an entry among the deleted ones; to be called while the scope is held."""
+    def delete(self, entry: Entry, place: str, *, replaced_by: str = "") -> None:
+        """Move an entry to the deleted ones; call it while the scope is held."""
         path = self.path_of(entry.scope, place)
         target = self.path_of(entry.scope, f"{DELETED}/{place}")
         with storage_errors(path):
             self._prepare(entry.scope, path.parent)
             self._prepare(entry.scope, target.parent)
-            # First of all it moves, so that after a crash it lies in one place only.
+            # It moves first, so that after a crash it is in one place only.
             with suppress(FileNotFoundError):
                 os.rename(path, target)
                 if replaced_by:
@@ -214,7 +211,7 @@ class MemoryFiles:
                 synchronise_folder(path.parent)
 
     def survey_files(self, scope: Scope) -> list[str]:
-        """All files below a scope's folder, whoever made them; links are not followed.
+        """All files below a scope's folder, no matter who made them; links are not followed.
 
         `StorageError` where a folder cannot be looked through: what is in it shall not be missed.
         """
@@ -227,7 +224,7 @@ class MemoryFiles:
             ]
 
     def survey_strays(self) -> list[Path]:
-        """Files beside the scopes: in the memory's folder, or in folders that are no scopes.
+        """Files outside the scopes: in the memory's folder, or in folders that are no scopes.
 
         `StorageError` where a folder cannot be looked through.
         """
@@ -245,23 +242,23 @@ class MemoryFiles:
 
     def clear(self, scope: Scope) -> None:
         """Remove what crashes left unfinished; to be called while the scope is held."""
-        # Whoever writes holds the scope, so nobody is writing one of these.
+        # Writers hold the scope, so none of these is being written.
         places = self.survey_files(scope)
         self.erase(
             scope, [place for place in places if os.path.basename(place).startswith(TEMPORARY)]
         )
 
     def list_facts(self, scope: Scope) -> set[str]:
-        """The names in the folder of facts: much quicker than a look."""
+        """The names in the folder of facts: much quicker than `scan`."""
         path = self.path_of(scope, _PLACES[Role.FACT])
         with storage_errors(path), suppress(FileNotFoundError):
             return set(os.listdir(path))
         return set()
 
-    def stamp(self, scope: Scope) -> tuple[int, ...]:
-        """When names last came to or went from each folder of a scope, in nanoseconds; 0 for none.
+    def folder_times(self, scope: Scope) -> tuple[int, ...]:
+        """The times at which the folders of a scope last changed, in nanoseconds; 0 for none.
 
-        It is much quicker than a look, and does not tell of files that were written over in place.
+        Much quicker than `scan`, but files that were written over in place change no folder.
         """
         found: list[int] = []
         base = self.path_of(scope)
@@ -273,19 +270,19 @@ class MemoryFiles:
                     found.append(0)
         return tuple(found)
 
-    def glance(self, scope: Scope) -> Iterator[tuple[str, int]]:
-        """The places of a scope's files with their inodes: several times as quick as a look."""
+    def scan_inodes(self, scope: Scope) -> Iterator[tuple[str, int]]:
+        """The places of a scope's files with their inodes: several times as quick as `scan`."""
         for folder, path in self._folders(scope):
             with storage_errors(path), suppress(FileNotFoundError), os.scandir(path) as items:
                 for item in items:
                     if _is_entry(item.name):
                         yield f"{folder}/{item.name}", item.inode()
 
-    def look_at(self, scope: Scope, place: str) -> Look | None:
-        """The same as `look`, for one file; none where it has gone."""
+    def stat_file(self, scope: Scope, place: str) -> FileStat | None:
+        """The same as `scan`, for one file; none if it is gone."""
         path = self.path_of(scope, place)
         with storage_errors(path), suppress(FileNotFoundError):
-            return _look_of(os.lstat(path))
+            return _stat_of(os.lstat(path))
         return None
 
     def survey_scopes(self) -> list[Scope]:
@@ -301,16 +298,16 @@ class MemoryFiles:
                 scopes.append(Scope.parse(name))
         return sorted(scopes)
 
-    def look(self, scope: Scope, *, deleted: bool = False) -> Mapping[str, Look]:
-        """The files of a scope by their places, and what tells whether they changed."""
-        found: dict[str, Look] = {}
+    def scan(self, scope: Scope, *, deleted: bool = False) -> Mapping[str, FileStat]:
+        """The files of a scope by their places, with their size, times and inode."""
+        found: dict[str, FileStat] = {}
         for folder, path in self._folders(scope, deleted=deleted):
             with storage_errors(path), suppress(FileNotFoundError), os.scandir(path) as items:
                 for item in items:
                     if _is_entry(item.name):
                         with suppress(FileNotFoundError):
-                            look = _look_of(item.stat(follow_symlinks=False))
-                            found[f"{folder}/{item.name}"] = look
+                            status = item.stat(follow_symlinks=False)
+                            found[f"{folder}/{item.name}"] = _stat_of(status)
         return found
 
     def _prepare(self, scope: Scope, folder: Path) -> None:
@@ -328,7 +325,7 @@ class MemoryFiles:
 
 
 def _insist(error: OSError) -> None:
-    """Raise what keeps from looking through a folder, unless it has gone."""
+    """Raise the error that keeps a folder from being read, unless the folder is gone."""
     if not isinstance(error, FileNotFoundError):
         raise error
 
@@ -337,18 +334,18 @@ def _is_entry(name: str) -> bool:
     return name.endswith(_SUFFIX) and not name.startswith(TEMPORARY)
 
 
-def _look_of(status: os.stat_result) -> Look:
-    # The time of the last change stands also where a program sets back that of the bytes.
-    return Look(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+def _stat_of(status: os.stat_result) -> FileStat:
+    # A program can set back the time of the bytes, but not that of the last change.
+    return FileStat(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def check_place(entry: Entry) -> None:
-    """`MemoryInvalid` where the identity of an entry cannot stand in the name of a file."""
+    """`MemoryInvalid` if the identity of an entry cannot be part of a file name."""
     if not _IDENTITY.fullmatch(entry.identity):
         raise MemoryInvalid(f"{entry.identity!r} cannot be the identity of an entry")
 
 
 def identity_in(place: str) -> str:
-    """The identity in the name of a file of ours; empty where it is somebody else's name."""
+    """The identity in the name of a file of ours; empty where it is not such a name."""
     match = _NAME.fullmatch(place)
     return match[1] if match else ""

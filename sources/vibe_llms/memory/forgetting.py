@@ -1,4 +1,4 @@
-"""What forgetting some words would remove, before anybody does it; and what it leaves."""
+"""A preview of what forgetting some words would remove, and what it would leave."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.files import DELETED, MemoryFiles
 from vibe_llms.memory.summaries import find_derived
-from vibe_llms.memory.traces import find_all, find_holding, fold
+from vibe_llms.memory.text_search import find_all, find_holding, fold
 
 _SAID = (Role.USER, Role.ASSISTANT)
 
 
 class Trace(Struct, frozen=True):
-    """A file that would go. One that is no entry of ours stands in one without an identity."""
+    """A file that would be removed. One that is no entry is shown as one without an identity."""
 
     place: str
     entry: Entry
 
     @property
     def given_up(self) -> bool:
-        """Whether it lies among the deleted ones."""
+        """Whether it is deleted already."""
         return self.place.startswith(f"{DELETED}/")
 
 
@@ -45,9 +45,9 @@ async def survey_traces(
 
 
 async def survey_offspring(memory: Memory, gone: Iterable[Entry]) -> Sequence[Entry]:
-    """The facts that are left of those that were taken from turns that go, the oldest first.
+    """The facts from removed turns that would be left, the oldest first.
 
-    They say in other words what was said there, and do not hold the words that are forgotten.
+    They say in other words what was said there.
     """
     entries = list(gone)
     turns = {(one.conversation, one.turn) for one in entries if one.turn and one.role in _SAID}

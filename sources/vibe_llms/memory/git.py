@@ -1,9 +1,7 @@
-"""Running git for a repository of ours: only what is asked for, within a limit of time.
+"""Running git for a repository of ours: within a limit of time, and nothing but git itself.
 
-Nothing of the user's or the system's settings counts, no hook, filter, signature or helper runs,
-and what takes too long is ended with all that it started. What a repository's own settings may name
-is overruled where git lets them be overruled; where it does not, as with filters, we never ask git
-for what would use them: bytes are handed over, and files are never read by git.
+No settings of the user or the system count. Hooks, signatures and helpers that the repository's own
+settings name are overruled on the command line; its filters by attributes, see `repository`.
 """
 
 from __future__ import annotations
@@ -26,19 +24,23 @@ from vibe_llms.storage.files import advise
 
 T = TypeVar("T")
 
-#: The longest that git works for one commit.
+#: The limit of time for one commit.
 LIMIT_SECONDS = 30.0
 _NAME = ".git"
-#: What git says of in the words of the system, which are those of "C" here, or in its own.
+#: Errors of the system that git reports, in the words of the system or in its own.
 _REFUSALS = {errno.ENOSPC: "Out of diskspace", errno.EDQUOT: "", errno.EROFS: ""}
-_ENDED = "git had not finished when the memory was closed, and was ended"
+_ENDED = "git was stopped when the memory was closed"
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
 _ENVIRONMENT = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_ATTR_NOSYSTEM": "1",
-    # Settings of the repository cannot allow what this does not.
+    # Settings of the repository cannot allow what this forbids.
     "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_AUTHOR_NAME": "vibe-llms",
+    "GIT_AUTHOR_EMAIL": "vibe-llms@localhost",
+    "GIT_COMMITTER_NAME": "vibe-llms",
+    "GIT_COMMITTER_EMAIL": "vibe-llms@localhost",
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_OPTIONAL_LOCKS": "0",
@@ -46,7 +48,7 @@ _ENVIRONMENT = {
     "GIT_PAGER": "cat",
     "LC_ALL": "C",
 }
-#: Settings of the command line count more than those of the repository.
+#: Settings of the command line outweigh those of the repository.
 _SETTINGS = {
     "core.hooksPath": os.devnull,
     "core.fsmonitor": "false",
@@ -54,22 +56,24 @@ _SETTINGS = {
     "core.attributesFile": os.devnull,
     "core.excludesFile": os.devnull,
     "core.alternateRefsCommand": "true",
+    "core.checkStat": "default",
+    "core.fileMode": "false",
+    "core.ignoreStat": "false",
     "core.logAllRefUpdates": "true",
     "core.quotePath": "false",
     "core.sparseCheckout": "false",
     "core.splitIndex": "false",
-    "commit.gpgSign": "false",
-    "credential.helper": "",
+    "core.trustCtime": "true",
     "diff.external": "",
     "gc.autoDetach": "false",
+    "i18n.commitEncoding": "UTF-8",
     "log.showSignature": "false",
     "maintenance.auto": "false",
-    "tag.gpgSign": "false",
 }
 
 
 async def ask(git: Git, work: Callable[[], T]) -> T:
-    """What work with git gives, done in a thread; whoever is cancelled does not wait for git."""
+    """The result of work with git, done in a thread; cancelling ends git."""
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(task)
@@ -82,7 +86,7 @@ async def ask(git: Git, work: Callable[[], T]) -> T:
 
 
 class Git:
-    """Runs git for the repository in a folder, and for no other one."""
+    """Runs git for the repository in a folder, and for no other."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -93,7 +97,7 @@ class Git:
 
     @staticmethod
     def find() -> str | None:
-        """The path of git; none where it is not installed."""
+        """The path of git, if it is installed."""
         return shutil.which("git", path=_search_path())
 
     def run(
@@ -104,15 +108,14 @@ class Git:
         index: Path | None = None,
         held: Sequence[int] = (),
     ) -> bytes:
-        """What a command of git prints; `VersioningFailed` says why there is nothing.
+        """What a command of git prints; raises `VersioningFailed` if it fails.
 
-        `ends` is the time of the monotonic clock at which git is ended with its children. The
-        descriptors that are `held` stay open as long as it lives, also without us.
+        At the time `ends` of the monotonic clock, git is killed with its children. It inherits the
+        descriptors that are `held`, so that their locks last as long as it runs.
         """
         program = self.find()
         if program is None:
             raise VersioningFailed("git is not installed, or not in PATH")
-        # Given at once: a limit is one of all that it reads and writes.
         limit = LIMIT_SECONDS if ends is None else max(ends - time.monotonic(), 0.0)
         settings = [part for name, text in _SETTINGS.items() for part in ("-c", f"{name}={text}")]
         with self._lock:
@@ -138,7 +141,7 @@ class Git:
         except subprocess.TimeoutExpired:
             _end(process)
             raise VersioningFailed(
-                f"git {arguments[0]} took longer than the {limit:.3g} s that it had, and was ended",
+                f"git {arguments[0]} took longer than {limit:.3g} s and was stopped",
                 slow=True,
             ) from None
         finally:
@@ -155,7 +158,7 @@ class Git:
         return output
 
     def abort(self) -> None:
-        """End what runs, and let nothing else begin."""
+        """Kill the git that runs, and let no other start."""
         with self._lock:
             self._aborted = True
             if self._running is not None:
@@ -179,7 +182,7 @@ class Git:
 
 
 def _find_reason(words: str) -> str:
-    """Why git failed, of all that it said: what the system refused, or else what ended it."""
+    """Why git failed, out of all that it printed: an error of the system, or else its last one."""
     lines = words.strip().splitlines()
     for number, own in _REFUSALS.items():
         if os.strerror(number) in words or (own and own in words):
@@ -189,39 +192,30 @@ def _find_reason(words: str) -> str:
 
 
 def is_held(lock: Path, folder: Path) -> bool:
-    """Whether a living process has a file open, or is a git at work in a folder.
+    """Whether a running process has a file open, or is a git that works in a folder.
 
-    Where the system does not tell, nobody has it.
+    False where the system does not say.
     """
     with suppress(OSError):
-        for number in filter(str.isdigit, os.listdir("/proc")):
+        for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                process = Path("/proc", number)
-                opened = process / "fd"
-                if any(os.path.samefile(opened / name, lock) for name in os.listdir(opened)):
-                    return True
-        for number in filter(str.isdigit, os.listdir("/proc")):
-            with suppress(OSError):
-                process = Path("/proc", number)
-                if (process / "comm").read_text().startswith("git") and _is_within(
-                    Path(os.readlink(process / "cwd")), folder
-                ):
+                if (process / "comm").read_text().startswith("git"):
+                    place = Path(os.readlink(process / "cwd"))
+                    if folder.resolve() in (place, *place.parents):
+                        return True
+                if any(os.path.samefile(opened, lock) for opened in (process / "fd").iterdir()):
                     return True
     return False
 
 
-def _is_within(path: Path, folder: Path) -> bool:
-    return folder.resolve() in (path, *path.parents)
-
-
 def _search_path() -> str:
-    """PATH without what is relative: git works in a folder that others can write into."""
+    """PATH without relative parts: git runs in a folder into which others can write."""
     parts = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return os.pathsep.join(part for part in parts if os.path.isabs(part))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process with its children, and take in what is left of it."""
+    """Kill a process with its children, and close what it had open."""
     _kill(process)
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:

@@ -1,7 +1,7 @@
-"""What became of entries, and when: from git where it keeps versions, else from the files.
+"""The changes of entries, from git if it keeps versions, else from the files.
 
-Files tell when an entry was made, changed last, and given up; git tells of each version of it, and
-of files that were removed.
+Files show when an entry was added, last changed and deleted. Git also shows each version between,
+and files that were removed.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from vibe_llms.memory.objects import Commit, FileChange, read_batch, read_log
 from vibe_llms.memory.repository import Repository
 from vibe_llms.memory.versions import Versions
 
-#: So long git may work for somebody who looks on.
+#: The limit of time for git while a user waits.
 LOG_SECONDS = 10.0
-#: A file that was changed so shortly after its entry was made is as it was made.
+#: A file that was changed this soon after its entry was added has not been changed since.
 _AT_ONCE = timedelta(seconds=5)
 _ZERO = b"0"
 
 
 class Kind(StrEnum):
-    """What became of an entry."""
+    """The kind of a change."""
 
     ADDED = "added"
     CHANGED = "changed"
-    GIVEN_UP = "deleted"
-    BROUGHT_BACK = "brought back"
+    DELETED = "deleted"
+    RESTORED = "brought back"
     REMOVED = "removed"
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """One thing that became of an entry, which is given as it was then."""
+    """One change of an entry, with the entry as it was then."""
 
     time: datetime
     kind: Kind
@@ -63,28 +63,28 @@ async def survey_changes(
     *,
     scopes: Iterable[Scope] | None = None,
     identity: str = "",
-    tell: Callable[[str], None] = ignore,
+    notify: Callable[[str], None] = ignore,
     seconds: float = LOG_SECONDS,
 ) -> Sequence[Change]:
-    """What became of the entries of some scopes, or of all, the newest last.
+    """The changes of the entries of some scopes, or of all, the newest last.
 
-    With an `identity`, or at least 4 characters of its beginning or end, of that entry alone;
-    `MemoryNotFound` where there was none. Where git fails, or takes more than so many `seconds`,
-    the files are asked, and `tell` is told.
+    With an `identity`, or at least 4 characters of its beginning or end, only those of that entry;
+    raises `MemoryNotFound` if there is none. If git fails or takes longer than `seconds`, the
+    changes come from the files, and `notify` gets the reason.
     """
     chosen = None if scopes is None else frozenset(scopes)
     found: Sequence[Change] | None = None
     if memory.versions is not None:
         try:
-            found = await _ask_git(memory.versions, chosen, identity, seconds, tell)
+            found = await _ask_git(memory.versions, chosen, identity, seconds, notify)
         except StorageError as error:
-            tell(f"this is what the files tell, and not git: {error}")
+            notify(f"this comes from the files, not from git: {error}")
     if not found:
-        # Where git has nothing, perhaps no version could be kept so far.
+        # Perhaps git could not keep any version so far.
         found = await asyncio.to_thread(_read_files, MemoryFiles(memory.folder), chosen)
     if identity:
         found = _choose(found, identity)
-    # Commits of one second stay in their order.
+    # Commits of one second keep their order.
     return sorted(found, key=lambda one: one.time)
 
 
@@ -93,17 +93,17 @@ async def _ask_git(
     scopes: frozenset[Scope] | None,
     identity: str,
     seconds: float,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> Sequence[Change] | None:
-    """What git has kept; none where there is no repository, or nothing in it."""
+    """The changes that git has kept; None if there is no repository."""
     ends, failure = time.monotonic() + seconds, ""
-    # What was changed by hand shall be told as well.
+    # To include what was changed by hand.
     try:
         await versions.commit(seconds=seconds)
     except StorageError as error:
         if isinstance(error, VersioningFailed) and error.slow:
             raise
-        # It can be read all the same.
+        # The repository can still be read.
         failure = str(error)
     repository = versions.repository
     if not repository.exists:
@@ -111,21 +111,21 @@ async def _ask_git(
     left = max(ends - time.monotonic(), 0.0)
     found = await ask(repository.git, lambda: _read_repository(repository, scopes, identity, left))
     if failure:
-        tell(f"what changed last is not in git, and not told here: {failure}")
+        notify(f"the latest changes are not in git, and not listed here: {failure}")
     return found
 
 
 def _choose(changes: Sequence[Change], identity: str) -> Sequence[Change]:
     if len(identity) < SHORTEST_PART:
-        raise MemoryNotFound(f"{identity!r} is too short; give at least {SHORTEST_PART} characters")
+        raise MemoryNotFound(f"{identity!r} is too short; use at least {SHORTEST_PART} characters")
     fitting = [one for one in changes if is_part(identity, one.entry.identity)]
     names = {one.entry.identity for one in fitting}
     if identity in names:
         return [one for one in fitting if one.entry.identity == identity]
     if len(names) > 1:
-        raise MemoryNotFound(f"{identity!r} fits several entries; give more of it")
+        raise MemoryNotFound(f"{identity!r} matches several entries; use more characters")
     if not names:
-        raise MemoryNotFound(f"nothing is known of {identity!r}; see: vibe-llms memory log")
+        raise MemoryNotFound(f"no entry matches {identity!r}; see: vibe-llms memory log")
     return fitting
 
 
@@ -135,7 +135,7 @@ def _read_files(files: MemoryFiles, scopes: frozenset[Scope] | None) -> Sequence
         if scopes is not None and scope not in scopes:
             continue
         for deleted in (False, True):
-            for place, look in files.look(scope, deleted=deleted).items():
+            for place, look in files.scan(scope, deleted=deleted).items():
                 with suppress(MemoryDamaged, FileNotFoundError):
                     entry = files.read(scope, f"{DELETED}/{place}" if deleted else place)
                     written = _time_of(entry)
@@ -145,12 +145,12 @@ def _read_files(files: MemoryFiles, scopes: frozenset[Scope] | None) -> Sequence
                     if modified - written > _AT_ONCE and not (deleted and entry.replaced_by):
                         found.append(Change(time=modified, kind=Kind.CHANGED, entry=entry))
                     if deleted:
-                        found.append(Change(time=gone, kind=Kind.GIVEN_UP, entry=entry))
+                        found.append(Change(time=gone, kind=Kind.DELETED, entry=entry))
     return found
 
 
 def _time_of(entry: Entry) -> datetime:
-    """When an entry was written: an identity of ours begins with it."""
+    """When an entry was written: our identities begin with the time."""
     with suppress(ValueError):
         identity = uuid.UUID(entry.identity)
         if identity.version == 7:
@@ -183,18 +183,18 @@ def _read_repository(
             group = grouped.setdefault(key, _Group(commit, [], []))
             where = group.deleted if place.startswith(f"{DELETED}/") else group.living
             where.append((change.status, entry))
-    return [one for group in grouped.values() for one in group.tell()]
+    return [one for group in grouped.values() for one in group.find_change()]
 
 
 class _Group(Struct):
-    """What one commit did to the files of one entry, among the living and the deleted ones."""
+    """What one commit did to the files of one entry, current and deleted ones."""
 
     commit: Commit
     living: list[tuple[str, Entry]]
     deleted: list[tuple[str, Entry]]
 
-    def tell(self) -> Iterator[Change]:
-        """What became of it; nothing where only its tombstone was written again."""
+    def find_change(self) -> Iterator[Change]:
+        """The change of the entry; none if only its deleted file was written again."""
         letters = {letter for letter, _ in self.living}
         buried = {letter for letter, _ in self.deleted}
         entry = next(
@@ -203,9 +203,9 @@ class _Group(Struct):
         if entry is None:
             entry = (*self.living, *self.deleted)[0][1]
         if "A" in buried:
-            kind = Kind.GIVEN_UP
+            kind = Kind.DELETED
         elif "A" in letters:
-            kind = Kind.BROUGHT_BACK if "D" in buried else Kind.ADDED
+            kind = Kind.RESTORED if "D" in buried else Kind.ADDED
             kind = Kind.CHANGED if "D" in letters else kind
         elif "M" in letters:
             kind = Kind.CHANGED
@@ -218,7 +218,7 @@ class _Group(Struct):
 
 
 def _locate(path: bytes) -> Iterator[tuple[Scope, str]]:
-    """The scope and the place of a file of an entry; nothing for other files."""
+    """The scope and place of an entry's file; nothing for other files."""
     parts = path.decode("utf-8", "replace").split("/", 2)
     if len(parts) == 3 and parts[0] == ENTRIES:
         with suppress(MemoryInvalid):

@@ -1,7 +1,7 @@
-"""The index of one scope: what its files say, kept in step with them, stored as one generation.
+"""The index of one scope: what its files say, kept in step with them, stored as snapshots.
 
-Files are the truth: what changed in the folder is read again before an answer. What is stored of
-the index is derived; where it does not fit it is made anew from the files, never taken half.
+Files are the truth: what changed in the folder is read again before each answer. A snapshot is
+derived; if it does not fit, the index is built from the files again.
 """
 
 from __future__ import annotations
@@ -9,38 +9,39 @@ from __future__ import annotations
 import os
 import threading
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 from vibe_llms.exceptions import ArchiveLocked, EmbeddingsMixed, MemoryDamaged, StorageError
-from vibe_llms.memory.catalogue import Catalogue, Known
+from vibe_llms.memory.database import IndexDatabase
 from vibe_llms.memory.entries import Entry, Role, Scope
-from vibe_llms.memory.files import Look, MemoryFiles
-from vibe_llms.memory.generations import discard_generations, write_generation
-from vibe_llms.memory.lexical import LexicalIndex
-from vibe_llms.memory.lookout import Lookout
-from vibe_llms.memory.outlines import outline_of
-from vibe_llms.memory.sequences import TurnSequence, is_turn
-from vibe_llms.memory.stored import StoredIndex, encode_index, read_index
+from vibe_llms.memory.files import FileStat, MemoryFiles
+from vibe_llms.memory.metadata import metadata_of
+from vibe_llms.memory.records import IndexRecord
+from vibe_llms.memory.scanner import DirectoryScanner
+from vibe_llms.memory.snapshot import discard_snapshots, read_snapshot, write_snapshot
 from vibe_llms.memory.vectors import VectorIndex
 from vibe_llms.memory.words import digest_of, label, split_words
 from vibe_llms.storage.locks import Patience
 
 INDEX = "index"
-#: So many changes are worth storing the index anew, and this share of all.
+#: The parts of a snapshot.
+_DATABASE, _VECTORS = "database", "vectors"
+#: This many changes are worth a new snapshot, and this share of all entries.
 _CHANGES, _SHARE = 64, 0.05
+_SPOKEN = (Role.USER, Role.ASSISTANT)
 
 
 class ScopeIndex:
-    """The entries of one scope, found by their words, and with the vectors of a `model` by those.
+    """The entries of one scope, found by their words, and by vectors of a `model` if it has one.
 
-    `embedder` is the model that its vectors are of, stored ones too; where it is another than
-    `model`, none are taken in or searched until the index is discarded. `loaded` tells whether it
-    knows what lies in the files, or did.
+    `embedder` is the model of the vectors that it has, stored ones included. If that is another
+    one than `model`, no vectors are added or searched until the index is discarded. `loaded` is
+    true once the files were read.
 
-    One thread at a time uses it, the one that holds its `lock`. `read` and `discard` need none, and
-    whoever calls `store` must have none; the order is told in `vibe_llms.memory.indexes`.
+    One thread at a time uses it: the one that holds `lock`. `read` and `discard` need no lock, and
+    callers of `store` must hold none; `vibe_llms.memory.indexes` explains the order.
     """
 
     def __init__(self, files: MemoryFiles, scope: Scope, model: str = "") -> None:
@@ -52,105 +53,94 @@ class ScopeIndex:
         self.loaded = False
         self._files = files
         self._folder = files.folder / INDEX / str(scope)
-        self._lookout = Lookout(files, scope)
-        self._lexical = LexicalIndex()
-        self._catalogue = Catalogue()
-        self._sequence = TurnSequence(scope, self._lexical)
-        self._broken: dict[str, Look] = {}
+        self._scanner = DirectoryScanner(files, scope)
+        self._database = IndexDatabase()
         self._vectors: VectorIndex | None = None
+        self._broken: dict[str, FileStat] = {}
         self._bare: set[int] = set()
         self._changes = 0
 
     def __len__(self) -> int:
-        return len(self._catalogue)
+        return len(self._database)
 
-    def __iter__(self) -> Iterator[Known]:
-        return iter(self._catalogue)
-
-    @property
-    def entries(self) -> Sequence[Known]:
-        """All that is known, the oldest first."""
-        return self._catalogue.oldest_first
-
-    @property
-    def summaries(self) -> int:
-        """How many of its entries are such."""
-        return self._catalogue.summaries
+    def __iter__(self) -> Iterator[IndexRecord]:
+        """The records of all entries, the oldest first."""
+        return iter(self._database)
 
     @property
     def mixed(self) -> bool:
-        """Whether vectors are stored that are of another model than the one that is asked."""
+        """Whether the stored vectors are of another model than the one in use."""
         return bool(self.model and self.embedder and self.embedder != self.model)
 
     def refresh(self, *, thorough: bool = True) -> None:
-        """Take in what changed in the folder since the last time.
+        """Read what changed in the folder since the last time.
 
-        Where it is not to be `thorough` and there are many files, those that were written over in
-        place may be noticed some seconds later.
+        Unless `thorough`, and if there are many files, those that were overwritten in place may be
+        noticed some seconds later.
         """
         if not self.loaded:
             self._load()
-            self.loaded = True
-            thorough = True
-        known = self._catalogue.places
-        now = self._lookout.look(self._look_of, thorough=thorough)
+            self.loaded = thorough = True
+        now = self._scanner.scan(self._stat_of, thorough=thorough)
         if now is None:
             return
+        known = self._database.stats
         gone = [place for place in known if place not in now]
         changed = [
             place
-            for place, look in now.items()
-            if (old := known.get(place)) is None or old.look != look
-            if self._broken.get(place) != look
+            for place, stat in now.items()
+            if known.get(place) != stat and self._broken.get(place) != stat
         ]
         self.damaged = {place: error for place, error in self.damaged.items() if place in now}
-        self._broken = {place: look for place, look in self._broken.items() if place in now}
-        for place in (*gone, *(place for place in changed if place in known)):
-            self._drop(place)
-        read: list[tuple[Entry, str, Look]] = []
-        for place in changed:
-            try:
-                read.append((self._files.read(self.scope, place), place, now[place]))
-            except MemoryDamaged as error:
-                self.damaged[place] = error
-                if isinstance(error.__cause__, OSError):
-                    # Not the file is broken, but it could not be read now; the next time perhaps.
-                    self._lookout.doubt()
-                else:
-                    self._broken[place] = now[place]
-            except FileNotFoundError:
-                continue
-            else:
-                self.damaged.pop(place, None)
-                self._broken.pop(place, None)
-        for entry, place, look in sorted(read, key=lambda one: (one[0].created, one[0].identity)):
-            self._take(entry, place, look)
+        self._broken = {place: stat for place, stat in self._broken.items() if place in now}
+        read = {place: entry for place in changed if (entry := self._read(place, now[place]))}
+        with self._database.together():
+            for place in (*gone, *(place for place in changed if place not in read)):
+                self._drop(place)
+            for place in sorted(read, key=lambda one: (read[one].created, read[one].identity)):
+                self._put(read[place], place, now[place])
         self._changes += len(gone) + len(changed)
-        if self._lexical.wasteful:
-            self._begin_anew()
-            self.refresh()
 
-    def _look_of(self, place: str) -> Look | None:
-        """What the file at a place looked like when it was read."""
-        known = self._catalogue.places.get(place)
-        return self._broken.get(place) if known is None else known.look
+    def _stat_of(self, place: str) -> FileStat | None:
+        return self._database.stats.get(place) or self._broken.get(place)
 
-    def frequency(self, word: str) -> int:
-        """In about how many entries a word stands."""
-        return self._lexical.frequency(word)
+    def _read(self, place: str, stat: FileStat) -> Entry | None:
+        """The entry of a file that changed; nothing where it is damaged or gone."""
+        try:
+            entry = self._files.read(self.scope, place)
+        except MemoryDamaged as error:
+            self.damaged[place] = error
+            if isinstance(error.__cause__, OSError):
+                # The file is not damaged; the system could not read it now.
+                self._scanner.doubt()
+            else:
+                self._broken[place] = stat
+            return None
+        except FileNotFoundError:
+            return None
+        self._mend(place)
+        return entry
 
-    def score(self, rarities: Mapping[str, float]) -> Mapping[int, float]:
-        """How well entries fit a question, by their numbers; see `LexicalIndex.score`."""
-        return self._lexical.score(rarities)
+    def _mend(self, place: str) -> None:
+        self.damaged.pop(place, None)
+        self._broken.pop(place, None)
 
-    def assess(
-        self, rarities: Mapping[str, float], numbers: Collection[int]
+    def count_entries(self, words: Iterable[str]) -> Mapping[str, int]:
+        """About how many entries have each word."""
+        return self._database.count_entries(words)
+
+    def score(
+        self, rarities: Mapping[str, float], count: int, roles: Collection[Role]
     ) -> Mapping[int, float]:
-        """The same for some entries, exactly."""
-        return self._lexical.assess(rarities, numbers)
+        """The entries that fit words best, by number; see `IndexDatabase.score`."""
+        return self._database.score(rarities, count, roles)
+
+    def assess(self, rarities: Mapping[str, float], numbers: Iterable[int]) -> Mapping[int, float]:
+        """How well some entries fit words."""
+        return self._database.assess(rarities, numbers)
 
     def rank(self, question: array[float], count: int) -> Mapping[int, float]:
-        """The entries that mean most nearly what a vector means, with their cosines."""
+        """The entries nearest to a vector, with their cosines."""
         return {} if self._vectors is None else self._vectors.search(question, count)
 
     def compare(self, question: array[float], numbers: Sequence[int]) -> Mapping[int, float]:
@@ -158,11 +148,11 @@ class ScopeIndex:
         return {} if self._vectors is None else self._vectors.score(question, numbers)
 
     def sum_up(self, question: array[float]) -> tuple[float, int]:
-        """The cosines of all passages together, and how many passages there are."""
+        """The sum of the cosines of all chunks, and how many chunks there are."""
         return (0.0, 0) if self._vectors is None else self._vectors.sum_up(question)
 
     def check_size(self, vector: array[float]) -> None:
-        """`EmbeddingsMixed` where a vector has not as many numbers as those that are stored."""
+        """`EmbeddingsMixed` where a vector has other dimensions than the stored ones."""
         if self._vectors is not None and not self._vectors.fits(vector):
             raise EmbeddingsMixed(
                 f"{self.model} gives vectors of {len(vector)} dimensions now, not of "
@@ -170,29 +160,29 @@ class ScopeIndex:
             )
 
     def vectors_of(self, number: int) -> Any:
-        """The vectors of an entry's passages as an array of numpy; none if it has none."""
+        """The vectors of an entry's chunks as a numpy array; none if it has none."""
         return None if self._vectors is None else self._vectors.read(number)
 
-    def survey_bare(self, count: int) -> Sequence[tuple[Known, Entry]]:
+    def survey_bare(self, count: int) -> Sequence[tuple[IndexRecord, Entry]]:
         """Some entries that have no vectors yet, the newest first."""
-        found: list[tuple[Known, Entry]] = []
+        found: list[tuple[IndexRecord, Entry]] = []
         if not self.model or self.mixed:
             return found
         for number in sorted(self._bare, reverse=True)[:count]:
-            known = self._catalogue.numbers[number]
-            entry = self.read(known)
-            if entry is None:
+            record = self._database.record(number)
+            entry = None if record is None else self.read(record)
+            if record is None or entry is None:
                 self._bare.discard(number)
             else:
-                found.append((known, entry))
+                found.append((record, entry))
         return found
 
-    def still_has(self, known: Known) -> bool:
-        """Whether what was known is so still; an index that was made anew has other numbers."""
-        return self._catalogue.numbers.get(known.number) is known
+    def still_has(self, record: IndexRecord) -> bool:
+        """Whether an entry is still what it was."""
+        return self._database.record(record.number) == record
 
     def take_vectors(self, vectors: Mapping[int, Sequence[array[float]]]) -> None:
-        """Take in the vectors of entries, made by the `model`; those of entries gone are not."""
+        """Add vectors made by `model`, for the entries that are there and have none."""
         fresh = {number: some for number, some in vectors.items() if number in self._bare}
         if not fresh or self.mixed:
             return
@@ -206,71 +196,64 @@ class ScopeIndex:
         self._changes += len(fresh)
 
     def find_repeat(self, entry: Entry, *, looked: bool = False) -> Entry | None:
-        """The fact that says the same as another one, word for word, as the files are now.
+        """The fact with the same normalized text, as the files are now.
 
-        Whoever has `looked` since the scope is held knows of all that others added.
+        `looked` says that the caller refreshed the index since it holds the scope.
         """
-        if not looked and not (self.loaded and self._lookout.is_listed()):
+        if not looked and not (self.loaded and self._scanner.is_listed()):
             self.refresh()
         wanted = digest_of(entry.content)
-        for known in self._catalogue.survey_facts(wanted):
-            found = self.read(known)
+        for record in self._database.facts(wanted):
+            found = self.read(record)
             if found is not None and digest_of(found.content) == wanted:
                 return found
         return None
 
-    def find(self, identity: str) -> Known | None:
-        """What is known of the entry with this very identity."""
-        return self._catalogue.find(identity)
+    def find(self, identity: str) -> IndexRecord | None:
+        """The entry with this identity."""
+        return self._database.find(identity)
 
     def take_in(self, entry: Entry, place: str) -> None:
-        """Take in an entry, just written at a place, without a look at all the others."""
-        look = self._files.look_at(self.scope, place)
-        known = self._catalogue.places.get(place)
-        if not self.loaded or look is None or (known is not None and known.look == look):
-            # The next refresh sees it, or one of another thread has.
+        """Add an entry that was just written at a place, without a scan."""
+        stat = self._files.stat_file(self.scope, place)
+        if not self.loaded or stat is None or self._database.stats.get(place) == stat:
+            # The next refresh finds it, or one in another thread did.
             return
-        if known is not None:
-            self._drop(place)
-        self.damaged.pop(place, None)
-        self._broken.pop(place, None)
-        self._take(entry, place, look)
+        self._mend(place)
+        self._put(entry, place, stat)
         if entry.role == Role.FACT:
-            self._lookout.listed.add(os.path.basename(place))
+            self._scanner.listed.add(os.path.basename(place))
         self._changes += 1
 
     def leave_out(self, place: str) -> None:
-        """Give up what was at a place, just moved away, without a look at all the others."""
-        known = self._catalogue.places.get(place)
-        if known is not None:
+        """Remove the entry of a file that was just moved away, without a scan."""
+        if place in self._database.stats:
             self._drop(place)
-            if known.role == Role.FACT:
-                self._lookout.listed.discard(os.path.basename(place))
+            self._scanner.listed.discard(os.path.basename(place))
             self._changes += 1
 
-    def access(self, number: int) -> Known:
-        """What is known of the entry with a number."""
-        return self._catalogue.numbers[number]
+    def records(self, numbers: Iterable[int]) -> Iterator[IndexRecord]:
+        """The records of the entries with some numbers, in any order."""
+        return self._database.records(numbers)
 
-    def read(self, known: Known) -> Entry | None:
-        """The entry as its file has it now; none where it has gone or is damaged."""
+    def read(self, record: IndexRecord) -> Entry | None:
+        """The entry as its file has it now; none where it is gone or damaged."""
         try:
-            return self._files.read(self.scope, known.place)
+            return self._files.read(self.scope, record.place)
         except (FileNotFoundError, MemoryDamaged):
             return None
 
     def store(self, *, always: bool = False, seconds: float | Patience | None = None) -> bool:
-        """Keep the index for the next process, if enough has changed or it shall be `always`.
+        """Write a snapshot for the next process, if enough changed or if `always`.
 
-        It is derived: where the disk is full or read-only, or another process holds the scope for
-        so many `seconds`, nothing is kept, and the next process makes it anew. False where it was
-        held.
+        Where the disk is full or read-only nothing is written. False where another process held
+        the scope for so many `seconds`.
         """
         enough = 1 if always else max(_CHANGES, _SHARE * len(self))
         if self._changes < enough or not os.path.isdir(self._files.path_of(self.scope)):
             return True
         try:
-            # Two processes store one after the other, and nobody stores what is gone by now.
+            # Under the lock, so that nothing is stored that another process forgets.
             with self._files.changing(self.scope, seconds=seconds):
                 self._files.clear(self.scope)
                 self._write()
@@ -283,13 +266,14 @@ class ScopeIndex:
     def _write(self) -> None:
         with self.lock:
             self.refresh()
-            known = list(self._catalogue)
-            stored = StoredIndex(known, self._lexical, self._vectors, self.embedder)
-            counts, parts = encode_index(stored)
+            parts = {_DATABASE: self._database.serialize()}
+            if self._vectors is not None:
+                parts[_VECTORS] = self._vectors.encode()
+            embedder = self.embedder
             changes, self._changes = self._changes, 0
         written = False
         try:
-            write_generation(self._folder, counts, parts)
+            write_snapshot(self._folder, embedder, parts)
             written = True
         finally:
             if not written:
@@ -297,73 +281,75 @@ class ScopeIndex:
                     self._changes += changes
 
     def discard(self) -> None:
-        """Give up what is stored and known; to be called while the scope is held.
-
-        The next look makes it anew.
-        """
-        discard_generations(self._folder)
+        """Remove the snapshot and empty the index; to be called while the scope is held."""
+        discard_snapshots(self._folder)
         with self.lock:
-            self.embedder = ""
-            self._begin_anew()
+            self._reset()
 
-    def _begin_anew(self) -> None:
-        self._lexical = LexicalIndex()
-        self._catalogue = Catalogue()
-        self._sequence = TurnSequence(self.scope, self._lexical)
-        self._vectors, self._bare = None, set()
-        self._broken = {}
-        self._lookout.begin_anew()
+    def _reset(self) -> None:
+        self._database = IndexDatabase()
+        self._vectors, self.embedder = None, ""
+        self._bare, self._broken = set(), {}
+        self._scanner.reset()
         self.damaged.clear()
         self._changes = 1
         self.loaded = True
 
     def _load(self) -> None:
-        """Read a generation that is whole; which one matters little, as the files are looked at."""
+        """Read a snapshot that is whole; any will do, since the files are scanned next."""
         try:
             names = os.listdir(self._folder)
         except OSError:
             return
+        wanted = (_DATABASE, _VECTORS) if self.model else (_DATABASE,)
         for name in names:
             try:
-                self._take_over(read_index(self._folder / name, self.model))
-                return
+                embedder, parts = read_snapshot(self._folder / name, wanted)
+                database = IndexDatabase(parts.get(_DATABASE, b""))
+                numbers = {record.number for record in database}
+                vectors = None
+                if embedder == self.model and _VECTORS in parts:
+                    vectors = VectorIndex.decode(parts[_VECTORS])
             except (OSError, ValueError, StorageError):
-                self._begin_anew()
+                continue
+            self._database, self._vectors, self.embedder = database, vectors, embedder
+            self._bare = numbers - (set() if vectors is None else vectors.numbers)
+            return
+        self._changes = 1
 
-    def _take_over(self, stored: StoredIndex) -> None:
-        self._vectors, self.embedder = stored.vectors, stored.embedder
-        numbers = {one.number for one in stored.known}
-        self._bare = numbers - (set() if stored.vectors is None else stored.vectors.numbers)
-        self._lexical = stored.lexical
-        self._catalogue = Catalogue(stored.known)
-        self._sequence = TurnSequence(self.scope, stored.lexical, stored.known)
-
-    def _take(self, entry: Entry, place: str, look: Look) -> None:
-        number = self._lexical.add(
+    def _put(self, entry: Entry, place: str, stat: FileStat) -> None:
+        self._drop_vectors(place)
+        spoken = entry.role in _SPOKEN
+        # Turns of an unknown conversation have no neighbours, unless the scope is a conversation.
+        together = spoken and (entry.conversation or self.scope.kind == "conversation")
+        record = IndexRecord(
+            place=place,
+            stat=stat,
+            number=0,
+            identity=entry.identity,
+            role=entry.role,
+            created=entry.created,
+            importance=entry.importance,
+            conversation=entry.conversation,
+            digest=digest_of(entry.content),
+            asks=spoken and entry.content.endswith(("?", "\uff1f")),
+            metadata=metadata_of(entry),
+        )
+        number = self._database.put(
+            record,
             split_words(entry.content),
             label(entry.speaker, entry.created, (entry.category, *entry.topics)),
-        )
-        known = Known(
-            place,
-            look,
-            number,
-            entry.identity,
-            entry.role,
-            entry.created,
-            entry.importance,
-            entry.conversation,
-            digest_of(entry.content),
-            is_turn(entry.role) and entry.content.endswith(("?", "\uff1f")),
-            outline_of(entry),
+            entry.conversation if together else None,
         )
         self._bare.add(number)
-        self._catalogue.add(known)
-        self._sequence.add(known)
 
     def _drop(self, place: str) -> None:
-        known = self._catalogue.remove(place)
-        self._lexical.remove(known.number)
-        self._bare.discard(known.number)
-        if self._vectors is not None:
-            self._vectors.remove(known.number)
-        self._sequence.remove(known)
+        self._drop_vectors(place)
+        self._database.drop(place)
+
+    def _drop_vectors(self, place: str) -> None:
+        record = self._database.at(place)
+        if record is not None:
+            self._bare.discard(record.number)
+            if self._vectors is not None:
+                self._vectors.remove(record.number)

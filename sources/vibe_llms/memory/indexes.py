@@ -1,15 +1,15 @@
 """The indexes of the scopes that are in use, and of those that were used last.
 
-The order of locks, from the outside to the inside; nobody takes one while holding one behind it:
+The order of locks, from the outside in; none is taken while one after it is held:
 
-1. the turnstile of a scope in `vibe_llms.memory.core`: tasks of this process that change it wait;
+1. the `CrossLoopLock` of a scope, in `memory.core`: tasks of this process wait to change it;
 2. the lock of the scope's folder, `MemoryFiles.changing`: other processes wait, perhaps for long;
 3. the locks of indexes, `ScopeIndex.lock`, several in the order of their scopes: threads that read
    and take in what was read wait, never for another process;
 4. the lock of the collection here, for no longer than it takes to look something up.
 
-So whoever waits for another process holds the lock of no index, and searches go on. The file of
-vectors and what git keeps have locks of their own, which are asked for without 3 and 4.
+So a task that waits for another process holds the lock of no index, and searches continue. The
+file of vectors and what git keeps have locks of their own, taken without 3 and 4.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Indexes:
 
     @contextmanager
     def using(self, scope: Scope, *, passing: bool = False) -> Iterator[ScopeIndex]:
-        """The index of a scope, which stays meanwhile; its lock is not held.
+        """The index of a scope, which stays in memory during the context; its lock is not held.
 
-        Afterwards it is stored, if that is worth it and nobody has to be waited for; not so in
+        Afterwards it is stored, if that is worth it and nothing has to be waited for; not in
         `passing`, as where all scopes are looked through, or in one of many steps. Nor does that
         drive out any that was used otherwise.
         """
@@ -74,7 +74,7 @@ class Indexes:
 
     @contextmanager
     def pinned(self, scope: Scope, *, passing: bool = False) -> Iterator[None]:
-        """The index of a scope stays meanwhile; never waits for the disk, so tasks may do so."""
+        """Keep the index of a scope in memory; never waits for the disk, so tasks may call it."""
         place = self._take(scope, passing=passing)
         try:
             yield
@@ -88,7 +88,7 @@ class Indexes:
             indexes = {scope: stack.enter_context(self.using(scope)) for scope in scopes}
             for index in indexes.values():
                 if not index.loaded:
-                    # It may take long, and those of the other scopes are not held meanwhile.
+                    # This may take long, and does not block the indexes of other scopes.
                     with index.lock:
                         index.refresh()
             for scope in sorted(indexes):
@@ -141,7 +141,7 @@ class Indexes:
                 return None
             for scope, place in self._places.items():
                 if not place.users and scope not in busy:
-                    # So that nobody else lets it go at the same time.
+                    # So that no other thread releases it at the same time.
                     place.users += 1
                     return place
         return None

@@ -1,8 +1,7 @@
-"""Ingestion: what was said in a turn becomes memory. The parts are the files beside this one.
+"""Ingestion: what was said in a turn becomes memory.
 
-The turn is stored first, with a mark that its facts are still to be looked for, which is taken off
-when they are stored. So whatever ends this in between, nothing is lost that had been stored, and
-`resume` goes on from there.
+The turn is stored first, with a mark that its facts are still missing. The mark is removed once
+they are stored. So an interruption loses nothing, and `resume` continues from there.
 """
 
 from __future__ import annotations
@@ -14,13 +13,14 @@ from msgspec import Struct
 
 from vibe_llms.events import Notice
 from vibe_llms.exceptions import VibeLlmsError
-from vibe_llms.memory.asking import Asker, Unanswered, attempt
+from vibe_llms.hooks import Asker
+from vibe_llms.memory.asking import Unanswered, attempt
 from vibe_llms.memory.changes import HeldScope, evict
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.extraction import Finding, extract
 from vibe_llms.memory.gate import LONGEST_FACT, Recalled, sift_turn, sift_words
-from vibe_llms.memory.outlines import MARK, is_pending, produce_mark, read_mark, remove_mark
+from vibe_llms.memory.metadata import MARK, is_pending, produce_mark, read_mark, remove_mark
 from vibe_llms.memory.reconciliation import (
     SUPERVISOR,
     Applied,
@@ -39,7 +39,6 @@ from vibe_llms.memory.reports import (
     Why,
 )
 from vibe_llms.memory.retrieval import RetrievalSettings
-from vibe_llms.memory.spoken import identity_of, read_turn, text_in
 from vibe_llms.memory.summaries import (
     Summary,
     Task,
@@ -49,20 +48,21 @@ from vibe_llms.memory.summaries import (
     produce_summary,
     produce_task,
 )
+from vibe_llms.memory.transcript import identity_of, read_turn, text_in
 from vibe_llms.memory.words import digest_of
 from vibe_llms.messages.canisters import AssistantCanister, Canister, Usage, UserCanister
 from vibe_llms.messages.identities import produce_identity
 
 __all__ = ["Ingestion", "IngestionSettings"]
 
-#: So many turns that were left are looked through after one turn.
+#: The number of unfinished turns that are completed after a turn.
 _MOST_LEFT = 3
-#: So many summaries at most are made after one turn; a longer backlog waits for the next.
+#: The most summaries that are made after a turn; a longer backlog waits for the next.
 _MOST_SUMMARIES = 6
 
 
 class _Draft(Struct):
-    """A report while it grows."""
+    """Collects what a report says."""
 
     conversation: str
     turns: list[Entry] = []
@@ -83,10 +83,10 @@ class _Draft(Struct):
 
 
 class Ingestion:
-    """Takes turns into a memory; safe to use for several conversations, one turn at a time.
+    """Remembers turns; safe to use for several conversations, one turn at a time.
 
-    Facts go into `scope`, the user's; turns and summaries into that of their conversation, since
-    there an assistant's words stand, which no other conversation shall take for the user's.
+    Facts go into the `scope` of the user. Turns and summaries go into that of their conversation:
+    they contain an assistant's words, which must not pass for the user's in other conversations.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Ingestion:
         notify: Callable[[Notice], object] = lambda _: None,
     ) -> None:
         self._memory = memory
-        self._asker = asker
+        self.asker = asker
         self._settings = settings
         self._scope = scope
         self._notify = notify
@@ -107,11 +107,11 @@ class Ingestion:
     async def take_in(self, canisters: Sequence[Canister], *, conversation: str) -> IngestionReport:
         """Remember what one turn added to a conversation: its prompt and its replies.
 
-        It never fails because of a model or a disk: what could not be done is in the report, and in
-        a notice. The same canister again is not stored again, and not looked through again either
-        unless that had not come to its end.
+        It does not raise if a model or the disk fails: the report and a notice say what could not
+        be done. A canister that is stored already is not stored again, and its facts are looked for
+        again only if that was not completed.
         """
-        draft, usage = _Draft(conversation), self._asker.usage
+        draft, usage = _Draft(conversation), self.asker.usage
         place = Scope.of_conversation(conversation)
         try:
             spoken = read_turn(canisters)
@@ -122,37 +122,37 @@ class Ingestion:
                 if turn is None or not is_pending(turn):
                     continue
                 if not await self._learn(draft, turn, own, spoken.recalled):
-                    # Nor does it answer about the next one.
+                    # The model would not answer about the next one, either.
                     break
             if draft.asked and not draft.failures:
                 await self._catch_up(draft, place, most=_MOST_LEFT)
             await self._finish(draft, place)
         except VibeLlmsError as error:
-            draft.failures.append(f"this turn was not remembered whole: {error}")
+            draft.failures.append(f"this turn was not remembered completely: {error}")
         return self._report(draft, usage)
 
     async def resume(self, *, conversation: str) -> IngestionReport:
-        """Look for the facts of turns where that was cut off, or where no model answered.
+        """Look for the facts of turns for which that was interrupted, or no model answered.
 
-        Each turn that is taken in does so for some, once a model has answered.
+        Each later turn does so for some of them, once a model has answered.
         """
-        draft, usage = _Draft(conversation), self._asker.usage
+        draft, usage = _Draft(conversation), self.asker.usage
         place = Scope.of_conversation(conversation)
         try:
             await self._catch_up(draft, place)
             if draft.added or draft.updated:
                 await self._finish(draft, place)
         except VibeLlmsError as error:
-            draft.failures.append(f"what was left was not remembered whole: {error}")
+            draft.failures.append(f"earlier turns were not remembered completely: {error}")
         return self._report(draft, usage)
 
     async def _catch_up(self, draft: _Draft, place: Scope, most: int | None = None) -> None:
-        left = [known for known in await self._memory.outline(place) if known.outline.pending]
+        left = [known for known in await self._memory.outline(place) if known.metadata.pending]
         for turn in await self._memory.read(place, left[:most]):
             digests = None if turn is None else read_mark(turn)
             if turn is None or digests is None:
                 continue
-            # What was recalled then is not there any more, but what was refused for it is known.
+            # What was recalled then is not known any more, except what was refused because of it.
             recalled = Recalled(digests=digests)
             said = sift_words(turn.content, recalled).text
             if not await self._learn(draft, turn, said, recalled):
@@ -163,7 +163,7 @@ class Ingestion:
         for failure in dict.fromkeys(draft.failures):
             self._notify(Notice("memory", failure))
         spent = (
-            getattr(self._asker.usage, name) - getattr(before, name)
+            getattr(self.asker.usage, name) - getattr(before, name)
             for name in Usage.__struct_fields__
         )
         lists = {name: tuple(one) for name, one in members.items() if isinstance(one, list)}
@@ -172,7 +172,7 @@ class Ingestion:
     async def _hear(
         self, draft: _Draft, place: Scope, said: UserCanister, recalled: Recalled
     ) -> tuple[Entry | None, str]:
-        """Keep what the user said; the turn, and the words in which facts are to be looked for."""
+        """Keep what the user said; returns the turn, and the words that may contain facts."""
         own = sift_words(text_in(said), recalled)
         looked = bool(own.text and self._settings.facts)
         again = [one.text for one in own.refused if one.why == Why.RECALLED]
@@ -191,7 +191,7 @@ class Ingestion:
         *,
         mark: str = "",
     ) -> Entry | None:
-        """Keep a turn as it was said; none where it is refused, or was given up."""
+        """Keep a turn as it was said; None if it is refused, or was deleted."""
         sifted = sift_turn(text_in(canister), recalled)
         draft.refused += sifted.refused
         if not sifted.text:
@@ -212,7 +212,7 @@ class Ingestion:
         def keep(held: HeldScope) -> tuple[Entry | None, bool]:
             if held.holds(entry):
                 return held.find(entry.identity), False
-            return (None, False) if held.has_given_up(entry) else (held.add(entry), True)
+            return (None, False) if held.is_deleted(entry) else (held.add(entry), True)
 
         turn, new = await self._memory.change(place, keep)
         if turn is not None and new:
@@ -220,11 +220,11 @@ class Ingestion:
         return turn
 
     async def _learn(self, draft: _Draft, turn: Entry, said: str, recalled: Recalled) -> bool:
-        """Look for facts in what the user said, and take them in; whether that is done then."""
+        """Look for facts in what the user said, and store them; whether that was completed."""
         settings = self._settings
         draft.asked = True
         found = await extract(
-            self._asker,
+            self.asker,
             said,
             most=settings.facts,
             seconds=settings.timeout_seconds,
@@ -264,7 +264,7 @@ class Ingestion:
         )
         new: list[Entry] = []
         for fact, repeat in zip(facts, repeats, strict=True):
-            # One of this very turn was stored before something ended this; its effects may lack.
+            # If it is of this turn, it was stored before an interruption, and may lack effects.
             if repeat is None or repeat.turn == turn.turn:
                 new.append(fact)
             else:
@@ -272,7 +272,7 @@ class Ingestion:
         wanted = await self._decide(draft, new)
 
         def carry_out(held: HeldScope) -> Applied | None:
-            # What was forgotten while a model was asked does not come back as a fact.
+            # A turn that was forgotten while the model worked does not come back as a fact.
             return None if held.has_forgotten(turn) else apply(held, wanted)
 
         applied = await self._memory.change(self._scope, carry_out)
@@ -282,7 +282,7 @@ class Ingestion:
             draft.take(applied)
 
     async def _decide(self, draft: _Draft, facts: Sequence[Entry]) -> Plan:
-        """What new facts do to those that are there: a model is asked where any are near."""
+        """The plan for new facts: a model decides if there are similar ones."""
         notes: dict[str, Entry] = {}
         asked: list[Entry] = []
         for fact in facts:
@@ -295,7 +295,7 @@ class Ingestion:
             return alone
         shown = sorted(notes.values(), key=lambda entry: (entry.created, entry.identity))
         answer = await attempt(
-            self._asker,
+            self.asker,
             SUPERVISOR,
             pose(shown, asked),
             Decisions,
@@ -306,25 +306,27 @@ class Ingestion:
         else:
             decided, failure = plan(answer.decisions, shown, asked)
         if failure:
-            draft.failures.append(f"the new facts are added, and nothing else changes: {failure}")
+            draft.failures.append(
+                f"the new facts were added, and nothing else was changed: {failure}"
+            )
         return Plan((*decided.steps, *alone.steps), decided.known)
 
     async def _survey_neighbours(self, fact: Entry) -> Sequence[Entry]:
         wanted = self._settings.neighbours
         if not wanted:
             return ()
-        # However near: what contradicts a fact may share next to no word with it.
+        # However dissimilar: a contradiction may share next to no word with a fact.
         settings = RetrievalSettings(limit=wanted + 1, least_relevance=0.0, least_likeness=0.0)
         found = await self._memory.search(
             fact.content, scopes=[self._scope], roles=[Role.FACT], settings=settings
         )
         digest = digest_of(fact.content)
         near = [one.entry for one in found if digest_of(one.entry.content) != digest]
-        # What a model is not shown whole it does not decide about.
+        # A model decides only about what it is shown as a whole.
         return [entry for entry in near if len(entry.content) <= LONGEST_FACT][:wanted]
 
     async def _finish(self, draft: _Draft, place: Scope) -> None:
-        # A model that did not answer just now is not waited for once more.
+        # A model that has just failed is not asked again.
         if self._settings.summaries and not draft.failures:
             await self._summarise(draft, place)
         most = self._settings.max_entries
@@ -350,7 +352,7 @@ class Ingestion:
             draft.summaries.append(entry)
 
     async def _choose_task(self, place: Scope) -> Task | None:
-        """The summary that is to be made next, with the entries that it is of, and no others."""
+        """The next summary to make, with exactly the entries that it is of."""
         known = await self._memory.outline(place)
         while (plan := choose_plan(known)) is not None:
             entries = await self._memory.read(place, plan.members)
@@ -364,9 +366,9 @@ class Ingestion:
         return None
 
     async def _sum_up(self, task: Task) -> tuple[str, str]:
-        """The text of a summary; and why it is none, if it is none."""
+        """The text of a summary, and why it cannot be used, if so."""
         answer = await attempt(
-            self._asker,
+            self.asker,
             task.supervisor,
             task.text,
             Summary,
@@ -378,7 +380,7 @@ class Ingestion:
 
 
 def _unmark(held: HeldScope, turn: Entry) -> None:
-    """Take the mark off a turn whose facts are stored."""
+    """Remove the mark from a turn whose facts are stored."""
     entry = held.find(turn.identity)
     if entry is not None and MARK in entry.further:
         held.rewrite(remove_mark(entry))

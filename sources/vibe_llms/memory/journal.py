@@ -1,11 +1,11 @@
-"""Turns that memory has yet to take in, as files of a process: what it leaves, another takes up.
+"""The turns that are still to be remembered, as files of each process.
 
-    ingestion/PROCESS/TURN.json      the conversation, and the identities of what was said
-    ingestion/worker.json            the process that takes turns in in the background
+    ingestion/PROCESS/TURN.json      the conversation, and the identities of the messages
+    ingestion/worker.json            the process that remembers turns in the background
 
-Each process holds the lock of its own folder as long as it lives, so that a folder which is not
-held has no owner any more. A worker in the background holds that of `ingestion`, too: there is
-one at a time. Only identities are kept: the words lie in the archive.
+Each process holds the lock of its folder while it runs. If a folder is not locked, its process has
+ended, and another one takes its turns over. The one worker in the background locks `ingestion`,
+too. Only identities are kept; the archive has the texts.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from vibe_llms.storage.locks import acquire, locked
 
 _SUFFIX = ".json"
 _WORKER = "worker.json"
-#: So often a turn is tried by itself; then a person may ask for it, for so many days.
+#: The number of automatic attempts; after that, users may ask for another, for some days.
 MOST_ATTEMPTS = 3
 _KEPT = timedelta(days=30)
 _PATIENCE_SECONDS = 1.0
 
 
 class Ticket(Struct, frozen=True):
-    """A turn that is to be taken in: whose memory, which conversation, which canisters.
+    """A turn to remember: whose memory, which conversation, which canisters.
 
-    `model` is the address of the one that answered. `attempts` is how often this was tried and did
-    not come to its end, and `failure` why not the last time.
+    `model` is the address of the model that answered, `attempts` the number of failed attempts, and
+    `failure` the reason of the last one.
     """
 
     user: str
@@ -50,12 +50,12 @@ class Ticket(Struct, frozen=True):
 
     @property
     def failed(self) -> bool:
-        """Whether it is tried no more by itself."""
+        """Whether there are no more automatic attempts."""
         return self.attempts >= MOST_ATTEMPTS
 
 
 class Left(Struct, frozen=True):
-    """A ticket where it lies; `held` by a process that lives, or left by one that ended."""
+    """A ticket and its file; `held` by a running process, or left by one that has ended."""
 
     path: Path
     ticket: Ticket
@@ -63,16 +63,16 @@ class Left(Struct, frozen=True):
 
 
 class Worker(Struct, frozen=True):
-    """The process that takes turns in in the background, and since when."""
+    """The process that remembers turns in the background, and since when."""
 
     process: int
     since: datetime
 
 
 class Journal:
-    """The tickets of this process; nothing is on the disk before the first one.
+    """The tickets of this process; nothing is written before the first one.
 
-    With `durable`, what was entered survives a power cut, too.
+    With `durable`, tickets survive a power failure.
     """
 
     def __init__(self, folder: Path, *, durable: bool = False) -> None:
@@ -82,7 +82,7 @@ class Journal:
         self._lock = -1
 
     def enter(self, ticket: Ticket, path: Path | None = None) -> Path:
-        """Keep a ticket until it is settled, perhaps in place of another.
+        """Keep a ticket until it is settled, in its own file or in that of another.
 
         It survives the end of this process.
         """
@@ -92,7 +92,7 @@ class Journal:
         return path
 
     def settle(self, path: Path) -> None:
-        """The turn was taken in."""
+        """Remove a ticket, since its turn is remembered."""
         with storage_errors(path), suppress(FileNotFoundError):
             path.unlink()
 
@@ -104,7 +104,7 @@ class Journal:
             with storage_errors(self._folder):
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 try:
-                    # A process that only checks whether it is held holds it for a moment.
+                    # A process that checks for the lock holds it for a moment.
                     stack.enter_context(locked(self._folder, seconds=_PATIENCE_SECONDS))
                 except ArchiveLocked:
                     yield False
@@ -118,7 +118,7 @@ class Journal:
                     path.unlink()
 
     def find_worker(self) -> Worker | None:
-        """The worker in the background, if one is alive."""
+        """The worker in the background, if one is running."""
         with suppress(OSError, ValueError):
             if _is_held(self._folder):
                 return msgspec.json.decode(
@@ -129,10 +129,9 @@ class Journal:
     def take_over(
         self, user: str, *, known: Collection[str] = (), failed: bool = False
     ) -> Sequence[tuple[Path, Ticket]]:
-        """A user's turns that processes have left which are no more; they are ours from now on.
+        """Take over a user's turns that ended processes have left.
 
-        Not those whose file is `known` by its name, nor those that have `failed`, unless these are
-        wanted.
+        Not those whose file names are `known`, nor failed ones, unless `failed` is set.
         """
 
         def wants(name: str, ticket: Ticket) -> bool:
@@ -147,7 +146,7 @@ class Journal:
         return taken
 
     def survey(self) -> Sequence[Left]:
-        """All tickets of all processes; nothing is taken from any of them."""
+        """All tickets of all processes, without taking any over."""
         found: list[Left] = []
         with storage_errors(self._folder), suppress(FileNotFoundError):
             for name in sorted(os.listdir(self._folder)):
@@ -160,7 +159,7 @@ class Journal:
         return found
 
     def close(self) -> None:
-        """Give the folder back; what is in it waits for another process. Safe to call twice."""
+        """Leave what is not settled to another process; safe to call twice."""
         if self._own is None:
             return
         with suppress(OSError):
@@ -176,7 +175,7 @@ class Journal:
                 lock = os.open(path, FOLDER)
                 try:
                     acquire(lock, path, _PATIENCE_SECONDS)
-                    # Before it was held, it looked like one that was left.
+                    # Before it was locked, another process may have taken it for abandoned.
                     if path.is_dir():
                         if self._durable:
                             synchronise_folder(self._folder)
@@ -199,7 +198,7 @@ def _take_from(
     try:
         lock = os.open(folder, FOLDER)
     except OSError:
-        # It is gone, or is not a folder of ours.
+        # It is gone, or no folder of ours.
         return ()
     taken: list[tuple[Path, Ticket]] = []
     try:
@@ -210,7 +209,7 @@ def _take_from(
             except OSError:
                 continue
             except ValueError:
-                # Cut by a crash, before it counted as kept.
+                # A crash cut it short before it counted as kept.
                 (folder / name).unlink()
                 continue
             if _is_old(ticket):
@@ -220,7 +219,7 @@ def _take_from(
                 taken.append((own / name, ticket))
         os.rmdir(folder)
     except (StorageError, OSError):
-        # The process that holds it is alive and does its work itself.
+        # The process that holds it is running, and does its own work.
         pass
     finally:
         os.close(lock)
@@ -232,7 +231,7 @@ def _is_old(ticket: Ticket) -> bool:
 
 
 def _is_held(folder: Path) -> bool:
-    """Whether the process lives to which a folder belongs."""
+    """Whether the process of a folder is running."""
     lock = os.open(folder, FOLDER)
     try:
         acquire(lock, folder, 0)

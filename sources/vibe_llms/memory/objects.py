@@ -1,15 +1,14 @@
-"""What git prints and takes of its objects, its trees and its history, as values."""
+"""What git prints of its objects and its history, as values."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from msgspec import Struct
 
-#: Runs one command of git within the limit of the whole work, and gives what it prints.
-Run = Callable[..., bytes]
+from vibe_llms.memory.repository import Run
 
 _BATCH = 500
 _FOLDER = b"40000"
@@ -17,7 +16,7 @@ _STATUS = re.compile(rb":\d+ \d+ ([0-9a-f]+) ([0-9a-f]+) ([A-Z])")
 
 
 class FileChange(Struct, frozen=True):
-    """What a commit did to a file: A(dded), M(odified), D(eleted), and its blobs on both sides."""
+    """What a commit did to a file: A(dd), M(odify) or D(elete); its blobs before and after."""
 
     status: str
     path: bytes
@@ -26,7 +25,7 @@ class FileChange(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True):
-    """A commit and what it changed; one that joins histories is there for each of them."""
+    """A commit and what it changed; a merge is listed once for each of its parents."""
 
     name: bytes
     time: datetime
@@ -55,17 +54,8 @@ def read_log(run: Run) -> Iterator[Commit]:
         yield commit
 
 
-def read_tree(listed: bytes) -> dict[bytes, str]:
-    """The blob of each path that `git ls-tree -r -z` prints."""
-    found: dict[bytes, str] = {}
-    for line in filter(None, listed.split(b"\0")):
-        head, _, path = line.partition(b"\t")
-        found[path] = head.split()[2].decode()
-    return found
-
-
 def read_objects(run: Run) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """The kind, the name and the bytes of everything that a repository has."""
+    """The kind, name and bytes of every object in a repository, reachable or not."""
     listed = run(
         *("cat-file", "--batch-all-objects", "--unordered", "--buffer"),
         "--batch-check=%(objectname) %(objecttype)",
@@ -77,7 +67,7 @@ def read_objects(run: Run) -> Iterator[tuple[bytes, bytes, bytes]]:
 
 
 def read_batch(printed: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """The kind, the name and the bytes of each object that `git cat-file --batch` prints."""
+    """The kind, name and bytes of each object that `git cat-file --batch` prints."""
     position = 0
     while position < len(printed):
         end = printed.index(b"\n", position)
@@ -90,7 +80,7 @@ def read_batch(printed: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
 
 
 def read_names(tree: bytes) -> Iterator[bytes]:
-    """The names of files in the bytes of a tree; not those of folders."""
+    """The names of the files in a tree, without those of folders."""
     position = 0
     while position < len(tree):
         end = tree.index(b"\0", position)
@@ -100,23 +90,8 @@ def read_names(tree: bytes) -> Iterator[bytes]:
         position = end + 21
 
 
-def quote(path: bytes) -> bytes:
-    """A path as the streams of git have it."""
-    if path.startswith(b'"') or b"\n" in path:
-        return b'"%s"' % path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
-    return path
-
-
 def unquote(path: bytes) -> bytes:
-    """A path of a stream, which git has perhaps put between quotes."""
+    """A path as git prints it, without the quotes of C in which it may be."""
     if not path.startswith(b'"'):
         return path
-    codes = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f"}
-
-    def plain(match: re.Match[bytes]) -> bytes:
-        code = match[1]
-        if code.isdigit():
-            return bytes([int(code, 8)])
-        return codes.get(code, b"\v" if code == b"v" else code)
-
-    return re.sub(rb"\\([0-7]{3}|.)", plain, path[1:-1])
+    return path[1:-1].decode("unicode_escape").encode("latin-1")

@@ -1,8 +1,8 @@
-"""What git still holds of words that were forgotten, and how it lets go of them.
+"""Finds forgotten words in git, and purges them from its history.
 
-The words are looked for in whatever the repository has, reachable or not, as `Memory.forget` looks
-for them in files. Purging writes the history anew without the files that hold them, and lets git
-remove what nothing names any more. Copies elsewhere, such as a remote, are out of reach.
+They are looked for in every object of the repository, reachable or not, as `Memory.forget` looks
+for them in files. Purging rewrites the history without the files that hold them, and has git remove
+what is no longer reachable. Copies elsewhere, such as a remote, are out of reach.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from vibe_llms.memory.files import ENTRIES, identity_in
 from vibe_llms.memory.git import ask
 from vibe_llms.memory.objects import (
     FileChange,
-    Run,
-    quote,
     read_log,
     read_names,
     read_objects,
     unquote,
 )
-from vibe_llms.memory.repository import Repository, collect
-from vibe_llms.memory.traces import examine, fold, holds
+from vibe_llms.memory.repository import MARK, Repository, Run, collect
+from vibe_llms.memory.text_search import examine, fold, holds
 
-#: Writing the history of a large memory anew takes its time, and somebody waits for it.
+#: Rewriting the history of a large memory takes time.
 PURGE_SECONDS = 600.0
-#: The place of a file whose name says nothing.
+#: The place of a file whose name holds no words.
 _NAMELESS = "facts/a__b.md"
 _FORGOTTEN = b"(forgotten)\n"
-#: Where git has names of, and words about, what it held before.
+#: Where git keeps names of earlier commits, and texts about them.
 _LEFT_BEHIND = (
     *("ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD"),
     *("COMMIT_EDITMSG", "MERGE_MSG", "SQUASH_MSG"),
+    # Made by earlier versions of this library.
+    f"{MARK}/seen",
 )
 
 
 class Held(Struct, frozen=True):
-    """A commit in which forgotten words stand; `commit` is empty where no commit names them."""
+    """A commit that holds forgotten words; `commit` is empty for what no commit reaches."""
 
     commit: str
     time: datetime | None = None
@@ -52,9 +52,9 @@ class Held(Struct, frozen=True):
 async def find_held(
     repository: Repository, words: str | None, *, scopes: Iterable[Scope] | None = None
 ) -> Sequence[Held]:
-    """The commits that hold these words still, the newest first; nothing where there is no git.
+    """The commits that hold these words, the newest first; none without a repository.
 
-    Without words it is those that hold any file of the scopes.
+    Without words, the commits that hold any file of the scopes.
     """
     chosen = None if scopes is None else {str(scope) for scope in scopes}
     return await ask(repository.git, lambda: _Search(repository, words, chosen).find())
@@ -63,18 +63,17 @@ async def find_held(
 async def purge(
     repository: Repository, words: str | None, *, scopes: Iterable[Scope] | None = None
 ) -> Sequence[Held]:
-    """Remove these words from the history, whatever becomes of the names of commits.
+    """Remove these words from the history; without words, all files of the scopes.
 
-    Without words all files of the scopes are removed from it.
-
-    Gives what `find_held` would have given. `VersioningFailed` where something of them is left.
+    Commits get other names. Returns what `find_held` returned before. Raises `VersioningFailed` if
+    any of it is left.
     """
     chosen = None if scopes is None else {str(scope) for scope in scopes}
     return await ask(repository.git, lambda: _Search(repository, words, chosen).purge())
 
 
 def find_surrounding(folder: Path) -> Path | None:
-    """The folder above whose git repository the memory lies in, which may hold copies of it."""
+    """The folder above whose git repository contains the memory, and may hold copies of it."""
     return next((one for one in folder.resolve().parents if (one / ".git").exists()), None)
 
 
@@ -85,7 +84,7 @@ class _Search:
         self._all = words is None and scopes is not None
         self._scopes = scopes
         if not self._words and not self._all:
-            raise MemoryInvalid("say what is to be forgotten")
+            raise MemoryInvalid("there are no words to forget")
 
     def find(self) -> Sequence[Held]:
         if not self._repository.exists:
@@ -97,7 +96,7 @@ class _Search:
         if not self._repository.exists:
             return []
         with self._repository.working(PURGE_SECONDS) as run:
-            # What was forgotten a moment ago is gone from the newest version as well.
+            # So that the newest version is without what was just forgotten.
             self._repository.commit_within(run)
             held, blobs = self._find(run)
             if held:
@@ -106,14 +105,14 @@ class _Search:
                 self._collect(run)
                 if left := self._find(run)[0]:
                     raise VersioningFailed(
-                        f"git still holds it in {describe_held(left)}; to give all history up, "
+                        f"git still holds it in {describe_held(left)}; to delete all history, "
                         f"remove {self._repository.git.directory}",
                         path=str(self._repository.folder),
                     )
         return held
 
     def _find(self, run: Run) -> tuple[Sequence[Held], set[bytes]]:
-        """The commits with the words, and the blobs, among all that the repository has."""
+        """The commits and the blobs that hold the words, in all of the repository."""
         blobs, trees, messages = self._scan(run)
         if not blobs and not trees and not messages and not self._all:
             return [], blobs
@@ -128,18 +127,18 @@ class _Search:
                 if self._is_meant(change.path)
             ):
                 held.setdefault(one.name, Held(one.name.decode(), one.time))
-        # What no commit has may be of any scope.
+        # What no commit reaches may be of any scope.
         if (blobs | messages) - seen or (trees and self._scopes is None and not held):
             held[b""] = Held("")
         return [*held.values()], blobs
 
     def _scan(self, run: Run) -> tuple[set[bytes], set[bytes], set[bytes]]:
-        """The blobs with the words, the trees that name a file so, and commits and tags."""
+        """The blobs with the words, the trees with such a file name, and such commits and tags."""
         blobs: set[bytes] = set()
         trees: set[bytes] = set()
         messages: set[bytes] = set()
         if self._all:
-            # The places of files tell, and nothing else does.
+            # Only the places of files count.
             return blobs, trees, messages
         for kind, name, data in read_objects(run):
             match kind:
@@ -162,11 +161,11 @@ class _Search:
         return not identity_in(text) and holds(self._words, [text])
 
     def _stays(self, change: FileChange) -> bool:
-        """Whether a change leaves something of a file; a name alone may stand in any."""
+        """Whether a change leaves a file, or at least its name, behind."""
         return not self._all or change.status != "D"
 
     def _is_meant(self, path: bytes) -> bool:
-        """Whether a file is one of the entries, and in a scope that is meant."""
+        """Whether a file is an entry of one of the scopes."""
         folder, _, rest = path.decode("utf-8", "replace").partition("/")
         scope = rest.partition("/")[0]
         return folder == ENTRIES and (self._scopes is None or scope in self._scopes)
@@ -181,7 +180,7 @@ class _Search:
             run("fast-import", "--quiet", "--force", "--done", data=stream)
 
     def _filter(self, exported: bytes, blobs: set[bytes]) -> Iterator[bytes]:
-        """The stream of a history without what holds the words."""
+        """The stream of the history without what holds the words."""
         position = 0
         yield b"feature done\n"
         while position < len(exported):
@@ -201,11 +200,11 @@ class _Search:
                 if not bad or not self._is_meant(path):
                     yield line
             elif line.startswith(b"D "):
-                # What was never there need not go; one that others have may.
+                # A file that was never there cannot be removed.
                 path = unquote(line[2:].rstrip(b"\n"))
                 bad = self._is_named(os.path.basename(path))
                 if not bad or (self._all and not self._is_meant(path)):
-                    yield b"D %s\n" % quote(path)
+                    yield line
             else:
                 yield line
         yield b"done\n"
@@ -219,7 +218,7 @@ class _Search:
 
 
 def describe_held(held: Sequence[Held]) -> str:
-    """Where words stand, in words for a person."""
+    """The commits that hold words, for a message."""
     named = [one for one in held if one.commit]
     if not named:
         return "what is left of earlier commits"

@@ -1,4 +1,4 @@
-"""The values of ingestion: its settings, what it took into memory, what it refused and why."""
+"""The values of ingestion: its settings, what it remembered, and what it refused and why."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ class Why(StrEnum):
     """Why something is not remembered."""
 
     EMPTY = "empty"
-    GREETING = "greeting"
     QUESTION = "question"
     SECRET = "secret"  # noqa: S105  (the word, not one)
     INSTRUCTION = "instruction"
@@ -46,26 +45,25 @@ class Why(StrEnum):
     FORGOTTEN = "forgotten"
 
 
-#: The reasons in words that end a sentence about what was refused.
+#: The reasons, in words that end a sentence.
 REASONS = {
     Why.EMPTY: "there is no text in it",
-    Why.GREETING: "it is a greeting, thanks or a yes or no",
-    Why.QUESTION: "it asks for something, and tells nothing",
-    Why.SECRET: "it is, or holds, what looks like a password, a key or the number of a card",
-    Why.INSTRUCTION: "it tells the model what to do in place of its instructions",
-    Why.QUOTED: "it is quoted, code or a document, and so perhaps of somebody else",
-    Why.RECALLED: "it was recalled in this turn, and so is remembered already",
-    Why.SHORT: "it is too short to be understood by itself",
-    Why.LONG: "it is too long; the archive of conversations has it",
-    Why.UNSUPPORTED: "the user did not say so, or said the opposite",
-    Why.SURPLUS: "the model gave more facts than were asked for",
-    Why.FORGOTTEN: "what it was taken from was forgotten meanwhile",
+    Why.QUESTION: "it is a question that says nothing about the user",
+    Why.SECRET: "it contains what looks like a password, a key or a card number",
+    Why.INSTRUCTION: "it gives the model instructions",
+    Why.QUOTED: "it is a quotation, code or a document, perhaps by another person",
+    Why.RECALLED: "it was recalled in this turn, so it is already remembered",
+    Why.SHORT: "it is too short to be understood on its own",
+    Why.LONG: "it is too long; the archive of conversations keeps it",
+    Why.UNSUPPORTED: "the user did not say so",
+    Why.SURPLUS: "the model gave more facts than it was asked for",
+    Why.FORGOTTEN: "what it was taken from has been forgotten since",
 }
 _SHOWN = 60
 
 
 class Refusal(Struct, frozen=True):
-    """A text that was refused, without its secrets, and why; `of` is `turn`, `part` or `fact`."""
+    """A refused text without its secrets, and why; `of` is `turn`, `part` or `fact`."""
 
     text: str
     why: Why
@@ -78,7 +76,7 @@ class Refusal(Struct, frozen=True):
 
 
 class Update(Struct, frozen=True):
-    """An entry that was given up, and the newer one that stands for it."""
+    """An entry that was deleted, and the newer one that replaces it."""
 
     old: Entry
     new: Entry
@@ -87,10 +85,10 @@ class Update(Struct, frozen=True):
 class IngestionReport(Struct, frozen=True, kw_only=True):
     """What `Ingestion.take_in` did.
 
-    `turns` were stored as they were said, `added` are new facts, `updated` those that took the
-    place of others, `removed` were contradicted by a new one, `known` were there already. `kept`
-    are facts that the model wanted gone and that others had changed meanwhile. `failures` say what
-    could not be done; what they are about is as it was before.
+    `turns` were stored as they were said. `added` facts are new, `updated` ones replaced others,
+    `removed` ones were contradicted by a new one, `known` ones were already stored. `kept` ones the
+    model wanted to delete, but they had changed by then. `failures` say what could not be done;
+    what they are about is unchanged.
     """
 
     conversation: str = ""
@@ -108,23 +106,23 @@ class IngestionReport(Struct, frozen=True, kw_only=True):
 
     @property
     def changed(self) -> bool:
-        """Whether what is known about the user is another than before."""
+        """Whether the facts about the user have changed."""
         return bool(self.added or self.updated or self.removed)
 
     def describe(self) -> Iterator[str]:
-        """Lines for a person: first what is remembered now, then what is not."""
+        """Lines to print: first what is remembered now, then what is not."""
         for entry in self.added:
             yield f"remembered: {entry.content}"
         for update in self.updated:
-            yield f"remembered: {update.new.content} (in place of: {update.old.content})"
+            yield f"remembered: {update.new.content} (instead of: {update.old.content})"
         for update in self.removed:
             yield f"deleted: {update.old.content} (because of: {update.new.content})"
         for entry in self.known:
-            yield f"known already: {entry.content}"
+            yield f"already known: {entry.content}"
         for entry in self.kept:
-            yield f"left as it is, since it was changed meanwhile: {entry.content}"
+            yield f"unchanged, since it was edited meanwhile: {entry.content}"
         if self.summaries:
-            yield "the summary of the conversation is new"
+            yield "the summary of the conversation was updated"
         if self.evicted:
             count = len(self.evicted)
             yield f"deleted for their age: {count} {'entry' if count == 1 else 'entries'}"

@@ -1,48 +1,50 @@
-"""The repository of a memory: ours alone, in the memory's own folder, with a commit for changes.
+"""The repository of a memory: in the memory's own folder, with a commit for each change.
 
-A commit is made by `git fast-import`, out of bytes that we have read: neither the index of git nor
-its filters take part, and what is cut leaves nothing behind. One process commits at a time; the
-lock is on the folder and is handed to git, so it is held as long as any git of ours lives.
+A commit is made with an index of its own, so that the index of the user, what is staged there and
+its lock play no part. Attributes of ours outweigh all others, so that no filter reads a file. One
+process commits at a time; git inherits the lock, which lasts as long as any git of ours runs.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-
-import msgspec
-from msgspec import Struct
+from typing import TypeAlias
 
 from vibe_llms.exceptions import VersioningFailed
-from vibe_llms.files import LARGEST_FILE, LARGEST_SETTINGS, read_file
+from vibe_llms.files import LARGEST_SETTINGS, read_file
 from vibe_llms.memory.entries import LARGEST_BYTES
 from vibe_llms.memory.files import ENTRIES
 from vibe_llms.memory.git import LIMIT_SECONDS, Git, is_held
-from vibe_llms.memory.objects import Run, quote, read_tree
 from vibe_llms.storage.files import (
     TEMPORARY,
     make_folder,
     new_folder,
-    read_within,
+    refuse_link,
     replace_file,
     storage_errors,
     write_new,
 )
 from vibe_llms.storage.locks import locked
 
-#: What tells that a repository is ours.
+#: Runs one command of git within the limit of all the work, and gives what it prints.
+Run: TypeAlias = Callable[..., bytes]
+
+#: The folder that marks a repository as ours.
 MARK = "vibe-llms"
-AUTHOR = "vibe-llms <vibe-llms@localhost>"
 _IGNORE = ".gitignore"
 _HALF = TEMPORARY.encode()
-#: What is derived from the entries, or lies beside them, is not kept.
+#: Only the entries are versioned; everything else is derived from them.
 _IGNORED = f"/*\n!/{_IGNORE}\n!/{ENTRIES}/\n{TEMPORARY}*\n"
+#: Git keeps the bytes of files as they are, and runs no filter on them, whatever other files say.
+_ATTRIBUTES = b"* -filter -text -ident -working-tree-encoding\n"
 _CONFIG = """\
 [core]
 \trepositoryformatversion = 0
@@ -50,24 +52,15 @@ _CONFIG = """\
 \tbare = false
 \tlogallrefupdates = true
 """
-#: A lock of git that is older, and that nobody living has, belongs to nobody.
+#: The name that git gives to a tree without files.
+_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+#: After this time a lock of git that no running process holds is removed.
 _OLD_SECONDS = 600.0
-#: A file that was changed so shortly before it was read may have changed again unseen.
-_SETTLED_NANOSECONDS = 1_000_000_000
-
-
-class _Seen(Struct, frozen=True, array_like=True):
-    """The blob that a file was, and what tells that it has not changed since."""
-
-    size: int
-    modified: int
-    changed: int
-    inode: int
-    blob: str
+_VERBS = {"A": "add", "M": "change", "T": "change", "D": "remove"}
 
 
 class Repository:
-    """Below `folder`, which is also its work tree."""
+    """The repository in a folder, which is also its work tree."""
 
     def __init__(self, folder: Path, *, seconds: float = LIMIT_SECONDS) -> None:
         self.folder = folder
@@ -76,11 +69,11 @@ class Repository:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a repository, and it is ours."""
+        """Whether there is a repository with our mark."""
         return self._is_folder(self.git.directory) and self._is_folder(self.git.directory / MARK)
 
     def check(self) -> None:
-        """`VersioningFailed` where nothing can be committed, and why."""
+        """Raise `VersioningFailed` if nothing can be committed."""
         if Git.find() is None:
             raise VersioningFailed("git is not installed, or not in PATH")
         directory = self.git.directory
@@ -88,7 +81,7 @@ class Repository:
             return
         if not self._is_folder(directory):
             raise VersioningFailed(
-                "it is a link or a file, so no repository of ours; move it away",
+                "it is a link or a file, and no repository of ours; move it away",
                 path=str(directory),
             )
         raise VersioningFailed(
@@ -99,7 +92,7 @@ class Repository:
 
     @contextmanager
     def working(self, seconds: float | None = None) -> Iterator[Run]:
-        """Hold the repository, which must exist, for some commands within one limit of time."""
+        """Hold the repository, which must exist, for commands within one limit of time."""
         ends = time.monotonic() + (self._seconds if seconds is None else seconds)
         directory = self.git.directory
         with storage_errors(directory):
@@ -115,18 +108,18 @@ class Repository:
                 note = directory / MARK / "running"
                 note.touch(0o600)
                 yield run
-                # A crash leaves it, and with it what git had locked; see `_clear_locks`.
+                # After a crash it is still there, and so are git's locks; see `_clear_locks`.
                 note.unlink(missing_ok=True)
 
     def commit(self, *, seconds: float | None = None) -> int:
-        """Commit what has changed below the entries, within so many seconds; how many files."""
+        """Commit what has changed among the entries, within a limit of time; the count of files."""
         with storage_errors(self.folder):
             if not os.path.isdir(self.folder / ENTRIES):
                 return 0
             self.check()
             if os.path.islink(self.folder / ENTRIES):
                 raise VersioningFailed(
-                    "it is a link, and git keeps nothing that lies behind one",
+                    "it is a link, and git keeps nothing behind a link",
                     path=str(self.folder / ENTRIES),
                 )
             self._make()
@@ -134,40 +127,30 @@ class Repository:
             return self.commit_within(run)
 
     def commit_within(self, run: Run) -> int:
-        """The same, for who holds the repository already."""
-        branch = self._branch()
-        parent = run("for-each-ref", "--format=%(objectname)", branch).decode().strip()
-        before = read_tree(run("ls-tree", "-r", "-z", "--full-tree", branch)) if parent else {}
-        seen = self._load_seen()
-        kept: dict[bytes, _Seen] = {}
-        changed: dict[bytes, bytes] = {}
-        now: set[bytes] = set()
-        for path in self._list_files(run):
-            blob, data = self._look(path, seen, kept)
-            if not blob:
-                continue
-            now.add(path)
-            if before.get(path) != blob:
-                found = data if data is not None else self._read(path)
-                if found is not None:
-                    changed[path] = found
-        gone = [path for path in before if path not in now]
-        if changed or gone:
-            words = _describe(changed.keys() - before.keys(), changed.keys() & before.keys(), gone)
-            stream = _produce_stream(branch, parent, words, changed, gone)
-            run("fast-import", "--quiet", "--done", data=stream)
-            self._tidy(run)
-        self._store_seen(kept)
-        return len(changed) + len(gone)
-
-    def _tidy(self, run: Run) -> None:
-        # For who looks with git itself; another git may hold the index, and nothing needs it.
+        """The same while the repository is held."""
+        head = run("for-each-ref", "--format=%(objectname)", self._find_branch()).decode().strip()
+        index = self.git.directory / MARK / "index"
+        self._write_attributes()
+        self._read_head(run, head, index)
+        self._stage(run, index)
+        tree = run("write-tree", index=index).decode().strip()
+        changed = run("diff-tree", "-r", "--name-status", "-z", head or _EMPTY_TREE, tree)
+        # A letter, and then a path.
+        parts = changed.decode("utf-8", "replace").split("\0")[:-1]
+        if not parts:
+            return 0
+        words = _describe(parts[::2], parts[1::2])
+        parents = ("-p", head) if head else ()
+        commit = run("commit-tree", tree, *parents, "-m", words).decode().strip()
+        run("update-ref", "-m", words, "HEAD", commit, head or "0" * len(commit))
         with suppress(VersioningFailed):
-            run("read-tree", "--reset", "HEAD")
+            # So that users who run git see these files as committed; it is not needed here.
+            self._stage(run, self.git.directory / "index")
             collect(run, "--auto")
+        return len(parts) // 2
 
     def _make(self) -> None:
-        """Make the repository where there is none: it appears whole, and with our mark."""
+        """Make the repository if there is none: it appears as a whole, with our mark."""
         if not (self.folder / _IGNORE).exists():
             with suppress(FileExistsError):
                 write_new(self.folder / _IGNORE, _IGNORED.encode(), durable=False)
@@ -180,11 +163,11 @@ class Repository:
                 write_new(folder / "config", _CONFIG.encode(), durable=False)
                 write_new(folder / "HEAD", b"ref: refs/heads/main\n", durable=False)
         except (FileExistsError, FileNotFoundError):
-            # Another process was quicker, and may have cleared this away; see `_clear_locks`.
+            # Another process was faster, and perhaps removed this one; see `_clear_locks`.
             if not self.exists:
                 raise
 
-    def _branch(self) -> str:
+    def _find_branch(self) -> str:
         head = read_file(self.git.directory / "HEAD", LARGEST_SETTINGS).decode()
         kind, _, branch = head.strip().partition(" ")
         if kind != "ref:":
@@ -194,69 +177,64 @@ class Repository:
             )
         return branch
 
-    def _list_files(self, run: Run) -> Iterator[bytes]:
-        # Without an index every file is a stranger to git, so it lists what is not ignored.
-        none = self.git.directory / MARK / "no-index"
+    def _write_attributes(self) -> None:
+        path = self.git.directory / "info" / "attributes"
+        make_folder(path.parent)
+        refuse_link(path.parent)
+        replace_file(path, _ATTRIBUTES, durable=False)
+
+    def _read_head(self, run: Run, head: str, index: Path) -> None:
+        """Have the index say what the last commit does, and which files are as they were then."""
+        wanted = ("-m", head) if head else ("--empty",)
+        try:
+            run("read-tree", *wanted, index=index)
+        except VersioningFailed as error:
+            if error.slow:
+                raise
+            index.unlink(missing_ok=True)
+            run("read-tree", *wanted, index=index)
+
+    def _stage(self, run: Run, index: Path) -> None:
+        """Have an index say of the entries what their files do; of other files it says the same."""
         listed = run(
-            *("ls-files", "--others", "--exclude-standard", "-z", "--", _IGNORE, ENTRIES),
-            index=none,
+            *("ls-files", "-z", "--cached", "--others", "--exclude-standard"),
+            *("--", _IGNORE, ENTRIES),
+            index=index,
         )
+        inside = cache(self._is_inside)
+        kept: list[bytes] = []
+        gone: list[bytes] = []
         for path in filter(None, listed.split(b"\0")):
-            # Another repository is listed as a folder; what is half written is never kept.
-            if not path.endswith(b"/") and not os.path.basename(path).startswith(_HALF):
-                yield path
+            (kept if self._is_kept(path) and inside(os.path.dirname(path)) else gone).append(path)
+        for option, paths in (("--add", kept), ("--force-remove", gone)):
+            if paths:
+                data = b"\0".join(paths) + b"\0"
+                run("update-index", "--remove", option, "-z", "--stdin", data=data, index=index)
 
-    def _look(
-        self, path: bytes, seen: Mapping[bytes, _Seen], kept: dict[bytes, _Seen]
-    ) -> tuple[str, bytes | None]:
-        """The blob that a file is, and its bytes if it had to be read; empty where it is none."""
-        try:
+    def _is_kept(self, path: bytes) -> bool:
+        """Whether a path is a file that an entry may be; not a link, nor half written."""
+        with suppress(OSError):
             status = os.lstat(os.path.join(os.fsencode(self.folder), path))
-        except OSError:
-            return "", None
-        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_BYTES:
-            return "", None
-        look = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-        known = seen.get(path)
-        if known is not None and look == msgspec.structs.astuple(known)[:4]:
-            kept[path] = known
-            return known.blob, None
-        settled = time.time_ns() - _SETTLED_NANOSECONDS
-        data = self._read(path)
-        if data is None:
-            return "", None
-        blob = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
-        if max(status.st_mtime_ns, status.st_ctime_ns) < settled:
-            kept[path] = _Seen(*look, blob)
-        return blob, data
+            half = os.path.basename(path).startswith(_HALF)
+            return stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_BYTES and not half
+        return False
 
-    def _read(self, path: bytes) -> bytes | None:
-        place = self.folder / os.fsdecode(path)
-        try:
-            return read_within(place.parent, place.name)
-        except OSError:
-            return None
-
-    def _load_seen(self) -> Mapping[bytes, _Seen]:
-        try:
-            data = read_file(self.git.directory / MARK / "seen", LARGEST_FILE)
-            return msgspec.msgpack.decode(data, type=dict[bytes, _Seen])
-        except (OSError, msgspec.DecodeError):
-            return {}
-
-    def _store_seen(self, kept: Mapping[bytes, _Seen]) -> None:
-        replace_file(
-            self.git.directory / MARK / "seen", msgspec.msgpack.encode(kept), durable=False
+    def _is_inside(self, folder: bytes) -> bool:
+        """Whether no link leads to a folder."""
+        base = os.path.realpath(os.fsencode(self.folder))
+        return os.path.realpath(os.path.join(base, folder)) == os.path.join(base, folder).rstrip(
+            b"/"
         )
 
     def _clear_locks(self) -> None:
-        """Remove the locks that a git which was killed has left; to be called with our lock."""
+        """Remove the locks that a killed git has left; called while we hold ours."""
         directory = self.git.directory
-        # We hold the lock that every git of ours has until it ends, so what ours made is stale.
+        # Every git of ours holds the lock that we have now, so the locks that ours made are stale.
         interrupted = (directory / MARK / "running").exists()
+        (directory / MARK / "index.lock").unlink(missing_ok=True)
         locks = [*directory.glob("*.lock"), *(directory / "refs").rglob("*.lock")]
         if interrupted:
-            # What it had not finished takes room, of which there was perhaps too little.
+            # Unfinished objects take up room, and perhaps there was too little.
             locks += (directory / "objects").glob("*/tmp_*")
         for lock in (*locks, directory / "gc.pid"):
             with suppress(FileNotFoundError):
@@ -265,7 +243,7 @@ class Repository:
                     lock.unlink()
         for report in directory.glob("fast_import_crash_*"):
             report.unlink(missing_ok=True)
-        # A repository that was never given its name; this one has it.
+        # Repositories that were never finished.
         for folder in self.folder.glob(f"{TEMPORARY}*/"):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -275,40 +253,27 @@ class Repository:
 
 
 def collect(run: Run, *options: str) -> None:
-    """Let git collect its garbage, unless its settings name a program that would take part."""
+    """Let git collect garbage, unless the repository's settings name a program for that."""
     hook = "gc.recentObjectsHook"
     try:
         run("config", "--get-all", hook)
     except VersioningFailed as error:
         if error.slow:
             raise
-        # Nothing was found.
+        # There is no such setting.
         run("gc", "--quiet", *options)
         return
     raise VersioningFailed(
-        f"a setting names a program, which is not run: git config --unset {hook}"
+        f"a setting names a program, which is never run: git config --unset {hook}"
     )
 
 
-def _produce_stream(
-    branch: str, parent: str, words: str, changed: Mapping[bytes, bytes], gone: list[bytes]
-) -> bytes:
-    message = words.encode()
-    parts = [
-        b"feature done\ncommit %s\n" % branch.encode(),
-        b"committer %s %d +0000\n" % (AUTHOR.encode(), time.time()),
-        b"data %d\n%s\n" % (len(message), message),
-    ]
-    if parent:
-        parts.append(b"from %s\n" % parent.encode())
-    parts += [b"D %s\n" % quote(path) for path in gone]
-    for path, data in changed.items():
-        parts.append(b"M 100644 inline %s\ndata %d\n%s\n" % (quote(path), len(data), data))
-    return b"".join((*parts, b"done\n"))
-
-
-def _describe(added: set[bytes], changed: set[bytes], gone: list[bytes]) -> str:
-    added = added - {_IGNORE.encode()}
-    counts = {"add": len(added), "change": len(changed), "remove": len(gone)}
-    words = ", ".join(f"{verb} {count}" for verb, count in counts.items() if count)
+def _describe(letters: Sequence[str], paths: Sequence[str]) -> str:
+    """What a commit does, in the words of its message."""
+    verbs = Counter(
+        _VERBS[letter] for letter, path in zip(letters, paths, strict=True) if path != _IGNORE
+    )
+    words = ", ".join(
+        f"{verb} {verbs[verb]}" for verb in ("add", "change", "remove") if verbs[verb]
+    )
     return words.capitalize() or "Begin"

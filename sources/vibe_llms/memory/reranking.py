@@ -1,7 +1,7 @@
-"""Reranking: a model reads the question and what was found together, and says how well they fit.
+"""Reranking: a model reads the question together with each result, and says how well they fit.
 
-It is slow beside an index and knows more: it sees that an entry has the words of a question, or its
-topic, and does not answer it. Without one, which is how memory is shipped, nothing here runs.
+It is slower than an index and knows more: it sees when an entry has the words or the topic of a
+question but does not answer it. By default there is no such model, and nothing here runs.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from vibe_llms.memory.embedders.core import ignore
 from vibe_llms.memory.entries import Entry
 from vibe_llms.memory.retrieval import Recollection, Share
 
-#: What a model is given of an entry, in characters; it reads about as many tokens as a page has.
+#: How many characters of an entry the model reads: about a page.
 _LONGEST = 2000
 
 
 class RerankingSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[memory.reranking]`: the model, how many entries it reads, and what fits too little.
+    """`[memory.reranking]`: the model, how many entries it reads, and the least score.
 
     `model` is the path of a folder, or a name in the cache of Hugging Face; empty for none.
-    `threshold` is what the model must think of an entry at least, from 0 to 1.
+    `threshold` is the least score of an entry, from 0 to 1.
     """
 
     model: str = ""
@@ -34,12 +34,12 @@ class RerankingSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fiel
 
 
 class Reranker(Protocol):
-    """A model that reads a question beside texts; safe to use from several tasks at once."""
+    """A model that reads a question together with texts; safe to use from several tasks at once."""
 
     async def score(self, question: str, texts: Sequence[str]) -> Sequence[float]:
-        """How well each text fits, as the model says it: a raw logit, the larger the better.
+        """The raw logit of each text: the larger, the better it fits.
 
-        Raises a `VibeLlmsError` where it cannot be done.
+        Raises a `VibeLlmsError` on failure.
         """
         ...
 
@@ -49,20 +49,20 @@ class Reranker(Protocol):
 
 
 class InquiringReranker(Reranker, Protocol):
-    """One that can tell beforehand what stands in its way."""
+    """A reranker that can say beforehand why it would fail."""
 
     async def inquire(self) -> None:
-        """Raise a `VibeLlmsError` for what does; nothing is loaded."""
+        """Raise a `VibeLlmsError` if it would fail; nothing is loaded."""
         ...
 
 
 def rerank(
     recollections: Sequence[Recollection], scores: Sequence[float], settings: RerankingSettings
 ) -> Mapping[str, float]:
-    """How well entries fit by the logits of a model, by identity; those that fit too little not.
+    """The scores of entries by identity, from the logits of a model, without those below the bar.
 
-    A logit becomes a share by itself, through the logistic function, and not by the best and the
-    worst of the others: where nothing fits, nothing is left.
+    The logistic function makes a score of each logit, without regard to the others: if nothing
+    fits, nothing is left.
     """
     shares = map(_squash, scores)
     return {
@@ -73,23 +73,23 @@ def rerank(
 
 
 class Reranking:
-    """A reranker as a memory asks it: what fails is told once, and memory goes on without it."""
+    """A reranker for a memory, which reports each failure once and continues without it."""
 
     def __init__(
         self,
         reranker: Reranker,
         settings: RerankingSettings = RerankingSettings(),
-        tell: Callable[[str], None] = ignore,
+        notify: Callable[[str], None] = ignore,
     ) -> None:
         self.settings = settings
         self._reranker = reranker
-        self._tell = tell
+        self._notify = notify
         self._told: set[str] = set()
 
     async def weigh(
         self, question: str, recollections: Sequence[Recollection]
     ) -> Mapping[str, float] | None:
-        """How well entries fit, as `rerank` has it; none where the model cannot be asked."""
+        """The scores of entries, see `rerank`; none if the model fails."""
         if not recollections:
             return {}
         texts = [_describe(one.entry) for one in recollections]
@@ -99,7 +99,7 @@ class Reranking:
             text = f"what memory finds is not reranked: {error}"
             if text not in self._told:
                 self._told.add(text)
-                self._tell(text)
+                self._notify(text)
             return None
         return rerank(recollections, scores, self.settings)
 

@@ -1,9 +1,9 @@
-"""Finding what fits a question: relevance, how recent it is, and no two that say the same."""
+"""Finding the entries that fit a question: relevance, recency, and variety."""
 
 from __future__ import annotations
 
-import heapq
 from array import array
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from math import exp
@@ -12,51 +12,51 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.entries import Entry, Role
 from vibe_llms.memory.index import ScopeIndex
-from vibe_llms.memory.lexical import rarity_of
-from vibe_llms.memory.words import asks_about_now, split_forms, split_query, split_words
+from vibe_llms.memory.records import IndexRecord
+from vibe_llms.memory.words import asks_about_now, rarity_of, split_forms, split_query, split_words
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Recency: TypeAlias = Literal["now", "always"]
-#: So many times the wanted entries are looked at more closely.
+#: The number of candidates per wanted result.
 _POOL = 6
 _DAY_SECONDS = 86_400.0
-#: After so many days something counts for about a third of what it counted when it was new.
+#: After this many days, recency has fallen to about a third.
 RECENCY_DAYS = 30.0
-#: What a turn that is itself a question counts, of what another counts: it answers less.
+#: The weight of a turn that is itself a question: it rarely is an answer.
 _ASKING = 0.9
-#: What others need beside an entry that fits, of what that needs.
+#: The share of the minimum that is enough once an entry reaches the minimum.
 _BESIDE = 0.5
-#: The usual cosine is counted as if there were so many more passages of something else.
+#: The mean cosine is taken with this many additional chunks of cosine 0.
 _VIRTUAL = 5
-#: A cosine of so many times what it must stand out by is enough by itself.
+#: A cosine of this many times `least_likeness` is enough by itself.
 _CLEARLY = 2
-#: What is found by its words alone needs so much more of them where meaning is compared too.
+#: The factor on `least_relevance` if there are vectors too.
 _WORDS_BESIDE_MEANING = 4 / 3
-#: Entries that share such a part of their words, and so many, say something about the same; the
-#: newer comes first if it fits nearly as well.
+#: Results that share this part of their words, and at least this many, are about the same; the
+#: newer comes first if its score is this part of the older one's.
 _SAME, _SHARED, _NEARLY = 0.25, 2, 0.6
-#: Only so many results are compared with each other.
+#: The most results that are compared with each other.
 _COMPARED = 30
-#: What is searched where nothing else is asked for: summaries are not found, they are given.
+#: What is searched by default: summaries are not found, they are given.
 FOUND_ROLES = frozenset({Role.FACT, Role.USER, Role.ASSISTANT})
 
 
 class RetrievalSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """How entries are chosen.
 
-    `least_relevance` is what an entry needs to be found by its words: the share of what the
-    question's words are worth. `least_likeness` is what it needs to be found by its meaning: how
-    far its cosine stands out, as a part of the way from what is usual for the question to 1; a
-    cosine of twice as much is enough as well. One of the two will do, and once there is such an
-    entry, half of it will do for others: what answers in part stands beside what fits, and a
-    question that nothing fits finds nothing. `dense_weight` is what meaning weighs against words,
-    where there are vectors. `recency_weight` and `importance_weight` are what age and importance
-    weigh against relevance, age only for questions about the present, or with `recency` "always"
-    for all; `mmr_lambda` is what relevance weighs against likeness to a better entry. With
-    `newer_first`, of two entries that say nearly the same the newer stands before the older.
+    `least_relevance` is the minimum for finding an entry by its words, as a share of the weight of
+    all words of the question. `least_likeness` is the minimum for finding it by its meaning:
+    (cosine - mean) / (1 - mean), with the mean cosine of the question; a cosine of twice the
+    minimum is enough as well. One of the two is enough. Once an entry reaches it, others need only
+    half as much; if none does, nothing is found.
+
+    `dense_weight` is the weight of meaning against words, if there are vectors. `recency_weight`
+    and `importance_weight` weigh age and importance against relevance; age counts only for
+    questions about the present, or for all with `recency` "always". `mmr_lambda` weighs relevance
+    against similarity to a better result. With `newer_first`, the newer of two entries that say
+    nearly the same comes first.
     """
 
     limit: Annotated[int, Meta(ge=1)] = 10
@@ -71,10 +71,10 @@ class RetrievalSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fiel
 
 
 class Question(Struct, frozen=True):
-    """What is asked: the words, the vector of their meaning if there is one, and when it is.
+    """What is asked: the words, the vector of their meaning if there is one, and the time.
 
-    `relevances` says by identity how well entries fit, where something else has judged that; no
-    others are found then. The pool is made for so many results at least as `pool` says.
+    `relevances` has scores of entries by identity if a reranker gave them; then no others are
+    found. `pool` is the least number of results that candidates are gathered for.
     """
 
     text: str
@@ -84,13 +84,13 @@ class Question(Struct, frozen=True):
     pool: int = 0
     roles: Collection[Role] = FOUND_ROLES
 
-    def admits(self, known: Known) -> bool:
+    def admits(self, record: IndexRecord) -> bool:
         """Whether an entry may be found at all."""
-        return self.relevances is None or known.identity in self.relevances
+        return self.relevances is None or record.identity in self.relevances
 
 
 class Recollection(Struct, frozen=True):
-    """An entry that was found, how well it fits, and why: each signal by its name, from 0 to 1."""
+    """A result: the entry, its score, and its reasons, signals from 0 to 1 by name."""
 
     entry: Entry
     score: float
@@ -98,11 +98,10 @@ class Recollection(Struct, frozen=True):
 
 
 class _Bars(Struct, frozen=True):
-    """What an entry needs to be found: of words, and of meaning beyond what is usual.
+    """The least signals of a result: of words, and of meaning above the usual.
 
-    The usual is the mean cosine of the question with all passages, where they have words of it at
-    all. That it names somebody of whom everything speaks makes no entry an answer; but where no
-    word is shared, everything may speak of what it means.
+    The usual is the mean cosine of the question with all chunks: a name that most entries contain
+    makes none of them an answer. It is 0 if no entry shares a word with the question.
     """
 
     words: float
@@ -113,7 +112,7 @@ class _Bars(Struct, frozen=True):
     def of(
         cls,
         question: Question,
-        words: Iterable[str],
+        frequencies: Mapping[str, int],
         indexes: Sequence[ScopeIndex],
         settings: RetrievalSettings,
     ) -> _Bars:
@@ -122,7 +121,7 @@ class _Bars(Struct, frozen=True):
             for index in indexes:
                 some, count = index.sum_up(question.vector)
                 total, passages = total + some, passages + count
-            if not any(index.frequency(word) for index in indexes for word in words):
+            if not any(frequencies.values()):
                 total = 0.0
         return cls(
             settings.least_relevance * (_WORDS_BESIDE_MEANING if passages else 1.0),
@@ -131,7 +130,7 @@ class _Bars(Struct, frozen=True):
         )
 
     def admit(self, reasons: Mapping[str, float], share: float = 1.0) -> bool:
-        """Whether one of an entry's signals is enough; with a share of what is enough."""
+        """Whether one of an entry's signals reaches a share of its minimum."""
         words, meaning = reasons["words"], reasons.get("meaning", 0.0)
         if words > 0 and words >= share * self.words:
             return True
@@ -142,7 +141,7 @@ class _Bars(Struct, frozen=True):
 
 class _Candidate(Struct):
     index: ScopeIndex
-    known: Known
+    record: IndexRecord
     score: float
     reasons: dict[str, float]
 
@@ -150,15 +149,15 @@ class _Candidate(Struct):
 def retrieve(
     question: Question, indexes: Sequence[ScopeIndex], settings: RetrievalSettings
 ) -> list[Recollection]:
-    """The entries of some scopes that fit a question, the best first; all indexes are fresh."""
+    """The entries of some scopes that fit a question, best first; the indexes are up to date."""
     if settings.recency == "now" and not asks_about_now(question.text):
         settings = msgspec.structs.replace(settings, recency_weight=0.0)
-    words = split_query(question.text)
+    frequencies = Counter(dict.fromkeys(split_query(question.text), 0))
+    for index in indexes:
+        frequencies.update(index.count_entries([*frequencies]))
     count = sum(map(len, indexes))
-    rarities = {
-        word: rarity_of(sum(index.frequency(word) for index in indexes), count) for word in words
-    }
-    bars = _Bars.of(question, words, indexes, settings)
+    rarities = {word: rarity_of(frequency, count) for word, frequency in frequencies.items()}
+    bars = _Bars.of(question, frequencies, indexes, settings)
     pool = [
         candidate
         for index in indexes
@@ -181,40 +180,27 @@ def _gather(
     """The candidates of one scope: the best by their words, and the best by their meaning."""
     size = max(settings.limit, question.pool) * _POOL
     ideal = sum(rarities.values())
-    scores = index.score(rarities) if ideal else {}
-    wanted = _keep_roles(index, scores, question.roles)
-    found = {
-        number: scores[number] for number in heapq.nlargest(size, wanted, key=scores.__getitem__)
-    }
+    found = dict(index.score(rarities, size, question.roles))
     cosines: Mapping[int, float] = {}
     if question.vector is not None:
         cosines = index.rank(question.vector, size)
         others = [number for number in cosines if number not in found]
-        others = [*_keep_roles(index, others, question.roles)]
         cosines = {**cosines, **index.compare(question.vector, [*found])}
-        # The score of those that are not among the best is not whole.
-        found.update({**dict.fromkeys(others, 0.0), **index.assess(rarities, others)})
-    for number, score in found.items():
-        relevance = min(score / ideal, 1.0) if ideal else 0.0
-        likeness = max(cosines.get(number, 0.0), 0.0)
-        if not question.admits(index.access(number)):
+        found.update(index.assess(rarities, others))
+    for record in index.records(found):
+        number = record.number
+        if record.role not in question.roles or not question.admits(record):
             continue
+        relevance = min(found[number] / ideal, 1.0) if ideal else 0.0
+        likeness = max(cosines.get(number, 0.0), 0.0)
         reasons = {"words": relevance, **({"meaning": likeness} if cosines else {})}
         if bars.admit(reasons, _BESIDE):
-            yield _weigh(index, index.access(number), reasons, settings, question)
-
-
-def _keep_roles(
-    index: ScopeIndex, numbers: Iterable[int], roles: Collection[Role]
-) -> Iterable[int]:
-    if roles is FOUND_ROLES and not index.summaries:
-        return numbers
-    return (number for number in numbers if index.access(number).role in roles)
+            yield _weigh(index, record, reasons, settings, question)
 
 
 def _weigh(
     index: ScopeIndex,
-    known: Known,
+    record: IndexRecord,
     reasons: dict[str, float],
     settings: RetrievalSettings,
     question: Question,
@@ -222,25 +208,22 @@ def _weigh(
     score = reasons["words"]
     if "meaning" in reasons:
         score += settings.dense_weight * (reasons["meaning"] - score)
-    if known.asks:
+    if record.asks:
         score *= _ASKING
     if question.relevances is not None:
-        score = reasons["reranking"] = question.relevances[known.identity]
+        score = reasons["reranking"] = question.relevances[record.identity]
     if settings.recency_weight:
-        age = max((question.now - known.created).total_seconds(), 0.0) / _DAY_SECONDS
+        age = max((question.now - record.created).total_seconds(), 0.0) / _DAY_SECONDS
         reasons["recency"] = exp(-age / RECENCY_DAYS)
         score += settings.recency_weight * (reasons["recency"] - score)
     if settings.importance_weight:
-        reasons["importance"] = known.importance
-        score += settings.importance_weight * (known.importance - score)
-    return _Candidate(index, known, score, reasons)
+        reasons["importance"] = record.importance
+        score += settings.importance_weight * (record.importance - score)
+    return _Candidate(index, record, score, reasons)
 
 
 def _choose(pool: Sequence[_Candidate], settings: RetrievalSettings) -> list[Recollection]:
-    """The best of the pool, each as unlike those before it as it is relevant.
-
-    That is maximal marginal relevance (Carbonell and Goldstein, 1998).
-    """
+    """The best of the pool by maximal marginal relevance (Carbonell and Goldstein, 1998)."""
     chosen: list[Recollection] = []
     left = list(pool)
     relevance = settings.mmr_lambda
@@ -252,7 +235,7 @@ def _choose(pool: Sequence[_Candidate], settings: RetrievalSettings) -> list[Rec
             values = [relevance * one.score - (1 - relevance) * alike[id(one)] for one in left]
             place = values.index(max(values))
         best = left.pop(place)
-        entry = best.index.read(best.known)
+        entry = best.index.read(best.record)
         if entry is None:
             continue
         chosen.append(Recollection(entry, best.score, best.reasons))
@@ -263,15 +246,15 @@ def _choose(pool: Sequence[_Candidate], settings: RetrievalSettings) -> list[Rec
 
 
 def _put_newer_first(chosen: Sequence[Recollection], question: str) -> list[Recollection]:
-    """The same, but what says nearly the same as something newer that fits stands behind that.
+    """The same results; a newer one comes before an older one that says nearly the same.
 
-    People change their minds and move house; what they said first still fits as well.
+    People change their minds and move; what they said first still fits the question as well.
     """
     asked = frozenset(split_forms(question))
     sayings = [_Saying.of(one, asked) for one in chosen[:_COMPARED]]
     ordered: list[Recollection] = []
     while sayings:
-        # There is always one: nothing outdates the newest.
+        # There always is one: nothing is newer than the newest.
         one = next(one for one in sayings if not one.stands_back(sayings))
         sayings.remove(one)
         found = one.found
@@ -284,9 +267,9 @@ def _put_newer_first(chosen: Sequence[Recollection], question: str) -> list[Reco
 
 
 class _Saying(Struct, eq=False):
-    """A result with its words and those of them that were asked for.
+    """A result with its words, and those that are in the question.
 
-    `outdated` is how much of its words it shares with something newer, once there is such.
+    `outdated` is the share of words that it has in common with a newer result, if there is one.
     """
 
     found: Recollection
@@ -296,21 +279,20 @@ class _Saying(Struct, eq=False):
 
     @classmethod
     def of(cls, found: Recollection, asked: frozenset[str]) -> _Saying:
-        # Stems would find no more, and take most of the time of a search.
+        # Stems would find no more, and would take most of the time of a search.
         words = frozenset(split_forms(found.entry.content))
         return cls(found, words, words & asked)
 
     def stands_back(self, others: Iterable[_Saying]) -> bool:
-        """Whether something newer is to come first."""
+        """Whether a newer result comes first."""
         likeness = max(other.outdates(self) for other in others)
         self.outdated = likeness or self.outdated
         return likeness > 0
 
     def outdates(self, older: _Saying) -> float:
-        """How much of their words the two share, if this takes the place of the other; else 0.
+        """The share of words that the two have in common if this replaces the other; else 0.
 
-        It has all words of the question that the other has: of two places the one that was asked
-        for is the answer, however old.
+        To replace it, this must have all words of the question that the other has.
         """
         if (
             self.found.entry.created <= older.found.entry.created
@@ -324,16 +306,16 @@ class _Saying(Struct, eq=False):
 
 
 class _Trait(Struct, frozen=True):
-    """What tells how alike two candidates are: their vectors, or their words where one has none."""
+    """What two candidates are compared by: their vectors, or their words if one has none."""
 
     words: frozenset[str]
     vectors: Any
 
     @staticmethod
     def of(one: _Candidate) -> _Trait:
-        entry = one.index.read(one.known)
+        entry = one.index.read(one.record)
         words = frozenset() if entry is None else frozenset(split_words(entry.content))
-        return _Trait(words, one.index.vectors_of(one.known.number))
+        return _Trait(words, one.index.vectors_of(one.record.number))
 
     def compare(self, other: _Trait) -> float:
         if self.vectors is not None and other.vectors is not None:

@@ -1,6 +1,6 @@
-"""What looks like a secret in a text: keys, tokens, passwords, the numbers of cards.
+"""Finds what looks like a secret in a text: keys, tokens, passwords, card numbers.
 
-This is about what may be remembered, so a doubtful thing counts as a secret.
+Nothing of the kind may be remembered, so doubtful texts count as secrets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import pairwise
 from vibe_llms.exceptions import SecretRefused
 from vibe_llms.redaction import REDACTED, redact
 
-#: What keys of well-known services look like, wherever they stand.
+#: What keys of well-known services look like, anywhere in a text.
 _KEYS = r"""(?x)
       -----BEGIN [ ] [A-Z ]* PRIVATE [ ] KEY-----  (?: .*? -----END [ ] [A-Z ]* KEY----- | .* )
     | \b (?: AKIA | ASIA ) [0-9A-Z]{16} \b
@@ -26,7 +26,7 @@ _KEYS = r"""(?x)
     | \b npm_ \w{30,}
     | (?<! [\w-] ) eyJ [\w-]{5,} \. [\w-]{5,} \. [\w-]*
     """
-#: A word for a secret, and what is said to be it.
+#: A word for a secret, and its value.
 _NAMED = r"""(?ix)
     \b (?: pass (?: word | phrase | code | wort )s? | passwd | pwd | pw | kennwort | contraseña
          | mot \s de \s passe | wachtwoord | senha | пароль
@@ -44,7 +44,7 @@ _NAMED = r"""(?ix)
       (?: (?: still | now | set \s to | just | simply | called ) \s+ )* )
     (?P<value> "[^"\n]+" | '[^'\n]+' | `[^`\n]+` | [^\s,;]+ )
     """
-#: The same where nothing stands between words, and numbers right behind their name.
+#: The same in scripts without spaces, and numbers right after their name.
 _SIGNS = r"""(?ix)
     (?: 密码 | 密碼 | 口令 | パスワード | 暗証番号 ) \s* (?: 是 | 为 | 為 | は | [:=\uff1a] ) \s*
       (?P<value> [^\s,;\uff0c\u3002\uff01\uff1f\u3001]+ )
@@ -57,7 +57,7 @@ _PHRASE = r"""(?ix)
     (?P<sign> \s* [:=] \s* | \s+ (?: is | are | was ) \s+ )
     (?P<value> [^\s.!?] [^.!?\n]* )
     """
-#: What stands behind such a word and is no value of it.
+#: Words after such a word that are no value.
 _NO_VALUE = """
     a an the my his her their our your not no too very so in on at by for from with without stored
     kept saved lost forgotten expired wrong right invalid valid weak strong short long longer
@@ -66,18 +66,18 @@ _NO_VALUE = """
     """
 _DIGITS = r"(?<![\w.])\d(?:[ -]?\d){12,18}(?![\w]|\.\d)"
 _SOCIAL = r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"
-#: Long words of letters and digits without sense are keys of services that nobody has listed.
+#: Long random words of letters and digits are keys of services that are not listed here.
 _SHORTEST_RANDOM = 24
 _RANDOM = rf"(?<![\w/.:-])[A-Za-z0-9_+/=-]{{{_SHORTEST_RANDOM},}}(?![\w.])"
 _CHANGES_OF_KIND = 6
-#: The characters of a text that are shown before and after a secret.
+#: The number of characters that are shown before and after a secret.
 _SHOWN = 60
-#: Longer gaps mean nothing, and several repetitions of a pattern could share one in many ways.
+#: Longer gaps mean nothing, and would make patterns slow.
 _GAP = r"\s{9,}"
 
 
 def mask_secrets(text: str) -> str:
-    """The text with a mark in place of each secret; the text itself where it holds none.
+    """The text with a mark in place of each secret.
 
     >>> mask_secrets("My cat is Tom, my password is Xy7-kl.")
     'My cat is Tom, my password is [secret]'
@@ -96,19 +96,19 @@ def mask_secrets(text: str) -> str:
 
 
 def squeeze_space(text: str) -> str:
-    """The text with a single space, or line break, in place of each long gap."""
+    """The text with one space or line break in place of each long gap."""
     return _gap().sub(lambda found: "\n" if "\n" in found[0] else " ", text)
 
 
 def holds_secret(text: str) -> bool:
-    """Whether anything in a text looks like a secret."""
+    """Whether a text contains what looks like a secret."""
     return REDACTED in text or mask_secrets(text) != text
 
 
 def find_secret(*texts: str) -> str:
-    """The first secret among some texts: the words around it, with a mark in its place.
+    """The words around the first secret in some texts, with a mark in its place.
 
-    Empty if there is none. A mark in a text, where a secret was taken out before, is no secret.
+    Empty if there is none. A mark in a text, from which a secret was removed before, is no secret.
 
     >>> find_secret("Tom is a cat.", "My password is Xy7-kl.")
     'My password is [secret]'
@@ -127,9 +127,9 @@ def find_secret(*texts: str) -> str:
 
 
 def refuse_secrets(*texts: str) -> None:
-    """`SecretRefused` where any of some texts looks like it holds a secret.
+    """Raise `SecretRefused` if any text contains what looks like a secret.
 
-    Everything that stores what a person, a model or a file says asks this first.
+    Called before anything from a user, a model or a file is stored.
     """
     if masked := find_secret(*texts):
         raise SecretRefused(masked)
@@ -185,7 +185,7 @@ def _looks_random(word: str) -> bool:
 
 @cache
 def _shapes() -> tuple[re.Pattern[str], ...]:
-    # Not compiled on import: most commands remember nothing.
+    # Not compiled on import: most commands do not need it.
     shapes = (_KEYS, _NAMED, _SIGNS, _PHRASE, _DIGITS, _SOCIAL, _RANDOM)
     return tuple(re.compile(shape, re.DOTALL) for shape in shapes)
 

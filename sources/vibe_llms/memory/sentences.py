@@ -1,7 +1,7 @@
-"""The sentences of a text, for whatever in memory is taken apart: one way to split, for all of it.
+"""Splits texts into sentences, for all of memory.
 
-Nothing is changed: each sentence stands in the text as it is given. The time grows with the length
-of the text and no faster, whatever it holds; a mark is judged by what stands close to it.
+Sentences are parts of the text, unchanged. The time is linear in the length of any text: a mark is
+judged by the characters near it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-#: Marks that end a sentence where space follows: also of Arabic, Urdu, Hindi, Armenian, Amharic.
+#: Marks that end a sentence if space follows: also of Arabic, Urdu, Hindi, Armenian, Amharic.
 _ENDS = ".!?\u2026\u061f\u06d4\u0964\u0965\u0589\u1362"
-#: Marks that end one whatever follows: of Chinese and Japanese, Khmer and Burmese.
+#: Marks that always end a sentence: of Chinese and Japanese, Khmer and Burmese.
 _WIDE = "\u3002\uff01\uff1f\uff61\u17d4\u104b"
-#: What may stand between the end of a sentence and the space behind it.
+#: Characters that may follow the end of a sentence before the space.
 _QUOTES = "\"'\u2019\u201d\u201c\u00bb)\\]}\u300d\u300f\uff09\u3011"
 _EMOJI = "\u2600-\u27bf\u2b00-\u2bff\ufe0f\u200d\U0001f000-\U0001faff"
-# Whatever follows a mark may be missing, so nothing that was taken is given back and tried again.
+# Every part after a mark is optional, so the pattern never backtracks.
 # Possessive quantifiers would say so, but do not work in Python before 3.11.5.
 _MARK = rf"""(?x)
       `[^`]*`
@@ -27,16 +27,16 @@ _MARK = rf"""(?x)
       (?P<closed> (?: [^\S\n]* \u00bb | [{_QUOTES}*_] )* )
       (?: [^\S\n]* [{_EMOJI}]+ )* (?P<gap> \s* )
     """
-#: How far before and behind a mark is looked: the words there are shorter.
+#: How many characters before and after a mark count: the words there are shorter.
 _NEAR = 40
-#: Abbreviations that no sentence ends with, as what they are of comes behind them.
+#: Abbreviations that never end a sentence, since their word follows.
 _OPEN = """
     mr mrs ms mx dr drs prof rev hon gen col capt lt sgt st mt vs cf viz approx ca circa incl
     hr fr frl dipl ing str bzw evtl ggf inkl exkl sog vgl bspw zzgl abzgl geb gest
     mme mlle mgr sr sra srta dra ud uds sig dott ing avv egr spett exmo exma dhr mevr mw bijv
     jan feb mar apr jun jul aug sep sept oct okt nov dec dez
     """
-#: Abbreviations that a number comes behind, or else the end of the sentence.
+#: Abbreviations before a number; without one they end the sentence.
 _COUNTED = "no nr nos fig vol p pp art n n\u00fam num tel kap ch sec abs abb bd ziff pos"
 #: Abbreviations that a sentence may end with.
 _EITHER = "etc usw inc ltd co corp jr a.m p.m am pm al ecc enz i.d.r"
@@ -53,14 +53,14 @@ _INITIAL_BEHIND = re.compile(r"\w\.")
 _ITEM = re.compile(r"\w{1,3}[.)]\s")
 _FENCES = ("```", "~~~")
 _OPENERS = "\"'\u2018\u201c\u201e\u00ab\u00bf\u00a1\u300c\u300e\uff08\u3010([{*_-#>"
-#: A line that is cut is long, and goes on small.
+#: A wrapped line is at least this long, and the next one begins with a lower-case letter.
 _SHORTEST_CUT = 40
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text, in order, as they stand in it; each line is one at least.
+    """The sentences of a text in order, unchanged; each line is at least one.
 
-    A block of code is one sentence. A line that was only cut to a width goes on in the next one.
+    A block of code is one sentence. A wrapped line continues in the next one.
 
     >>> split_sentences("I met Dr. Who on 3.5. at 4 p.m. in Bonn. It was fun!")
     ['I met Dr. Who on 3.5. at 4 p.m. in Bonn.', 'It was fun!']
@@ -74,7 +74,7 @@ def is_ended(text: str) -> bool:
 
 
 def _split_blocks(text: str) -> Iterator[tuple[str, bool]]:
-    """Lines, with those that go on from them, and whole blocks of code; and whether it is code."""
+    """Lines with their continuations, and whole blocks of code; and whether it is code."""
     lines = text.splitlines(keepends=True)
     closing = _pair_fences(lines)
     place = 0
@@ -91,7 +91,7 @@ def _split_blocks(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _pair_fences(lines: list[str]) -> dict[int, int]:
-    """The lines that begin a block of code, with those that end it; one without an end is none."""
+    """The first and last lines of the blocks of code that have an end."""
     closing: dict[int, int] = {}
     opened, fence = -1, ""
     for place, line in enumerate(lines):
@@ -107,7 +107,7 @@ def _pair_fences(lines: list[str]) -> dict[int, int]:
 
 
 def _goes_on(lines: list[str], place: int) -> bool:
-    """Whether a line only goes on with the sentence of the one before."""
+    """Whether a line continues the sentence of the line before."""
     line, begin = lines[place - 1].strip(), lines[place].lstrip()[:4]
     return (
         len(line) >= _SHORTEST_CUT
@@ -135,7 +135,7 @@ def _ends(text: str, found: re.Match[str], start: int) -> bool:
     behind = text[found.end() : found.end() + 1]
     marks = found["marks"]
     if found["wide"]:
-        # What is quoted goes on without a space.
+        # After a quotation, a sentence may continue without a space.
         return bool(not found["quoted"] or found["space"] or not behind or behind in _OPENERS)
     if marks is None or not behind:
         return marks is not None
@@ -160,7 +160,7 @@ def _abbreviates(text: str, dot: int, behind: int, start: int) -> bool:
     first = following[0]
     small = word.casefold()
     if len(before) == 1 and (len(word) == 1 or (word.isdecimal() and len(word) <= 3)):
-        # The mark of an item, or an initial: no sentence is as short.
+        # The mark of an item, or an initial: no sentence is that short.
         return True
     if word.isdecimal():
         named = "" if next_word is None else next_word[0].casefold()

@@ -1,4 +1,4 @@
-"""`[memory]`, read and checked, and the memory that it describes."""
+"""`[memory]` as checked settings, and the memory that they describe."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ from vibe_llms.memory.reports import IngestionSettings
 from vibe_llms.memory.reranking import InquiringReranker, Reranking, RerankingSettings
 from vibe_llms.memory.retrieval import RetrievalSettings
 from vibe_llms.memory.versions import Versions
-from vibe_llms.providers.rows import Providers
+from vibe_llms.providers.provider_pool import Providers
 
 
 class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[memory]`: whose memory it is, how entries are chosen, and how conversations have it.
+    """`[memory]`: whose memory it is, how entries are found, and how conversations use it.
 
-    `embedder` is a row of `[embedders]`, with a model or without, or `PROVIDER/MODEL`; without one
-    entries are found by their words alone. A process that is started when it is needed keeps the
-    embedder's model loaded until it was idle for `keep_loaded_minutes`; with 0 each command loads
-    it. With `versioning` git keeps each change: one commit per
-    command, tool call and turn. `enabled` is what `chat` does where neither --memory nor
-    --no-memory is given. A single question at the terminal leaves what is to be remembered to a
-    process in the background, which ends after `background_seconds` at the latest; with `wait` it
-    waits for that itself. A session that closes waits `drain_seconds` for what is still to be taken
-    in. The rest are tables of their own: `[memory.recall]`, what is brought to a turn, and so on.
+    `embedder` is a row of `[embedders]`, with or without a model, or `PROVIDER/MODEL`; without one,
+    only keywords find entries. A process of its own keeps the embedder's model loaded until it has
+    been idle for `keep_loaded_minutes`; with 0, each command loads it. With `versioning`, git keeps
+    each change, with a commit per command, tool call and turn. `enabled` is the default of `chat`
+    without --memory and --no-memory. A single question at the terminal leaves remembering to a
+    process in the background, which ends after `background_seconds`; with `wait`, the command
+    waits instead. A session that closes waits `drain_seconds` for it. The other members are tables:
+    `[memory.recall]` and so on.
     """
 
     user: str = "me"
@@ -53,7 +52,7 @@ class MemorySettings(RetrievalSettings, frozen=True, rename="kebab", forbid_unkn
 
 
 def read_memory_settings(configuration: Configuration) -> MemorySettings:
-    """What `[memory]` says; a `ConfigurationError` names the key of what does not fit."""
+    """The settings of `[memory]`; a `ConfigurationError` names the key of an invalid value."""
     settings = configuration.read(MemorySettings, configuration.memory, "memory")
     try:
         Scope.of_user(settings.user)
@@ -63,15 +62,15 @@ def read_memory_settings(configuration: Configuration) -> MemorySettings:
 
 
 def produce_reranking(
-    settings: RerankingSettings, tell: Callable[[str], None] = ignore
+    settings: RerankingSettings, notify: Callable[[str], None] = ignore
 ) -> Reranking | None:
-    """The reranking that `[memory.reranking]` asks for, if it does; nothing is loaded yet."""
-    return Reranking(produce_reranker(settings), settings, tell) if settings.model else None
+    """The reranking of `[memory.reranking]`, if it names a model; nothing is loaded yet."""
+    return Reranking(produce_reranker(settings), settings, notify) if settings.model else None
 
 
 def produce_reranker(settings: RerankingSettings) -> InquiringReranker:
-    """What judges by the model of `[memory.reranking]`; nothing is loaded yet."""
-    # What it stands on is slow to import, and most people have no use for it.
+    """The reranker with the model of `[memory.reranking]`; nothing is loaded yet."""
+    # What it needs is slow to import, and few users need it.
     module = import_module("vibe_llms.memory.cross_encoders")
     reranker: InquiringReranker = module.CrossEncoderReranker(settings.model)
     return reranker
@@ -82,13 +81,12 @@ def produce_memory(
     settings: MemorySettings,
     *,
     providers: Providers | None = None,
-    tell: Callable[[str], None] = ignore,
+    notify: Callable[[str], None] = ignore,
 ) -> Memory:
-    """The memory in the user's folder; nothing is read before it is asked. Close it.
+    """The memory in the user's folder; nothing is read before it is used. Callers close it.
 
-    `providers` are those of a session, if there is one. `tell` is told, by any thread, what a
-    person should know and no call fails for: what keeps entries from being found by their meaning,
-    say.
+    `providers` are those of a session, if there is one. `notify` is called from any thread with
+    what users should know although no call fails: for example, why the embedder is not used.
     """
     folder = configuration.places.data / "memory"
     embedder = None
@@ -97,7 +95,7 @@ def produce_memory(
             configuration,
             settings.embedder,
             providers=providers,
-            tell=tell,
+            notify=notify,
             keep_minutes=settings.keep_loaded_minutes,
         )
     return Memory(
@@ -106,7 +104,7 @@ def produce_memory(
         lock_seconds=configuration.storage.lock_seconds,
         durable=configuration.storage.durability == "safe",
         embedder=embedder,
-        tell=tell,
-        versions=Versions(folder, tell=tell) if settings.versioning else None,
-        reranking=produce_reranking(settings.reranking, tell),
+        notify=notify,
+        versions=Versions(folder, notify=notify) if settings.versioning else None,
+        reranking=produce_reranking(settings.reranking, notify),
     )

@@ -1,7 +1,7 @@
-"""What a memory does on the disk; several threads may do so at once.
+"""What a memory does on disk; safe to use from several threads.
 
-Whoever changes a scope holds the lock of its folder; whoever reads needs none. The order of locks
-is told in `vibe_llms.memory.indexes`.
+Writers hold the lock of the folder of a scope; readers need none. For the order of locks see
+`vibe_llms.memory.indexes`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import shutil
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,19 +18,19 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.exceptions import EmbeddingsMixed, MemoryDamaged, MemoryNotFound, StorageError
-from vibe_llms.memory.catalogue import Known
 from vibe_llms.memory.changes import HeldScope
+from vibe_llms.memory.chunks import split_passages
 from vibe_llms.memory.embedders.cache import EmbeddingCache, digest_text
 from vibe_llms.memory.entries import SHORTEST_PART, Entry, Role, Scope, check_entry, is_part
 from vibe_llms.memory.files import UPKEEP, MemoryFiles, identity_in
-from vibe_llms.memory.generations import discard_generations
 from vibe_llms.memory.index import INDEX
 from vibe_llms.memory.indexes import Indexes
-from vibe_llms.memory.likeness import find_mean
-from vibe_llms.memory.passages import split_passages
+from vibe_llms.memory.records import IndexRecord
 from vibe_llms.memory.retrieval import Question, Recollection, RetrievalSettings, retrieve
+from vibe_llms.memory.similarity import find_mean
+from vibe_llms.memory.snapshot import discard_snapshots
 from vibe_llms.memory.summaries import find_derived
-from vibe_llms.memory.traces import find_all, find_holding, find_strays
+from vibe_llms.memory.text_search import find_all, find_holding
 from vibe_llms.storage.files import storage_errors
 from vibe_llms.storage.locks import Patience
 
@@ -52,59 +52,47 @@ class ScopeStatus(Struct, frozen=True):
 class Store:
     """The files below a folder with the indexes of their scopes; `model` makes their vectors.
 
-    What changes a scope waits for other processes as long as its `patience` lasts, and raises
-    `ArchiveLocked` then.
+    A change to a scope waits for other processes while its `patience` lasts, then raises
+    `ArchiveLocked`.
     """
 
     def __init__(
         self, folder: Path, cache: EmbeddingCache, model: str, *, lock_seconds: float, durable: bool
     ) -> None:
-        self._files = MemoryFiles(folder, lock_seconds=lock_seconds, durable=durable)
+        self.files = MemoryFiles(folder, lock_seconds=lock_seconds, durable=durable)
         self._cache = cache
         self._model = model
-        self._indexes = Indexes(self._files, model)
-
-    def survey_scopes(self) -> list[Scope]:
-        """The scopes that there are."""
-        return self._files.survey_scopes()
-
-    def take_damaged(self) -> Sequence[str]:
-        """What is wrong with files that are no entries; each is given once."""
-        return self._files.take_damaged()
+        self.indexes = Indexes(self.files, model)
 
     def refresh(self, scope: Scope) -> int:
-        """Take in what changed in a scope; how many entries it has."""
-        with self._indexes.using(scope, passing=True) as index, index.lock:
+        """Index what changed in a scope; returns the number of entries."""
+        with self.indexes.using(scope, passing=True) as index, index.lock:
             index.refresh()
             return len(index)
 
     def add(self, entry: Entry, patience: Patience) -> Entry:
-        """Write an entry, checked; the fact that says the same, if one does."""
+        """Write a checked entry; returns the fact that says the same, if there is one."""
         scope = entry.scope
         if entry.role != Role.FACT:
-            with self._files.changing(scope, seconds=patience):
+            with self.files.changing(scope, seconds=patience):
                 # The next search finds it; a repeated turn is a turn of its own.
-                self._files.write(entry)
+                self.files.write(entry)
             return entry
         return self.carry_out(scope, lambda held: held.restore(entry), patience)
 
     def search(
         self, question: Question, scopes: Sequence[Scope], settings: RetrievalSettings
     ) -> Sequence[Recollection]:
-        """What fits a question, the best first; `EmbeddingsMixed` where its vector does not."""
-        with self._indexes.holding(scopes) as indexes:
+        """The matches of a question, best first; `EmbeddingsMixed` if its vector does not fit."""
+        with self.indexes.holding(scopes) as indexes:
             if question.vector is not None:
                 for index in indexes:
                     index.check_size(question.vector)
             return retrieve(question, indexes, settings)
 
-    def pinned(self, scope: Scope, *, passing: bool) -> AbstractContextManager[None]:
-        """Keep the index of a scope, so that its numbers are the same all the while."""
-        return self._indexes.pinned(scope, passing=passing)
-
-    def survey_bare(self, scope: Scope) -> Sequence[tuple[Known, Entry]]:
-        """Some entries without vectors; `EmbeddingsMixed` where others have another model's."""
-        with self._indexes.using(scope, passing=True) as index, index.lock:
+    def survey_bare(self, scope: Scope) -> Sequence[tuple[IndexRecord, Entry]]:
+        """Some entries without vectors; `EmbeddingsMixed` if others have another model's."""
+        with self.indexes.using(scope, passing=True) as index, index.lock:
             index.refresh(thorough=False)
             if index.mixed:
                 raise EmbeddingsMixed(
@@ -113,27 +101,30 @@ class Store:
                 )
             return index.survey_bare(_BATCH)
 
-    def forget_vectors(self, scope: Scope, bare: Iterable[tuple[Known, Entry]]) -> None:
-        """Keep no vectors of what entries said that were changed or removed while they were made.
+    def forget_vectors(self, scope: Scope, bare: Iterable[tuple[IndexRecord, Entry]]) -> None:
+        """Keep no vectors of entries that were changed or removed while the vectors were made.
 
-        Another process may have forgotten them meanwhile, and does not know of these vectors.
+        Another process may have forgotten an entry by then, and does not know of its vectors.
         """
         old: set[bytes] = set()
-        with self._indexes.using(scope, passing=True) as index:
+        with self.indexes.using(scope, passing=True) as index:
             for known, entry in bare:
-                if self._files.look_at(scope, known.place) != known.look:
+                if self.files.stat_file(scope, known.place) != known.stat:
                     now = index.read(known)
                     old |= _digest_all([entry]) - _digest_all([] if now is None else [now])
         if old:
-            # Where they stay, the next to forget something gives them up.
+            # If they stay, the next call of `forget` removes them.
             with suppress(StorageError):
                 self._cache.forget(old)
 
     def take_vectors(
-        self, scope: Scope, bare: Iterable[Known], vectors: Mapping[int, Sequence[array[float]]]
+        self,
+        scope: Scope,
+        bare: Iterable[IndexRecord],
+        vectors: Mapping[int, Sequence[array[float]]],
     ) -> int:
-        """Take in the vectors of entries that were bare, and are as they were; of how many."""
-        with self._indexes.using(scope, passing=True) as index, index.lock:
+        """Index the vectors of entries that have not changed since; returns how many."""
+        with self.indexes.using(scope, passing=True) as index, index.lock:
             current = [known.number for known in bare if index.still_has(known)]
             index.take_vectors({number: vectors[number] for number in current})
             return len(current)
@@ -142,7 +133,7 @@ class Store:
         """The mean vectors of the entries of some scopes, as far as they have any."""
         found: dict[tuple[Scope, str], array[float]] = {}
         for scope in scopes:
-            with self._indexes.using(scope, passing=True) as index, index.lock:
+            with self.indexes.using(scope, passing=True) as index, index.lock:
                 index.refresh()
                 if index.mixed:
                     continue
@@ -166,8 +157,8 @@ class Store:
     def survey(self, scope: Scope | None, role: Role | None) -> Sequence[Entry]:
         """All entries of a scope, or of all, the oldest first."""
         found: list[Entry] = []
-        for one in self.survey_scopes() if scope is None else [scope]:
-            with self._indexes.using(one, passing=scope is None) as index:
+        for one in self.files.survey_scopes() if scope is None else [scope]:
+            with self.indexes.using(one, passing=scope is None) as index:
                 with index.lock:
                     index.refresh()
                     entries = [known for known in index if role is None or known.role == role]
@@ -177,31 +168,30 @@ class Store:
                         found.append(entry)
         return sorted(found, key=lambda entry: (entry.created, entry.identity))
 
-    def outline(self, scope: Scope) -> Sequence[Known]:
-        """What is known of the entries of a scope, the oldest first."""
-        with self._indexes.using(scope) as index, index.lock:
+    def outline(self, scope: Scope) -> Sequence[IndexRecord]:
+        """The records of a scope, the oldest first."""
+        with self.indexes.using(scope) as index, index.lock:
             index.refresh(thorough=False)
-            return index.entries
+            return [*index]
 
-    def read(self, scope: Scope, known: Iterable[Known]) -> Sequence[Entry | None]:
-        """Some entries as their files have them; none for those that have gone."""
-        with self._indexes.using(scope) as index:
+    def read(self, scope: Scope, known: Iterable[IndexRecord]) -> Sequence[Entry | None]:
+        """The entries of some records as their files are; none for those that are gone."""
+        with self.indexes.using(scope) as index:
             return [index.read(one) for one in known]
 
-    def find(self, identity: str, scopes: Sequence[Scope] | None = None) -> Entry:
-        """The entry of an identity, or of a part of it; `MemoryDamaged` if it cannot be read."""
-        return self._find(identity, scopes)[0]
+    def find(self, identity: str, scopes: Sequence[Scope] | None) -> tuple[Entry, str]:
+        """The entry of an identity, or of a part of it, and its place.
 
-    def _find(self, identity: str, scopes: Sequence[Scope] | None) -> tuple[Entry, str]:
-        """The entry, and its place."""
+        `MemoryDamaged` if it cannot be read.
+        """
         if len(identity) < SHORTEST_PART:
             raise MemoryNotFound(
                 f"{identity!r} is too short; give at least {SHORTEST_PART} characters"
             )
-        fitting: list[tuple[Scope, Known]] = []
+        fitting: list[tuple[Scope, IndexRecord]] = []
         damaged: list[MemoryDamaged] = []
-        for scope in self.survey_scopes() if scopes is None else scopes:
-            with self._indexes.using(scope, passing=scopes is None) as index, index.lock:
+        for scope in self.files.survey_scopes() if scopes is None else scopes:
+            with self.indexes.using(scope, passing=scopes is None) as index, index.lock:
                 index.refresh()
                 fitting += ((scope, one) for one in index if is_part(identity, one.identity))
                 damaged += (
@@ -217,102 +207,98 @@ class Store:
             raise MemoryNotFound(f"{identity!r} fits several entries; give more of it")
         for scope, known in exact or fitting:
             with suppress(FileNotFoundError):
-                return self._files.read(scope, known.place), known.place
+                return self.files.read(scope, known.place), known.place
         for error in damaged:
             raise error
         raise MemoryNotFound(f"nothing is remembered as {identity!r}; see: vibe-llms memory list")
 
     def revise(self, found: Entry, changes: dict[str, Any], patience: Patience) -> Entry:
-        """Write an entry that was found anew, changed, in the file that it has."""
-        with self._files.changing(found.scope, seconds=patience):
-            # Somebody may have changed it since it was found; in this scope, which is held.
-            entry, place = self._find(found.identity, [found.scope])
+        """Change an entry that was found, in its file."""
+        with self.files.changing(found.scope, seconds=patience):
+            # It may have changed since it was found; in this scope, which is held.
+            entry, place = self.find(found.identity, [found.scope])
             revised = check_entry(msgspec.structs.replace(entry, **changes))
-            self._files.rewrite(revised, place)
+            self.files.rewrite(revised, place)
             self.refresh(found.scope)
         return revised
 
     def remove(self, found: Entry, replaced_by: str, patience: Patience) -> Entry:
-        """Move an entry that was found among the deleted ones."""
-        with self._files.changing(found.scope, seconds=patience):
-            entry, place = self._find(found.identity, [found.scope])
-            self._files.give_up(entry, place, replaced_by=replaced_by)
+        """Move an entry that was found to the deleted ones."""
+        with self.files.changing(found.scope, seconds=patience):
+            entry, place = self.find(found.identity, [found.scope])
+            self.files.delete(entry, place, replaced_by=replaced_by)
             self.refresh(found.scope)
         return entry
 
     def carry_out(self, scope: Scope, work: Callable[[HeldScope], T], patience: Patience) -> T:
-        """Do work while a scope is held."""
-        with self._indexes.using(scope) as index, self._files.changing(scope, seconds=patience):
-            return work(HeldScope(self._files, index))
+        """Do work while the scope is held."""
+        with self.indexes.using(scope) as index, self.files.changing(scope, seconds=patience):
+            return work(HeldScope(self.files, index))
 
     def forget(self, scope: Scope, wanted: str, patience: Patience) -> Sequence[Entry]:
-        """Remove for good what holds these folded words in a scope, and what was made of it."""
-        path = self._files.path_of(scope)
+        """Remove for good what contains these folded words, with what derives from it."""
+        path = self.files.path_of(scope)
         with storage_errors(path):
             if not path.is_dir():
                 return []
         with (
-            self._indexes.using(scope) as index,
-            self._files.changing(scope, seconds=patience),
+            self.indexes.using(scope) as index,
+            self.files.changing(scope, seconds=patience),
         ):
-            holding = find_holding(self._files, scope, wanted)
-            holding += find_derived(self._files, scope, holding)
-            # The index first: after a crash the files still tell that there is work left.
+            holding = find_holding(self.files, scope, wanted)
+            holding += find_derived(self.files, scope, holding)
+            # The index first: after a crash the files still show that work is left.
             index.discard()
             self._cache.forget(_digest_all(entry for _, entry in holding))
-            self._files.erase(scope, [place for place, _ in holding])
-            self._files.clear(scope)
+            self.files.erase(scope, [place for place, _ in holding])
+            self.files.clear(scope)
             with index.lock:
-                # A search may have read the files meanwhile.
+                # A search may have read the files in between.
                 index.discard()
                 index.refresh()
         return [entry for _, entry in holding]
 
     def forget_scope(self, scope: Scope, patience: Patience) -> Sequence[Entry]:
-        """Remove a scope for good, with all that lies in its folder and belongs to it."""
-        path = self._files.path_of(scope)
+        """Remove a scope for good, with everything in its folders."""
+        path = self.files.path_of(scope)
         holding: list[tuple[str, Entry]] = []
         with storage_errors(path):
             if path.is_dir():
                 with (
-                    self._indexes.using(scope, passing=True) as index,
-                    self._files.changing(scope, seconds=patience),
+                    self.indexes.using(scope, passing=True) as index,
+                    self.files.changing(scope, seconds=patience),
                 ):
-                    holding = find_all(self._files, scope)
+                    holding = find_all(self.files, scope)
                     index.discard()
                     self._cache.forget(_digest_all(entry for _, entry in holding))
-                    self._files.erase_scope(scope)
+                    self.files.erase_scope(scope)
                     index.discard()
-            # Those may be there without the folder, which somebody removed by hand.
+            # They may be left after the scope's folder was removed by hand.
             for base in (INDEX, UPKEEP):
-                if (folder := self._files.folder / base / str(scope)).is_dir():
+                if (folder := self.files.folder / base / str(scope)).is_dir():
                     shutil.rmtree(folder)
         return [entry for _, entry in holding]
 
-    def find_strays(self, wanted: str) -> Sequence[Path]:
-        """The files beside the scopes that hold folded words."""
-        return find_strays(self._files, wanted)
-
     def clear_cache(self) -> None:
-        """Keep vectors of what is remembered now, and of no text that was there before.
+        """Keep only the vectors of current entries.
 
-        Nor is any index kept of a scope whose folder is gone, by hand say.
+        The indexes of scopes whose folders are gone are removed too.
         """
-        base = self._files.folder / INDEX
-        # Before the scopes: whoever makes one now has its folder before its index.
+        base = self.files.folder / INDEX
+        # Before the scopes: a new one gets its folder before its index.
         with storage_errors(base):
             names = os.listdir(base) if base.is_dir() else []
-        scopes = set(map(str, self.survey_scopes()))
+        scopes = set(map(str, self.files.survey_scopes()))
         for name in names:
             if name not in scopes:
-                discard_generations(base / name)
+                discard_snapshots(base / name)
         if self._cache.exists():
             self._cache.retain(_digest_all(self.survey(None, None)))
 
     def reindex(self, scope: Scope, patience: Patience) -> int:
-        """Make the index of a scope anew; how many entries there are."""
-        with self._indexes.using(scope, passing=True) as index:
-            with self._files.changing(scope, seconds=patience):
+        """Rebuild the index of a scope; returns the number of entries."""
+        with self.indexes.using(scope, passing=True) as index:
+            with self.files.changing(scope, seconds=patience):
                 index.discard()
             with index.lock:
                 index.refresh()
@@ -323,19 +309,15 @@ class Store:
     def status(self) -> Sequence[ScopeStatus]:
         """What each scope holds."""
         found: list[ScopeStatus] = []
-        for scope in self.survey_scopes():
-            deleted = len(self._files.look(scope, deleted=True))
-            with self._indexes.using(scope, passing=True) as index, index.lock:
+        for scope in self.files.survey_scopes():
+            deleted = len(self.files.scan(scope, deleted=True))
+            with self.indexes.using(scope, passing=True) as index, index.lock:
                 index.refresh()
                 damaged = tuple(index.damaged.values())
                 found.append(ScopeStatus(scope, len(index), deleted, damaged))
         return found
 
-    def keep(self, patience: Patience) -> None:
-        """Store all indexes for the next process."""
-        self._indexes.keep(patience)
-
 
 def _digest_all(entries: Iterable[Entry]) -> set[bytes]:
-    """What the vectors of some entries are kept under."""
+    """The digests that the vectors of some entries are kept under."""
     return {digest_text(text) for entry in entries for text in split_passages(entry)}

@@ -1,4 +1,4 @@
-"""A memory as one JSON file, there and back: the form that others use, with what ours has besides.
+"""Export and import of a memory as one JSON file: a common form, with members of ours.
 
     {"memories": [{"data": {"id": 1735689600, "content": "…", "importance": 0.9,
                             "category": "…", "topics": ["…"]},
@@ -7,8 +7,8 @@
      "updated_at": "2025-12-31T12:00:00Z", "last_deduplicated_at": "2025-12-31T09:00:00Z"}
 
 `entry` is ours and may be missing. `embedding` is the mean of the vectors of the entry's sentences,
-null where it has none. It is imported only where `entry` names the same embedder, and the entry is
-a single sentence; others are embedded again. A file is checked whole before anything is remembered.
+or null. It is imported only if `entry` names the same embedder and the entry is a single sentence;
+others are embedded again. The whole file is checked before anything is remembered.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from vibe_llms.messages.identities import produce_identity
 
 #: A hundred thousand entries with their vectors are about this long.
 LARGEST_BYTES = 1 << 30
-#: So many entries are written while their scope is held.
+#: The number of entries that are written while their scope is held.
 _BATCH = 200
-#: The member of the front matter that keeps the identity which others gave.
+#: The member of the front matter that keeps the identity from another program.
 IMPORTED = "imported_id"
-#: No memory of a program is older.
+#: No memory is older.
 _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
-#: The length of a vector that was written in decimal digits may be so far from 1.
+#: How far the length of a vector in decimal digits may be from 1.
 _TOLERANCE = 1e-3
 _NEWLINE = b"\n"
-#: How the codec says where it stopped.
+#: The place of an error, in messages of the codec.
 _BYTE = re.compile(r" \(byte (\d+)\)")
 _HALF_CHARACTER = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
@@ -56,18 +56,18 @@ _HALF_CHARACTER = re.compile(
 
 
 class Fault(Struct, frozen=True):
-    """Why an item of a file cannot be remembered; `index` counts from 0, its `line` from 1."""
+    """Why an item cannot be remembered; `index` counts from 0, `line` from 1."""
 
     index: int
     reason: str
     line: int = 0
 
 
-class Parcel(Struct, frozen=True):
-    """What a file holds: entries, and the items that are none.
+class ImportFile(Struct, frozen=True):
+    """The content of a file: entries, and the items that are invalid.
 
-    `secrets` and `vectors` are of some of the entries, by their identities: what looks like a
-    secret, masked, and what an embedder of that name made of the text.
+    `secrets` and `vectors` belong to some of the entries, by identity: what looks like a secret,
+    masked, and the vector with the name of its embedder.
     """
 
     entries: Sequence[Entry]
@@ -77,8 +77,8 @@ class Parcel(Struct, frozen=True):
     last_deduplicated: datetime | None = None
 
 
-class Taken(Struct, frozen=True):
-    """What became of the entries of a file: new ones by their scopes, and those there were."""
+class ImportResult(Struct, frozen=True):
+    """How many entries of a file are new, by scope, and how many were there already."""
 
     new: Mapping[str, int]
     known: int
@@ -118,7 +118,7 @@ class _File(Struct):
 
 
 async def export_memory(memory: Memory, scope: Scope | None = None) -> tuple[bytes, int]:
-    """The file of one scope or of all, with the vectors that there are; and how many entries."""
+    """The file of one scope or of all, with existing vectors, and the number of entries."""
     entries = await memory.survey(scope)
     scopes = {entry.scope for entry in entries if entry.role == Role.FACT}
     times = [read_last(memory.folder, one) for one in scopes]
@@ -129,7 +129,7 @@ async def export_memory(memory: Memory, scope: Scope | None = None) -> tuple[byt
         entries,
         vectors=lambda entry: vectors.get((entry.scope, entry.identity)),
         embedder=embedder,
-        # Of several scopes the one that waits longest: the others lose nothing by another run.
+        # The earliest of several scopes: for the others, another run does no harm.
         last_deduplicated=min(known) if known and len(known) == len(times) else None,
     )
     return data, len(entries)
@@ -142,11 +142,11 @@ def produce_export(
     embedder: str = "",
     last_deduplicated: datetime | None = None,
 ) -> bytes:
-    """The file of some entries; `vectors` gives that of an entry where the `embedder` made one."""
+    """The file of some entries; `vectors` gives the one that the `embedder` made of an entry."""
     items: list[dict[str, Any]] = []
     behind: dict[int, int] = {}
     for entry in entries:
-        # Two of one second get different numbers all the same.
+        # Entries of the same second get different numbers.
         number = _take_number(int(entry.created.timestamp()), behind)
         vector = vectors(entry)
         items.append(
@@ -158,7 +158,7 @@ def produce_export(
                     "category": entry.category,
                     "topics": entry.topics,
                 },
-                # Nine digits tell any two numbers of this size apart.
+                # Nine digits distinguish any two numbers of this size.
                 "embedding": None if vector is None else [float(f"{one:.9g}") for one in vector],
                 "entry": _Own(
                     id=entry.identity,
@@ -192,10 +192,10 @@ def _take_number(number: int, behind: dict[int, int]) -> int:
 
 def read_export(
     data: bytes, home: Scope, *, everything: bool = False, name: str = "the file"
-) -> Parcel:
-    """What a file holds; `MemoryInvalid` where it is no such file at all, with its `name`.
+) -> ImportFile:
+    """The content of a file; raises `MemoryInvalid` with its `name` if it is no such file.
 
-    Items that name no scope get `home`; all of them do with `everything`.
+    Items without a scope get `home`; with `everything`, all items do.
     """
     if len(data) > LARGEST_BYTES:
         raise MemoryInvalid(f"{name} is longer than {LARGEST_BYTES >> 20} MiB; take parts of it")
@@ -234,7 +234,7 @@ def read_export(
                     secrets[entry.identity] = Fault(index, masked, line)
                 if vector := _read_vector(item):
                     vectors[entry.identity] = vector
-    return Parcel(
+    return ImportFile(
         entries, faults, secrets, vectors, _read_time(file.last_deduplicated_at, now, ahead=False)
     )
 
@@ -248,13 +248,13 @@ async def take_in(
     vectors: Mapping[str, tuple[str, array[float]]] = {},
     last_deduplicated: datetime | None = None,
     progress: Callable[[int], None] = ignore_progress,
-) -> Taken:
+) -> ImportResult:
     """Remember entries of a file, each with its identity; what is there already stays as it is.
 
-    A fact is there if its words are, anything else if all of it is. `dry_run` only counts. Nothing
-    is remembered and `SecretRefused` raised where any looks like a secret, unless `keep_secrets`
-    is set. `vectors` and `last_deduplicated` are those of the file: vectors of another embedder are
-    left out, and so is the time for a scope that has facts already.
+    A fact is there if its text is, other entries if all their members are. `dry_run` only counts.
+    If any text looks like a secret, nothing is remembered and `SecretRefused` is raised, unless
+    `keep_secrets` is set. `vectors` and `last_deduplicated` are those of the file: vectors of
+    another embedder are left out, and so is the time for a scope that has facts already.
     """
     if not keep_secrets and not dry_run:
         refuse_secrets(*(text for entry in entries for text in words_of(entry)))
@@ -263,7 +263,7 @@ async def take_in(
     embedder = "" if memory.embedder is None else memory.embedder.model
     scopes = {entry.identity: entry.scope for entry in there}
     same = {entry.identity for entry in entries if scopes.get(entry.identity) == entry.scope}
-    # What is there by its identity stands for no other turn that says the same at the same time.
+    # An entry with the same identity does not count as another turn with the same text and time.
     known = Counter(
         _key(entry) for entry in there if entry.role == Role.FACT or entry.identity not in same
     )
@@ -282,7 +282,7 @@ async def take_in(
                     known[key] -= not is_fact
                     continue
                 known[key] += is_fact
-                # In another scope it is another entry.
+                # In another scope it becomes another entry.
                 own = produce_identity() if entry.identity in scopes else entry.identity
                 chosen.append(msgspec.structs.replace(entry, identity=own))
                 if entry.identity in vectors and vectors[entry.identity][0] == embedder:
@@ -297,11 +297,11 @@ async def take_in(
             progress(count)
         if last_deduplicated and scope not in full and str(scope) in new and not dry_run:
             await asyncio.to_thread(write_last, memory.folder, scope, last_deduplicated)
-    return Taken(new, repeats)
+    return ImportResult(new, repeats)
 
 
 async def _add(memory: Memory, scope: Scope, entries: Sequence[Entry]) -> int:
-    """Remember some entries of a scope as one change; how many were not there already."""
+    """Remember entries of a scope as one change; returns how many were new."""
 
     def work(held: HeldScope) -> int:
         return sum(held.restore(entry).identity == entry.identity for entry in entries)
@@ -310,7 +310,7 @@ async def _add(memory: Memory, scope: Scope, entries: Sequence[Entry]) -> int:
 
 
 def _read_vector(item: _Item) -> tuple[str, array[float]] | None:
-    """The embedder that made an item's vector, and the vector; none if there is no usable one."""
+    """The name of an item's embedder, and its vector, if that can be used."""
     if item.entry is None or not item.entry.embedder:
         return None
     try:
@@ -353,9 +353,9 @@ def _produce_entry(
 
 
 def _read_time(value: Any, now: datetime, *, ahead: bool = True) -> datetime | None:
-    """The time that others say or number, in seconds or milliseconds; none where it is no time.
+    """The time of a text or number, in seconds or milliseconds; None if it is no time.
 
-    Their clocks may be a day `ahead`.
+    Other clocks may be a day `ahead`.
     """
     times: list[datetime] = []
     try:
@@ -372,7 +372,7 @@ def _read_time(value: Any, now: datetime, *, ahead: bool = True) -> datetime | N
 
 
 def _key(entry: Entry) -> tuple[Any, ...]:
-    """What two entries have in common that are the same one."""
+    """What is equal in two entries that are the same."""
     if entry.role == Role.FACT:
         return entry.scope, entry.role, entry.content
     where = (entry.created, entry.conversation, entry.turn)
@@ -380,9 +380,9 @@ def _key(entry: Entry) -> tuple[Any, ...]:
 
 
 def _explain(data: bytes, error: Exception) -> str:
-    """Why a file is no such file, in words that help, and where."""
+    """Why a file cannot be read, and where the error is."""
     place = _BYTE.search(str(error))
-    # What ends too early, and what is no text, has no place of the codec's.
+    # The codec gives no place for a file that ends too early, or is no text.
     stopped = len(data) if place is None else int(place[1])
     try:
         data[: stopped + 1].decode()
@@ -400,14 +400,14 @@ def _explain(data: bytes, error: Exception) -> str:
 
 
 def _locate(data: bytes, position: int) -> str:
-    """The line and the column of a byte; both count from 1, columns in characters."""
+    """The line and column of a byte, counted from 1, columns in characters."""
     start = data.rfind(b"\n", 0, position) + 1
     column = len(data[start:position].decode("utf-8", "replace")) + 1
     return f"line {data.count(_NEWLINE, 0, position) + 1}, column {column}"
 
 
 class _Lines:
-    """The lines in which parts of a file begin that follow each other."""
+    """Finds the lines in which successive parts of a file begin."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -425,7 +425,7 @@ class _Lines:
 
 
 def _plain(value: Any) -> Any:
-    """A value of YAML as JSON has it: what JSON has no form for becomes text."""
+    """A value of YAML for JSON; what JSON cannot express becomes text."""
     match value:
         case Mapping():
             return {str(name): _plain(one) for name, one in value.items()}

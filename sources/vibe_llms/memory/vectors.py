@@ -1,9 +1,9 @@
-"""The vectors of one scope: which entries have passages that mean about what a question asks.
+"""The vectors of one scope, to find entries by what they mean.
 
-An entry has a vector for each of its passages, all of one model, and is as near as the nearest of
-them. FAISS searches them: all of them where there are few, the nearest lists of an inverted file
-where there are many (ADR 0037 has the figures). Rows of entries that are gone stay until the
-index is made anew, with zeros in place of what they were.
+An entry has a vector for each of its chunks, all of one model. The nearest of them decides how near
+the entry is. FAISS compares all vectors if there are few, and searches an inverted file if there
+are many (ADR 0037 has the figures). Rows of deleted entries are overwritten with zeros, and stay
+until the index is rebuilt.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from msgspec import Struct
 
 from vibe_llms.exceptions import ConfigurationError
 
-#: Up to so many vectors all are compared.
+#: Up to this number, all vectors are compared.
 FLAT = 10_000
-#: So many lists per square root of the vectors, and which share of them is searched.
+#: The number of lists per square root of the number of vectors, and the share that is searched.
 _LISTS, _SEARCHED, _FEWEST_SEARCHED = 4, 1 / 32, 32
-#: Enough to learn a list from, and how often they are gone through.
+#: Vectors per list for training, and the number of passes.
 _SAMPLE, _ROUNDS = 40, 8
-#: When there are so many times the vectors that the lists were learnt from, they are learnt anew.
+#: With so many times the vectors of the last training, the lists are trained again.
 _GROWN = 4
-#: So many vectors are asked for to find one entry: some are of the same, some of none any more.
+#: Vectors asked for per entry: several may be of one entry, and some of deleted ones.
 _SPARE = 4
 
 
@@ -69,7 +69,7 @@ class VectorIndex:
         return self.dimension in (0, len(vector))
 
     def add(self, vectors: Mapping[int, Sequence[array[float]]]) -> None:
-        """Take in the vectors of some entries; each is 1 long, and `fits`."""
+        """Add the vectors of some entries; each has length 1, and `fits`."""
         faiss, numpy = _packages()
         owned = [(number, len(some)) for number, some in vectors.items() if some]
         if not owned:
@@ -92,17 +92,17 @@ class VectorIndex:
             self._learn()
 
     def remove(self, number: int) -> None:
-        """Give up the vectors of an entry, if it has any."""
+        """Remove the vectors of an entry, if it has any."""
         given_up = self.read(number)
         if given_up is not None:
-            # Else they would take the place of others among the nearest.
+            # Otherwise they would take places among the nearest.
             self._blank(self._rows.pop(number))
             self._passages -= len(given_up)
-            # What is left of many additions is no vector of what is gone.
+            # Rounding must not leave a trace of deleted vectors in the sum.
             self._total = self._total - given_up.sum(axis=0) if self._passages else 0.0
 
     def search(self, question: array[float], count: int) -> dict[int, float]:
-        """So many of the nearest entries, or fewer, with the cosine of the nearest passage."""
+        """Up to `count` of the nearest entries, with the cosine of the nearest chunk."""
         if not self._rows:
             return {}
         faiss, numpy = _packages()
@@ -112,7 +112,7 @@ class VectorIndex:
             cosines, rows = self._searcher.search(asked, wanted)
         found: dict[int, float] = {}
         for cosine, row in zip(cosines[0].tolist(), rows[0].tolist(), strict=True):
-            # An inverted file says -1 where its lists hold no more.
+            # An inverted file returns -1 when its lists have no more.
             if row < 0 or len(found) == count:
                 break
             number = self._owners[row]
@@ -132,7 +132,7 @@ class VectorIndex:
         return {number: max(next(cosines) for _ in self._rows[number]) for number in there}
 
     def sum_up(self, question: array[float]) -> tuple[float, int]:
-        """The cosines of all passages together, and how many passages there are."""
+        """The sum of the cosines of all chunks, and how many chunks there are."""
         if not self._passages:
             return 0.0, 0
         _, numpy = _packages()
@@ -144,7 +144,7 @@ class VectorIndex:
         return None if rows is None else self._searcher.reconstruct_n(rows.start, len(rows))
 
     def encode(self) -> bytes:
-        """The index as bytes, for `decode`; without the vectors of entries that are gone."""
+        """The index as bytes, for `decode`, without the vectors of deleted entries."""
         faiss, numpy = _packages()
         owners = array("I", self._owners)
         for row, number in enumerate(owners):
@@ -164,7 +164,7 @@ class VectorIndex:
 
     @classmethod
     def decode(cls, data: bytes) -> VectorIndex:
-        """The index of `encode`; `ValueError` where the bytes are something else."""
+        """The index from the bytes of `encode`; `ValueError` for other bytes."""
         stored = msgspec.msgpack.decode(data, type=_Stored)
         index = cls(stored.model)
         if not stored.searcher:
@@ -193,7 +193,7 @@ class VectorIndex:
         return index
 
     def _blank(self, rows: Sequence[int]) -> None:
-        """Put zeros in place of vectors: who has a vector of a text has much of what it says."""
+        """Overwrite vectors with zeros: a vector reveals much of its text."""
         faiss, numpy = _packages()
         zeros = numpy.zeros((len(rows), self.dimension), numpy.float32)
         if self._learnt:
@@ -204,7 +204,7 @@ class VectorIndex:
             every.reshape(-1, self.dimension)[rows] = zeros
 
     def _learn(self) -> None:
-        """Sort all vectors into lists by what they are near to."""
+        """Train the inverted file, and sort all vectors into its lists."""
         faiss, numpy = _packages()
         old, count = self._searcher, len(self._owners)
         lists = int(_LISTS * sqrt(count))
@@ -214,7 +214,7 @@ class VectorIndex:
         learner.cp.niter = _ROUNDS
         learner.cp.min_points_per_centroid = 1
         every = old.reconstruct_n(0, count)
-        # The same vectors give the same lists.
+        # Deterministic: the same vectors give the same lists.
         chance = numpy.random.default_rng(0)
         learner.train(every[chance.permutation(count)[: lists * _SAMPLE]])
         learner.add(every)
@@ -222,21 +222,21 @@ class VectorIndex:
         self._prepare()
 
     def _prepare(self) -> None:
-        """What an inverted file needs beside its lists."""
+        """The settings of the inverted file, besides its lists."""
         if self._learnt:
             lists = self._searcher.nlist
             self._searcher.nprobe = min(lists, max(_FEWEST_SEARCHED, int(lists * _SEARCHED)))
             self._searcher.make_direct_map()
 
 
-#: In place of the number of an entry that is gone.
+#: In place of the number of a deleted entry.
 _GONE = 0xFFFFFFFF
 
 
 @contextmanager
 def _alone(faiss: Any) -> Iterator[None]:
-    """One question is no work for several threads, which wait for each other on a busy machine."""
-    # It holds for the thread that calls.
+    """Search with one thread: more would only wait for each other on a busy machine."""
+    # It applies to the calling thread.
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:

@@ -1,9 +1,8 @@
-"""`Versions`: each change of a memory kept as a commit, in the background, never in the way.
+"""`Versions`: a commit for each change of a memory, made in the background.
 
-Whoever changes something says so and goes on. What has changed is committed a moment later, all of
-it at once, by a thread that ends when there is nothing to do. So a command, a call of a tool, and a
-turn that memory takes in are one commit each; changes less than a second apart share one. What
-fails is noted once and shown by the status; what is remembered is saved whatever git does.
+A change only gives notice. A thread commits everything that has changed once it has been quiet for
+a second, and ends when nothing is left. So a command, a tool call and a remembered turn are one
+commit each. If git fails, entries are saved all the same; the status shows the failure.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from vibe_llms.memory.git import LIMIT_SECONDS, ask
 from vibe_llms.memory.repository import Repository
 from vibe_llms.storage.files import replace_file
 
-#: So long after a change others may come, to be committed with it.
+#: Changes that follow one another this quickly share a commit.
 QUIET_SECONDS = 1.0
-#: The longest that closing waits for the last commit; the next process takes up what is left.
+#: How long closing waits for the last commit; the next process commits what is left.
 CLOSE_SECONDS = 10.0
-#: Where git was too slow so shortly ago, closing waits for it no more.
+#: If git was too slow within this time, closing does not wait for it.
 _PATIENCE_SECONDS = 600.0
 _STATE = "versions.json"
 
 
 class VersionsStatus(Struct, frozen=True):
-    """When there was a commit last, and since when and why none; empty where all is well."""
+    """When the last commit was made, and since when and why commits fail; empty if they do not."""
 
     last: datetime | None = None
     failure: str = ""
@@ -43,7 +42,7 @@ class VersionsStatus(Struct, frozen=True):
 
 
 class _State(Struct, frozen=True):
-    """What a process leaves to the next ones: the last commit, and what has failed since."""
+    """What a process leaves for the next: the last commit, and what has failed since."""
 
     committed: datetime | None = None
     failure: str = ""
@@ -55,22 +54,22 @@ class _State(Struct, frozen=True):
 class Versions:
     """Commits for the memory in a folder; safe to use from several threads and processes.
 
-    `tell` is told, in words for a person, what failed, once for each reason; it is called by a
-    thread. No git runs longer than so many `seconds` for one commit.
+    `notify` is called from a thread with a message for each new reason of a failure. A commit may
+    take `seconds`.
     """
 
     def __init__(
         self,
         folder: Path,
         *,
-        tell: Callable[[str], None] = ignore,
+        notify: Callable[[str], None] = ignore,
         seconds: float = LIMIT_SECONDS,
         quiet_seconds: float = QUIET_SECONDS,
         close_seconds: float = CLOSE_SECONDS,
     ) -> None:
         self.folder = folder
         self.repository = Repository(folder, seconds=seconds)
-        self._tell = tell
+        self._notify = notify
         self._quiet_seconds = quiet_seconds
         self._close_seconds = close_seconds
         self._lock = threading.Lock()
@@ -81,7 +80,7 @@ class Versions:
         self._told = ""
 
     def notice(self) -> None:
-        """Say that something has changed; returns at once, whatever git does."""
+        """Give notice that something has changed; returns at once."""
         with self._lock:
             self._pending = True
             if self._thread is None and not self._groups:
@@ -90,7 +89,7 @@ class Versions:
 
     @contextmanager
     def grouped(self) -> Iterator[None]:
-        """Commit all changes within the block as one, when it ends."""
+        """Commit all changes within the block as one when it ends."""
         with self._lock:
             self._groups += 1
         try:
@@ -103,19 +102,19 @@ class Versions:
                 self.notice()
 
     async def commit(self, *, seconds: float | None = None) -> int:
-        """Commit now what has changed, if something has; how many files.
+        """Commit now what has changed, and return the number of files.
 
-        Git has so many `seconds`, those of every commit if they are not given. `VersioningFailed`,
-        or another `StorageError`, says why that cannot be.
+        Git may take `seconds`, by default those of every commit. Raises `VersioningFailed` or
+        another `StorageError`.
         """
         return await ask(self.repository.git, lambda: self._commit(seconds))
 
     async def status(self) -> VersionsStatus:
-        """How it is now, whichever process committed last."""
+        """The state of commits, whichever process made the last one."""
         return await asyncio.to_thread(self._status)
 
     async def close(self) -> None:
-        """Commit what is left, for some seconds at most; safe to call twice, and to go on after."""
+        """Commit what is left, within a limit of time; safe to call twice."""
         await asyncio.to_thread(self._close)
 
     def _work(self) -> None:
@@ -125,11 +124,11 @@ class Versions:
                 self._closing.wait(self._quiet_seconds)
                 with self._lock:
                     if self._groups:
-                        # Its end starts another thread.
+                        # The end of the group starts another thread.
                         self._thread = None
                         return
                     self._pending = False
-                # What failed is told and kept; there is nobody here to raise it to.
+                # The failure is kept for the status; there is no caller to raise it to.
                 with suppress(StorageError):
                     self._commit()
                 with self._lock:
@@ -179,9 +178,9 @@ class Versions:
         if known or reason == self._told:
             return
         self._told = reason
-        self._tell(
-            f"what stands in the files is saved, but git kept no version of it: {reason}; the next "
-            "change makes up for it; see: vibe-llms memory status"
+        self._notify(
+            f"entries are saved, but git kept no version of them: {reason}; the next change tries "
+            "again; see: vibe-llms memory status"
         )
 
     def _load_state(self) -> _State:
@@ -197,7 +196,7 @@ class Versions:
         try:
             replace_file(path, data, durable=False)
         except OSError:
-            # A disk that is full has no room for another file, and mostly some within this one.
+            # A full disk has no room for another file, but usually some within this one.
             with suppress(OSError), path.open("r+b") as file:
                 file.write(data)
                 file.truncate()

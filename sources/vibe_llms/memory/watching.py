@@ -1,7 +1,6 @@
-"""Watching the files of a memory: what is edited by hand is taken in while one looks on.
+"""Watching the files of a memory, to report edits as they are made, and to version them.
 
-Nobody needs it to find what was edited, since every search looks at the files first. It is for
-those who want to be told, and for versions of edits at the time when they are made.
+Searches do not need it: each of them looks at the files first.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from msgspec import Struct
 from vibe_llms.exceptions import PackageMissing
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Scope
-from vibe_llms.memory.files import DELETED, ENTRIES, FOLDERS, Look, MemoryFiles
+from vibe_llms.memory.files import DELETED, ENTRIES, FOLDERS, FileStat, MemoryFiles
 from vibe_llms.storage.files import make_folder, storage_errors
 
-#: Changes within so long are told at once.
+#: Changes within this time are reported together.
 _GATHER_MILLISECONDS = 400
-#: So long after a watch begins, what came before that is looked for.
+#: Changes from before the watch began are looked for after this time.
 _FIRST_MILLISECONDS = 500
-_Looks = Mapping[Scope, Mapping[str, Look]]
+_Looks = Mapping[Scope, Mapping[str, FileStat]]
 
 
 class Noticed(Struct, frozen=True):
-    """What has changed in a scope: how many files came, changed and went; what it has now."""
+    """How many files of a scope were added, changed and removed, and how many entries it has."""
 
     scope: Scope
     added: int
@@ -40,10 +39,10 @@ class Noticed(Struct, frozen=True):
 
 @asynccontextmanager
 async def watch(memory: Memory) -> AsyncIterator[AsyncIterator[Noticed]]:
-    """What changes below a memory's folder, by whomever, as an iterator; it ends with the context.
+    """The changes in a memory's folder, by any program, as an iterator that ends with the context.
 
-    The index and the versions follow before a change is told. `PackageMissing` where the package
-    that watches is not installed.
+    The index and the versions are updated before a change is reported. Raises `PackageMissing` if
+    the package that watches is not installed.
     """
     try:
         import watchfiles
@@ -73,7 +72,7 @@ class _Watching:
         self._looks: _Looks = {}
 
     async def look(self) -> list[Noticed]:
-        """What has changed since the last look."""
+        """What has changed since the last time."""
         before, now = self._looks, await asyncio.to_thread(self._look)
         self._looks = now
         found: list[Noticed] = []
@@ -88,10 +87,10 @@ class _Watching:
         return found
 
     async def follow(self) -> AsyncGenerator[Noticed, None]:
-        """Tell each change, until it shall stop."""
+        """Report each change, until the watch is stopped."""
         while not self.stop.is_set():
             folders = await asyncio.to_thread(self._list_folders)
-            # Not into links, which might lead anywhere; so each folder is watched by itself.
+            # Each folder separately, so that links are not followed.
             changes = self._package.awatch(
                 *folders,
                 watch_filter=None,
@@ -105,7 +104,7 @@ class _Watching:
             begun = False
             async with aclosing(changes):
                 async for events in changes:
-                    # The first time also without any: something may have come before it began.
+                    # The first time even without changes: some may have come before it began.
                     if begun and not events:
                         continue
                     begun = True
@@ -117,17 +116,17 @@ class _Watching:
     def _look(self) -> _Looks:
         return {
             scope: {
-                **self._files.look(scope),
+                **self._files.scan(scope),
                 **{
                     f"{DELETED}/{place}": look
-                    for place, look in self._files.look(scope, deleted=True).items()
+                    for place, look in self._files.scan(scope, deleted=True).items()
                 },
             }
             for scope in self._files.survey_scopes()
         }
 
     def _list_folders(self) -> list[str]:
-        """The folders in which entries lie or may come to lie, without links."""
+        """The folders that hold entries, or may come to, without links."""
         base = self._memory.folder / ENTRIES
         wanted = [base]
         for scope in self._files.survey_scopes():

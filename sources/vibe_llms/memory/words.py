@@ -1,4 +1,4 @@
-"""Words of a text as they are searched: small, stemmed, without those that say little."""
+"""The words of a text as they are searched: lower case, stemmed, without stop words."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import lru_cache
 from itertools import islice
+from math import log
 
 #: The apostrophe that typesetters prefer.
 _CURVED = "\u2019"
@@ -17,7 +18,7 @@ _WORD = re.compile(rf"[^\W_]+(?:['{_CURVED}][^\W_]+)*")
 #: The same with the signs of vowels in the scripts of India, which are no letters there.
 _SIGN = r"(?:[^\W_]|[\u0900-\u0963\u0966-\u0dff])"
 _WIDE_WORD = re.compile(rf"{_SIGN}+(?:['{_CURVED}]{_SIGN}+)*")
-#: What is not seen and parts no words.
+#: Invisible characters that do not separate words.
 _UNSEEN = re.compile("[\u00ad\u200c\u200d\u2060\ufeff]")
 #: Scripts without spaces between words: each character is a word of its own.
 UNSPACED = re.compile(
@@ -30,7 +31,7 @@ _MONTHS = (
 )
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
-#: What a question about the present has in it; then what is newer counts more.
+#: Words of a question about the present; then newer entries count more.
 _PRESENT = re.compile(
     r"\b(?:now|nowadays|currently|current|today|tonight|lately|recently|recent|latest|newest|still|"
     r"at present|presently|at the moment|any ?more|any longer|these (?:days|weeks|months)|"
@@ -47,7 +48,7 @@ _STOP_WORDS = """
     themselves then there these they this those through to too under until up ve very was we were
     what when where which while who whom why will with would you your yours yourself yourselves
     """
-#: English words that stand in nearly every text, as the stop lists of search engines have them.
+#: English stop words.
 STOP = frozenset(_STOP_WORDS.split())
 
 
@@ -59,17 +60,19 @@ def _stemmer() -> Callable[[str], str]:
     return stem
 
 
-#: The stemmer keeps the word that it works on, so one thread at a time.
+#: The stemmer has state, so one thread uses it at a time.
 _STEMMING = threading.Lock()
-#: What a statement ends with, and what it is quoted in: neither makes another one of it. A question
-#: is another one, and so is what begins with a point: .5 is not 5.
+#: Marks at the end of a statement, and quotation marks, which do not change it. A question mark
+#: does, and so does a point at the beginning: .5 is not 5.
 _ENDS = ".,;:!\u2026"
 _QUOTES = "\"'`\u2018\u2019\u201c\u201d"
-#: Raised, lowered and broken numbers are not those of which they are written: 10\u00b2 is not 102.
+#: Superscripts, subscripts and fractions differ from plain digits: 10\u00b2 is not 102.
 _RAISED = re.compile("([\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u209c\u2150-\u215f\u2189]+)")
 
 
-#: So many words of a question are looked for: each takes time.
+#: So many entries are added to the count; see `rarity_of`.
+_VIRTUAL = 100
+#: The most words of a question that are searched: each takes time.
 _ASKED = 256
 
 
@@ -89,12 +92,12 @@ def asks_about_now(question: str) -> bool:
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text, in order, each as it is searched; those that say little are left out."""
+    """The words of a text in order, stemmed, without stop words."""
     return [_stem(word) for word in split_forms(text)]
 
 
 def split_forms(text: str) -> list[str]:
-    """The same, each in the form in which it stands there: with its ending."""
+    """The words of a text in order, with their endings, without stop words."""
     pattern = _WORD
     if not text.isascii():
         pattern = _WIDE_WORD
@@ -110,24 +113,30 @@ def split_forms(text: str) -> list[str]:
 
 
 def split_query(text: str) -> list[str]:
-    """The different words of a question; also those that say little where it has no others.
+    """The different words of a question; its stop words only if it has no others.
 
-    Whoever pastes a book asks for what its first 256 words are about.
+    Of a very long question, the first 256 words count.
     """
     found = dict.fromkeys(split_forms(text)) or dict.fromkeys(_WORD.findall(text.lower()))
     return list(dict.fromkeys(map(_stem, islice(found, _ASKED))))
 
 
 def label(speaker: str, created: datetime, topics: Iterable[str] = ()) -> frozenset[str]:
-    """The words for what is known of an entry besides its text: who, when, what about."""
+    """The words for the speaker, date and topics of an entry."""
     month, day = _MONTHS[created.month - 1], _DAYS[created.weekday()]
     when = (month, day, str(created.year), str(created.day))
     about = split_words(" ".join((speaker, *topics)))
     return frozenset((*about, *(_stem(word) for word in when)))
 
 
+def rarity_of(frequency: int, count: int) -> float:
+    """The weight of a word that `frequency` of `count` entries contain."""
+    # With some more entries, so that a memory of three has rare words too.
+    return log(1 + (count + _VIRTUAL - frequency + 0.5) / (frequency + 0.5))
+
+
 def digest_of(text: str) -> str:
-    """The same for texts that say the same word for word, whatever their case and punctuation.
+    """A digest that ignores case and punctuation.
 
     Only marks around words count as punctuation: `C` and `C++`, 5 and -5 are not the same, nor are
     .5 and 5, or 6' and 6".
@@ -138,7 +147,7 @@ def digest_of(text: str) -> str:
 
 
 def plain_letters(text: str) -> str:
-    """The text as NFKC has it, but for numbers that would become others."""
+    """The text in NFKC, except numbers that would change their value."""
     if text.isascii():
         return text
     parts = _RAISED.split(text)
@@ -151,6 +160,6 @@ def bare_word(part: str) -> str:
     opened = part.lstrip(_QUOTES)
     bare = opened.rstrip(_ENDS + _QUOTES)
     if opened == part and bare[-1:].isdigit():
-        # What follows a number may be feet or inches.
+        # A quotation mark after a number may mean feet or inches.
         return part.rstrip(_ENDS)
     return bare

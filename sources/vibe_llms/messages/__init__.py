@@ -1,4 +1,4 @@
-"""What is said: canisters, their contents, and their form as one JSON line.
+"""Canisters, their contents, and their form as one line of JSON.
 
-Frozen values only; nothing here reads a file, knows a provider or draws on a terminal.
+Frozen values only; nothing here reads files, knows providers or writes to a terminal.
 """

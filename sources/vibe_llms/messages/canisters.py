@@ -1,11 +1,11 @@
-"""Messages, typed by who speaks: the six canisters, and what a reply carries besides its words."""
+"""The six types of messages (canisters), and the metadata of a reply."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -13,9 +13,17 @@ from msgspec import Struct, field
 from vibe_llms.messages.contents import Content, NativePayload, TextualContent, text_of
 from vibe_llms.messages.identities import produce_identity
 
+if TYPE_CHECKING:
+    # The default makes a plain `Turn` a `Turn[Any]`; Python supports defaults from 3.13 on.
+    import typing_extensions
+
+    T = typing_extensions.TypeVar("T", default=Any)
+else:
+    T = TypeVar("T")
+
 
 class StopReason(StrEnum):
-    """Why a reply ended, in one vocabulary for all providers."""
+    """Why a reply ended, with the same words for all providers."""
 
     FINISHED = "finished"
     INVOCATIONS = "invocations"
@@ -28,7 +36,7 @@ class StopReason(StrEnum):
 
 
 class Usage(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """Tokens of a reply in classes that do not overlap, so that they may be added."""
+    """Tokens of a reply, in classes that do not overlap and can be added."""
 
     uncached_input_tokens: int = 0
     cache_read_tokens: int = 0
@@ -53,7 +61,7 @@ class Usage(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fi
 
 
 class Provenance(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """Which provider and model made a reply, and the provider's own identity for it."""
+    """The row and model that made a reply, and the provider's id for it."""
 
     module: str
     row: str
@@ -62,12 +70,11 @@ class Provenance(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkno
 
 
 class Ending(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """How a reply ended; only the last canister of the reply carries it.
+    """How a reply ended; only the last canister of the reply has it.
 
-    `reason` is a `StopReason`, or a word of a newer version. `native_reason` is the provider's own
-    word, `detail` what it or we said about it (the matched stop sequence, why it refused, what
-    failed). `severed` names the tools whose call had begun and did not arrive whole: such a call
-    never runs.
+    `reason` is a `StopReason`, or a word from a newer version. `native_reason` is the provider's
+    own word. `detail` explains it: the matched stop sequence, the reason for a refusal, the
+    failure. `severed` names the tools whose calls did not arrive completely; such calls never run.
     """
 
     reason: str
@@ -91,10 +98,10 @@ class _Canister(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """What all canisters share: an identity (UUIDv7) and the time of their making (UTC).
+    """The common fields of all canisters: an identity (UUIDv7) and the time of creation (UTC).
 
-    `source_line` is set by the codec alone, where a stored line holds something that this version
-    does not know; encoding such a canister gives the line back as it was.
+    Only the codec sets `source_line`, if a stored line contains something that this version does
+    not know. Encoding such a canister returns the line unchanged.
     """
 
     identity: str = field(default_factory=produce_identity)
@@ -103,7 +110,7 @@ class _Canister(
 
 
 class _Spoken(_Canister, frozen=True):
-    """A canister made of contents."""
+    """A canister with contents."""
 
     contents: tuple[Content, ...] = ()
 
@@ -114,19 +121,18 @@ class _Spoken(_Canister, frozen=True):
 
     @property
     def text(self) -> str:
-        """Its visible text; `ContentNotLoaded` where a part of it lies in the archive."""
+        """Its visible text; `ContentNotLoaded` if part of it is in the archive."""
         return text_of(self.contents)
 
 
 class UserCanister(_Spoken, frozen=True, tag="user"):
-    """What the person said."""
+    """A message from the user."""
 
 
 class AssistantCanister(_Spoken, frozen=True, tag="assistant"):
     """What the model said or thought, between its tool calls.
 
-    `reply` is shared by all canisters of one round trip; it is empty where a program made the
-    canister itself.
+    All canisters of one round trip share `reply`; it is empty if a program created the canister.
     """
 
     reply: str = ""
@@ -135,21 +141,21 @@ class AssistantCanister(_Spoken, frozen=True, tag="assistant"):
 
 
 class SupervisorCanister(_Spoken, frozen=True, tag="supervisor"):
-    """Instructions that stand above the person's: the system text."""
+    """Instructions with more authority than the user's messages: the system text."""
 
 
 class DocumentCanister(_Spoken, frozen=True, tag="document"):
-    """A document to be consulted, kept apart from what the person said."""
+    """A document for reference, separate from the user's message."""
 
     title: str = ""
     source: str = ""
 
 
 class InvocationCanister(_Canister, frozen=True, tag="invocation"):
-    """One tool call, received whole: the canonical name of the tool and its arguments.
+    """One complete tool call: the canonical name of the tool and its arguments.
 
-    `arguments` is the text exactly as it was received; `call` is the provider's own identity for
-    the call, which is provenance only: results are paired by the identity of this canister.
+    `arguments` is the text exactly as received. `call` is the provider's id for the call, for
+    information only: results are paired by the identity of this canister.
     """
 
     #: A call has no contents.
@@ -165,7 +171,7 @@ class InvocationCanister(_Canister, frozen=True, tag="invocation"):
 
     @property
     def parsed(self) -> Mapping[str, Any] | None:
-        """The arguments as an object, or `None` where the text is not a JSON object."""
+        """The arguments as an object, or `None` if the text is not a JSON object."""
         try:
             value = msgspec.json.decode(self.arguments or "{}")
         except (ValueError, RecursionError):
@@ -174,10 +180,10 @@ class InvocationCanister(_Canister, frozen=True, tag="invocation"):
 
 
 class ResultCanister(_Spoken, frozen=True, kw_only=True, tag="result"):
-    """What one tool call returned; `invocation` is the identity of the call.
+    """The result of one tool call; `invocation` is the identity of the call.
 
-    `display` is what people are shown in place of the contents, where it is not empty. `reused` is
-    the identity of the earlier result that this one repeats, where the tool did not run again.
+    `display`, if not empty, is shown to people in place of the contents. `reused` is the identity
+    of the earlier result that this one repeats, if the tool did not run again.
     """
 
     invocation: str
@@ -187,7 +193,7 @@ class ResultCanister(_Spoken, frozen=True, kw_only=True, tag="result"):
 
 
 class UnknownCanister(_Canister, frozen=True, tag="?"):
-    """A message of a role that a newer version wrote; kept as it is."""
+    """A message with a role from a newer version, kept unchanged."""
 
     contents: ClassVar[tuple[Content, ...]] = ()
 
@@ -205,7 +211,7 @@ Canister: TypeAlias = (
 )
 ReplyCanister: TypeAlias = AssistantCanister | InvocationCanister
 
-#: The table of roles: the tag in a stored line, and its class.
+#: The roles: the tag in a stored line, and its class.
 CANISTER_ROLES: dict[str, type[_Canister]] = {
     "user": UserCanister,
     "assistant": AssistantCanister,
@@ -223,23 +229,23 @@ def role_of(canister: Canister) -> str:
     return str(canister.__struct_config__.tag)
 
 
-class Turn(Struct, frozen=True):
-    """What one call of `converse` gave.
+class Turn(Struct, Generic[T], frozen=True):
+    """The result of one call of `converse`.
 
-    `canisters` are all that were added, the prompt included; `text` is what the model said in its
-    last reply; `usage` sums all replies of the turn; `output` is the typed result where one was
-    asked for.
+    `canisters` are all that were added, including the prompt. `text` is what the model said in its
+    last reply. `usage` is the sum over all replies of the turn. `output` is the typed result, if
+    one was requested.
     """
 
     canisters: tuple[Canister, ...]
     text: str
-    output: object
+    output: T
     usage: Usage
     stop_reason: str
 
 
 def usage_of(canisters: Sequence[Canister]) -> Usage:
-    """The sum of the usage of all replies among these canisters."""
+    """The total usage of all replies among these canisters."""
     total = Usage()
     for canister in canisters:
         if isinstance(canister, AssistantCanister | InvocationCanister) and canister.ending:

@@ -1,7 +1,7 @@
-r"""A canister as one line of JSON, and back, without loss.
+r"""Encodes a canister as one line of JSON, and decodes it, without loss.
 
-Lines end at the byte ``\n`` and nowhere else. What a newer version wrote (unknown roles, kinds and
-attributes, at any depth) is kept: the canister remembers its line and encodes to it again.
+A line ends only at the byte ``\n``. What a newer version wrote (unknown roles, kinds and fields, at
+any depth) is kept: the canister remembers its line and encodes to it again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Canister] = msgspec.json.Decoder(Canister)
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
-# An escaped backslash, a pair, or what is left: a lone one.
+# An escaped backslash, a pair, or a lone surrogate.
 _SURROGATE_ESCAPES = re.compile(
     rb"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)", re.DOTALL
 )
@@ -34,13 +34,13 @@ C = TypeVar("C", bound=Canister)
 
 
 class LineUnreadable(ValueError):
-    """A stored line is not a canister, nor anything a newer version would write."""
+    """A stored line is neither a canister nor anything that a newer version would write."""
 
 
 def encode_canister(canister: Canister) -> bytes:
     """One line of JSON, without its newline.
 
-    Lone surrogates become U+FFFD, since no file can hold them.
+    Lone surrogates become U+FFFD, because no file can hold them.
     """
     if canister.source_line is not None:
         return canister.source_line
@@ -50,14 +50,14 @@ def encode_canister(canister: Canister) -> bytes:
         line = _ENCODER.encode(repair_canister(canister))
     if any(type(content) is UnknownContent for content in canister.contents):
         line = _restore_unknown_contents(line)
-    # A native payload may hold what its issuer wrote and no line can: white space, in which a
-    # newline is as good as a blank, and lone surrogates, which could not be read again.
+    # A native payload may contain what a line cannot: newlines between tokens, and lone surrogates,
+    # which could not be read again.
     line = repair_escapes(line)
     return line.replace(b"\n", b" ") if b"\n" in line else line
 
 
 def repair_escapes(data: bytes) -> bytes:
-    r"""JSON in which escapes of lone surrogates are those of U+FFFD; others are as they were.
+    r"""JSON in which escapes of lone surrogates become U+FFFD; others stay unchanged.
 
     >>> repair_escapes(rb'"\ud83d\ude00 \ud800"')
     b'"\\ud83d\\ude00 \\ufffd"'
@@ -71,7 +71,7 @@ def decode_canister(line: bytes) -> Canister:
     """The canister of a line; `LineUnreadable` says why there is none."""
     try:
         canister = _DECODER.decode(line)
-        # Written out, since the opening of a long conversation comes by here for every line.
+        # Not factored out, because opening a long conversation runs this for every line.
         if canister.source_line is None and type(canister) is not UnknownCanister:
             for content in canister.contents:
                 if type(content) is UnknownContent:
@@ -89,9 +89,9 @@ def decode_canister(line: bytes) -> Canister:
 
 
 def decode_plain(lines: bytes) -> list[Canister] | None:
-    """The canisters of whole lines, all at a stroke; `None` where one is not as we write it.
+    """The canisters of whole lines, decoded together; `None` if one is not in our own form.
 
-    Then `decode_canister` tells of each line what it is.
+    Then `decode_canister` decodes each line separately.
     """
     try:
         canisters = _DECODER.decode_lines(lines)
@@ -99,7 +99,7 @@ def decode_plain(lines: bytes) -> list[Canister] | None:
         return None
     if len(canisters) != lines.count(b"\n"):
         return None
-    # Written out, since the opening of a long conversation takes them all through here.
+    # Not factored out, because opening a long conversation runs this for every line.
     for canister in canisters:
         if canister.source_line is not None or type(canister) is UnknownCanister:
             return None
@@ -112,7 +112,7 @@ def decode_plain(lines: bytes) -> list[Canister] | None:
 def repair_canister(canister: C) -> C:
     """The canister with every lone surrogate in its texts replaced by U+FFFD.
 
-    The very same object where there is nothing to repair.
+    Returns the same object if there is nothing to replace.
     """
     repaired = _repair(canister)
     return repaired if isinstance(repaired, type(canister)) else canister
@@ -151,20 +151,20 @@ def _decode_newer(line: bytes) -> Canister:
     members = _OBJECT.decode(line)
     for name in ("identity", "created"):
         if name not in members:
-            raise LineUnreadable(f"it has no {name}")
+            raise LineUnreadable(f"{name!r} is missing")
     role = _read_tag(members, "role")
     if role in CANISTER_ROLES:
         known = _prune(members, CANISTER_ROLES[role])
     else:
         kept = {name: members[name] for name in ("identity", "created")}
         known = _ENCODER.encode({"role": "?", "label": role, **kept})
-    # As with a payload, a newline can only be white space here.
+    # As in a payload, a newline can only be white space here.
     source_line = line.replace(b"\n", b" ") if b"\n" in line else line
     return msgspec.structs.replace(_DECODER.decode(known), source_line=source_line)
 
 
 def _prune(members: dict[str, Raw], cls: type[Struct]) -> bytes:
-    """JSON of the members of an object that this version knows, at every depth."""
+    """The fields of a JSON object that this version knows, at every depth."""
     known: dict[str, Raw] = {}
     tag_field = cls.__struct_config__.tag_field
     if tag_field is not None:
@@ -190,25 +190,25 @@ def _prune_value(raw: Raw, annotation: object) -> bytes:
     cls = next((one for one in classes if one.__struct_config__.tag == tag), UnknownContent)
     if UnknownContent not in classes:
         if cls is UnknownContent:
-            raise _FormUnknown(f"{tag_field} is {tag!r}, which this version does not know")
+            raise _FormUnknown(f"{tag_field} {tag!r} is unknown to this version")
         return _prune(members, cls)
     try:
         if cls is not UnknownContent:
             return _prune(members, cls)
     except _FormUnknown:
-        # A known kind whose data lies where only a newer version can find it.
+        # A known kind whose data is in a place that only a newer version knows.
         pass
     return _ENCODER.encode(UnknownContent(label=tag, source=raw))
 
 
 class _FormUnknown(ValueError):
-    """A value has a form that a newer version invented."""
+    """A value has a form from a newer version."""
 
 
 def _read_tag(members: dict[str, Raw], tag_field: str) -> str:
     tag = msgspec.json.decode(members[tag_field], type=str) if tag_field in members else ""
     if not tag:
-        raise LineUnreadable(f"it has no {tag_field}")
+        raise LineUnreadable(f"{tag_field!r} is missing")
     return tag
 
 

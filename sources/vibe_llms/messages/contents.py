@@ -1,7 +1,7 @@
-"""The pieces of a message: text, pictures, sound, film, files, reasoning, and what stays opaque.
+"""The parts of a message: text, images, audio, video, files, reasoning, and opaque blocks.
 
-A content holds its data or says where it lies. Values know no files: whoever needs the data of a
-`Reference` asks the archive, `await archive.load(reference)`.
+A content holds its data or a reference to it. To load the data of a `Reference`, use the archive:
+`await archive.load(reference)`.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from vibe_llms.exceptions import ContentNotLoaded
 
 
 class _Place(Struct, frozen=True, gc=False, tag_field="by", forbid_unknown_fields=True):
-    """Where data lies that a content does not hold itself."""
+    """Where data is that a content does not hold itself."""
 
 
 class Reference(_Place, frozen=True, tag="hash"):
-    """Bytes that are kept elsewhere: the SHA-256 of them in hexadecimal, and their number."""
+    """Bytes that are stored elsewhere: their SHA-256 in hexadecimal, and their number."""
 
     hash: str
     size: int
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Reference:
-        """The reference under which these bytes would be kept."""
+        """The reference under which these bytes are stored."""
         return cls(hash_bytes(data), len(data))
 
 
 class Location(_Place, frozen=True, tag="url"):
-    """An address that the provider itself shall read; nothing is downloaded here."""
+    """A URL that the provider reads; nothing is downloaded here."""
 
     url: str
 
 
 class Upload(_Place, frozen=True, tag="upload"):
-    """A file that was uploaded to a provider before; only the row `row` knows its `identity`."""
+    """A file that was uploaded to a provider; only the row `row` knows its `identity`."""
 
     identity: str
     row: str
 
 
 class Issuer(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """Who made a native payload: the provider's module, its row, and the model."""
+    """The source of a native payload: the provider's module, its row, and the model."""
 
     module: str
     row: str
@@ -53,9 +53,9 @@ class Issuer(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 
 
 class NativePayload(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """What a provider sent and wants back word for word; `data` is its own JSON.
+    """Data that a provider sent and needs back unchanged; `data` is its own JSON.
 
-    Replayed to the issuer only: another module, row or model is never sent it.
+    It is sent only to its issuer: the same module, row and model.
     """
 
     issuer: Issuer
@@ -63,10 +63,10 @@ class NativePayload(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
 
 
 class Citation(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """Where a text was taken from, as far as its provider said.
+    """The source of a text, as far as its provider reports it.
 
     `start` and `end` count in `unit`: characters, pages (from 1) or blocks of the source; `end` is
-    not included.
+    exclusive.
     """
 
     quote: str = ""
@@ -86,7 +86,7 @@ class _Content(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """What all contents share. Two contents are equal when their data has the same hash."""
+    """The common part of all contents. Two contents are equal if their data has the same hash."""
 
     native: NativePayload | None = None
 
@@ -103,9 +103,9 @@ class _Content(
 
 
 class TextualContent(_Content, frozen=True, tag="text"):
-    """Text, plain unless its MIME type says otherwise; perhaps with citations.
+    """Text, plain unless its MIME type says otherwise, with optional citations.
 
-    Where `data` is an excerpt that is short enough for a model, `whole` is all of the text.
+    If `data` is an excerpt that is short enough for a model, `whole` is the complete text.
     """
 
     data: str | Reference
@@ -115,33 +115,33 @@ class TextualContent(_Content, frozen=True, tag="text"):
 
     @property
     def text(self) -> str:
-        """The text itself; `ContentNotLoaded` where only a reference is held."""
+        """The text; `ContentNotLoaded` if there is only a reference."""
         return loaded_text(self.data)
 
 
 class ImageContent(_Content, frozen=True, tag="image"):
-    """A picture."""
+    """An image."""
 
     data: bytes | Reference | Location | Upload
     mimetype: str = ""
 
 
 class AudioContent(_Content, frozen=True, tag="audio"):
-    """Sound."""
+    """Audio."""
 
     data: bytes | Reference | Location | Upload
     mimetype: str = ""
 
 
 class VideoContent(_Content, frozen=True, tag="video"):
-    """Film."""
+    """Video."""
 
     data: bytes | Reference | Location | Upload
     mimetype: str = ""
 
 
 class FileContent(_Content, frozen=True, tag="file"):
-    """Any other file, a PDF say; `name` is shown to the model and to people."""
+    """Any other file, such as a PDF; `name` is shown to the model and to people."""
 
     data: bytes | Reference | Location | Upload
     mimetype: str = ""
@@ -149,27 +149,27 @@ class FileContent(_Content, frozen=True, tag="file"):
 
 
 class ReasoningContent(_Content, frozen=True, tag="reasoning"):
-    """What a model thought; empty where its provider keeps it secret and sent only a payload."""
+    """What a model thought; empty if its provider keeps it secret and sent only a payload."""
 
     data: str | Reference = ""
 
     @property
     def text(self) -> str:
-        """The text itself; `ContentNotLoaded` where only a reference is held."""
+        """The text; `ContentNotLoaded` if there is only a reference."""
         return loaded_text(self.data)
 
 
 class NativeContent(_Content, frozen=True, tag="native"):
-    """A block that only its provider understands, kept in its place among the others.
+    """A block that only its provider understands, in its place among the others.
 
-    `label` is the provider's own name for it, `server_tool_use` say, so that people can be told.
+    `label` is the provider's name for it, such as `server_tool_use`, for display.
     """
 
     label: str = ""
 
 
 class UnknownContent(_Content, frozen=True, tag="?"):
-    """A content of a kind that a newer version wrote; kept as it is."""
+    """A content of a kind from a newer version, kept unchanged."""
 
     label: str = ""
     source: msgspec.Raw = msgspec.Raw(b"null")
@@ -189,17 +189,17 @@ Content: TypeAlias = (
 
 
 def loaded_text(data: str | Reference) -> str:
-    """The text, or `ContentNotLoaded` where it is kept elsewhere."""
+    """The text, or `ContentNotLoaded` if it is stored elsewhere."""
     if isinstance(data, Reference):
         raise ContentNotLoaded(
-            f"the text {data.hash[:12]}… ({data.size} bytes) is kept in the archive; "
-            "load it with: await archive.load(reference)"
+            f"the text {data.hash[:12]}… ({data.size} bytes) is in the archive; load it with: "
+            "await archive.load(reference)"
         )
     return data
 
 
 def text_of(contents: Iterable[Content]) -> str:
-    """The visible text of contents, one after the other; reasoning is not part of it."""
+    """The visible text of contents, joined; reasoning is not part of it."""
     return "".join(content.text for content in contents if isinstance(content, TextualContent))
 
 

@@ -1,6 +1,6 @@
-"""Identities of messages and replies: UUIDv7 as text, so that they sort by time.
+"""Identities of messages and replies: UUIDv7 as text, so they sort by time.
 
-Identities of conversations are shorter and live with the archive.
+Identities of conversations are shorter; the archive makes them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Packages that a row installs on demand: pinned, asked for, in folders of their own."""
+"""Packages that a row installs on demand: pinned, approved, each in its own folder."""

@@ -1,8 +1,8 @@
-"""Installs what a row pins: by uv if it is there, else by pip, and into the plugin's own folder.
+"""Installs a row's pinned packages with uv, or else pip, into the plugin's own folder.
 
-No code of a package runs while it is installed: only wheels are taken, nothing is compiled, no
-`.pth` file is obeyed since the folder is none of Python's own. What was installed is recorded, file
-by file; a folder without its record is no plugin.
+No code of a package runs during installation: only wheels are used, nothing is compiled, and no
+`.pth` file takes effect, because Python does not search the folder. Every installed file is
+recorded; a folder without a record is not a plugin.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from vibe_llms.storage.locks import locked
 _LOCK_SECONDS = 10.0
 _TOLD_BYTES = 2000
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-#: All that an installer gets of the environment: no keys, and nothing that would choose an index.
+#: The environment of the installer: no keys, and nothing that would choose an index.
 _PASSED_ON = (
     *("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "XDG_CACHE_HOME"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
@@ -45,7 +45,7 @@ _PASSED_ON = (
 
 
 class Installation(Struct, frozen=True):
-    """What would be done: `command` is run as it is, in the folder `work`."""
+    """A planned installation: `command` runs unchanged in the folder `work`."""
 
     plugin: Plugin
     work: Path
@@ -53,21 +53,21 @@ class Installation(Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """The command as one would type it."""
+        """The command as typed in a shell."""
         return shlex.join(self.command)
 
 
 def plan_installation(plugin: Plugin, *, offline: bool = False) -> Installation:
-    """How a plugin is installed on this machine; `PackageMissing` where it cannot be.
+    """How to install a plugin on this machine; `PackageMissing` if that is impossible.
 
-    `RequestForbidden` where it would come from elsewhere and nothing may; `offline` is the key of
-    the configuration.
+    `RequestForbidden` if it would need a request while these are forbidden; `offline` is the
+    configuration key.
     """
     permit_request(plugin.index, f"installing [providers.{plugin.row}]", offline=offline)
     work = plugin.folder.with_name(f"{TEMPORARY}{plugin.folder.name[:24]}-{os.urandom(4).hex()}")
     uv = shutil.which("uv")
     command: tuple[str, ...]
-    # One that was found by a relative path lies in the current folder, which is not to be trusted.
+    # A command found by a relative path is in the current directory, which is not trusted.
     if uv is not None and os.path.isabs(uv):
         command = (uv, "pip", "install", "--no-config", "--python", sys.executable)
         own = ("--link-mode", "copy")
@@ -90,10 +90,10 @@ def plan_installation(plugin: Plugin, *, offline: bool = False) -> Installation:
 
 
 def install(installation: Installation) -> None:
-    """Do it: the plugin's folder appears whole, in place of an older one, or not at all.
+    """Install it: the plugin's folder appears completely, replacing an older one, or not at all.
 
-    `RegistrationError` with what the installer said where it failed, or where the packages do not
-    hold the row's module; `StorageError` where the disk fails.
+    `RegistrationError` with the installer's message if it fails, or if the packages lack the row's
+    module; `StorageError` if the disk fails.
     """
     plugin, work = installation.plugin, installation.work
     home = plugin.folder.parent
@@ -116,7 +116,7 @@ def install(installation: Installation) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Give an installed plugin up; it is none any more from the first moment on."""
+    """Uninstall a plugin; it stops being one at once."""
     with storage_errors(folder), locked(folder.parent, seconds=_LOCK_SECONDS):
         gone = folder.with_name(f"{TEMPORARY}{os.urandom(12).hex()}")
         os.rename(folder, gone)
@@ -128,7 +128,7 @@ def _run(installation: Installation) -> None:
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     if choose_proxy(plugin.index) is None:
         environment |= {"NO_PROXY": "*", "no_proxy": "*"}
-    # A configuration file of the machine's could name another index, too.
+    # A configuration file of the machine could name another index, too.
     environment |= {"PIP_CONFIG_FILE": os.devnull, "PYTHONNOUSERSITE": "1"}
     try:
         done = subprocess.run(
@@ -151,7 +151,9 @@ def _require_module(plugin: Plugin, packages: Path) -> None:
     top = plugin.module.partition(".")[0]
     there = {path.name.partition(".")[0] for path in packages.iterdir()}
     if top not in there:
-        raise _failure(plugin, f"nothing was installed, since {plugin.name} has no module {top!r}")
+        raise _failure(
+            plugin, f"nothing was installed, because {plugin.name} has no module {top!r}"
+        )
 
 
 def _failure(plugin: Plugin, message: str) -> RegistrationError:
@@ -161,14 +163,14 @@ def _failure(plugin: Plugin, message: str) -> RegistrationError:
 def _put_in_place(work: Path, folder: Path) -> None:
     synchronise_folder(work)
     if folder.exists():
-        # Between the two there is none, which is told as such.
+        # Between the two renames there is no plugin, and errors say so.
         os.rename(folder, folder.with_name(f"{TEMPORARY}{os.urandom(12).hex()}"))
     os.rename(work, folder)
     _clear_away(folder.parent)
 
 
 def _clear_away(home: Path) -> None:
-    """What an installation left behind that did not come to its end."""
+    """Delete the leftovers of an interrupted installation."""
     for path in home.iterdir():
         if path.name.startswith(TEMPORARY):
             shutil.rmtree(path, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""Where Python finds the module of a row that was installed on demand.
+"""Lets Python import the module of a row that was installed on demand.
 
-The folder is on no path of Python's. The row's own module is found there before anywhere else; what
-it needs is found there only where the environment does not have it, so that no plugin replaces a
-package of this library or of the program. Bytecode is neither read nor written.
+Python does not search the folder. The row's own module is imported from there before anywhere else.
+Its dependencies are imported from there only if the environment does not have them, so that no
+plugin replaces a package of this library or of the program. Bytecode is neither read nor written.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 def open_plugin(plugin: Plugin) -> None:
-    """Let the row's module be imported from now on; the files of its plugin are looked at first.
+    """Make the row's module importable; the plugin's files are verified first.
 
-    `PluginMissing` where it is not installed, `RegistrationError` where a file is not as it was
-    installed, or where another module of this name is loaded already.
+    `PluginMissing` if it is not installed, `RegistrationError` if a file was changed, or if another
+    module of this name is loaded already.
     """
     verify(plugin)
     top = plugin.module.partition(".")[0]
@@ -51,15 +51,15 @@ def _require_own(plugin: Plugin, top: str) -> None:
     places = [getattr(loaded, "__file__", None) or "", *getattr(loaded, "__path__", ())]
     if not any(Path(place).is_relative_to(plugin.packages) for place in places):
         raise RegistrationError(
-            f"another module {top!r} is in use already, from {places[0] or 'elsewhere'}; of two "
-            "rows with modules of one name only one can be used in a program",
+            f"another module {top!r} is already loaded, from {places[0] or 'elsewhere'}; a "
+            "program can use only one of two rows with modules of the same name",
             table=f"providers.{plugin.row}",
             key="module",
         )
 
 
 class _Loader(SourceFileLoader):
-    """Compiles the source itself: bytecode beside it is not what was installed."""
+    """Compiles the source itself, because bytecode next to it was not installed."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -68,7 +68,7 @@ class _Loader(SourceFileLoader):
 
 
 class _Finder:
-    """Finds these top-level modules, and what is below them, in one plugin's folder."""
+    """Finds these top-level modules and their submodules in one plugin's folder."""
 
     def __init__(self, folder: Path, names: Iterable[str]) -> None:
         self.folder = folder
@@ -77,7 +77,7 @@ class _Finder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """How a module is loaded, if it is one of these and lies here."""
+        """How to load a module, if it is one of these."""
         if fullname.partition(".")[0] not in self._names:
             return None
         places = [str(self.folder)] if path is None else list(path)
@@ -91,7 +91,7 @@ class _Finder:
         return None
 
     def find_distributions(self, context: DistributionFinder.Context) -> Iterable[Distribution]:
-        """The metadata of a package here that is asked for by its name; entry points are not."""
+        """The metadata of a package that is requested by name; entry points are not found."""
         from importlib.metadata import DistributionFinder, MetadataPathFinder
 
         if context.name is None:

@@ -1,4 +1,4 @@
-"""What a row pins: exact versions of packages, their hashes, and where they come from.
+"""The pins of a row: exact versions of packages, their hashes, and their source.
 
 Nothing is installed or loaded here.
 """
@@ -29,9 +29,9 @@ _LONGEST_SLUG = 40
 
 
 class InstallSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[providers.NAME.install]`: what the row's module comes from.
+    """`[providers.NAME.install]`: the package with the row's module.
 
-    `requirements` are all packages that it needs beside those of this library, each as
+    `requirements` are all packages that it needs besides those of this library, each as
     `name==version` with the hashes of its wheels. `index` is the address of a package index, or a
     folder of wheels.
     """
@@ -41,7 +41,7 @@ class InstallSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields
 
 
 class Plugin(Struct, frozen=True):
-    """The packages of a row; `folder` is where they lie once they are installed."""
+    """The packages of a row; `folder` is their folder after installation."""
 
     row: str
     module: str
@@ -74,13 +74,13 @@ class Plugin(Struct, frozen=True):
 
 
 def read_plugin(configuration: Configuration, row: Row, settings: InstallSettings) -> Plugin:
-    """What a row wants to be installed; a `ConfigurationError` names what is not pinned, or amiss.
+    """A row's plugin; a `ConfigurationError` names what is wrong or not pinned.
 
-    Rows with the same pins share a folder. Another version of Python has another one.
+    Rows with the same pins share a folder. Each version of Python has its own.
     """
     path = (_TABLE, row.name, _KEY, "requirements")
     if not settings.requirements:
-        raise configuration.error("it names no package", *path)
+        raise configuration.error("it does not name a package", *path)
     ours = set(survey_own_packages())
     seen: set[str] = set()
     for requirement, hashes in settings.requirements.items():
@@ -93,22 +93,22 @@ def read_plugin(configuration: Configuration, row: Row, settings: InstallSetting
         seen.add(name)
         if name in ours:
             raise configuration.error(
-                f"{name!r} is a package of this library's, which a plugin does not replace; leave "
-                "it out, and install the extra of vibe-llms that brings it",
+                f"{name!r} is a package of this library, which a plugin must not replace; "
+                "leave it out, and install the extra of vibe-llms that contains it",
                 *path,
                 requirement,
             )
         if not hashes or not all(_HASH.fullmatch(digest) for digest in hashes):
             raise configuration.error(
                 "each version needs the hashes of its wheels, written sha256: and 64 digits; "
-                "`pip hash` and `uv pip compile --generate-hashes` tell them",
+                "`pip hash` and `uv pip compile --generate-hashes` print them",
                 *path,
                 requirement,
             )
     top = row.module.partition(".")[0]
     if top in survey_own_modules():
         raise configuration.error(
-            f"{top!r} is a module of Python's or this library's, which a plugin does not replace",
+            f"{top!r} is a module of Python or of this library, which a plugin must not replace",
             _TABLE,
             row.name,
             "module",
@@ -124,25 +124,25 @@ def read_plugin(configuration: Configuration, row: Row, settings: InstallSetting
 
 
 def survey_folder(data: Path) -> Path:
-    """The folder of all plugins, below that of the user's data."""
+    """The folder of all plugins, inside the user's data folder."""
     return data / "plugins"
 
 
 def survey_own_modules() -> frozenset[str]:
-    """Top-level modules that no plugin's folder may stand in for: Python's, and this library's."""
+    """Top-level modules that no plugin may replace: Python's and this library's."""
     names = {package.replace("-", "_") for package in survey_own_packages()}
     return frozenset({*sys.stdlib_module_names, "__main__", "vibe_llms", *names})
 
 
 def survey_own_packages() -> Iterator[str]:
-    """The packages that this library is made of or can use, its own included."""
+    """The packages that this library consists of or can use, including its own."""
     from importlib.metadata import PackageNotFoundError, requires
 
     yield _OURSELVES
     try:
         declared = requires(_OURSELVES) or []
     except PackageNotFoundError:
-        # It is run from its sources: what is not installed cannot be replaced.
+        # It runs from its sources: packages that are not installed cannot be replaced.
         return
     for line in declared:
         name = re.match(r"[A-Za-z0-9._-]+", line)
@@ -165,9 +165,9 @@ def _find_fault(index: str) -> str:
     try:
         address = urlsplit(index)
     except ValueError:
-        return "it is no address"
+        return "it is not a URL"
     if address.scheme not in ("http", "https") or not address.hostname:
         return "it must be an http(s) address, or the absolute path of a folder of wheels"
     if address.username is not None or address.password is not None:
-        return "an address is shown, so no name and no password may stand in it"
+        return "addresses are shown to users, so they must not contain a user name or password"
     return ""

@@ -1,4 +1,4 @@
-"""What was installed, file by file, and whether it still is so."""
+"""Records what was installed, file by file, and checks whether it is unchanged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGEST_RECORD = 64 * 1024**2
 
 
 class Record(Struct, frozen=True):
-    """An installed plugin: for whom it was installed, and its files with their SHA-256."""
+    """An installed plugin: the row that it was installed for, and its files with their SHA-256."""
 
     row: str
     module: str
@@ -36,12 +36,12 @@ class Record(Struct, frozen=True):
 
 
 def write_record(folder: Path, record: Record) -> None:
-    """Keep the record of what has been installed in a folder."""
+    """Store the record of what was installed in a folder."""
     write_new(folder / _RECORD, msgspec.json.encode(record), durable=True)
 
 
 def read_record(folder: Path) -> Record | None:
-    """The record of a folder; nothing where no installation came to its end there."""
+    """The record of a folder; nothing if no installation was completed there."""
     try:
         data = read_trusted(folder / _RECORD, _LARGEST_RECORD)
         return msgspec.json.decode(data, type=Record)
@@ -58,9 +58,9 @@ def survey_records(home: Path) -> Iterator[tuple[Path, Record]]:
 
 
 def verify(plugin: Plugin) -> Record:
-    """The record of a plugin whose files are all as they were installed, and none beside them.
+    """The record of a plugin whose files are exactly as installed.
 
-    `PluginMissing` where it is not installed, `RegistrationError` where a file is another.
+    `PluginMissing` if it is not installed, `RegistrationError` if a file differs.
     """
     with storage_errors(plugin.folder):
         record = read_record(plugin.folder)
@@ -74,7 +74,7 @@ def verify(plugin: Plugin) -> Record:
     if changed:
         raise RegistrationError(
             f"{plugin.packages / changed[0][0]} is not as it was installed, so nothing of "
-            f"{plugin.name} is run; install it anew: {plugin.remedy}",
+            f"{plugin.name} is run; reinstall it: {plugin.remedy}",
             table=f"providers.{plugin.row}",
             key="install",
         )
@@ -92,7 +92,7 @@ def survey_files(folder: Path) -> dict[str, str]:
                     waiting.append(Path(entry.path))
                     continue
                 if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
-                    raise OSError(errno.ELOOP, "it is no plain file", entry.path)
+                    raise OSError(errno.ELOOP, "it is not a regular file", entry.path)
                 with opened(entry.path, os.O_NOFOLLOW) as file:
                     digest = hashlib.sha256()
                     for part in read_parts(file, LARGEST_FILE):

@@ -64,7 +64,7 @@ _CUTTING = (StopReason.LENGTH, StopReason.REFUSED)
 
 
 class _Draft:
-    """The message that is being received. Whoever watches sees it from its first piece on."""
+    """The message that is arriving; handlers see it from its first piece on."""
 
     def __init__(self, role: str, name: str = "", call: str = "") -> None:
         self.identity = produce_identity()
@@ -101,7 +101,7 @@ class _Draft:
 
 
 class Accumulator:
-    """Builds the canisters of one reply and tells what happens to them.
+    """Builds the canisters of one reply and reports each step in an event.
 
     As a context manager it makes sure that the open message fails exactly once when anything ends
     the round trip early, a cancel and a raising handler included.
@@ -150,7 +150,7 @@ class Accumulator:
 
     @property
     def usage(self) -> Usage | None:
-        """The usage, as far as the provider has told it."""
+        """The usage, as far as the provider has reported it."""
         return self._usage
 
     def reset(self) -> bool:
@@ -165,10 +165,10 @@ class Accumulator:
     def take_over(
         self, contents: Sequence[Content], provenance: Provenance | None, usage: Usage | None
     ) -> None:
-        """Take what another accumulator has made of the same reply; no event tells of it.
+        """Take what another accumulator has made of the same reply, without an event.
 
-        The contents stand in the open message, which is the model's words, in place of those that
-        the deltas made; that they say the same is the affair of whoever calls.
+        The contents are in the open message, the model's words, in place of those that
+        the deltas made; the caller ensures that they say the same.
         """
         if provenance is not None:
             self._provenance = provenance
@@ -278,7 +278,7 @@ class Accumulator:
         return None if native is None else NativePayload(self._issuer, native)
 
     def _complete(self, ending: Ending | None = None) -> None:
-        """The open message is whole: keep it, then tell."""
+        """The open message is whole: keep it, then report it."""
         draft = self._draft
         if draft is None:
             return
@@ -327,7 +327,7 @@ class Accumulator:
         draft = self._draft or _Draft("assistant")
         self._draft = None
         if draft.whole and InvocationCanister(name="", arguments=draft.text).parsed is None:
-            # Its block had ended, but what would have told that it was cut did not come.
+            # Its block had ended, but what would have shown that it was cut did not come.
             draft.whole = False
         interrupted = isinstance(error, TurnInterrupted)
         ending = Ending(

@@ -24,7 +24,7 @@ class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields
     `accepts` names the kinds of contents that can be sent besides text: `image`, `audio`, `video`,
     and MIME types of files. `controls` holds the accepted controls and their ranges; `None` means
     that nothing is known, and then every control is sent. In TOML `effort = false` takes a control
-    away that a more general pattern gives. `context_varies` tells that some servers give the model
+    away that a more general pattern gives. `context_varies` says that some servers give the model
     a larger context, so that nothing is refused by an estimate. `native` is for the provider alone.
     """
 
@@ -117,7 +117,7 @@ def specificity(pattern: str) -> int:
     >>> [specificity(p) for p in (r"claude-opus-4-5.*", r"claude-(opus|haiku)-4.*", r".*")]
     [15, 13, 0]
     """
-    # Flags demand nothing. A class stands for any of several characters, an escaped one for itself.
+    # Flags demand nothing. A class matches one of several characters, an escaped one itself.
     pattern = re.sub(r"^\(\?[a-z]+\)", "", pattern)
     plain = re.sub(r"\[\^?\]?[^]]*(?:\]|\Z)|\\[a-zA-Z0-9]", ".", pattern)
     plain = "(" + re.sub(r"\\.", "_", plain) + ")"
@@ -137,7 +137,7 @@ def load_attributes(configuration: Configuration, row: str, *files: str | Path) 
 
     `anthropic` is `data/providers/anthropic.toml`, and a path is a file of the provider's own; the
     patterns of several files are taken together, and of equals that of the later file wins. The
-    user's stand in their configuration, in `[providers.ROW.models."PATTERN"]`.
+    user's are in their configuration, in `[providers.ROW.models."PATTERN"]`.
     """
     shipped: dict[str, Any] = {}
     for file in files:
@@ -173,7 +173,7 @@ def settle_controls(
     """The controls to send, and in words those of the defaults that were left out.
 
     A control of this very call that the model does not take is a `ControlInvalid`; a configured
-    default that it does not take is left out and told.
+    default that it does not take is left out with a notice.
     """
     for one in (controls, defaults):
         _check_extras(one, model)

@@ -1,33 +1,52 @@
-"""What the conversion of a canister needs, whoever it is for: texts, issuer, notices."""
+"""Canisters on their way to a wire: their texts, who issued them, and what is not sent as it is."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PureWindowsPath
-from typing import Any, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
+from msgspec import Raw
 
 from vibe_llms.events import Notice
-from vibe_llms.messages.canisters import Canister, DocumentCanister
+from vibe_llms.exceptions import ContentUnsupported
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DocumentCanister,
+    InvocationCanister,
+    ResultCanister,
+    SupervisorCanister,
+    UserCanister,
+)
 from vibe_llms.messages.contents import (
     Content,
+    FileContent,
     Issuer,
+    MediaContent,
+    NativeContent,
     NativePayload,
+    ReasoningContent,
     Reference,
     TextualContent,
     repair_text,
 )
-from vibe_llms.providers.interfaces import Model
+from vibe_llms.providers.interfaces import Loader, Model
+from vibe_llms.providers.pieces import compact, encode_json, load_texts
 
 T = TypeVar("T")
+P = TypeVar("P")
+B = TypeVar("B")
 
 #: Members of a call that only number it, and values that say what holds anyway: a model that is
 #: not sent them misses nothing.
 _NUMBERING = frozenset({"id", "status"})
 _USUAL: tuple[object, ...] = (None, {"type": "direct"})
 _MEMBERS = msgspec.json.Decoder(dict[str, Any])
+_RAW_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 _SCHEME = re.compile(r"(?!file:)[a-z][a-z0-9+.-]+:", re.IGNORECASE)
 _ABSOLUTE = re.compile(r"[/~]|\\\\|[a-z]:[/\\]|file:", re.IGNORECASE)
 _KINDS = {"image": "an image", "audio": "a sound", "video": "a video", "file": "a file"}
@@ -43,6 +62,7 @@ class Conversion:
     def __init__(
         self, canister: Canister, model: Model, module: str, texts: Mapping[str, bytes]
     ) -> None:
+        self.canister = canister
         self.model = model
         self.origin = canister.identity
         self.notices: list[Notice] = []
@@ -78,7 +98,7 @@ class Conversion:
             return None
 
     def leave_out(self, what: str, how: str = "left out") -> None:
-        """Tell that something of the canister is not sent as it is."""
+        """Add a notice: something of the canister is not sent as it is."""
         address = f"{self.model.provider}/{self.model.name}"
         self.notices.append(Notice("conversion", f"{what} is {how} for {address}", self.origin))
 
@@ -97,10 +117,116 @@ class Conversion:
             self.leave_out("what another model told of a call besides its arguments")
 
     def describe(self, content: Content, what: str = "") -> str:
-        """A content in words, for a model that cannot be sent it; tells that it is so."""
+        """A content in words, for a model that cannot be sent it, with a notice."""
         name = name_content(content)
         self.leave_out(what or name, "described in words")
         return f"[{name}, not shown to this model]"
+
+
+class Writer(Conversion, ABC, Generic[P, B]):
+    """A conversion to a piece of a wire, whose contents are blocks; `call` is an id on the wire.
+
+    The blocks of a role are framed as the wire has them; the order of the cases, and what a wire
+    cannot carry, is the same for all.
+    """
+
+    def __init__(
+        self,
+        canister: Canister,
+        model: Model,
+        module: str,
+        texts: Mapping[str, bytes],
+        call: str = "",
+    ) -> None:
+        super().__init__(canister, model, module, texts)
+        self.call = call
+
+    @abstractmethod
+    def write_reply(self, canister: AssistantCanister) -> P:
+        """The piece of a model's words."""
+
+    @abstractmethod
+    def write_call(self, canister: InvocationCanister) -> P:
+        """The piece of a call."""
+
+    @abstractmethod
+    def write_result(self, canister: ResultCanister) -> P:
+        """The piece of a result."""
+
+    @abstractmethod
+    def write_document(self, canister: DocumentCanister) -> P:
+        """The piece of a document."""
+
+    def write_instructions(self, canister: SupervisorCanister) -> P:
+        """The piece of a supervisor's words; by itself of text alone."""
+        return self.frame("system", self.encode(canister.contents, plain=True))
+
+    @abstractmethod
+    def frame(self, role: Literal["user", "system"], blocks: Sequence[B]) -> P:
+        """The piece of what a user or a supervisor says."""
+
+    @abstractmethod
+    def encode_text(self, text: str) -> B:
+        """The block of a text."""
+
+    @abstractmethod
+    def unsupported(self, content: MediaContent) -> str:
+        """Why the model cannot take a content, in words; empty where it can."""
+
+    @abstractmethod
+    def encode_media(self, content: MediaContent) -> B:
+        """The block of a picture, a sound or a file that the model can take."""
+
+    def write(self) -> P:
+        """The piece of the canister."""
+        match self.canister:
+            case AssistantCanister() as canister:
+                return self.write_reply(canister)
+            case InvocationCanister() as canister:
+                return self.write_call(canister)
+            case ResultCanister() as canister:
+                return self.write_result(canister)
+            case DocumentCanister() as canister:
+                return self.write_document(canister)
+            case SupervisorCanister() as canister:
+                return self.write_instructions(canister)
+            case UserCanister(contents=contents):
+                return self.frame("user", self.encode(contents))
+            case canister:
+                self.leave_out(f"a message of the unknown role {canister.label!r}")
+                return self.frame("user", ())
+
+    def encode(self, contents: Sequence[Content], *, plain: bool = False) -> list[B]:
+        """The blocks of contents; `plain` where a wire takes text alone."""
+        blocks: list[B] = []
+        for content in contents:
+            block: B | None = None
+            match content:
+                case TextualContent(data=data):
+                    if (text := self.text(data)).strip():
+                        block = self.encode_text(text)
+                case ReasoningContent() | NativeContent() if not plain:
+                    self.leave_out("a part that only a model's own reply can hold")
+                case _ if not plain and isinstance(content, MediaContent):
+                    reason = self.unsupported(content)
+                    block = self.say(content, reason) if reason else self.encode_media(content)
+                case _:
+                    block = self.say(content)
+            blocks += [] if block is None else [block]
+        return blocks
+
+    def members(self, canister: InvocationCanister) -> Mapping[str, Raw]:
+        """What this very model said of its call besides; what another said is left out."""
+        if canister.native is None:
+            return {}
+        members = self.read(canister.native, _RAW_MEMBERS)
+        if members is None:
+            self.leave_out_members(canister.native)
+        return members or {}
+
+    def say(self, content: Content, what: str = "") -> B:
+        """A content in words, for a model that cannot be sent it; a notice says so."""
+        return self.encode_text(self.describe(content, what))
 
 
 def name_document(canister: DocumentCanister) -> tuple[str, str]:
@@ -124,9 +250,53 @@ def name_document(canister: DocumentCanister) -> tuple[str, str]:
     return title, source
 
 
+def head_document(canister: DocumentCanister) -> str:
+    """The heading of a document, for wires that have no place for its name."""
+    name = ", ".join(filter(None, name_document(canister)))
+    return f"Document: {name}" if name else ""
+
+
+def nativize_arguments(canister: InvocationCanister) -> Raw:
+    """The arguments of a call as JSON of an object; those that are none become a member of one."""
+    if canister.parsed is None:
+        return Raw(encode_json({"arguments": repair_text(canister.arguments)}))
+    return Raw(compact((canister.arguments.strip() or "{}").encode()))
+
+
 def name_file(content: Content) -> str:
     """The name of a file, without its folders; empty where it has none."""
     return _strip_folders(repair_text(getattr(content, "name", "")))
+
+
+def check_contents(
+    canister: Canister, model: Model, unsupported: Callable[[MediaContent], str]
+) -> None:
+    """`ContentUnsupported` where the model cannot take a content of this canister as it is."""
+    for content in getattr(canister, "contents", ()):
+        if isinstance(content, MediaContent) and (reason := unsupported(content)):
+            address = f"{model.provider}/{model.name}"
+            raise ContentUnsupported(f"{address} cannot take {repair_text(reason)}")
+
+
+def is_text_file(content: Content) -> bool:
+    """Whether a content is a file of text whose bytes we have, which can be sent as text."""
+    return (
+        isinstance(content, FileContent)
+        and content.mimetype.startswith("text/")
+        and isinstance(content.data, bytes | Reference)
+    )
+
+
+async def load_words(canisters: Sequence[Canister], load: Loader) -> Mapping[str, bytes]:
+    """The texts that canisters have by reference, and their files that are text."""
+    texts = await load_texts(canisters, load)
+    files = [
+        content.data
+        for canister in canisters
+        for content in getattr(canister, "contents", ())
+        if is_text_file(content) and isinstance(content.data, Reference)
+    ]
+    return {**texts, **await load(files)} if files else texts
 
 
 def _strip_folders(path: str) -> str:

@@ -23,7 +23,10 @@ class ReplyOpened(Struct, frozen=True, gc=False):
 
 
 class ContentOpened(Struct, frozen=True, gc=False):
-    """A block of text or reasoning begins."""
+    """A block of text or reasoning begins.
+
+    A `TextDelta` or a `ReasoningDelta` begins one by itself where none of its kind is open.
+    """
 
     kind: Literal["text", "reasoning"]
 
@@ -73,7 +76,10 @@ class ArgumentsDelta(Struct, frozen=True, gc=False):
 
 
 class InvocationClosed(Struct, frozen=True, gc=False):
-    """The open call is whole; `native` is what its provider wants back with it."""
+    """The open call is whole; `native` is what its provider wants back with it.
+
+    It comes before anything else begins. A call without it was cut, and does not run.
+    """
 
     native: msgspec.Raw | None = None
 
@@ -85,7 +91,11 @@ class UsageDelta(Struct, frozen=True, gc=False):
 
 
 class ReplyClosed(Struct, frozen=True, gc=False):
-    """The provider's mark that the reply is complete."""
+    """The provider's mark that the reply is complete.
+
+    `reason` is a `StopReason`, or the server's word where none fits. `native_reason` is always the
+    server's word, and `detail` explains it.
+    """
 
     reason: str
     native_reason: str = ""

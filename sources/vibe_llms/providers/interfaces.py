@@ -1,8 +1,8 @@
-"""What a provider is: the protocols that built-in and third-party providers fulfil alike.
+"""The protocols that built-in and third-party providers implement.
 
-A `Provider` makes clients and has the default event handler. A `Client` owns connections and its
-four processors, which are pure, keep no state and take the model as an argument. A `Model` is an
-address, its attributes and `converse`, one round trip.
+A `Provider` makes clients. A `Client` owns the connections. A `Model` is an address, its attributes
+and `converse`, one round trip. What encodes a request is pure; providers that speak HTTP derive
+theirs from `vibe_llms.providers.models`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Notifier: TypeAlias = Callable[[Notice], None]
 
 
 class ProviderConfiguration(Struct, frozen=True):
-    """What a provider's factory is given besides its name.
+    """What a provider's factory receives besides the name.
 
     `settings` are the keys of its row, not yet checked: `configuration.read(Settings, settings,
     "providers", name)` makes them typed and names the file and key of what is wrong. `credential`
-    looks the key up when it is needed, `stream` holds the limits of this row, `interactive` tells
-    that a person watches the replies as they come.
+    looks up the key when it is needed, `stream` has the limits of this row, and `interactive` is
+    true if a person watches the replies arrive.
     """
 
     configuration: Configuration
@@ -44,21 +44,22 @@ class ProviderConfiguration(Struct, frozen=True):
 
 
 async def refuse_loading(references: Sequence[Reference]) -> Mapping[str, bytes]:
-    """The loader of conversations without an archive: there is nowhere to load from."""
+    """The loader of conversations without an archive: there is nothing to load."""
     if not references:
         return {}
     raise ContentNotLoaded(f"there is no archive that holds {references[0].hash[:12]}…")
 
 
 def ignore_notices(_: Notice) -> None:
-    """The notifier of those who do not want notices."""
+    """A notifier that drops notices."""
 
 
 class TurnContext(Struct, frozen=True, kw_only=True):
     """What surrounds one round trip; a model alone works with the defaults.
 
-    `fresh` are the identities of the canisters that this very call adds: what the model cannot take
-    of them is an error, while older history is described or left out with a notice. `cache` is what
+    `fresh` are the identities of the canisters that this call adds: content in them that the model
+    cannot take is an error, while such content in older history is described or left out with a
+    notice. `cache` is what
     the model's `produce_cache` made for this conversation. `throttle` is awaited between pieces of
     a stream, so that a slow reader holds it back.
     """
@@ -75,9 +76,9 @@ class TurnContext(Struct, frozen=True, kw_only=True):
 
 
 class TokenCount(Struct, frozen=True):
-    """A number of tokens; `estimated` where nobody who knows was asked.
+    """A number of tokens; `estimated` if neither the server nor a tokenizer counted.
 
-    An estimate may know that there are surely `at_least` so many.
+    `at_least` is a lower bound of an estimate.
     """
 
     tokens: int
@@ -86,7 +87,7 @@ class TokenCount(Struct, frozen=True):
 
 
 class Model(Protocol):
-    """One model of one provider, ready to be spoken with."""
+    """One model of one provider."""
 
     @property
     def provider(self) -> str:
@@ -104,14 +105,14 @@ class Model(Protocol):
         ...
 
     def produce_cache(self) -> object:
-        """A fresh cache of encoded history; the conversation holds it and hands it down."""
+        """A new cache of encoded history, which the conversation keeps and passes to each call."""
         ...
 
     def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
-        """Raise for what stands in the way of a call, before anything of it is kept or sent.
+        """Raise an error if the call cannot be made, before anything is stored or sent.
 
-        `ContentUnsupported` and `ControlInvalid` for what this model cannot take; a
-        `ConfigurationError` for a key or a package that is missing.
+        `ContentUnsupported` or `ControlInvalid` for what this model does not accept,
+        `ConfigurationError` for a missing key or package.
         """
         ...
 
@@ -124,7 +125,7 @@ class Model(Protocol):
     ) -> tuple[ReplyCanister, ...]:
         """One round trip: the canisters of the reply, the last of which says how it ended.
 
-        Raises a `ProviderError` where it fails; what had arrived is in the events.
+        Raises a `ProviderError` if it fails; what arrived is in the events.
         """
         ...
 
@@ -150,14 +151,14 @@ class Model(Protocol):
 
 @runtime_checkable
 class InquiringModel(Protocol):
-    """A model that knows what it can take only when its provider was asked.
+    """A model that must ask its provider to know what it accepts.
 
-    A conversation awaits `inquire` before it keeps or sends anything of a call; a model without it
-    knows enough for its `check`.
+    A conversation awaits `inquire` before it stores or sends anything of a call. Models without
+    this method know enough for `check`.
     """
 
     async def inquire(self, canisters: Sequence[Canister], controls: Controls) -> None:
-        """Ask what has to be known; then raise what `check` raises."""
+        """Ask the provider; then raise what `check` raises."""
         ...
 
 
@@ -169,7 +170,7 @@ class Client(Protocol):
         ...
 
     async def survey_models(self) -> Sequence[Model]:
-        """The models that the provider offers; perhaps none."""
+        """The models that the provider offers, if it lists any."""
         ...
 
     async def close(self) -> None:
@@ -178,7 +179,7 @@ class Client(Protocol):
 
 
 class Embeddings(Struct, frozen=True):
-    """A vector for each text, in their order, and the tokens that were read."""
+    """One vector per text, in order, and the tokens that were read."""
 
     vectors: Sequence[Sequence[float]]
     usage: Usage
@@ -186,15 +187,15 @@ class Embeddings(Struct, frozen=True):
 
 @runtime_checkable
 class EmbeddingClient(Protocol):
-    """A client whose provider makes vectors of texts; one without it makes none."""
+    """A client whose provider makes vectors of texts."""
 
     async def embed(
         self, model: str, texts: Sequence[str], *, dimensions: int | None = None
     ) -> Embeddings:
-        """A vector for each text, in one request; `dimensions` asks for so many numbers in each.
+        """One vector per text, in one request, of the length `dimensions` if it is given.
 
-        No text is cut: one that is too long for the model is a `ContextOverflow`, as is a request
-        that is too large. `ReplyMalformed` where what came is not a vector for each.
+        No text is cut: one that is too long for the model raises `ContextOverflow`, as does a
+        request that is too large. `ReplyMalformed` if the answer is not one vector per text.
         """
         ...
 
@@ -208,55 +209,8 @@ class Provider(Protocol):
         ...
 
     def produce_client(self) -> Client:
-        """A new client; whoever asks for it closes it."""
+        """A new client; the caller closes it."""
         ...
 
 
 ProviderFactory: TypeAlias = Callable[[str, ProviderConfiguration, EventHandler], Provider]
-
-
-class ControlsProcessor(Protocol):
-    """Controls to the members of a request."""
-
-    def nativize(self, controls: Controls, model: Model) -> Mapping[str, Any]:
-        """The members of the request's body that these controls become."""
-        ...
-
-
-class InvocationsProcessor(Protocol):
-    """Tools to their native declarations, and names of tools to the wire and back."""
-
-    def nativize(self, invokers: Sequence[Invoker], model: Model) -> Sequence[Any]:
-        """The declarations of these tools."""
-        ...
-
-    def nativize_name(self, name: str) -> str:
-        """The name on the wire of a tool's canonical name."""
-        ...
-
-
-class MessagesProcessor(Protocol):
-    """Canisters to pieces of a request, each encoded once."""
-
-    def nativize(
-        self, canister: Canister, model: Model, texts: Mapping[str, bytes]
-    ) -> tuple[Any, Sequence[Notice]]:
-        """The piece of a canister, and what of it cannot be carried to this model.
-
-        `texts` holds the bytes of every text that the canister has by reference.
-        """
-        ...
-
-
-class ConversationTokenizer(Protocol):
-    """Counts tokens, asking the provider where it offers to count."""
-
-    async def count(
-        self,
-        canisters: Sequence[Canister],
-        invokers: Sequence[Invoker],
-        model: Model,
-        load: Loader = refuse_loading,
-    ) -> TokenCount:
-        """How many tokens the model would read."""
-        ...

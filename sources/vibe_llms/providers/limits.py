@@ -1,8 +1,8 @@
 """Requests and tokens per minute: one limiter for each row that has limits, shared by a session.
 
-Who asks waits in a queue, in the order of arrival, until the request fits into the last 60 seconds.
-Tokens are counted as they were estimated, and corrected by what the reply reports. A server that
-says how long to wait holds the whole queue back. Without limits nothing of this is made.
+Requests wait in a queue, in order of arrival, until they fit into the limits of the last 60
+seconds. Tokens are first counted as estimated, then corrected by what the reply reports. When a
+server says how long to wait, the whole queue waits. Without limits there is no limiter.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from vibe_llms.messages.canisters import Usage
 from vibe_llms.providers.interfaces import Notifier
 
 WINDOW_SECONDS = 60.0
-#: A shorter wait is not told.
+#: Shorter waits are not reported.
 TOLD_SECONDS = 2.0
 
 
 class _Spent(Struct, eq=False):
-    """Tokens that count from a point in time on."""
+    """Tokens that count from a point in time."""
 
     time: float
     tokens: int
 
 
 class _Waiting(Struct, eq=False):
-    """Somebody in the queue; `patience` is the longest wait of a server's that is borne."""
+    """A request in the queue; `patience` is the longest wait for a server that it accepts."""
 
     tokens: int
     patience: float
@@ -41,10 +41,10 @@ class _Waiting(Struct, eq=False):
 
 
 class Limiter:
-    """Lets requests pass so that no 60 seconds have more than the limits, in order of arrival.
+    """Lets requests pass in order of arrival, never more in 60 seconds than the limits allow.
 
-    `None` is no limit. A request that is estimated above the whole limit of tokens passes when
-    nothing else counts. It serves one event loop; time is that loop's.
+    `None` means no limit. A request whose estimate exceeds the whole limit of tokens passes when
+    nothing else counts. A limiter serves one event loop and uses that loop's clock.
     """
 
     def __init__(self, row: str, *, requests: int | None = None, tokens: int | None = None) -> None:
@@ -60,10 +60,10 @@ class Limiter:
         return f"Limiter({self.row!r}, requests={self.requests}, tokens={self.tokens})"
 
     async def enter(self, tokens: int, notify: Notifier, patience: float) -> _Spent:
-        """Wait until a request of about so many tokens may be sent; a longer wait is told.
+        """Wait until a request of about so many tokens may be sent; longer waits are reported.
 
-        `RateLimited` where the server has asked for a wait that is longer than `patience` seconds.
-        A cancel gives the place in the queue up.
+        Raises `RateLimited` if the server asked for a wait of more than `patience` seconds. A
+        cancelled request leaves the queue.
         """
         waiting = _Waiting(tokens, patience, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
@@ -79,9 +79,9 @@ class Limiter:
         return spent
 
     def settle(self, spent: _Spent, usage: Usage | None) -> None:
-        """Correct what a request was estimated at by what it has really used.
+        """Replace the estimate of a request by what it really used.
 
-        What it used beyond that counts from now on.
+        Tokens above the estimate count from now.
         """
         if usage is None or self.tokens is None:
             return
@@ -93,12 +93,12 @@ class Limiter:
         self._advance()
 
     def pause(self, seconds: float) -> None:
-        """Let nobody pass for so many seconds, counted from now."""
+        """Let no request pass for some seconds."""
         self._paused_until = max(self._paused_until, _now() + seconds)
         self._advance()
 
     def _advance(self) -> None:
-        """Let pass whoever may, and come back when the next one may."""
+        """Let the requests pass that may go, and schedule the next one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -119,7 +119,7 @@ class Limiter:
             waiting.admitted.set_result(spent)
 
     def _measure(self, tokens: int, now: float) -> float:
-        """How long the next one has to wait, as far as is known now."""
+        """How long the next request has to wait, as far as is known now."""
         while self._starts and self._starts[0] + WINDOW_SECONDS <= now:
             self._starts.popleft()
         while self._spent and self._spent[0].time + WINDOW_SECONDS <= now:
@@ -140,7 +140,7 @@ class Limiter:
         if waiting in self._queue:
             self._queue.remove(waiting)
         elif waiting.admitted.done() and waiting.admitted.exception() is None:
-            # It was let pass and then cancelled before it was sent.
+            # It passed and was then cancelled before it was sent.
             spent = waiting.admitted.result()
             if spent in self._spent:
                 self._spent.remove(spent)
@@ -163,8 +163,8 @@ class Limiter:
         return error
 
 
-class Passage:
-    """One round trip on its way through a limiter; each attempt enters anew."""
+class LimiterSlot:
+    """The place of one round trip in a limiter; each attempt enters again."""
 
     def __init__(self, limiter: Limiter, tokens: int) -> None:
         self._limiter = limiter
@@ -176,39 +176,39 @@ class Passage:
         self._spent = await self._limiter.enter(self._tokens, notify, patience)
 
     def fail(self, error: Exception) -> None:
-        """An attempt has failed; a server's advice on waiting holds for all."""
+        """Record a failed attempt; a server's advice on waiting applies to all requests."""
         if isinstance(error, RateLimited):
-            # It was not let in there, so none of its tokens count.
+            # It did not pass, so none of its tokens count.
             self.settle(Usage())
             if error.retry_after is not None:
                 self._limiter.pause(error.retry_after)
 
     def settle(self, usage: Usage | None) -> None:
-        """The round trip is over; what its last attempt used is known, or is not."""
+        """Record the end of the round trip, and what its last attempt used if that is known."""
         spent, self._spent = self._spent, None
         if spent is not None:
             self._limiter.settle(spent, usage)
 
 
-_PASSAGE: ContextVar[Passage | None] = ContextVar("passage", default=None)
+_SLOT: ContextVar[LimiterSlot | None] = ContextVar("slot", default=None)
 
 
 @contextmanager
 def limited(limiter: Limiter | None, tokens: int = 0) -> Iterator[None]:
-    """What is sent within passes through the limiter, if there is one, as about so many tokens."""
+    """Send what is sent in this context through a limiter, as about so many tokens."""
     if limiter is None:
         yield
         return
-    token = _PASSAGE.set(Passage(limiter, tokens))
+    token = _SLOT.set(LimiterSlot(limiter, tokens))
     try:
         yield
     finally:
-        _PASSAGE.reset(token)
+        _SLOT.reset(token)
 
 
-def access_passage() -> Passage | None:
-    """The way through the limiter of the round trip that is running, if its row has limits."""
-    return _PASSAGE.get()
+def access_slot() -> LimiterSlot | None:
+    """The slot of the current round trip, if its row has limits."""
+    return _SLOT.get()
 
 
 def _now() -> float:

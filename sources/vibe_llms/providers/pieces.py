@@ -33,7 +33,7 @@ class Slot(Struct, frozen=True, gc=False):
 
     `before` and `after` are the JSON around it within its block; `instead` is a whole other block
     for the case that it has to be left out, and `label` says what it is. `origin` is the identity
-    of the canister that it is of. `prefix` stands before the data within the string, as JSON has
+    of the canister that it is of. `prefix` comes before the data within the string, as JSON has
     it: the `data:image/png;base64,` of a data URI, say.
     """
 

@@ -25,7 +25,7 @@ class TextJoiner:
         return bool(self._carry)
 
     def join(self, text: str) -> str:
-        """What can be told of the text so far; half a pair at its end waits for its other half."""
+        """What can be passed on so far; half a pair at the end waits for its other half."""
         if self._carry:
             text, self._carry = self._carry + text, ""
         if text and "\ud800" <= text[-1] <= "\udbff":
@@ -82,7 +82,7 @@ def repair(value: object) -> object:
 
 
 def _check_depth(value: object) -> None:
-    """`ValueError` where values lie deeper within each other than `repair` may go."""
+    """`ValueError` if values are nested deeper than `repair` may go."""
     level = [value]
     for _ in range(_DEEPEST):
         level = [

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from vibe_llms.controls import Controls
 from vibe_llms.events import Notice
-from vibe_llms.exceptions import ControlInvalid, RequestTooLarge
+from vibe_llms.exceptions import ConfigurationError, ControlInvalid, ProviderError, RequestTooLarge
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.providers.attributes import settle_controls
@@ -25,7 +25,7 @@ class GrowingHistory(Protocol):
     """The encoded messages of one conversation for one model."""
 
     def add(self, canister: Canister, texts: Mapping[str, bytes]) -> Sequence[Notice]:
-        """Take the next canister; the notices tell what of it is not sent as it is."""
+        """Take the next canister; the notices say what of it is not sent as it is."""
         ...
 
 
@@ -94,11 +94,15 @@ class HistoryCache(Generic[H]):
 
 
 class Request(Struct, frozen=True):
-    """A request: what is encoded already, the start of an object, and the members after it."""
+    """A request: what is encoded already, the start of an object, and the members after it.
+
+    `otherwise` gives another request, if one can serve, where the server refuses this one.
+    """
 
     fragments: Sequence[Fragment]
     members: Mapping[str, Any]
     load: Loader
+    otherwise: Callable[[ProviderError], Request | None] | None = None
 
     async def produce_body(self, names: Sequence[str] | None = None) -> Sequence[bytes]:
         """The body in parts; of the members only those that are named, if any are."""
@@ -107,12 +111,36 @@ class Request(Struct, frozen=True):
         return await fill([*self.fragments, end], self.load)
 
 
+def offer_tools(
+    model: Model, invokers: Sequence[Invoker], choice: str | None, context: TurnContext
+) -> tuple[Invoker, ...]:
+    """The tools to offer: none where none may be called, or the model cannot call any."""
+    if not invokers or choice == "none":
+        return ()
+    if model.attributes.tools != "native":
+        tell(model, context, "the model cannot call tools, so none are offered to it")
+        return ()
+    return tuple(invokers)
+
+
 def tell(model: Model, context: TurnContext, text: str, canister: str = "") -> None:
     """A notice on what is not sent to this model as it is."""
     context.notify(Notice("conversion", f"{model.provider}/{model.name}: {text}", canister))
 
 
-def nativize_controls(
+def read_native(model: Model, kind: type[T]) -> T:
+    """What only its provider knows of a model; `ConfigurationError` where it is wrong."""
+    try:
+        return msgspec.convert(model.attributes.native, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(
+            f"the attributes of {model.name!r} are wrong: {error}",
+            table=f"providers.{model.provider}.models",
+            key="native",
+        ) from error
+
+
+def apply_controls(
     model: Model,
     controls: Controls,
     context: TurnContext,
@@ -145,7 +173,7 @@ def nativize_controls(
 def fit_request(
     fragments: Sequence[Fragment], model: Model, context: TurnContext, *, room: int = 0
 ) -> Sequence[Fragment]:
-    """The fragments within the bytes that the model takes: the oldest media are left out and told.
+    """The fragments within the bytes that the model takes: the oldest media are left out.
 
     `room` is the number of bytes that come with them. `RequestTooLarge` where that does not
     suffice.
@@ -156,8 +184,8 @@ def fit_request(
     fitted, dropped, size = fit(fragments, limit - room, context.fresh)
     if size + room > limit:
         raise RequestTooLarge(
-            f"the request would have {size + room} bytes, {model.name} takes {limit}; go on in a "
-            "fork of an earlier point, or leave pictures and files out",
+            f"the request would have {size + room} bytes, {model.name} takes {limit}; continue in "
+            "a fork from an earlier message, or leave images and files out",
             provider=model.provider,
         )
     for slot in dropped:

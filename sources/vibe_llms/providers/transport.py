@@ -1,7 +1,7 @@
-"""Sending as a seam: bytes out; status, headers and a stream of bytes back.
+"""Sending requests: bytes out; status, headers and a stream of bytes back.
 
 `HttpTransport` sends through httpx2 with a plain key. A provider's `package.py` may send through
-the official client instead. Neither retries; that is done in one place, `exchanges.py`.
+the official client instead. Neither retries; `round_trip.py` does.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
     import httpx2
 
-# Idle connections that are kept, and for how long. Few, since the request that finds them stale has
-# to close them all before it is sent: of 200 streams at once, one was seen to wait 2 s for that.
+# How many idle connections are kept, and for how long. Few, because a request that finds them stale
+# closes them all before it is sent: with 200 streams at once, one waited 2 s for that.
 KEPT_CONNECTIONS = 16
 KEPT_SECONDS = 30.0
 HELD_UP_SECONDS = 0.05
-#: No header that is read here is as long; what reads numbers and dates need not bound them.
+#: Longer headers are dropped, so that code that reads numbers and dates needs no limit.
 _LONGEST_HEADER = 4_000
 
 
 class Outgoing(Struct, frozen=True):
-    """A request: `body` is sent as its parts one after the other."""
+    """A request; the parts of `body` are sent one after the other."""
 
     method: str
     path: str
@@ -58,7 +58,7 @@ class Outgoing(Struct, frozen=True):
 
 
 class Incoming(Struct, frozen=True):
-    """A reply whose body is still to come; the names of `headers` are in lower case."""
+    """A reply whose body has not been read; the names of `headers` are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -66,19 +66,19 @@ class Incoming(Struct, frozen=True):
 
 
 class Transport(Protocol):
-    """Sends requests; what goes wrong on the way is a `ProviderError`."""
+    """Sends requests; failures on the way raise a `ProviderError`."""
 
     def prepare(self) -> None:
-        """Raise a `ConfigurationError` for what is missing, a key or a package; nothing is sent.
+        """Raise a `ConfigurationError` if a key or a package is missing; nothing is sent.
 
-        Where real requests are forbidden it is a `RequestForbidden`; see `permit_request`.
+        Where real requests are forbidden it raises `RequestForbidden`; see `permit_request`.
         """
         ...
 
     def open(
         self, outgoing: Outgoing, body: AsyncIterator[bytes]
     ) -> AbstractAsyncContextManager[Incoming]:
-        """Send a request, its body taken from `body`; leaving the context closes the reply."""
+        """Send a request; leaving the context closes the reply."""
         ...
 
     async def close(self) -> None:
@@ -91,10 +91,10 @@ class HttpTransport:
 
     `authorize` gives the headers that hold the key; it is called once, when they are needed.
     `connect_seconds` bounds the connecting and `idle_seconds` each write; waiting for the reply is
-    bounded by whoever reads it. With `offline`, the key of the configuration, only this machine is
-    spoken with. Where `kinds` are given, only public addresses and those of these kinds are
-    connected to. `kept_seconds` after the last request all connections are closed,
-    by a task of its own, so that no request has to close what others left.
+    bounded by its reader. With `offline`, the key of the configuration, it connects
+    only to this machine. With `kinds`, it connects only to public addresses and those of these
+    kinds. A task closes all connections `kept_seconds` after the last request, so that no request
+    has to close what others left.
     """
 
     def __init__(
@@ -234,6 +234,18 @@ class HttpTransport:
         return self._client
 
 
+def send_bearer(key: str) -> Mapping[str, str]:
+    """The header `Authorization: Bearer KEY`."""
+    return {"authorization": f"Bearer {key}"}
+
+
+def reveal_key(
+    credential: Credential, authorize: Callable[[str], Mapping[str, str]] = send_bearer
+) -> Mapping[str, str]:
+    """The headers with the key of a row; none for a row that needs no key."""
+    return {} if credential.kind == "none" else authorize(credential.find().reveal())
+
+
 def produce_http_transport(
     provider: str,
     base_url: str,
@@ -241,36 +253,30 @@ def produce_http_transport(
     credential: Credential,
     headers: Mapping[str, str] = {},
     *,
+    authorize: Callable[[str], Mapping[str, str]] = send_bearer,
     offline: bool = False,
 ) -> HttpTransport:
-    """A transport that sends these headers, and the key of the row with them."""
+    """A transport that sends these headers, and those that `authorize` makes of the row's key."""
     return HttpTransport(
         provider,
         base_url,
-        lambda: {**headers, **authorize(credential)},
+        lambda: {**headers, **reveal_key(credential, authorize)},
         connect_seconds=stream.connect_seconds,
         idle_seconds=stream.idle_seconds,
         offline=offline,
     )
 
 
-def authorize(credential: Credential) -> Mapping[str, str]:
-    """The header with the key; nothing for a row that needs none."""
-    if credential.kind == "none":
-        return {}
-    return {"authorization": f"Bearer {credential.find().reveal()}"}
-
-
 def permit_transport(
     address: str, provider: str, outgoing: Outgoing | None = None, *, offline: bool = False
 ) -> None:
-    """Raise `RequestForbidden` where nothing may be sent to this address; transports ask first."""
+    """Raise `RequestForbidden` if nothing may be sent to this address; transports call it first."""
     what = "" if outgoing is None else f" ({outgoing.method} {outgoing.path.partition('?')[0]})"
     permit_request(address, f"{provider}: a request{what}", offline=offline)
 
 
 def check_address(text: str, provider: str) -> None:
-    """`ConfigurationError` where the `base-url` of a row is no address that can be reached."""
+    """Raise `ConfigurationError` if the `base-url` of a row is not a valid address."""
     import httpx2
 
     place = {"table": f"providers.{provider}", "key": "base-url"}
@@ -312,7 +318,7 @@ _REFUSED = "connection refused; is the server running? (base-url in config.toml)
 def translate_error(
     error: Exception, provider: str, address: str, *, connect_seconds: float, idle_seconds: float
 ) -> ProviderError:
-    """What went wrong before a reply began, as an error of ours."""
+    """The library's error for a failure before a reply began."""
     import httpx2
 
     match error:
@@ -336,7 +342,7 @@ def translate_error(
 
 
 def _is_refused(error: BaseException | None) -> bool:
-    """Whether nothing listens at an address; clients wrap that in errors of their own."""
+    """Whether a connection was refused; clients wrap that in errors of their own."""
     match error:
         case None:
             return False
@@ -351,11 +357,10 @@ def _is_refused(error: BaseException | None) -> bool:
 class Watch:
     """Ends a wait when a limit runs out, as a `ReplyTimeout` that names the limit.
 
-    Time counts from `expect` on. After `work` only `reply-seconds` runs, which bounds the whole: it
-    is looked at with every `expect` too, since what floods us leaves no time for a timer. After
-    `rest` not even that runs until something is expected again: what readers take is their own, and
-    what handlers do for long is given back with `spare`. One timer serves all limits, so that a
-    chunk costs no timer of its own.
+    Time counts from `expect`. After `work` only `reply-seconds` runs, the limit of the whole reply;
+    `expect` checks it too, because a flood leaves no time for a timer. After `rest` no limit runs
+    until the next `expect`: readers may take as long as they want, and `spare` gives back the time
+    of slow handlers. One timer serves all limits, so that a chunk starts none.
     """
 
     def __init__(self, provider: str, reply_seconds: float) -> None:
@@ -393,9 +398,9 @@ class Watch:
             raise self._failure(*fired) from timeout
 
     def expect(self, limit: str, seconds: float = math.inf, steps: int = 1) -> None:
-        """From now on something has to arrive within so many seconds.
+        """Require that something arrives within so many seconds.
 
-        `steps` are those of the work before; what handlers took of its time is given back.
+        `steps` are those of the work before; the time of its handlers is given back.
         """
         now = self._loop.time()
         if self._rested is not None:
@@ -412,17 +417,17 @@ class Watch:
             self._arm(due)
 
     def work(self) -> None:
-        """Something has arrived, and is being worked on."""
+        """Record that something arrived and is being processed."""
         self._due = math.inf
         self._worked = self._loop.time()
 
     def spare(self, seconds: float, steps: int = 1) -> None:
-        """Give the time of so many steps back, if it is more than they take without a handler."""
+        """Give back the time of so many steps if it exceeds what they take without a handler."""
         if seconds > HELD_UP_SECONDS * steps:
             self._end += seconds
 
     def rest(self) -> None:
-        """Nothing is waited for: others take the time."""
+        """Stop the clock: nothing is expected."""
         self._due = self._worked = math.inf
         if self._rested is None:
             self._rested = self._loop.time()
@@ -439,7 +444,7 @@ class Watch:
 
     def _arm(self, when: float) -> None:
         if self._fired is not None:
-            # A scope that has expired cannot expire again.
+            # An expired scope cannot expire again.
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -454,7 +459,7 @@ class Watch:
         if self._rested is not None:
             return
         if late:
-            # The loop was held up: what has come meanwhile is still to be handed over.
+            # The loop was blocked: what arrived in that time has not been delivered yet.
             self._armed = now + HELD_UP_SECONDS
             self._timer = self._loop.call_at(self._armed, self._tick)
         elif now >= self._end:

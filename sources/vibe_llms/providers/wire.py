@@ -57,8 +57,12 @@ class EventSplitter:
         self._size = len(rest)
         return [data for block in blocks if (data := _data_of(block)) is not None]
 
+    def conclude(self) -> Sequence[bytes]:
+        """Nothing: an event without an empty line after it is not complete."""
+        return ()
+
     def _begin(self, chunk: bytes) -> bytes:
-        """The chunk without the byte order mark that may stand before everything."""
+        """The chunk without a byte order mark at its beginning."""
         chunk = b"".join([*self._parts, chunk])
         self._parts = []
         if len(chunk) < len(_MARK) and _MARK.startswith(chunk):
@@ -113,7 +117,7 @@ class LineSplitter:
         return [line for line in lines if line.strip()]
 
     def conclude(self) -> Sequence[bytes]:
-        """What stands after the last newline, if anything."""
+        """What comes after the last newline, if anything."""
         rest = b"".join(self._parts)
         self._parts, self._size = [], 0
         return [rest] if rest.strip() else []

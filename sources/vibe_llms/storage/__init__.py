@@ -1,1 +1,1 @@
-"""What is kept: conversations as lines, contents under their hash, and an index derived of both."""
+"""Stores conversations as lines, contents under their hash, and a derived index."""

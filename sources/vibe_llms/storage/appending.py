@@ -1,7 +1,7 @@
-"""The open end of a conversation's lines: appended to under the folder's lock, healed where torn.
+"""Appends to the end of a conversation's lines under the folder's lock, and repairs a torn end.
 
-Between two appends the folder and its file stay open: opening them again for every message costs
-more than the message does. `DirectoryArchive` bounds how many do.
+Between two appends the folder and its file stay open, because opening them for every message costs
+more than the message. `DirectoryArchive` limits how many stay open.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TAIL_BYTES = 64 * 1024
 
 
 class _Seen(Struct, frozen=True):
-    """The file as this process left it: while it is so, its last line need not be read again."""
+    """The file as this process left it; while it is unchanged, its last line is not read again."""
 
     device: int
     inode: int
@@ -51,7 +51,7 @@ class _Seen(Struct, frozen=True):
 
 
 class _Held:
-    """The open folder and the open file in it; closed when nobody has them any more."""
+    """The open folder and its open file; closed when no references are left."""
 
     def __init__(self, path: Path) -> None:
         self._open: list[int] = []
@@ -69,13 +69,13 @@ class _Held:
             os.close(descriptor)
 
     def is_there(self, status: os.stat_result) -> bool:
-        """Whether this is the file that lies in its place now."""
+        """Whether this is still the file at its path."""
         mine = self.status
         return (mine.st_dev, mine.st_ino) == (status.st_dev, status.st_ino)
 
 
 class LinesWriter:
-    """Appends to the lines of one conversation; safe to use from several threads."""
+    """Appends to the lines of one conversation; thread-safe."""
 
     def __init__(self, path: Path, settings: StorageSettings) -> None:
         self._path = path
@@ -86,11 +86,11 @@ class LinesWriter:
         self._seen: _Seen | None = None
         # The system's lock belongs to the open folder, which the threads of this process share.
         self._turn = threading.Lock()
-        #: The size of the torn end that whoever read the lines has been told of.
+        #: The size of the torn end that has been reported to the reader.
         self.told = 0
 
     def append(self, lines: bytes, last: str, *, after: str | None) -> Sequence[Notice]:
-        """Add lines by one write and one synchronisation; notices tell what was healed before.
+        """Add lines with one write and one sync; notices report repairs made before.
 
         `last` is the identity of the last canister among the lines.
         """
@@ -119,7 +119,7 @@ class LinesWriter:
             size, end, notices = self._find_end(held.file, status)
             if after is not None and end != after:
                 raise ConversationMoved(
-                    "another process has gone on with this conversation; go on in a fork",
+                    "another process has continued this conversation; continue in a fork",
                     path=str(self._path),
                 )
             self._write(held.file, size, lines)
@@ -130,10 +130,10 @@ class LinesWriter:
         return notices
 
     def _lock(self) -> tuple[_Held, os.stat_result]:
-        """What is open, locked, and still what lies at the path."""
+        """The open folder and file, locked, and still at their path."""
         while True:
             held = self._held
-            # After a fork of the process its lock would be the parent's as well.
+            # After a process forks, its lock would also be the parent's.
             if held is None or held.process != os.getpid():
                 held = self._held = _Held(self._path)
             acquire(held.folder, self._path, self._settings.lock_seconds)
@@ -154,7 +154,7 @@ class LinesWriter:
             if self._durable:
                 synchronise(descriptor)
         except OSError:
-            # If this fails too, the next writer heals the end.
+            # If this fails too, the next writer repairs the end.
             with suppress(OSError):
                 os.ftruncate(descriptor, size)
             raise
@@ -162,7 +162,7 @@ class LinesWriter:
     def _find_end(
         self, descriptor: int, status: os.stat_result
     ) -> tuple[int, str, Sequence[Notice]]:
-        """Where the next line begins and whose line stands before it; heals a torn end."""
+        """Where the next line begins, and the line before it; repairs a torn end."""
         if self._seen is not None and self._seen == _Seen.of(status, self._seen.last):
             return self._seen.size, self._seen.last, ()
         refuse_newer(self._path)
@@ -183,14 +183,14 @@ class LinesWriter:
             ) from error
 
     def _heal(self, descriptor: int, size: int) -> tuple[int, bytes]:
-        """Set an incomplete end aside; gives the size that is left, and the last line."""
+        """Set an incomplete end aside; returns the remaining size and the last line."""
         length = min(size, _TAIL_BYTES)
         while True:
             start = size - length
             data = os.pread(descriptor, length, start)
             end = complete_size(data)
             line = data[:end].rpartition(b"\n")[0].rpartition(b"\n")
-            # Enough was read where a newline stands before the last line that is complete.
+            # Enough was read if there is a newline before the last complete line.
             if start == 0 or line[1]:
                 break
             length = min(size, length * 4)
@@ -204,9 +204,9 @@ class LinesWriter:
 
 
 def complete_size(data: bytes) -> int:
-    """The number of bytes up to the end of the last line that is complete.
+    """The number of bytes up to the end of the last complete line.
 
-    A last line with NUL bytes is not complete: so ends what a power cut left unwritten.
+    A last line with NUL bytes is incomplete: a power failure leaves them for unwritten data.
     """
     end = data.rfind(b"\n") + 1
     start = data.rfind(b"\n", 0, max(end - 1, 0)) + 1
@@ -214,14 +214,14 @@ def complete_size(data: bytes) -> int:
 
 
 def tell_torn(identity: str, size: int) -> Notice:
-    """The notice of a torn end."""
+    """The notice about a torn end."""
     return Notice(
         "repair",
-        f"{identity}: the last {size} bytes were no whole message, as after a crash; "
-        "they are set aside beside messages.jsonl with the next message",
+        f"{identity}: the last {size} bytes were an incomplete message, as after a crash; they "
+        "are set aside next to messages.jsonl with the next message",
     )
 
 
 def produce_stamp() -> str:
-    """A piece of a file name that is not there yet, and tells when it was made."""
+    """A unique part of a file name that contains the time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.urandom(3).hex()}"

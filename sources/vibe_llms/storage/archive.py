@@ -1,6 +1,6 @@
-"""The archive in a folder: conversations, contents, and the index that is derived of them.
+"""The archive in a folder: conversations, contents, and the index derived from them.
 
-Every method hands its plain synchronous work to a worker thread, here and nowhere else.
+Every method hands its synchronous work to a worker thread, here and nowhere else.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ CONTENT = "content"
 INDEX = "index.sqlite3"
 _SHORTEST_PREFIX = 4
 _SHOWN_TITLE = 30
-#: The start of the names of conversations that were given up; whoever sees one removes it.
+#: The start of the names of deleted conversations; the next process that sees one removes it.
 _DOOMED = f"{TEMPORARY}gone-"
-#: Whatever looks like a hash counts as one, since a newer version may write it elsewhere.
+#: Anything that looks like a hash counts as one, because a newer version may write it elsewhere.
 _HASH = re.compile(rb"[0-9a-f]{64}")
 _HASH_OVERLAP = 63
-#: How many conversations are remembered; each may have two descriptors open. Forgetting one costs
-#: no more than a look at its last line.
+#: How many conversations are remembered; each may have two open descriptors. Forgetting one only
+#: means that its last line is read again.
 OPEN_FOLDERS = 16
-#: What was put or begun less than this ago is not collected: its line may still be on its way.
+#: Younger contents and conversations are not collected: their lines may not be written yet.
 GRACE_SECONDS = 3600.0
 
 
 class DirectoryArchive:
-    """Conversations and contents in one folder of the user's."""
+    """Conversations and contents in one folder of the user."""
 
     def __init__(self, folder: Path, settings: StorageSettings = StorageSettings()) -> None:
         self.folder = folder
@@ -80,7 +80,7 @@ class DirectoryArchive:
     async def create(
         self, identity: str, details: Details, canisters: Sequence[Canister]
     ) -> tuple[Canister, ...]:
-        """A new conversation with its first canisters; gives them as they are kept in memory."""
+        """A new conversation with its first canisters; returns them as they are kept in memory."""
         return await _in_thread(self.create_now, identity, details, canisters)
 
     async def append(
@@ -90,7 +90,7 @@ class DirectoryArchive:
         return await _in_thread(self.append_now, identity, canisters, after)
 
     async def restore(self, identity: str, *, lenient: bool = False) -> Restored:
-        """A conversation; `lenient` bears with damage and tells the gaps."""
+        """A conversation; `lenient` tolerates damage and reports the gaps."""
         return await _in_thread(self.restore_now, identity, lenient)
 
     async def fork(
@@ -109,7 +109,7 @@ class DirectoryArchive:
         add_tags: Sequence[str] = (),
         remove_tags: Sequence[str] = (),
     ) -> Details:
-        """Change what is kept besides the canisters."""
+        """Change the details of a conversation."""
         changes: dict[str, Any] = {}
         if name is not None:
             changes["name"] = name
@@ -122,26 +122,26 @@ class DirectoryArchive:
         return await _in_thread(self.access_folder(identity).revise, changes)
 
     async def remove(self, *identities: str) -> None:
-        """Remove conversations for good, with what the index has of them.
+        """Permanently delete conversations and their entries in the index.
 
-        Contents that nobody needs any more go with `collect`.
+        `collect` deletes contents that are no longer used.
         """
         await _in_thread(self.remove_now, *identities)
 
     async def resolve(self, text: str) -> str:
-        """The identity of the conversation that a text names; see `Archive.resolve`."""
+        """The identity of the conversation that a text means; see `Archive.resolve`."""
         return await _in_thread(self.resolve_now, text)
 
     async def survey(
         self, *, limit: int | None = None, tag: str = "", superseded: bool = False
     ) -> Sequence[Summary]:
-        """The conversations, the most recent first; with `superseded`, all of them."""
+        """The conversations, most recent first; with `superseded`, all of them."""
         return await _in_thread(self.survey_now, limit, tag, superseded)
 
     async def search(
         self, text: str, *, limit: int = 20, superseded: bool = False
     ) -> Sequence[Finding]:
-        """Messages that hold all words of a text, the best first."""
+        """Messages that contain all words of a text, best first."""
         return await _in_thread(self.search_now, text, limit, superseded)
 
     async def load(self, reference: Reference) -> bytes:
@@ -153,21 +153,21 @@ class DirectoryArchive:
         return await _in_thread(lambda: {one.hash: self.contents.load(one) for one in references})
 
     async def put(self, data: bytes, mimetype: str = "") -> Reference:
-        """Keep bytes. Unless a message refers to them within an hour, they may be collected."""
+        """Store bytes. If no message refers to them within an hour, they may be collected."""
         return await _in_thread(self._put_now, data, mimetype)
 
     async def collect(self) -> Sequence[str]:
-        """Give up the contents that no conversation refers to; gives their hashes."""
+        """Delete the contents that no conversation refers to; returns their hashes."""
         return await _in_thread(self.collect_now)
 
     async def close(self) -> None:
-        """Close the files that are open between two appends; the archive can still be used."""
+        """Close the files that stay open between appends; the archive remains usable."""
         self._folders.clear()
 
     # The synchronous work. Other parts of the archive use it too, off the event loop.
 
     def prepare(self) -> None:
-        """Make the folders, and refuse an archive that others can change."""
+        """Create the folders, and refuse an archive that other users can change."""
         with storage_errors(self.folder):
             for folder in (self.conversations, self.contents.folder):
                 refuse_link(folder)
@@ -175,7 +175,7 @@ class DirectoryArchive:
         self._refuse_foreign()
 
     def access_folder(self, identity: str) -> ConversationFolder:
-        """The folder of a conversation; `ConversationNotFound` if this cannot be an identity."""
+        """The folder of a conversation; `ConversationNotFound` if the identity is invalid."""
         folder = self._folders.get(identity)
         if folder is not None:
             with suppress(KeyError):
@@ -197,7 +197,7 @@ class DirectoryArchive:
 
     @contextmanager
     def sharing(self) -> Iterator[None]:
-        """While within, nothing is collected."""
+        """Within the block, nothing is collected."""
         with self._locked(shared=True):
             yield
 
@@ -299,10 +299,10 @@ class DirectoryArchive:
         return self._index().search(text, limit=limit, superseded=superseded)
 
     def collect_now(self, *, grace_seconds: float = GRACE_SECONDS) -> Sequence[str]:
-        """Give up the contents that no conversation refers to; gives their hashes.
+        """Delete the contents that no conversation refers to; returns their hashes.
 
-        What is younger than the grace is kept, unless it was part of a conversation that was
-        removed. Takes the archive's lock alone.
+        Contents younger than the grace period are kept, unless a deleted conversation used them.
+        Only takes the archive's lock.
         """
         with self._locked(shared=False), storage_errors(self.folder):
             self._finish_removals()
@@ -324,12 +324,12 @@ class DirectoryArchive:
         return given_up
 
     def discard_index(self) -> None:
-        """Give the index up, so that the next list makes it anew."""
+        """Delete the index, so that the next list rebuilds it."""
         with storage_errors(self.folder):
             self._index().discard()
 
     def survey_remains(self) -> Iterator[Path]:
-        """What was interrupted while it was written, and is no part of the archive."""
+        """Leftovers of interrupted writes, which are not part of the archive."""
         for root in (self.conversations, self.contents.folder):
             for folder in (root, *_folders_in(root)):
                 for entry in _entries_of(folder):
@@ -366,15 +366,15 @@ class DirectoryArchive:
             for reference in references_of(one):
                 if not self.contents.holds(reference):
                     raise ContentMissing(
-                        f"the message refers to {reference.hash[:12]}…, which is not in the store; "
-                        "put it there first: await archive.put(data)"
+                        f"the message refers to {reference.hash[:12]}…, which is not in the "
+                        "store; store it first: await archive.put(data)"
                     )
             stored.append(one)
             kept.append(other)
         return tuple(stored), tuple(kept)
 
     def _used_hashes(self) -> set[str]:
-        """Every hash that stands in any file of any conversation, the ones set aside included."""
+        """Every hash in any file of any conversation, including files set aside."""
         used: set[str] = set()
         for folder in _folders_in(self.conversations):
             used |= _hashes_in(folder)
@@ -392,7 +392,7 @@ class DirectoryArchive:
 
     @contextmanager
     def _appearing(self, path: Path) -> Iterator[Path]:
-        """A new folder among the conversations, which is durable afterwards or is not there."""
+        """A new folder among the conversations, which is durable afterwards or does not exist."""
         with storage_errors(path):
             with new_folder(path, durable=self._durable) as temporary:
                 yield temporary
@@ -405,7 +405,7 @@ class DirectoryArchive:
                     raise
 
     def _give_up(self, path: Path) -> None:
-        # Renamed first, so that a crash leaves no half of a conversation behind.
+        # Renamed first, so that a crash leaves no half of a conversation.
         doomed = path.with_name(f"{_DOOMED}{os.urandom(12).hex()}")
         os.rename(path, doomed)
         if self._durable:
@@ -413,7 +413,7 @@ class DirectoryArchive:
         self._finish_removal(doomed)
 
     def _finish_removals(self) -> None:
-        """Remove what a crash has left of conversations that were given up, if it can be."""
+        """Delete what a crash has left of deleted conversations, if possible."""
         with storage_errors(self.conversations):
             names = os.listdir(self.conversations)
         for name in names:
@@ -423,10 +423,11 @@ class DirectoryArchive:
 
     def _finish_removal(self, doomed: Path) -> None:
         last = _changed(doomed / MESSAGES)
-        # Where its files cannot be read, what it referred to is collected later.
+        # If its files cannot be read, its contents are collected later.
         with suppress(OSError):
             for digest in _hashes_in(doomed):
-                # What was put after its last message may belong to one that is not written yet.
+                # Contents stored after its last message may belong to a message that is not written
+                # yet.
                 path = self.contents.folder / digest
                 if _changed(path) <= last:
                     with suppress(FileNotFoundError):
@@ -438,7 +439,7 @@ class DirectoryArchive:
 
 
 def _find(text: str, identities: Sequence[str], current: Sequence[Summary]) -> Sequence[str]:
-    """The conversations that a text fits best, newest first."""
+    """The conversations that match a text best, newest first."""
     wanted = text.casefold()
     titled = [(one.identity, one.name.casefold(), one.title.casefold()) for one in current]
     begun = {one for one in identities if one.startswith(wanted)}
@@ -452,7 +453,7 @@ def _find(text: str, identities: Sequence[str], current: Sequence[Summary]) -> S
     for fits in kinds if wanted.strip() else ():
         if found := [one[0] for one in titled if fits(*one)]:
             return found
-        # One that is left out of lists is known by its identity only.
+        # Hidden conversations are found only by identity.
         if begun:
             return sorted(begun)
     return ()
@@ -469,7 +470,7 @@ async def _in_thread(function: Callable[..., T], *arguments: Any) -> T:
 
 
 def _hashes_in(folder: Path) -> set[str]:
-    """Every hash in any file of a folder; `OSError` where its lines cannot be read."""
+    """Every hash in any file of a folder; `OSError` if its lines cannot be read."""
     found: set[str] = set()
     for entry in _entries_of(folder):
         if entry.name == MESSAGES or entry.is_file(follow_symlinks=False):

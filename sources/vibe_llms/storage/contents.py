@@ -1,7 +1,7 @@
-"""Bytes under their hash, each kept once; and the rule of what is kept there.
+"""Stores bytes under their hash, each once, and decides what is stored there.
 
-`content/{hash}/data` holds the bytes, `content/{hash}/metadata.toml` their size and, as a hint
-only, the first MIME type seen. Such a folder appears whole or not at all.
+`content/{hash}/data` holds the bytes, `content/{hash}/metadata.toml` their size and, as a hint, the
+first MIME type seen. Such a folder appears completely or not at all.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from vibe_llms.storage.files import (
 )
 
 _HASH = re.compile(r"[0-9a-f]{64}")
-#: What lies there has another size, or is no file.
+#: The existing data has another size or is not a file.
 _NO_SUCH_DATA = (errno.EFBIG, errno.EINVAL)
 _MIMETYPE = re.compile(r"[\w.+/-]+")
 C = TypeVar("C", bound=Canister)
@@ -78,9 +78,9 @@ class ContentStore:
         self._durable = settings.durability == "safe"
 
     def put(self, data: bytes, mimetype: str = "") -> Reference:
-        """Keep bytes; returns when they are durable. What is kept already is not written again."""
+        """Store bytes; returns when they are durable. Existing ones are not written again."""
         if len(data) > LARGEST_FILE:
-            raise StorageError(f"a content of {len(data)} bytes is larger than can be read again")
+            raise StorageError(f"a content of {len(data)} bytes is too large to be read again")
         reference = Reference.from_bytes(data)
         path = self._path(reference.hash)
         with storage_errors(path):
@@ -89,18 +89,18 @@ class ContentStore:
                 try:
                     self._write(path, data, mimetype)
                 except FileExistsError:
-                    # Somebody else was faster.
+                    # Another process was faster.
                     if not self._refresh(path, data):
                         raise
             if self._durable:
-                # Also where somebody else put it: they may not have come so far yet.
+                # Also if another process stored it, which may not have come this far.
                 synchronise_folder(self.folder)
         return reference
 
     def load(self, reference: Reference) -> bytes:
         """The bytes of a reference, checked against its hash.
 
-        `ContentMissing` or `ContentDamaged` where they are not there or not the same.
+        `ContentMissing` or `ContentDamaged` if they are missing or different.
         """
         path = self._path(reference.hash)
         with storage_errors(path):
@@ -113,7 +113,7 @@ class ContentStore:
         return data
 
     def check(self, digest: str) -> None:
-        """Read a content through; the errors are those of `load`."""
+        """Read and check a content; raises the errors of `load`."""
         path = self._path(digest)
         found = hashlib.sha256()
         with storage_errors(path):
@@ -126,7 +126,7 @@ class ContentStore:
             raise _damaged(path)
 
     def holds(self, reference: Reference) -> bool:
-        """Whether the store has bytes of this hash and size; they are not read."""
+        """Whether the store has bytes with this hash and size; they are not read."""
         path = self._path(reference.hash)
         with storage_errors(path):
             try:
@@ -137,7 +137,7 @@ class ContentStore:
         return stat.S_ISREG(status.st_mode) and status.st_size == reference.size
 
     def locate(self, reference: Reference) -> Path | None:
-        """The file that holds the bytes of a reference; `None` where there is none."""
+        """The file with the bytes of a reference; `None` if there is none."""
         return self._path(reference.hash) / "data" if self.holds(reference) else None
 
     def survey(self) -> Iterator[str]:
@@ -150,13 +150,13 @@ class ContentStore:
         yield from (name for name in names if _HASH.fullmatch(name))
 
     def remove(self, digest: str) -> None:
-        """Give a content up."""
+        """Delete a content."""
         path = self._path(digest)
         with storage_errors(path):
             remove_folder(path)
 
     def concerns(self, canister: Canister) -> bool:
-        """Whether a canister refers to what is kept here, or has what should be."""
+        """Whether a canister refers to stored contents, or has some that should be stored."""
         supervisor = isinstance(canister, SupervisorCanister)
         for content in canister.contents:
             data = getattr(content, "data", None)
@@ -172,8 +172,8 @@ class ContentStore:
     def deposit(self, canister: C) -> tuple[C, C]:
         """A canister as it is stored, and as it is kept in memory.
 
-        Stored, all media and large texts are references; in memory only media are, so that what
-        was just said can be read without the archive.
+        When stored, all media and large texts are references. In memory only media are, so that
+        recent text can be read without the archive.
         """
         contents: tuple[Content, ...] = canister.contents
         supervisor = isinstance(canister, SupervisorCanister)
@@ -208,7 +208,7 @@ class ContentStore:
         )
 
     def _deposit_whole(self, content: Content) -> Content:
-        """A content, the whole of which it is an excerpt being kept."""
+        """A content; the complete text of an excerpt is stored too."""
         if not isinstance(content, TextualContent) or not isinstance(content.whole, str):
             return content
         reference = self.put(repair_text(content.whole).encode(), "text/plain")
@@ -219,7 +219,7 @@ class ContentStore:
         return bool(text) and not belongs_inline(text, limit=limit, supervisor=supervisor)
 
     def _refresh(self, path: Path, data: bytes) -> bool:
-        """Whether these bytes are kept already; if so they are young again, and whole."""
+        """Whether these bytes are already stored; then their age is reset and they are checked."""
         held: bytes | None = None
         try:
             held = read_within(path, "data", len(data))
@@ -230,7 +230,7 @@ class ContentStore:
             if error.errno not in _NO_SUCH_DATA:
                 raise
         if held != data:
-            # What was damaged is set right by the same bytes coming once more.
+            # Storing the same bytes again repairs damage.
             replace_file(path / "data", data, durable=self._durable)
         os.utime(path)
         return True

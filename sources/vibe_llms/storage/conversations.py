@@ -1,7 +1,7 @@
-"""One conversation's folder: its lines and its details, read, appended to, copied and mended.
+"""One conversation's folder: reads, appends, copies and repairs its lines and its details.
 
-`messages.jsonl` only ever grows, by one write and one synchronisation at a time, under the folder's
-lock. Whoever holds the lock heals a torn end; readers stop at the last newline.
+`messages.jsonl` only grows, by one write and one sync at a time, under the folder's lock. The
+process that holds the lock repairs a torn end; readers stop at the last newline.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def produce_conversation_identity() -> str:
 
 
 def is_conversation_identity(text: str) -> bool:
-    """Whether a text may name a conversation's folder; nothing else ever becomes a path.
+    """Whether a text is a valid name of a conversation's folder; only these become paths.
 
     >>> is_conversation_identity("abcd2345wxyz"), is_conversation_identity("../etc")
     (True, False)
@@ -90,20 +90,20 @@ class ConversationFolder:
         return self.path.name
 
     def write_first(self, folder: Path, details: Details, canisters: Sequence[Canister]) -> None:
-        """Fill a new folder, which still has another name."""
+        """Fill a new folder, which still has a temporary name."""
         write_new(folder / MESSAGES, self._encode(canisters), durable=self._durable)
         write_new(folder / METADATA, encode_details(details), durable=self._durable)
 
     def copy_first(self, folder: Path, details: Details, lines: bytes) -> None:
-        """Fill a new folder, which still has another name, with lines of another."""
+        """Fill a new folder, which still has a temporary name, with lines of another."""
         write_new(folder / MESSAGES, lines, durable=self._durable)
         write_new(folder / METADATA, encode_details(details), durable=self._durable)
 
     def append(self, canisters: Sequence[Canister], *, after: str | None) -> Sequence[Notice]:
-        """Add lines by one write and one synchronisation; notices tell what was healed before."""
+        """Add lines with one write and one sync; notices report repairs made before."""
         lines = self._encode(canisters)
         last = canisters[-1].identity if canisters else ""
-        # Written out, since every message comes by here.
+        # Not factored out, because every message runs this.
         try:
             return self.writer.append(lines, last, after=after)
         except OSError as error:
@@ -114,8 +114,8 @@ class ConversationFolder:
     ) -> tuple[list[Canister], Sequence[Gap], Sequence[Notice]]:
         """All canisters.
 
-        A line in the middle that cannot be read is an `ArchiveDamaged`, or with `lenient` a gap;
-        an incomplete last line is passed over and told.
+        An unreadable line in the middle is an `ArchiveDamaged`, or with `lenient` a gap. An
+        incomplete last line is skipped and reported.
         """
         with self._errors():
             gaps: list[Gap] = []
@@ -131,7 +131,7 @@ class ConversationFolder:
         return canisters, gaps, [tell_torn(self.identity, torn)] if torn else []
 
     def read_lines(self, up_to: str | None) -> bytes:
-        """The lines up to and including a canister, or all of them, as they are."""
+        """The unparsed lines up to and including a canister, or all of them."""
         with self._errors():
             data = read_within(self.path, MESSAGES)
         end = complete_size(data)
@@ -152,12 +152,12 @@ class ConversationFolder:
         raise ConversationNotFound(f"{self.identity} has no message {up_to}")
 
     def read_details(self) -> Details:
-        """What is kept besides the lines."""
+        """The details of the conversation."""
         with self._errors():
             return read_details(self.path)
 
     def revise(self, changes: Mapping[str, Any]) -> Details:
-        """Replace some of the details, under the lock; what a newer version wrote stays."""
+        """Replace some of the details, under the lock; fields of newer versions are kept."""
         with self._errors(), locked(self.path, seconds=self._settings.lock_seconds) as folder:
             place = str(self.path / METADATA)
             tree = parse_tree(read_relative(folder, METADATA, LARGEST_SETTINGS), place)
@@ -174,7 +174,7 @@ class ConversationFolder:
         return details
 
     def repair(self) -> Sequence[Gap]:
-        """Write the lines that can be read anew and keep the old file beside; the gaps are told."""
+        """Rewrite the readable lines, keep the old file next to them, and return the gaps."""
         with self._errors(), locked(self.path, seconds=self._settings.lock_seconds):
             refuse_newer(self.path)
             data = read_within(self.path, MESSAGES)
@@ -197,7 +197,7 @@ class ConversationFolder:
         for line in lines:
             if len(line) >= self._settings.line_bytes:
                 raise StorageError(
-                    f"a message of {len(line)} bytes is longer than line-bytes allows "
+                    f"a message of {len(line)} bytes exceeds line-bytes "
                     f"({self._settings.line_bytes})",
                     path=str(self.path),
                 )
@@ -218,9 +218,8 @@ class ConversationFolder:
 
     def _damaged(self, gap: Gap) -> ArchiveDamaged:
         return ArchiveDamaged(
-            f"this line, at byte {gap.offset}, cannot be read ({gap.reason}). "
-            f"Look at what can be: vibe-llms show {self.identity} --lenient; "
-            "mend it: vibe-llms doctor --repair",
+            f"this line, at byte {gap.offset}, cannot be read ({gap.reason}). Show the rest: "
+            f"vibe-llms show {self.identity} --lenient; repair it: vibe-llms doctor --repair",
             path=str(self.path / MESSAGES),
             line=gap.line,
             offset=gap.offset,
@@ -239,7 +238,7 @@ class ConversationFolder:
             return explain(error, self.path / part)
         if os.path.isdir(self.path):
             return ArchiveDamaged(
-                "the folder lacks this file; restore it from a backup",
+                "this file is missing from the folder; restore it from a backup",
                 path=str(self.path / (error.filename or "")),
             )
         return ConversationNotFound(f"there is no conversation {self.identity}")
@@ -248,8 +247,8 @@ class ConversationFolder:
 def _decode_plain(parts: Iterable[bytes], longest: int) -> tuple[list[Canister], int] | None:
     """All canisters and the size of what follows the last whole line.
 
-    Nothing where a line is not as this version writes it, or may be too long: then each line has to
-    be looked at.
+    Nothing if a line is not in this version's own form, or may be too long; then each line is read
+    separately.
     """
     canisters: list[Canister] = []
     pending: list[bytes] = []
@@ -270,7 +269,7 @@ def _decode_plain(parts: Iterable[bytes], longest: int) -> tuple[list[Canister],
 
 
 def survey_folders(root: Path) -> Iterator[str]:
-    """The identities of all conversations; what is unfinished or foreign is passed over."""
+    """The identities of all conversations; unfinished and foreign folders are skipped."""
     with storage_errors(root):
         try:
             names = os.listdir(root)

@@ -1,4 +1,4 @@
-"""SQLite files of what is derived: private, of one version, worth only the time to make them."""
+"""SQLite files of derived data: private, of one version, and easy to rebuild."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vibe_llms.storage.files import refuse_link
 if TYPE_CHECKING:
     import sqlite3
 
-#: In place of a path: nothing is on the disk.
+#: Used as a path: keeps nothing on disk.
 IN_MEMORY = ":memory:"
 _PRIVATE = 0o600
 
@@ -26,10 +26,10 @@ def open_database(
     pragmas: Iterable[str] = (),
     any_thread: bool = False,
 ) -> sqlite3.Connection:
-    """The database at a place, made with these tables where there is none.
+    """The database at a path, created with these tables if it does not exist.
 
-    Another process is waited for so many `seconds`. `sqlite3.DatabaseError` where another version
-    made it, `OSError` or `StorageError` where it cannot lie there.
+    Waits up to `seconds` for another process. `sqlite3.DatabaseError` if another version made it,
+    `OSError` or `StorageError` if it cannot be there.
     """
     import sqlite3
 
@@ -42,7 +42,7 @@ def open_database(
         place, timeout=seconds, isolation_level=None, check_same_thread=not any_thread
     )
     try:
-        # Losing it costs time only, so it need not survive a power cut.
+        # It can be rebuilt, so it need not survive a power failure.
         for pragma in ("synchronous = off", *pragmas):
             database.execute(f"pragma {pragma}")
         if not _version_of(database):

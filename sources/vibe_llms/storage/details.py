@@ -1,4 +1,4 @@
-"""What is kept of a conversation besides its lines: the text of `metadata.toml`, and back."""
+"""The details of a conversation besides its lines: encodes and decodes `metadata.toml`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def encode_details(details: Details) -> bytes:
 
 
 def decode_details(tree: Mapping[str, Any], path: str) -> Details:
-    """The details of parsed TOML; `FormatNewer` where a newer version wrote it."""
+    """The details in parsed TOML; `FormatNewer` if a newer version wrote it."""
     version = tree.get("format", FORMAT)
     if isinstance(version, int) and version > FORMAT:
         raise FormatNewer(
@@ -50,7 +50,7 @@ def decode_details(tree: Mapping[str, Any], path: str) -> Details:
         return msgspec.convert(known, Details)
     except msgspec.ValidationError as error:
         raise ArchiveDamaged(
-            f"{error}; mend it by hand, it was left as it is", path=path
+            f"{error}; fix it by hand, it was left unchanged", path=path
         ) from error
 
 
@@ -61,24 +61,24 @@ def read_details(folder: Path) -> Details:
 
 
 def refuse_newer(folder: Path) -> None:
-    """`FormatNewer` where a newer version wrote the conversation in a folder."""
-    # What else may be wrong with the details is no reason not to keep a message.
+    """`FormatNewer` if a newer version wrote the conversation in a folder."""
+    # Other problems with the details do not prevent storing a message.
     with suppress(ArchiveDamaged, FileNotFoundError):
         read_details(folder)
 
 
 def parse_tree(data: bytes, path: str) -> dict[str, Any]:
-    """The tree of a file's text; `ArchiveDamaged` where it is not valid TOML."""
+    """The tree of a file's text; `ArchiveDamaged` if it is not valid TOML."""
     try:
         return parse_toml(data)
     except ValueError as error:
         raise ArchiveDamaged(
-            f"this is not valid TOML ({error}); mend it by hand, it was left as it is", path=path
+            f"this is not valid TOML ({error}); fix it by hand, it was left unchanged", path=path
         ) from error
 
 
 def encode_tree(tree: Mapping[str, Any]) -> bytes:
-    """The text of a tree, keys of newer versions included."""
+    """The text of a tree, including keys of newer versions."""
     import tomli_w
 
     return repair_text(tomli_w.dumps(tree)).encode()

@@ -1,7 +1,7 @@
-"""The few ways in which the archive touches the disk, each safe against a crash half-way.
+"""The archive's file operations, each safe against a crash half-way.
 
-Folders are made with mode 0700 and files with 0600 from their first moment; symbolic links are
-never followed. Errors of the system become `StorageError`s that say what to do.
+Folders are created with mode 0700 and files with 0600; symbolic links are never followed. Errors of
+the system become `StorageError`s that say what to do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW
 
-#: The start of the names of what is not finished; such entries are no part of the archive.
+#: The start of the names of unfinished entries, which are not part of the archive.
 TEMPORARY = ".new-"
 
 _NO_LOCKS = (
@@ -30,15 +30,15 @@ _NO_LOCKS = (
     "set VIBE_LLMS_HOME to a folder on a local disk"
 )
 _ADVICE = {
-    errno.ENOSPC: "the disk is full; free some room and try again",
-    errno.EDQUOT: "your quota is used up; free some room and try again",
-    errno.EROFS: "the file system is read-only; set VIBE_LLMS_HOME to a folder that can be written",
-    errno.EACCES: "permission denied; mend the rights, or set VIBE_LLMS_HOME to another folder",
-    errno.EPERM: "permission denied; mend the rights, or set VIBE_LLMS_HOME to another folder",
+    errno.ENOSPC: "the disk is full; free some space and try again",
+    errno.EDQUOT: "your quota is used up; free some space and try again",
+    errno.EROFS: "the file system is read-only; set VIBE_LLMS_HOME to a writable folder",
+    errno.EACCES: "permission denied; fix the permissions, or set VIBE_LLMS_HOME to another folder",
+    errno.EPERM: "permission denied; fix the permissions, or set VIBE_LLMS_HOME to another folder",
     errno.EIO: "the disk reported an error; check it and your backup",
-    errno.ELOOP: "it is a symbolic link, which is not followed here; replace it by the real thing",
-    errno.ENOTDIR: "it is a symbolic link or a file where a folder belongs; put the folder back",
-    errno.EMFILE: "too many files are open in this process",
+    errno.ELOOP: "it is a symbolic link, which is not followed here; replace it with the real file",
+    errno.ENOTDIR: "it is a symbolic link or a file in place of a folder; restore the folder",
+    errno.EMFILE: "this process has too many open files",
     errno.EBADF: _NO_LOCKS,
     errno.ENOLCK: _NO_LOCKS,
     errno.EOPNOTSUPP: _NO_LOCKS,
@@ -47,7 +47,7 @@ _ADVICE = {
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Errors of the system within become `StorageError`s about `path`."""
+    """Within the block, system errors become `StorageError`s about `path`."""
     try:
         yield
     except OSError as error:
@@ -55,20 +55,20 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 def explain(error: OSError, path: Path) -> StorageError:
-    """What an error of the system about `path` means, and what to do."""
+    """What a system error about `path` means, and what to do."""
     place = error.filename if isinstance(error, files.UntrustedFile) else path
     return StorageError(describe(error), path=str(place))
 
 
 def describe(error: OSError) -> str:
-    """What an error of the system means, and what to do."""
+    """What a system error means, and what to do."""
     if isinstance(error, files.UntrustedFile):
         return str(error.strerror)
     return _ADVICE.get(error.errno or 0, error.strerror or str(error))
 
 
 def advise(number: int) -> str:
-    """What an error of the system means, by its number, and what to do."""
+    """What a system error means, by its number, and what to do."""
     return _ADVICE.get(number, os.strerror(number))
 
 
@@ -83,13 +83,13 @@ def open_folder(path: Path | str) -> Iterator[int]:
 
 
 def refuse_link(path: Path) -> None:
-    """An error where a symbolic link lies; nothing lying there is fine."""
+    """Raise an error if there is a symbolic link at a path; a missing file is fine."""
     if os.path.islink(path):
         raise OSError(errno.ELOOP, "it is a symbolic link", str(path))
 
 
 def make_folder(path: Path) -> None:
-    """The folder and the missing ones above it, durable and only for their owner."""
+    """Create a folder and its missing parents, durable and only for their owner."""
     if path.is_dir():
         return
     if path.parent != path:
@@ -103,14 +103,14 @@ def make_folder(path: Path) -> None:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """All the bytes, also where the system takes them piece by piece; one write if it can be."""
+    """Write all bytes, even if the system takes only some at a time; one write if possible."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def synchronise(descriptor: int) -> None:
-    """Return when the file's bytes would survive a power cut."""
+    """Return when the file's bytes would survive a power failure."""
     # macOS has no fdatasync, and its fsync leaves the bytes in the drive's cache.
     full: int | None = getattr(fcntl, "F_FULLFSYNC", None)
     if full is None:
@@ -120,8 +120,8 @@ def synchronise(descriptor: int) -> None:
 
 
 def synchronise_folder(path: Path) -> None:
-    """Return when the names in a folder would survive a power cut."""
-    # The folder above an archive may well be a link, and nothing is read or written through it.
+    """Return when the names in a folder would survive a power failure."""
+    # The folder above an archive may be a link; nothing is read or written through it.
     descriptor = os.open(path, FOLDER & ~os.O_NOFOLLOW)
     try:
         os.fsync(descriptor)
@@ -141,7 +141,7 @@ def write_new(path: Path, data: bytes, *, durable: bool) -> None:
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """A file replaced whole: whoever reads sees the old bytes or the new ones."""
+    """A file replaced whole: readers see the old bytes or the new ones."""
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.urandom(8).hex()}")
     try:
         write_new(temporary, data, durable=durable)

@@ -1,7 +1,7 @@
-"""What the index takes in of a conversation's files: its details, and its new lines.
+"""Adds conversations to the index: their details and their new lines.
 
-A conversation that was rewritten is forgotten first, with all its words. The index keeps the text
-of every message, packed, as a word can only be taken out of it by whoever knows where it stood.
+A rewritten conversation is removed first, with all its words. The index keeps the compressed text
+of every message, because words can only be removed with the text that they came from.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _TITLE_LENGTH = 60
 _INDEXED_CHARACTERS = 200_000
-#: Characters of scripts that put no spaces between words, or grammar at the end of them.
+#: Characters of scripts without spaces between words, or with grammar at their ends.
 UNSPACED = (
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u312f\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
@@ -47,13 +47,13 @@ UNSPACED = (
 #: Texts are small, and there are many.
 _PACKING = 1
 
-#: What tells that a conversation changed: size and time of its lines; size, time and inode of its
+#: What shows that a conversation changed: size and time of its lines; size, time and inode of its
 #: details, which are replaced, perhaps twice within one tick of the clock.
 Look: TypeAlias = tuple[int, int, int, int, int]
 
 
 class Intake:
-    """Takes conversations into the tables of one database."""
+    """Adds conversations to the tables of a database."""
 
     def __init__(
         self, database: sqlite3.Connection, conversations: Path, contents: ContentStore
@@ -64,16 +64,17 @@ class Intake:
         self.forgot = False
 
     def take_in(self, identity: str, look: Look, before: Look | None) -> bool:
-        """Index one conversation, from where it was left if the file still begins the same.
+        """Index one conversation, continuing where it stopped if the file still begins the same.
 
-        Whether all of it could be read; what could not is noted as its problem.
+        Returns whether all of it could be read; a failure is recorded as the conversation's
+        problem.
         """
         if not is_conversation_identity(identity):
             return True
         try:
             problem = self._take_in(identity, look, before)
         except FileNotFoundError:
-            problem = f"the folder lacks {MESSAGES}"
+            problem = f"the folder has no {MESSAGES}"
         except OSError as error:
             problem = describe(error)
         if problem:
@@ -86,7 +87,7 @@ class Intake:
 
     def _take_in(self, identity: str, look: Look, before: Look | None) -> str:
         if before is not None and look[:2] != before[:2] and look[0] <= before[0]:
-            # It changed and did not grow, so somebody rewrote it.
+            # It changed without growing, so it was rewritten.
             self.forget(identity)
         taken = self._taken(identity)
         with open_lines(self._conversations / identity) as lines:
@@ -143,7 +144,7 @@ class Intake:
         return _Taken(*row) if row is not None else _Taken()
 
     def _access_key(self, identity: str) -> int:
-        """The key of a conversation's row, which is made where there is none."""
+        """The key of a conversation's row, which is created if it does not exist."""
         made = self._database.execute(
             "insert into conversations (identity, name, title, created, updated, model, "
             "tags, origin, messages, size, last_offset, last_hash, problem, superseded_by) "
@@ -190,12 +191,12 @@ class Intake:
         )
 
     def _last_message(self) -> int:
-        """The number of the last message that was ever taken in; no number is used twice."""
+        """The number of the last message ever indexed; numbers are never reused."""
         row = self._database.execute("select seq from sqlite_sequence where name = 'messages'")
         return int((row.fetchone() or (0,))[0])
 
     def forget(self, identity: str) -> None:
-        """Give up what is known of a conversation; then the database is to be cleaned."""
+        """Remove a conversation; the database must be cleaned afterwards."""
         row = self._database.execute(
             "select key from conversations where identity = ?", (identity,)
         ).fetchone()
@@ -214,7 +215,7 @@ class Intake:
 
 
 class _Taken(Struct, frozen=True):
-    """What the index has of a conversation: up to where, and what the last line was."""
+    """How much of a conversation is indexed, and its last indexed line."""
 
     key: int = 0
     title: str = ""
@@ -226,7 +227,7 @@ class _Taken(Struct, frozen=True):
 
 @contextmanager
 def open_lines(folder: Path) -> Iterator[int]:
-    """The descriptor of a conversation's lines, in its folder and no other."""
+    """The descriptor of a conversation's lines, in its folder only."""
     with (
         open_folder(folder) as descriptor,
         opened(MESSAGES, os.O_RDONLY | os.O_NOFOLLOW, folder=descriptor) as lines,
@@ -235,7 +236,7 @@ def open_lines(folder: Path) -> Iterator[int]:
 
 
 def _still_fits(lines: int, taken: _Taken, longest: int) -> bool:
-    """Whether the file still begins with what was taken in: its last line tells."""
+    """Whether the file still begins with the indexed lines, judged by the last one."""
     if not taken.size:
         return True
     size = taken.size - taken.last_offset - 1
@@ -256,7 +257,7 @@ def _pack(text: str) -> bytes:
 
 
 def _unpack(packed: bytes) -> str:
-    """The text of a message; `ValueError` where it is damaged."""
+    """The text of a message; `ValueError` if it is damaged."""
     import zlib
 
     try:
@@ -266,18 +267,18 @@ def _unpack(packed: bytes) -> str:
 
 
 def _title(text: str) -> str:
-    """The first words of a conversation, for lists of those without a name."""
+    """The first words of a conversation, shown if it has no name."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= _TITLE_LENGTH else f"{line[: _TITLE_LENGTH - 1]}…"
 
 
 def spread(text: str) -> str:
-    """The text with every character of a script without spaces as a word of its own."""
+    """The text with every character of a script without spaces as a separate word."""
     return text if text.isascii() else re.sub(UNSPACED, r" \g<0> ", text)
 
 
 def text_of_all(canister: Canister, contents: ContentStore) -> str:
-    """The words of a canister that can be found, also those that are stored apart."""
+    """The searchable words of a canister, including those that are stored separately."""
     parts: list[str] = []
     match canister:
         case InvocationCanister(name=name, arguments=arguments):

@@ -1,4 +1,4 @@
-"""The check of an archive: every line, every reference, every content; and what mends itself."""
+"""Checks an archive: every line, reference and content; and repairs what can be repaired."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _FROM_BACKUP = "restore it from a backup"
 
 
 def inspect_archive(archive: DirectoryArchive, *, repair: bool = False) -> Iterator[Diagnosis]:
-    """What is wrong with an archive, one thing after the other; mended where `repair` asks for it.
+    """The problems of an archive, one after the other; repaired if `repair` is true.
 
-    Mending keeps every old file beside the new one; nothing is thrown away.
+    Repair keeps every old file next to the new one and deletes nothing.
     """
     if not archive.folder.exists():
         return
     with storage_errors(archive.folder):
         yield from _inspect_rights(archive, repair)
         for identity in sorted(survey_folders(archive.conversations)):
-            # Whoever removed it meanwhile did nothing wrong.
+            # It was deleted in the meantime, which is not a problem.
             with suppress(ConversationNotFound):
                 yield from _inspect_conversation(archive, identity, repair)
         yield from _inspect_contents(archive)
@@ -91,7 +91,7 @@ def _inspect_reference(
     path = str(archive.contents.folder / reference.hash)
     try:
         if not archive.contents.holds(reference):
-            text = f"{identity} needs this content, but it is not there, or not whole"
+            text = f"{identity} needs this content, but it is missing or incomplete"
             yield Diagnosis("content", path, text, _FROM_BACKUP)
     except StorageError as error:
         yield Diagnosis("content", path, f"{identity} needs this content: {error}")
@@ -112,13 +112,13 @@ def _inspect_remains(archive: DirectoryArchive) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "remains",
             str(path),
-            "something was interrupted while it was written; it is no part of the archive",
-            "the next `vibe-llms rm` or `doctor --repair` clears it away after an hour",
+            "an interrupted write left this; it is not part of the archive",
+            "the next `vibe-llms rm` or `doctor --repair` deletes it after an hour",
         )
 
 
 def _inspect_rights(archive: DirectoryArchive, repair: bool) -> Iterator[Diagnosis]:
-    # The folder itself may hold more than the archive; all that matters is who may write there.
+    # The folder may hold more than the archive; only write access matters.
     yield from _inspect_mode(archive.folder, 0o022, repair)
     yield from _inspect_mode(archive.folder / INDEX, 0o077, repair)
     for root in (archive.conversations, archive.contents.folder):
@@ -141,12 +141,12 @@ def _inspect_mode(path: Path, forbidden: int, repair: bool) -> Iterator[Diagnosi
     yield Diagnosis(
         "rights",
         str(path),
-        f"others may use it (mode {mode:o})",
+        f"other users can access it (mode {mode:o})",
         f"chmod {wanted:o} {path}",
         mended=repair,
     )
 
 
 def _describe(error: StorageError) -> str:
-    """What is wrong, without the path before it."""
+    """The problem, without the path before it."""
     return str(error).removeprefix(f"{error.path}: ")

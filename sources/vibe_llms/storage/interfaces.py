@@ -1,4 +1,4 @@
-"""What an archive is: a protocol that other stores can fulfil too, and the values it speaks of."""
+"""The protocol of an archive, which other stores can implement too, and its values."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ FORMAT = 1
 
 
 class Origin(Struct, frozen=True):
-    """Where a fork came from: the conversation, and the last canister that both have."""
+    """Where a fork came from: the conversation, and the last canister that both share."""
 
     conversation: str
     canister: str = ""
 
 
 class Details(Struct, frozen=True, kw_only=True):
-    """What is kept of a conversation besides its canisters.
+    """Data about a conversation besides its canisters.
 
-    `superseded_by` names the conversation that took its place, by an undo say.
+    `superseded_by` is the conversation that replaced this one, for example after an undo.
     """
 
     created: datetime
@@ -39,7 +39,7 @@ class Details(Struct, frozen=True, kw_only=True):
 
 
 class Gap(Struct, frozen=True):
-    """A line that could not be read: its number from 1, where it lies, and why."""
+    """An unreadable line: its number from 1, its position, and the reason."""
 
     line: int
     offset: int
@@ -48,7 +48,7 @@ class Gap(Struct, frozen=True):
 
 
 class Restored(Struct, frozen=True):
-    """A conversation as it was read; `gaps` is empty unless damage was to be borne with."""
+    """A conversation as read; `gaps` is empty unless it was read leniently and is damaged."""
 
     identity: str
     details: Details
@@ -58,10 +58,10 @@ class Restored(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """A conversation in a list; `opening` are the first words that the user said in it.
+    """A conversation in a list; `opening` is the beginning of the user's first message.
 
-    `problem` says why it cannot be read; empty if it can. `superseded_by` names the conversation
-    that took its place; lists leave it out while that one exists.
+    `problem` says why it cannot be read; it is empty if it can. `superseded_by` is the conversation
+    that replaced this one; lists skip this one while that one exists.
     """
 
     identity: str
@@ -78,14 +78,14 @@ class Summary(Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """What a person knows it by: its name, else its opening."""
+        """The text shown for it: its name, or its opening."""
         return self.name or self.opening
 
 
 class Finding(Struct, frozen=True):
-    """A message that holds what was searched for; `excerpt` marks the words with `[` and `]`.
+    """A message that matches a search; `excerpt` marks the words with `[` and `]`.
 
-    `title` is the name of its conversation, else the opening.
+    `title` is the name of its conversation, or the opening.
     """
 
     conversation: str
@@ -98,7 +98,7 @@ class Finding(Struct, frozen=True):
 
 
 class Diagnosis(Struct, frozen=True):
-    """Something that a check of the archive found; `remedy` says what to do."""
+    """A problem that a check of the archive found; `remedy` says what to do."""
 
     subject: str
     path: str
@@ -108,29 +108,29 @@ class Diagnosis(Struct, frozen=True):
 
 
 class Archive(Protocol):
-    """Where conversations are kept.
+    """Stores conversations.
 
-    What returns has been made durable; what fails raises a `StorageError` and left everything that
-    was kept as it was.
+    When a method returns, its changes are durable. If it fails, it raises a `StorageError`, and
+    stored data is unchanged.
     """
 
     async def create(
         self, identity: str, details: Details, canisters: Sequence[Canister]
     ) -> tuple[Canister, ...]:
-        """A new conversation with its first canisters; gives them as they are kept in memory."""
+        """A new conversation with its first canisters; returns them as they are kept in memory."""
         ...
 
     async def append(
         self, identity: str, canisters: Sequence[Canister], *, after: str | None
     ) -> tuple[tuple[Canister, ...], tuple[Notice, ...]]:
-        """Add canisters after the one named; gives them as they are kept in memory, and notices.
+        """Add canisters after the given one; returns them as they are kept in memory, and notices.
 
-        `ConversationMoved` where another canister stands last; `after=None` adds to whatever does.
+        `ConversationMoved` if another canister is last; `after=None` skips this check.
         """
         ...
 
     async def restore(self, identity: str, *, lenient: bool = False) -> Restored:
-        """A conversation; `lenient` bears with damage and tells the gaps."""
+        """A conversation; `lenient` tolerates damage and reports the gaps."""
         ...
 
     async def fork(
@@ -149,32 +149,32 @@ class Archive(Protocol):
         add_tags: Sequence[str] = (),
         remove_tags: Sequence[str] = (),
     ) -> Details:
-        """Change what is kept besides the canisters."""
+        """Change the details of a conversation."""
         ...
 
     async def remove(self, *identities: str) -> None:
-        """Remove conversations for good. Contents that nobody needs any more go with `collect`."""
+        """Permanently delete conversations. `collect` deletes contents that are no longer used."""
         ...
 
     async def resolve(self, text: str) -> str:
-        """The identity of the conversation that a text names.
+        """The identity of the conversation that a text means.
 
-        It is an identity or 4 or more characters of its beginning, a name or title, its beginning
-        or any part of it that only one has, or `-1` for the newest conversation, `-2` for the one
-        before. `ConversationAmbiguous` names the candidates.
+        The text is an identity or at least the first 4 characters of it; a name or title, its
+        beginning, or any part that only one has; or `-1` for the newest conversation, `-2` for the
+        one before. `ConversationAmbiguous` lists the candidates.
         """
         ...
 
     async def survey(
         self, *, limit: int | None = None, tag: str = "", superseded: bool = False
     ) -> Sequence[Summary]:
-        """The conversations, the most recent first; with `superseded`, all of them."""
+        """The conversations, most recent first; with `superseded`, all of them."""
         ...
 
     async def search(
         self, text: str, *, limit: int = 20, superseded: bool = False
     ) -> Sequence[Finding]:
-        """Messages that hold all words of a text, the best first."""
+        """Messages that contain all words of a text, best first."""
         ...
 
     async def load(self, reference: Reference) -> bytes:
@@ -186,5 +186,5 @@ class Archive(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give up what is open; safe to call twice."""
+        """Close what is open; safe to call twice."""
         ...

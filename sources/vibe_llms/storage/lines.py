@@ -1,4 +1,4 @@
-"""The lines of a conversation's file, read part by part: in linear time and bounded memory."""
+"""Reads the lines of a conversation's file in parts: in linear time and bounded memory."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from vibe_llms.messages.codecs import LineUnreadable, decode_canister
 
 
 class Line(Struct, frozen=True):
-    """A whole line: its number from 1, where it begins, its size, and its bytes if kept.
+    """A whole line: its number from 1, its offset, its size, and its bytes if kept.
 
-    The bytes of a line that is too long are dropped. Nothing includes the newline.
+    The bytes of a line that is too long are dropped. The newline is never included.
     """
 
     number: int
@@ -23,16 +23,16 @@ class Line(Struct, frozen=True):
     data: bytes | None
 
     def decode(self) -> Canister:
-        """Its canister; `LineUnreadable` where there is none."""
+        """Its canister; `LineUnreadable` if there is none."""
         if self.data is None:
-            raise LineUnreadable(f"it has {describe_size(self.size)}, more than line-bytes allows")
+            raise LineUnreadable(f"it has {describe_size(self.size)}, which exceeds line-bytes")
         return decode_canister(self.data)
 
 
 class LineReader:
     """Iterates over the whole lines in parts of a file; `torn` is the size of what follows them.
 
-    A last line with NUL bytes is not whole: a power cut leaves those for what was not written.
+    A last line with NUL bytes is incomplete: a power failure leaves them for unwritten data.
     """
 
     def __init__(self, parts: Iterable[bytes], longest: int) -> None:

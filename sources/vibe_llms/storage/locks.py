@@ -1,7 +1,8 @@
-"""Advisory locks on folders, between processes and between threads of one.
+"""Advisory locks on folders, between processes and between the threads of one process.
 
-A lock is taken on the folder itself, so nothing is left behind and nothing can be stale: the system
-gives it back when its holder ends, however it ends. Files within may be replaced meanwhile.
+The lock is on the folder itself, so nothing is left behind and nothing can be stale: the system
+releases it when its holder ends, for whatever reason. Files in the folder may be replaced in the
+meantime.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from vibe_llms.exceptions import ArchiveLocked
 from vibe_llms.storage.files import FOLDER
 
 _FIRST_WAIT_SECONDS = 0.001
-#: Short, because whoever is asleep when the lock becomes free does not get it.
+#: Short, because a process that is asleep when the lock is released does not get it.
 _LONGEST_WAIT_SECONDS = 0.01
 
 
 class Patience:
-    """So many seconds to wait for a lock, counted from when it is made, or `begun` before.
+    """A time limit for waiting for a lock, counted from its creation or from `begun`.
 
-    Another thread may end the waiting. `met` tells whether the lock was taken.
+    Another thread may end the wait. `met` is true if the lock was taken.
     """
 
     def __init__(self, seconds: float, *, begun: float | None = None) -> None:
@@ -35,19 +36,19 @@ class Patience:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is time to give up."""
+        """Whether to stop waiting."""
         return time.monotonic() >= self._ends
 
     def end(self) -> None:
-        """Wait no more; what is held by then stays held."""
+        """Stop waiting; a lock that is already held stays held."""
         self._ends = 0.0
 
 
 @contextmanager
 def locked(path: Path, *, seconds: float | Patience, shared: bool = False) -> Iterator[int]:
-    """Hold the lock of a folder; gives its descriptor.
+    """Hold the lock of a folder; yields its descriptor.
 
-    `ArchiveLocked` after so many seconds, `FileNotFoundError` where the folder has gone meanwhile.
+    `ArchiveLocked` after the time limit, `FileNotFoundError` if the folder was removed.
     """
     descriptor = os.open(path, FOLDER)
     try:
@@ -55,17 +56,17 @@ def locked(path: Path, *, seconds: float | Patience, shared: bool = False) -> It
         here = os.fstat(descriptor)
         there = os.stat(path, follow_symlinks=False)
         if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
-            raise FileNotFoundError(errno.ENOENT, "it was removed meanwhile", str(path))
+            raise FileNotFoundError(errno.ENOENT, "it was removed in the meantime", str(path))
         yield descriptor
     finally:
-        # This gives the lock back as well.
+        # This releases the lock as well.
         os.close(descriptor)
 
 
 def acquire(
     descriptor: int, path: Path, seconds: float | Patience, *, shared: bool = False
 ) -> None:
-    """Take the lock of an open folder; `ArchiveLocked` after so many seconds."""
+    """Take the lock of an open folder; `ArchiveLocked` after the time limit."""
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     patience = seconds if isinstance(seconds, Patience) else Patience(seconds)
     wait = _FIRST_WAIT_SECONDS
@@ -86,5 +87,5 @@ def acquire(
 
 
 def give_back(descriptor: int) -> None:
-    """Give the lock of an open folder back without closing it."""
+    """Release the lock of an open folder without closing it."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -1,11 +1,12 @@
 """The derived index: lists and searches conversations without reading them all.
 
-Files are the truth. Appends never touch the index; whoever reads it looks at the size and time of
-every file first and takes in what changed. An index that is missing or damaged is made anew.
+The files are authoritative. Appends never touch the index. Each answer first checks the size and
+time of every file and reads what changed. A missing or damaged index is rebuilt.
 
-Of what was removed no word stays in the file. A full-text index only notes that words are gone, and
-SQLite leaves copies where rows have moved; so the index is merged into one piece and the file
-written anew. Until then a mark stands in it, so that after a crash the next one cleans it.
+No word of deleted conversations stays in the file. A full-text index only marks words as deleted,
+and SQLite leaves copies where rows have moved. Therefore the index is merged into one piece and the
+file is rewritten. Until then the file contains a mark, so that after a crash the next process
+cleans it.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ from vibe_llms.storage.lines import LineReader
 if TYPE_CHECKING:
     import sqlite3
 
-#: Raised when the tables change; an index of another version is made anew.
+#: Increased when the tables change; an index of another version is rebuilt.
 _VERSION = 5
 _EXCERPT_LENGTH = 60
-#: The look of what could not be read, which is tried again every time.
+#: The state of an unreadable file, which is tried again every time.
 _UNREAD: Look = (-1, -1, -1, -1, -1)
 _INDEXED_CHARACTERS = 200_000
 
 _MARK_BYTES = 16
-_UNCLEAN = "words of what was removed stay in it until the next `vibe-llms list`"
+_UNCLEAN = "words of deleted conversations stay in it until the next `vibe-llms list`"
 
 T = TypeVar("T")
 
@@ -75,7 +76,7 @@ create virtual table words using fts5 (text, content='', tokenize='unicode61 rem
 
 
 class Index:
-    """The index of one archive, brought up to date before every answer."""
+    """The index of one archive, updated before every answer."""
 
     def __init__(self, path: Path, conversations: Path, contents: ContentStore) -> None:
         self._path = path
@@ -86,7 +87,7 @@ class Index:
     def survey(
         self, *, limit: int | None = None, tag: str = "", superseded: bool = False
     ) -> Sequence[Summary]:
-        """The conversations, the most recent first; with `superseded`, all of them."""
+        """The conversations, most recent first; with `superseded`, all of them."""
         values = {
             "every": superseded,
             "tag": repair_text(tag),
@@ -95,32 +96,31 @@ class Index:
         return self._answer(lambda: self._survey(values))
 
     def search(self, text: str, *, limit: int = 20, superseded: bool = False) -> Sequence[Finding]:
-        """Messages that hold all words of a text, the best first."""
+        """Messages that contain all words of a text, best first."""
         words = [word for word in repair_text(text).split() if any(map(str.isalnum, word))]
         if not words:
             return []
         return self._answer(lambda: self._search(words, limit, superseded))
 
     def clean(self) -> None:
-        """Leave no word of conversations that are gone, nor anything that a crash left.
+        """Remove all words of deleted conversations, and leftovers of a crash.
 
-        `ArchiveLocked` or `StorageError` where that cannot be; the next answer does so then.
+        `ArchiveLocked` or `StorageError` if that fails; then the next answer does it.
         """
         if os.path.lexists(self._path):
             self._answer(lambda: None, cleaning=True)
 
     def discard(self) -> None:
-        """Give the index up. It is derived, so nothing is lost with it."""
+        """Delete the index. It is derived, so nothing is lost."""
         for suffix in ("", "-journal"):
             with suppress(FileNotFoundError):
                 os.unlink(f"{self._path}{suffix}")
 
     def _answer(self, question: Callable[[], T], *, cleaning: bool = False) -> T:
-        """The answer of an index that is up to date.
+        """The answer of an up-to-date index.
 
-        One that is damaged is made anew. Where none can be kept, as on a read-only disk, one is
-        made in memory, so that no list fails for its index; except where it is about the
-        `cleaning` of the file.
+        A damaged index is rebuilt. If none can be stored, as on a read-only disk, it is built in
+        memory, so that lists still work, except when `cleaning` the file.
         """
         import sqlite3
 
@@ -149,13 +149,13 @@ class Index:
         raise StorageError(f"the index cannot be used: {failure}", path=str(self._path))
 
     def _update(self, now: dict[str, Look]) -> None:
-        """Take in what changed since the last time."""
+        """Index what changed since the last time."""
         if self._looks() == now:
             return
         database = self._access()
         intake = Intake(database, self._conversations, self._contents)
         database.execute("begin immediate")
-        # Others may have been faster, and even have seen more: what differs is looked at again.
+        # Another process may have been faster and seen more: differences are checked again.
         known = self._looks()
         taken = {**now}
         for identity in known | now:
@@ -181,7 +181,7 @@ class Index:
         database.execute("commit")
 
     def _clean(self, *, patient: bool) -> None:
-        """Write the file anew where words of what is gone may stand in it."""
+        """Rewrite the file if it may contain words of deleted conversations."""
         import sqlite3
 
         database = self._access()
@@ -191,7 +191,7 @@ class Index:
         try:
             database.execute("insert into words (words) values ('optimize')")
             database.execute("vacuum")
-            # Whoever forgot something meanwhile has left another mark.
+            # A deletion in the meantime has left another mark.
             database.execute("delete from state where name = 'unclean' and value = ?", mark)
         except sqlite3.OperationalError as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -257,7 +257,7 @@ class Index:
             version=_VERSION,
             tables=_TABLES,
             seconds=self._contents.settings.lock_seconds,
-            # Also names that were changed and titles go at once.
+            # Changed names and titles are overwritten at once, too.
             pragmas=("secure_delete = on",),
         )
 
@@ -292,7 +292,7 @@ class Index:
         )
 
     def _look_at_broken(self, name: str, error: OSError) -> Look | None:
-        """A conversation whose lines are not there; none where it has gone, or is none."""
+        """The state of a conversation without lines; none if it was deleted or is not one."""
         if not is_conversation_identity(name):
             return None
         try:
@@ -314,7 +314,7 @@ class Index:
 
 
 def _excerpt(text: str, words: Sequence[str]) -> str:
-    """Some of a text around the first of the words, each of them in brackets."""
+    """Part of a text around the first of the words, with the words in brackets."""
     flat = re.sub(r"\s+", " ", text)
     bare = (re.sub(r"^\W+|\W+$", "", word) for word in words)
     pattern = re.compile("|".join(_whole(word) for word in bare), re.IGNORECASE)

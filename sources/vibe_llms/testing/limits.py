@@ -1,4 +1,4 @@
-"""What a provider has to refuse before it sends anything, and how its errors are told."""
+"""What a provider must refuse before it sends anything, and how it reports errors."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ async def _check_refusal(
 
 
 async def check_errors(bench: Bench, model: str) -> None:
-    """What fails is an error of its kind, told once by the events, and shows no key."""
+    """A failure raises an error of its kind, is reported by one event, and shows no key."""
     if bench.key:
         wrong = f"{bench.key}-but-wrong"
         await _check_error(bench, model, CredentialRefused, key=wrong)
@@ -164,13 +164,13 @@ async def _check_error(bench: Bench, model: str, kind: type[ProviderError], **ch
     last = events[-1] if events else None
     require(
         isinstance(last, MessageFailedEvent) and last.error is told,
-        f"a failure was told by the events as {last!r}",
+        f"the events report a failure as {last!r}",
     )
 
 
 @contextmanager
 def _closed_port() -> Iterator[str]:
-    """An address of this machine where nobody listens."""
+    """An address of this machine where nothing listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"

@@ -1,6 +1,6 @@
 """A small HTTP/1.1 server in a thread of its own, made to misbehave on demand.
 
-It knows nothing of any provider: whoever derives from `Listener` says what a request is answered.
+It knows nothing of any provider: subclasses of `Listener` say how a request is answered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from msgspec import Struct, field
 #: How a reply may end before its time: the connection is closed or reset, or the body is ended as
 #: if it were whole.
 End: TypeAlias = Literal["close", "reset", "clean"]
-#: A place in a body that lies behind all of its bytes.
+#: A place after all bytes of a body.
 BEHIND = sys.maxsize
 
 _READ_BYTES = 64 * 1024
@@ -226,7 +226,7 @@ class Listener:
     async def _read_body(
         self, reader: asyncio.StreamReader, method: str, headers: Mapping[str, str]
     ) -> bytes:
-        """The body of a request, whose length is told, or which comes in chunks."""
+        """The body of a request, of a known length or in chunks."""
         if headers.get("transfer-encoding", "").lower() == "chunked":
             return await _read_chunks(reader)
         told = headers.get("content-length", "")
@@ -247,7 +247,7 @@ class Listener:
     async def _answer(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Answer
     ) -> bool:
-        """Send an answer; whether the connection goes on."""
+        """Send an answer; whether the connection stays open."""
         sending = asyncio.ensure_future(self._send(writer, answer))
         leaving = asyncio.ensure_future(_watch_leaving(reader))
         try:

@@ -73,11 +73,14 @@ async def check_provider(
 ) -> None:
     """Raise `AssertionError` where a provider breaks what conversations rely on.
 
-    The factory is called as for a row of this name with these settings and this key. The model has
-    to answer whatever it is told with some text that streams, and the same words always the same;
-    with `calls` it has to call the tools whose names are said to it, as the model `demo` does. It
-    is spoken with some thirty times, so let the provider stand before a fake server. A `base-url`
-    among the settings, and the key, are replaced by wrong ones to see the errors.
+    The factory is called with a configuration that has this name, these settings and this key. The
+    model must stream some text for any input, and the same text for the same input. The checks send
+    about thirty requests, so use a fake server. To check errors, they replace the key, and
+    `base-url` if the settings have one, by wrong values. The server must refuse a wrong key, and
+    its message must not contain the right one.
+
+    With `calls` the input is also "Call alpha and greek beta.", with the tools `alpha` and
+    `greek/beta`. The model must call both in one reply, with no arguments, and answer the results.
     """
     bench = Bench(factory, name, settings, key)
     default: list[Event] = []
@@ -132,7 +135,7 @@ async def _check_reply(model: Model, default: list[Event]) -> None:
     events: list[Event] = []
     context = TurnContext(conversation="talk", event_handler=events.append)
     reply = await _converse(model, _hello(), context)
-    require(not default, "the default event handler was called beside that of the call")
+    require(not default, "the default event handler was called although the call has its own")
     require(
         all(event.conversation == "talk" for event in events),
         "an event does not carry the identity of its conversation",
@@ -165,7 +168,7 @@ async def _check_calls(model: Model) -> None:
         _check_canisters(model, reply, events)
         made = [canister for canister in reply if isinstance(canister, InvocationCanister)]
         names = [call.name for call in made]
-        require(sorted(names) == list(_TOOLS), f"it was told to call {_TOOLS}, and called {names}")
+        require(sorted(names) == list(_TOOLS), f"it was asked to call {_TOOLS}, and called {names}")
         require(
             len({call.identity for call in made}) == len(made), "two calls have the same identity"
         )
@@ -286,11 +289,11 @@ async def _check_preview(model: Model) -> None:
 
 
 def _check_canisters(model: Model, reply: Sequence[ReplyCanister], events: Sequence[Event]) -> None:
-    """A reply is what its events told, of one piece, and says how it ended."""
+    """A reply has what its events reported, without gaps, and says how it ended."""
     check_events(events, turn=False)
     require(bool(reply), "the reply has no canisters; an empty one is one without contents")
     completed = [event.canister for event in events if isinstance(event, MessageCompletedEvent)]
-    require(completed == list(reply), "the events told of other canisters than the reply has")
+    require(completed == list(reply), "the events report other canisters than the reply has")
     require(len({one.reply for one in reply}) == 1, "its canisters are of several replies")
     for canister in reply:
         made_by = canister.provenance

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.command import Outcome, invoke, run
 from tests.cli.terminal import Terminal
-from vibe_llms.cli.memory import drafts
+from vibe_llms.cli.memory import editing
 from vibe_llms.memory import files
 
 Editor: TypeAlias = Callable[[str], None]
@@ -52,7 +52,7 @@ def check_kept(home: Path, outcome: Outcome, words: str, status: int, text: str)
     """Nothing was changed, what was written is kept, and the error says both."""
     assert outcome.status == status
     assert outcome.error.startswith(f"nothing was changed: {words}")
-    assert "; what you wrote is kept in " in outcome.error
+    assert "; your text is kept in " in outcome.error
     assert content() == "Ada keeps bees."
     assert [one.strip() for one in left(home)] == [text]
 
@@ -61,7 +61,7 @@ def test_what_the_editor_makes_of_it_is_stored(home: Path, identity: str, editor
     editor('sed -i s/bees/goats/ "$1"')
     assert invoke("memory", "edit", identity).errors == f"changed {identity[-12:]}\n"
     assert invoke("memory", "edit", "--json", identity).json["content"] == "Ada keeps goats."
-    assert invoke("memory", "edit", identity).errors == "it says that already\n"
+    assert invoke("memory", "edit", identity).errors == "nothing to change\n"
     assert not left(home)
 
 
@@ -77,7 +77,7 @@ def test_an_empty_text_is_no_reason_for_an_editor(
 ) -> None:
     editor('sed -i s/bees/goats/ "$1"')
     outcome = invoke("memory", "edit", identity, "")
-    assert (outcome.status, outcome.error) == (2, "there is nothing to remember in an empty text")
+    assert (outcome.status, outcome.error) == (2, "an empty text cannot be remembered")
     assert content() == "Ada keeps bees."
 
 
@@ -88,7 +88,7 @@ def test_without_a_terminal_an_editor_must_be_named(
     monkeypatch.setenv("EDITOR", "")
     outcome = invoke("memory", "edit", identity)
     assert outcome.status == 2
-    assert outcome.error.startswith("there is no terminal for an editor; set EDITOR, or give the")
+    assert outcome.error.startswith("not a terminal; set EDITOR, or give the")
     assert f"vibe-llms memory edit {identity[-12:]} TEXT" in outcome.error
     assert invoke("memory", "edit", identity, "Ada keeps goats.").status == 0
 
@@ -97,11 +97,11 @@ def test_without_a_terminal_an_editor_must_be_named(
     ("script", "words", "status", "text"),
     [
         ('echo Ada sings. > "$1"; exit 3', "the editor ", 2, "Ada sings."),
-        ('printf "Ada \\377" > "$1"', "what the editor left is no text in UTF-8", 2, "Ada \ufffd"),
-        ('printf "Ada \\000" > "$1"', "what the editor left is no text in UTF-8", 2, "Ada \0"),
+        ('printf "Ada \\377" > "$1"', "the edited file is not UTF-8 text", 2, "Ada \ufffd"),
+        ('printf "Ada \\000" > "$1"', "the edited file is not UTF-8 text", 2, "Ada \0"),
         (
             'head -c 5000000 /dev/zero | tr "\\0" a > "$1"',
-            "what the editor left cannot be read: it is larger than 4 MiB",
+            "cannot read the edited file: it is larger than 4 MiB",
             2,
             "a" * 5_000_000,
         ),
@@ -114,7 +114,7 @@ def test_what_cannot_be_stored_is_kept_and_taken_up_again(
     check_kept(home, invoke("memory", "edit", identity), words, status, text)
     editor('wc -c "$1" >&2; echo Ada dances. > "$1"')
     outcome = invoke("memory", "edit", identity)
-    assert "note: going on with what an earlier edit has left in " in outcome.errors
+    assert "note: continuing an earlier edit that was not saved: " in outcome.errors
     assert "changed meanwhile" not in outcome.errors
     assert outcome.status == 0
     assert content() == "Ada dances."
@@ -125,10 +125,10 @@ def test_what_cannot_be_stored_is_kept_and_taken_up_again(
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("exit 1", "ended with status 1"),
-        ('rm "$1"', "the editor has left no file"),
-        (': > "$1"', "to give the entry up: vibe-llms memory rm "),
-        ('rm "$1"; mkdir "$1"', "what the editor left cannot be read: Is a directory"),
+        ("exit 1", "exited with status 1"),
+        ('rm "$1"', "the editor left no file"),
+        (': > "$1"', "to delete the entry: vibe-llms memory rm "),
+        ('rm "$1"; mkdir "$1"', "cannot read the edited file: Is a directory"),
     ],
 )
 def test_where_nothing_was_written_nothing_is_kept(
@@ -168,7 +168,7 @@ def test_where_there_is_no_room_to_edit_nothing_is_begun(
     editor("echo never")
     for name in ("make_folder", "replace_file"):
         with monkeypatch.context() as patch:
-            patch.setattr(drafts, name, fill)
+            patch.setattr(editing, name, fill)
             outcome = invoke("memory", "edit", identity)
         assert outcome.status == 1
         assert outcome.error.startswith("nothing was changed: ")
@@ -176,25 +176,21 @@ def test_where_there_is_no_room_to_edit_nothing_is_begun(
         assert not left(home)
 
 
-def test_what_was_changed_meanwhile_is_not_written_over(
-    home: Path, identity: str, editor: Editor
-) -> None:
+def test_a_concurrent_change_is_not_overwritten(home: Path, identity: str, editor: Editor) -> None:
     file = next((home / "memory").rglob("facts/*.md"))
     editor(f'echo Ada sings. > "$1"; sed -i s/bees/wasps/ "{file}"')
     outcome = invoke("memory", "edit", identity)
     assert outcome.status == 2
-    assert "the entry was changed meanwhile, so this was not written over it" in outcome.error
+    assert "the entry has changed since, so it was not overwritten" in outcome.error
     assert content() == "Ada keeps wasps."
     editor("true")
     outcome = invoke("memory", "edit", identity)
-    assert "note: the entry was changed since then; it says now: vibe-llms" in outcome.errors
+    assert "note: the entry has changed since; to see it: vibe-llms" in outcome.errors
     assert outcome.status == 0
     assert content() == "Ada sings."
 
 
-def test_what_somebody_else_wrote_as_well_is_there(
-    home: Path, identity: str, editor: Editor
-) -> None:
+def test_what_another_process_wrote_is_kept(home: Path, identity: str, editor: Editor) -> None:
     file = next((home / "memory").rglob("facts/*.md"))
     editor(f'sed -i s/bees/wasps/ "$1" "{file}"')
     assert invoke("memory", "edit", identity).status == 0
@@ -208,7 +204,7 @@ def test_two_do_not_edit_one_entry_at_once(home: Path, identity: str, editor: Ed
         terminal.expect("open")
         refused = invoke("memory", "edit", identity)
         assert refused.status == 2
-        assert "this entry is being edited already, in " in refused.error
+        assert "this entry is already being edited in " in refused.error
         terminal.press("enter")
         assert terminal.wait() == 0
     assert content() == "Ada sings."
@@ -223,7 +219,7 @@ def test_an_edit_that_is_killed_is_taken_up_again(
         terminal.process.kill()
         terminal.process.wait()
     editor("true")
-    assert "note: going on with" in invoke("memory", "edit", identity).errors
+    assert "note: continuing an earlier edit" in invoke("memory", "edit", identity).errors
     assert content() == "Ada sings."
 
 
@@ -233,7 +229,7 @@ def test_what_is_forgotten_is_in_no_draft(home: Path, identity: str, editor: Edi
     assert "what was left of an edit" not in invoke("memory", "forget", "-y", "bears").errors
     assert left(home)
     told = invoke("memory", "forget", "--yes", "SECRET").errors
-    assert "note: what was left of an edit held it, too, and is removed" in told
+    assert "note: the draft of an edit contained it too, and was deleted" in told
     assert not left(home)
 
 

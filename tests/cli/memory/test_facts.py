@@ -22,7 +22,7 @@ def remember(text: str, *options: str) -> str:
     return identity
 
 
-def test_a_fact_is_remembered_found_changed_given_up_and_forgotten(home: Path) -> None:
+def test_a_fact_is_added_found_changed_deleted_and_forgotten(home: Path) -> None:
     identity = remember("Ada keeps bees.", "--topic", "hobby", "--importance", "0.9")
     assert remember("Ada keeps bees!") == identity
     short = identity[-12:]
@@ -34,14 +34,12 @@ def test_a_fact_is_remembered_found_changed_given_up_and_forgotten(home: Path) -
     assert (first["id"], first["scope"], first["topics"]) == (identity, "user-me", ["hobby"])
     assert [*first["reasons"]] == ["words"]
     assert invoke("memory", "edit", short, "Ada keeps wild bees.").errors == f"changed {short}\n"
-    assert (
-        invoke("memory", "edit", short, "Ada keeps wild bees.").errors == "it says that already\n"
-    )
+    assert invoke("memory", "edit", short, "Ada keeps wild bees.").errors == "nothing to change\n"
     shown = invoke("memory", "show", short)
     assert shown.output == "Ada keeps wild bees.\n"
     assert "importance: 0.9" in shown.errors
     assert invoke("memory", "show", "--json", short).json["content"] == "Ada keeps wild bees."
-    assert invoke("memory", "rm", short).errors == f"gave up {short}: Ada keeps wild bees.\n"
+    assert invoke("memory", "rm", short).errors == f"deleted {short}: Ada keeps wild bees.\n"
     assert "1 remembered, 1 deleted" in invoke("memory", "status").output
     assert invoke("memory", "forget", "--yes", "WILD bees").errors == "forgot 1 entry\n"
     (status,) = invoke("memory", "status", "--json").json["scopes"]
@@ -54,7 +52,7 @@ def test_scopes_are_apart(home: Path) -> None:
     remember("The office is in Turin.", "--scope", "global")
     remember("Ben is vegetarian.", "--scope", "user-ben")
     assert "Turin" in invoke("memory", "search", "office").output
-    assert invoke("memory", "search", "vegetarian").errors == "nothing that is remembered fits\n"
+    assert invoke("memory", "search", "vegetarian").errors == "no matching entries\n"
     listed = invoke("memory", "list", "--scope", "user-ben", "--json").json
     assert [one["content"] for one in listed] == ["Ben is vegetarian."]
     (home / "config.toml").write_text('[memory]\nuser = "ben"\n')
@@ -63,7 +61,7 @@ def test_scopes_are_apart(home: Path) -> None:
 
 def test_an_empty_memory_says_so_and_leaves_no_folder(home: Path) -> None:
     assert "vibe-llms memory add TEXT" in invoke("memory", "list").errors
-    assert invoke("memory", "search", "anything").errors == "nothing that is remembered fits\n"
+    assert invoke("memory", "search", "anything").errors == "no matching entries\n"
     assert not (home / "memory" / "entries").exists()
 
 
@@ -80,7 +78,7 @@ def test_a_file_that_is_no_entry_is_named_and_left(home: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("add", " "), "nothing to remember"),
+        (("add", " "), "empty text"),
         (("add", "--scope", "../..", "x"), "is no scope"),
         (("list", "--scope", "user-A/../b"), "cannot be the name of a user"),
         (("show", "abc"), "too short"),
@@ -90,7 +88,9 @@ def test_a_file_that_is_no_entry_is_named_and_left(home: Path) -> None:
         ((), "Missing command. See: vibe-llms memory --help"),
     ],
 )
-def test_what_cannot_be_done_is_told(home: Path, arguments: tuple[str, ...], words: str) -> None:
+def test_what_cannot_be_done_is_an_error(
+    home: Path, arguments: tuple[str, ...], words: str
+) -> None:
     outcome = invoke("memory", *arguments)
     assert outcome.status == (66 if arguments[:1] in (("show",), ("rm",)) else 2)
     assert words in outcome.errors
@@ -136,7 +136,7 @@ def test_what_belongs_to_another_user_is_as_unknown_as_what_is_not_there(home: P
         "changed" in invoke("memory", "edit", "--scope", "user-ben", other, "Ben eats all").errors
     )
     assert "added" in invoke("memory", "log", "--scope", "user-ben", other).output
-    assert "gave up" in invoke("memory", "rm", "--scope", "user-ben", other).errors
+    assert "deleted" in invoke("memory", "rm", "--scope", "user-ben", other).errors
 
 
 def test_looking_everywhere_would_be_found_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_an_identity_that_another_user_has_as_well_is_ones_own(home: Path) -> No
     assert "bees" in other.read_text()
 
 
-def test_a_beginning_that_several_have_is_told(home: Path) -> None:
+def test_an_ambiguous_prefix_is_an_error(home: Path) -> None:
     first = remember("Ada keeps bees.")
     remember("Ada keeps goats.")
     outcome = invoke("memory", "show", first[:4])
@@ -176,7 +176,7 @@ def test_a_beginning_that_several_have_is_told(home: Path) -> None:
     assert outcome.error == f"{first[:4]!r} fits several entries; give more of it"
 
 
-def test_nothing_is_given_up_where_one_of_them_is_not_there(home: Path) -> None:
+def test_nothing_is_deleted_if_one_of_them_does_not_exist(home: Path) -> None:
     identity = remember("Ada keeps bees.")
     assert invoke("memory", "rm", identity, "nonesuch").status == 66
     assert "bees" in invoke("memory", "list").output
@@ -192,7 +192,7 @@ def test_a_dash_is_the_text_of_standard_input(home: Path) -> None:
     assert run("memory", "search", "-", data=b"who keeps bees").output.count("\n") == 1
     assert run("memory", "add", "-", data=b"  ").status == 2
     refused = run("memory", "add", "-", data=b"\xff\xfe\xfd")
-    assert (refused.status, refused.error) == (2, "standard input is no text in UTF-8")
+    assert (refused.status, refused.error) == (2, "standard input is not UTF-8 text")
     refused = run("memory", "add", "-", data=b"a" * (LARGEST_BYTES + 1))
     assert (refused.status, refused.error) == (2, "standard input is longer than 4 MiB")
     long = b"word " * 200_000
@@ -251,12 +251,12 @@ def test_a_disk_that_fails_leaves_no_doubt_of_what_is_remembered(
     for command, words in (
         (("add", "Ada keeps goats."), "nothing was remembered: "),
         (("edit", identity, "Ada keeps goats."), "nothing was changed: "),
-        (("rm", identity), "gave up 0 of 1: "),
+        (("rm", identity), "deleted 0 of 1: "),
     ):
         failed = invoke("memory", *command)
         assert failed.status == 1
         assert failed.error.startswith(words)
-        assert "the disk is full; free some room and try again" in failed.error
+        assert "the disk is full; free some space and try again" in failed.error
     assert "bees" in invoke("memory", "list").output
 
 

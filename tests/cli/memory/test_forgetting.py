@@ -1,4 +1,4 @@
-"""`memory forget`: what is shown before anything goes, and what goes."""
+"""`memory forget`: what it shows first, what it removes, and the turns still to be remembered."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import click
 import pytest
 
 from tests.cli.command import invoke
-from tests.cli.memory.test_pending import leave
 from tests.cli.terminal import Terminal
+from vibe_llms.cli import questions
 from vibe_llms.cli.memory import forgetting
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Role, Scope
+from vibe_llms.memory.journal import Journal, Ticket
 
 
 def remember(text: str, *options: str) -> str:
@@ -27,7 +28,7 @@ def remember(text: str, *options: str) -> str:
 def ask(*arguments: str, answer: str) -> tuple[int, str]:
     """The status, and what is shown, where somebody gives an answer."""
     with Terminal("memory", "forget", *arguments) as terminal:
-        terminal.expect(r"Remove it for good\? \[y/N\]: ")
+        terminal.expect(r"Remove it permanently\? \[y/N\]: ")
         terminal.enter(answer)
         return terminal.wait(), terminal.output
 
@@ -41,18 +42,18 @@ def test_how_much_would_go_is_shown_before_it_is_asked_for(home: Path) -> None:
     status, output = ask("bees", answer="n")
     assert status == 1
     lines = output.splitlines()
-    words = "8 facts and 1 file that is no entry (1 of them deleted)"
+    words = "8 facts and 1 unreadable file (1 of them deleted)"
     assert lines[0] == f"'bees' is in {words}"
     assert lines[1] == "  facts/note.txt"
     assert lines[2].endswith("Ada keeps bees in hive 0.")
-    assert lines[6] == "  and 4 more; all of them: --dry-run"
+    assert lines[6] == "  and 4 more; to see all: --dry-run"
     assert lines[-1] == "nothing was forgotten"
     seen = invoke("memory", "forget", "--dry-run", "bees")
     assert len(seen.output.splitlines()) == 9
     assert seen.output.splitlines()[-1].startswith("user-ben: ")
     assert seen.errors == f"would forget {words}; nothing was changed\n"
     refused = invoke("memory", "forget", "bees")
-    assert (refused.status, f"use --yes to forget {words} for good" in refused.error) == (2, True)
+    assert (refused.status, f"use --yes to forget {words}, or" in refused.error) == (2, True)
     assert ask("bees", answer="y")[0] == 0
     assert invoke("memory", "forget", "--dry-run", "bees").errors.startswith("would forget nothing")
 
@@ -60,13 +61,13 @@ def test_how_much_would_go_is_shown_before_it_is_asked_for(home: Path) -> None:
 def test_what_is_shown_is_cut_to_the_width_of_the_terminal(home: Path) -> None:
     remember("Ada keeps bees and tells everybody of them. " * 50)
     with Terminal("memory", "forget", "bees", columns=60) as terminal:
-        terminal.expect("good")
+        terminal.expect("permanently")
         terminal.enter("n")
         terminal.wait()
         assert all(len(line) <= 62 for line in terminal.output.splitlines())
 
 
-def test_where_nothing_would_go_nobody_is_asked(home: Path) -> None:
+def test_where_nothing_would_be_removed_nothing_is_asked(home: Path) -> None:
     with Terminal("memory", "forget", "bees") as terminal:
         assert terminal.wait() == 0
         assert terminal.output.split("\r\n")[:2] == ["'bees' is in nothing", "forgot 0 entries"]
@@ -79,11 +80,11 @@ def test_turns_that_are_still_to_be_remembered_count(home: Path) -> None:
     assert invoke("memory", "forget", "-n", "--scope", "user-ben", "Tom").errors.startswith(
         "would forget nothing"
     )
-    assert "gave up" not in invoke("memory", "forget", "-y", "--scope", "user-ben", "Tom").errors
-    assert "gave up" in invoke("memory", "forget", "-y", "--scope", "user-me", "Tom").errors
+    assert "canceled" not in invoke("memory", "forget", "-y", "--scope", "user-ben", "Tom").errors
+    assert "canceled" in invoke("memory", "forget", "-y", "--scope", "user-me", "Tom").errors
 
 
-def test_programs_are_told_what_went(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_get_what_was_removed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIBE_LLMS_MEMORY__VERSIONING", "true")
     identity = remember("Ada keeps bees.")
     seen = invoke("memory", "forget", "--json", "--dry-run", "bees")
@@ -107,9 +108,9 @@ def test_what_git_would_lose_is_shown_before_it_is_asked_for(
     invoke("memory", "forget", "--yes", "bees")
     status, output = ask("--history", "bees", answer="y")
     assert status == 0
-    assert "git holds it in 1 commit" in output
-    assert "and holds it no more" in output
-    assert "git holds it in 1" not in invoke("memory", "forget", "-n", "bees").errors
+    assert "git contains it in 1 commit" in output
+    assert "removed from git, which contained it in" in output
+    assert "git contains it in 1" not in invoke("memory", "forget", "-n", "bees").errors
 
 
 def test_ctrl_c_ends_a_question_at_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +122,8 @@ def test_ctrl_c_ends_a_question_at_once(home: Path, monkeypatch: pytest.MonkeyPa
         handlers.append(signal.getsignal(signal.SIGINT))
         raise click.Abort
 
-    monkeypatch.setattr(forgetting, "is_terminal", lambda _: True)
+    for module in (forgetting, questions):
+        monkeypatch.setattr(module, "is_terminal", lambda _: True)
     monkeypatch.setattr(click, "confirm", press)
     assert invoke("memory", "forget", "bees").status == 130
     assert handlers == [signal.default_int_handler]
@@ -134,14 +136,17 @@ def test_more_than_a_few_are_counted_and_not_listed(
     monkeypatch.setenv("VIBE_LLMS_MEMORY__VERSIONING", "true")
     for number in range(7):
         remember(f"Ada keeps bees in hive {number}.")
-    for answer, words in ((b"n\n", "nothing was forgotten"), (b"y\n", "and holds it no more")):
+    for answer, words in (
+        (b"n\n", "nothing was forgotten"),
+        (b"y\n", "removed from git, which contained it in"),
+    ):
         told = invoke(
             *("memory", "forget", "--history", "bees"), data=answer, terminals="stdin stderr"
         ).errors
         assert "'bees' is in 7 facts\n" in told
         assert told.count("Ada keeps bees") == 5
-        assert "  and 2 more; all of them: --dry-run\n" in told
-        assert "git holds it in 7 commits" in told
+        assert "  and 2 more; to see all: --dry-run\n" in told
+        assert "git contains it in 7 commits" in told
         assert words in " ".join(told.split())
     told = invoke("memory", "forget", "bees", terminals="stdin stderr").errors
     assert told.endswith("'bees' is in nothing\nforgot 0 entries\n")
@@ -153,7 +158,7 @@ def test_what_is_to_be_forgotten_may_come_from_standard_input(home: Path) -> Non
     (home / "memory" / "entries" / "user-ben").mkdir()
     (home / "memory" / "entries" / "user-ben" / "4711.txt").touch()
     seen = invoke("memory", "forget", "-n", "-", data=b"4711\n")
-    assert seen.errors.startswith("would forget 1 fact and 1 file that is no entry; ")
+    assert seen.errors.startswith("would forget 1 fact and 1 unreadable file; ")
     assert "user-ben: 4711.txt\n" in seen.output
     assert invoke("memory", "forget", "-y", "-", data=b"4711\n").errors == "forgot 2 entries\n"
     assert invoke("memory", "add", "-", data=b"\xff").status == 2
@@ -181,7 +186,7 @@ def test_a_whole_scope_is_shown_asked_for_and_forgotten(
     assert "    vibe-llms memory forget --yes --history --scope user-ben --all\n" in told
     told = invoke(*whole, "--yes", "--history").errors
     assert "forgot 0 entries\n" in told
-    assert "and holds it no more" in told
+    assert "removed from git, which contained it in" in told
     memory = home / "memory"
     assert not [path for path in memory.rglob("*") if "user-ben" in path.name]
     assert invoke("memory", "list").output.endswith("Ada keeps bees.\n")
@@ -197,9 +202,9 @@ def test_a_whole_scope_is_shown_asked_for_and_forgotten(
 def test_turns_still_to_be_remembered_go_with_their_scope(home: Path) -> None:
     leave(home, "pets", "My cat is called Tom.").close()
     whole = ("memory", "forget", "--all", "--yes", "--scope")
-    assert "gave up" not in invoke(*whole, "user-ben").errors
-    assert "gave up" in invoke(*whole, "user-me").errors
-    assert "gave up" not in invoke(*whole, "user-me").errors
+    assert "canceled" not in invoke(*whole, "user-ben").errors
+    assert "canceled" in invoke(*whole, "user-me").errors
+    assert "canceled" not in invoke(*whole, "user-me").errors
 
 
 @pytest.mark.parametrize(
@@ -231,7 +236,7 @@ def learn(home: Path, user: str, *facts: str) -> list[str]:
 
 def test_facts_that_stay_of_turns_that_go_are_named_and_left(home: Path) -> None:
     (own,) = learn(home, "me", "Ada has a code.")
-    line = "1 fact from what was said there stays, in words of its own; to see it: "
+    line = "1 fact learned from it is kept, in other words; to see it: "
     command = f"vibe-llms memory show {own}"
     seen = invoke("memory", "forget", "--dry-run", "4711")
     assert seen.errors.splitlines()[1:] == [line + command]
@@ -242,14 +247,14 @@ def test_facts_that_stay_of_turns_that_go_are_named_and_left(home: Path) -> None
     assert invoke("memory", "forget", "--yes", "4711").errors == "forgot 0 entries\n"
 
 
-def test_several_facts_of_others_are_named_with_their_scope_and_told_to_programs(
+def test_several_facts_of_others_are_named_with_their_scope_also_for_programs(
     home: Path,
 ) -> None:
     names = learn(home, "ben", "Ben has a code.", "Ben told it.")
     seen = invoke("memory", "forget", "--json", "--dry-run", "4711").json
     assert [one["content"] for one in seen["left"]] == ["Ben has a code.", "Ben told it."]
     (_, line) = invoke("memory", "forget", "--yes", "4711").errors.splitlines()
-    assert line.startswith("2 facts from what was said there stay, in words of their own: ")
+    assert line.startswith("2 facts learned from it are kept, in other words: ")
     assert ", ".join(names) in line
     command = f"vibe-llms memory show --scope user-ben {names[0]}"
     assert line.endswith(f"to see one: {command}")
@@ -257,3 +262,32 @@ def test_several_facts_of_others_are_named_with_their_scope_and_told_to_programs
     learn(home, "eve", "Eve has a code.")
     gone = invoke("memory", "forget", "--json", "--yes", "4711").json
     assert [one["content"] for one in gone["left"]] == ["Eve has a code."]
+
+
+def leave(home: Path, name: str, words: str) -> Journal:
+    """Leave a turn of a conversation to be taken in."""
+    invoke("chat", "-m", "scripted/demo", "--name", name, words)
+    conversation = invoke("list", "--json").json[0]["id"]
+    shown = invoke("show", name, "--json").json
+    journal = Journal(home / "ingestion")
+    identities = tuple(one["identity"] for one in shown["messages"])
+    journal.enter(Ticket("me", conversation, identities))
+    return journal
+
+
+def test_a_pending_turn_with_forgotten_words_is_not_remembered_later(home: Path) -> None:
+    leave(home, "pets", "My cat is called  TOM.").close()
+    leave(home, "tea", "I like tea.").close()
+    told = invoke("memory", "forget", "--yes", "called Tom")
+    assert "forgot 0 entries" in told.errors
+    assert "canceled 1 turn that was still to be remembered" in told.errors
+    (left,) = Journal(home / "ingestion").survey()
+    assert not left.held
+    invoke("rm", "-y", "tea")
+    assert "still to be remembered" not in invoke("memory", "forget", "--yes", "tea").errors
+
+
+def test_a_note_says_that_a_running_program_may_remember_it(home: Path) -> None:
+    journal = leave(home, "pets", "My cat is called Tom.")
+    assert "a running program may still" in invoke("memory", "forget", "--yes", "Tom").errors
+    journal.close()

@@ -27,7 +27,7 @@ def remember(text: str, *options: str) -> str:
     return identity
 
 
-def test_each_change_is_committed_and_told(versioned: Path) -> None:
+def test_each_change_is_committed_and_logged(versioned: Path) -> None:
     identity = remember("Ada lives in Lisbon.")
     invoke("memory", "edit", identity, "Ada lives in Porto.")
     invoke("memory", "rm", identity)
@@ -54,7 +54,7 @@ def test_each_change_is_committed_and_told(versioned: Path) -> None:
 
 
 def test_without_versions_the_files_tell(home: Path) -> None:
-    assert "nothing is remembered yet" in invoke("memory", "log").errors
+    assert "no entries yet" in invoke("memory", "log").errors
     identity = remember("Ada keeps bees.")
     invoke("memory", "rm", identity)
     (added, gone) = invoke("memory", "log").output.splitlines()
@@ -82,10 +82,10 @@ def test_forget_names_what_git_holds_with_a_command_that_purges_it(
     told = invoke("memory", "forget", "--yes", "--", text).errors.splitlines()
     assert told[0] == "forgot 1 entry"
     commit = ask_git(folder, "log", "--format=%h", "--abbrev=12", "--reverse").split()[0]
-    assert told[1] == f"git holds it still in 1 commit ({commit}); to remove it there, too:"
+    assert told[1] == f"git still contains it in 1 commit ({commit}); to remove it there too:"
     # As somebody would paste it.
     done = subprocess.run(told[2], shell=True, capture_output=True, text=True, check=True)
-    assert f"git held it in 1 commit ({commit}), and holds it no more" in done.stderr
+    assert f"removed from git, which contained it in 1 commit ({commit})" in done.stderr
     assert "About" not in ask_git(folder, "log", "--all", "-p")
     assert "bees" in ask_git(folder, "log", "--all", "-p")
     assert invoke("memory", "forget", "--yes", "--", text).errors == "forgot 0 entries\n"
@@ -106,15 +106,15 @@ def test_what_git_kept_before_it_was_turned_off_is_named_as_well(versioned: Path
     remember("Ada lives in Lisbon.")
     (versioned / "config.toml").unlink()
     told = invoke("memory", "forget", "--yes", "Lisbon").errors
-    assert "git holds it still in 1 commit" in told
-    assert "holds it no more" in invoke("memory", "forget", "--yes", "--history", "Lisbon").errors
+    assert "git still contains it in 1 commit" in told
+    assert "removed from git" in invoke("memory", "forget", "--yes", "--history", "Lisbon").errors
 
 
 def test_a_repository_around_is_named(home: Path, tmp_path: Path) -> None:
     remember("Ada lives in Lisbon.")
     ask_git(tmp_path, "init", "-q")
     told = invoke("memory", "forget", "--yes", "Lisbon").errors
-    assert f"note: the git repository in {tmp_path} may hold copies; it is not touched" in told
+    assert f"note: the git repository in {tmp_path} may contain copies; it was not changed" in told
 
 
 def test_where_git_is_missing_the_memory_goes_on(
@@ -124,19 +124,19 @@ def test_where_git_is_missing_the_memory_goes_on(
     monkeypatch.setenv("PATH", str(tmp_path))
     first = invoke("memory", "add", "Ada lives in Lisbon.")
     assert first.status == 0
-    assert "note: what stands in the files is saved, but git kept no version of it" in first.errors
+    assert "note: entries are saved, but git kept no version of them" in first.errors
     assert "note" not in invoke("memory", "add", "Ada keeps bees.").errors
     status = invoke("memory", "status")
     assert "vibe-llms: no versions since 20" in status.errors
     assert "git is not installed" in status.errors
     forgot = invoke("memory", "forget", "--yes", "Lisbon")
     assert forgot.status == 0
-    assert "note: whether git holds it still cannot be told: git is not installed" in forgot.errors
+    assert "note: cannot search the versions in git: git is not installed" in forgot.errors
     failed = invoke("memory", "forget", "--yes", "--history", "Lisbon")
     assert (failed.status, "git is not installed" in failed.errors) == (1, True)
 
 
-def test_what_no_version_holds_yet_is_told_from_the_files(
+def test_changes_without_a_version_are_read_from_the_files(
     versioned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remember("Ada lives in Lisbon.")

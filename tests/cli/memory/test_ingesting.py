@@ -17,11 +17,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.cli.command import invoke, run, write_script
 from tests.cli.terminal import COMMAND, LONGEST_SECONDS, Terminal
-from vibe_llms.cli.memory.ingesting import encode_ingestion, survey_ingestion
+from vibe_llms.cli.memory.ingesting import survey_ingestion
 from vibe_llms.configuration import load_configuration
 
 _FACT = json.dumps({"facts": [{"statement": "The user has a cat called Tom"}]})
@@ -53,7 +54,7 @@ def quiet(home: Path) -> Iterator[None]:
 
 def ingestion() -> Any:
     """What `memory status` says, without starting anything."""
-    return encode_ingestion(survey_ingestion(load_configuration()))
+    return msgspec.to_builtins(survey_ingestion(load_configuration()))
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -132,7 +133,7 @@ def test_who_wants_to_wait_waits(home: Path, tmp_path: Path, how: str) -> None:
     assert not (home / "ingestion.log").exists()
 
 
-def test_what_fails_is_told_and_tried_again(home: Path, tmp_path: Path) -> None:
+def test_a_failure_is_reported_and_tried_again(home: Path, tmp_path: Path) -> None:
     model = write_script(tmp_path, BROKEN)
     assert run("chat", "-m", model, "--memory", "My cat is called Tom.").status == 0
     wait_until(lambda: ingestion()["failure"] and ingestion()["process"] is None)
@@ -141,14 +142,14 @@ def test_what_fails_is_told_and_tried_again(home: Path, tmp_path: Path) -> None:
         invoke("memory", "ingest")
     told = invoke("memory", "status")
     assert "turns to be remembered: 1 failed since 20" in told.output
-    assert "the last failure: nothing new was remembered: scripted: " in told.output
-    assert "to try the failed ones again: vibe-llms memory ingest" in told.output
+    assert "last failure: nothing new was remembered: scripted: " in told.output
+    assert "to retry: vibe-llms memory ingest" in told.output
     assert "nothing new was remembered" in (home / "ingestion.log").read_text()
     # By itself it is tried no more.
     assert ingestion()["process"] is None
     write_script(tmp_path, SCRIPT)
     done = invoke("memory", "ingest")
-    assert "remembered: The user has a cat called Tom\ntook in 1 turn\n" in done.errors
+    assert "remembered: The user has a cat called Tom\nprocessed 1 turn\n" in done.errors
     assert invoke("memory", "ingest", "--json").json == {
         "taken_in": 0,
         "running": 0,

@@ -72,7 +72,7 @@ def test_a_model_stays_loaded_between_commands_if_that_is_wanted(
     again = run("memory", "serve-embedder")
     assert (again.status, again.errors) == (
         0,
-        f"slow is served already, by process {served.process}\n",
+        f"slow is already served by process {served.process}\n",
     )
     os.kill(served.process, signal.SIGTERM)
     wait_for_the_end()
@@ -106,15 +106,15 @@ def test_an_idle_one_ends_by_itself(folder: Path) -> None:
     ended = run("memory", "serve-embedder", "--idle-minutes", "0.001")
     assert (ended.status, ended.errors) == (
         0,
-        "serving slow; Ctrl-C ends it\nended: no command needed it\n",
+        "serving slow; Ctrl-C ends it\nended: idle\n",
     )
 
 
 @pytest.mark.parametrize(
     ("embedder", "words", "status"),
     [
-        ("", "no embedder is set; for one that runs here: embedder = 'sentence-transformers'", 78),
-        ("ollama/all-minilm", "ollama/all-minilm loads no model into a process", 78),
+        ("", "no embedder is set; for a local one: embedder = 'sentence-transformers'", 78),
+        ("ollama/all-minilm", "ollama/all-minilm does not load a model", 78),
         ("nothing", "'nothing' names no embedder", 78),
         ("loading", "there are no weights", 66),
     ],

@@ -1,4 +1,4 @@
-"""`memory reindex|status|watch` at the terminal and for programs."""
+"""`memory reindex|dedup|status|watch` at the terminal and for programs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import invoke
+from tests.cli.memory.test_facts import remember
 from tests.cli.terminal import Terminal
+from vibe_llms.memory.changes import HeldScope
 
 
-def test_what_is_edited_by_hand_is_told_until_somebody_ends_it(home: Path) -> None:
+def test_edits_by_hand_are_printed_until_ctrl_c(home: Path) -> None:
     invoke("memory", "add", "Ada keeps bees.")
     path = next((home / "memory").rglob("facts/*.md"))
     with Terminal("memory", "watch") as terminal:
@@ -46,7 +48,7 @@ def test_without_its_package_it_says_how_to_install_it(
     assert "python -m pip install 'vibe-llms[watch]'" in refused.error
 
 
-def test_programs_are_told_a_line_for_each_change(home: Path) -> None:
+def test_programs_get_a_line_for_each_change(home: Path) -> None:
     invoke("memory", "add", "Ada keeps bees.")
     path = next((home / "memory").rglob("facts/*.md"))
     with Terminal("memory", "watch", "--json") as terminal:
@@ -59,7 +61,7 @@ def test_programs_are_told_a_line_for_each_change(home: Path) -> None:
     assert json.loads(line) == told
 
 
-def test_programs_are_told_how_much_is_indexed(home: Path) -> None:
+def test_programs_get_the_number_of_indexed_entries(home: Path) -> None:
     invoke("memory", "add", "Ada keeps bees.")
     assert invoke("memory", "reindex", "--json") == (0, '{"entries": 1}\n', "")
 
@@ -85,8 +87,16 @@ register("slow", Embedder)
 """
 
 
-@pytest.mark.parametrize("command", [("reindex",), ("search", "fact"), ("dedup",), ("dedup", "-n")])
-def test_long_work_tells_how_far_it_is_and_ctrl_c_ends_it(
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("reindex",),
+        ("search", "fact"),
+        ("dedup", "-m", "scripted/demo"),
+        ("dedup", "-n", "-m", "scripted/demo"),
+    ],
+)
+def test_long_work_shows_progress_and_ctrl_c_ends_it(
     home: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     items = [{"data": {"content": f"fact number {number}"}} for number in range(100)]
@@ -96,7 +106,7 @@ def test_long_work_tells_how_far_it_is_and_ctrl_c_ends_it(
     (home / "config.toml").write_text(
         '[embedders.slow]\nmodule = "slow_embedder"\n[memory]\nembedder = "slow"\n'
     )
-    words = {"reindex": "making the index: 64 ", "search": "searching: 64 "}
+    words = {"reindex": "building the index: 64 ", "search": "searching: 64 "}
     with Terminal("memory", *command, environment={"PYTHONPATH": find_path(tmp_path)}) as terminal:
         terminal.expect(words.get(command[0], "comparing facts "))
         terminal.press("c-c")
@@ -108,3 +118,63 @@ def test_long_work_tells_how_far_it_is_and_ctrl_c_ends_it(
 
 def find_path(folder: Path) -> str:
     return os.pathsep.join([str(folder), *sys.path])
+
+
+@pytest.fixture
+def answers(tmp_path: Path) -> str:
+    """The address of a model to which the first two notes say the same, the first one more."""
+    path = tmp_path / "repeats.toml"
+    path.write_text("[[replies]]\nparts = [{ text = '{\"groups\": [[1, 2]]}' }]\n")
+    return f"scripted/{path}"
+
+
+def test_duplicate_facts_are_shown_and_merged(home: Path, answers: str) -> None:
+    remember("The box stands in the cellar.")
+    kept = remember("The box stands in the cellar behind the stairs.")
+    assert invoke("memory", "dedup", "--scope", "global").errors == "no duplicate facts\n"
+    assert invoke("memory", "dedup").errors == "no duplicate facts\n"
+    dry = invoke("memory", "dedup", "--dry-run", "-m", answers)
+    assert dry.errors == "would merge 1 fact; nothing was changed\n"
+    assert dry.output.splitlines()[0].startswith(f"{kept[-12:]}  ")
+    assert dry.output.splitlines()[1].startswith("  ")
+    assert len(invoke("memory", "list", "--json").json) == 2
+    told = invoke("memory", "dedup", "-m", answers, "--json").json
+    (group,) = told["groups"]
+    assert group["kept"]["id"] == kept
+    assert group["kept"]["merged_from"] == [one["id"] for one in group["given_up"]]
+    assert group["before"] == "The box stands in the cellar behind the stairs."
+    assert (told["skipped"], told["dry_run"]) == ([], False)
+    assert [one["id"] for one in invoke("memory", "list", "--json").json] == [kept]
+
+
+def test_the_model_of_the_settings_is_asked(home: Path, answers: str) -> None:
+    remember("The box stands in the cellar.")
+    remember("The box stands in the cellar behind the stairs.")
+    (home / "config.toml").write_text(f'[memory.ingestion]\nmodel = "{answers}"\n')
+    assert invoke("memory", "dedup").errors == "merged 1 fact\n"
+
+
+def test_groups_that_changed_are_reported(
+    home: Path, answers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember("The shelf stands in the cellar.")
+    remember("The shelf stands in the cellar today.")
+    monkeypatch.setattr(HeldScope, "is_unchanged", lambda self, known: False)
+    done = invoke("memory", "dedup", "-m", answers)
+    assert "skipped 1 group that changed; run it again" in done.errors
+
+
+def test_a_setting_of_deduplication_that_does_not_fit_is_named(home: Path) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text("[memory.deduplication]\nlikeness = 2\n")
+    errors = invoke("memory", "dedup").errors
+    assert "[memory.deduplication], key 'likeness'" in errors
+
+
+def test_an_unusable_embedder_is_reported_and_words_are_compared(home: Path, answers: str) -> None:
+    remember("The box stands in the cellar.")
+    remember("The box stands in the cellar today.")
+    (home / "config.toml").write_text('[memory]\nembedder = "sentence-transformers//no/folder"\n')
+    done = invoke("memory", "dedup", "-m", answers)
+    assert "note: facts are compared by their words alone: " in done.errors
+    assert done.errors.endswith("merged 1 fact\n")

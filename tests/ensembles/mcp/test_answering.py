@@ -46,47 +46,47 @@ def failing(reason: str) -> Any:
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize(
-    ("answer", "text"),
-    [
-        (ElicitationAnswer("accept", ACCEPTS), "Ada 3 False beans"),
-        (ElicitationAnswer("decline"), "decline"),
-        (ElicitationAnswer("cancel"), "cancel"),
-    ],
-)
-async def test_a_person_fills_in_the_form_of_a_server(
-    era: str, answer: ElicitationAnswer, text: str
-) -> None:
+async def test_a_person_fills_in_the_form_of_a_server(era: str) -> None:
     seen: list[ElicitationRequest] = []
-    host = EnsembleHost(elicitor=answering(answer, seen))
-    async with opened(host, command=ASKING, protocol=era) as ensemble:
-        assert (await ensemble.invoke("book")).text == text
-    (request,) = seen
-    assert (request.ensemble, request.message) == ("fake", "Book a table?")
-    assert [field.name for field in request.fields] == ["name", "seats", "smoking", "meal"]
-    assert request.fields[0].title == "Your name"
+    answers = {
+        "Ada 3 False beans": ElicitationAnswer("accept", ACCEPTS),
+        "decline": ElicitationAnswer("decline"),
+        "cancel": ElicitationAnswer("cancel"),
+    }
+    left = [*answers.values(), ElicitationAnswer("accept", {"name": "Ada", "seats": 77})]
 
+    def elicit(request: ElicitationRequest) -> ElicitationAnswer:
+        seen.append(request)
+        return left.pop(0)
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_an_answer_that_does_not_fit_reaches_no_server(era: str) -> None:
-    host = EnsembleHost(
-        elicitor=answering(ElicitationAnswer("accept", {"name": "Ada", "seats": 77}))
-    )
-    async with opened(host, command=ASKING, protocol=era) as ensemble:
+    async with opened(EnsembleHost(elicitor=elicit), command=ASKING, protocol=era) as ensemble:
+        for text in answers:
+            assert (await ensemble.invoke("book")).text == text
+        # An answer that does not fit the form does not reach the server.
         with pytest.raises(EnsembleFailed, match="seats: at most 9"):
             await ensemble.invoke("book")
+    for request in seen:
+        assert (request.ensemble, request.message) == ("fake", "Book a table?")
+        assert [field.name for field in request.fields] == ["name", "seats", "smoking", "meal"]
+        assert request.fields[0].title == "Your name"
 
 
-@pytest.mark.parametrize("action", ["accept", "decline"])
-async def test_a_person_opens_an_address_or_does_not(action: Any) -> None:
+async def test_a_person_opens_an_address_or_does_not() -> None:
     seen: list[ElicitationRequest] = []
-    host = EnsembleHost(elicitor=answering(ElicitationAnswer(action), seen))
+    left = [ElicitationAnswer("accept"), ElicitationAnswer("decline")]
+
+    def elicit(request: ElicitationRequest) -> ElicitationAnswer:
+        seen.append(request)
+        return left.pop(0)
+
+    host = EnsembleHost(elicitor=elicit)
     async with opened(host, command=ASKING, protocol="handshake") as ensemble:
-        output = await ensemble.invoke("visit", '{"address": "https://pay.example/1"}')
-        assert output.text == action
-        with pytest.raises(EnsembleFailed, match="only an address of https or http"):
+        for action in ("accept", "decline"):
+            output = await ensemble.invoke("visit", '{"address": "https://pay.example/1"}')
+            assert output.text == action
+        with pytest.raises(EnsembleFailed, match="only http and https URLs"):
             await ensemble.invoke("visit", '{"address": "file:///etc/passwd"}')
-    assert [(one.message, one.url, one.fields) for one in seen] == [
+    assert [(one.message, one.url, one.fields) for one in seen] == 2 * [
         ("Please pay.", "https://pay.example/1", ())
     ]
 
@@ -133,15 +133,13 @@ async def test_roots_come_from_the_row(era: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("decision", [Decision.ALLOW, Decision.DENY])
-async def test_a_server_asks_a_model_that_its_row_names_if_it_is_allowed(
-    era: str, decision: Decision
-) -> None:
+async def test_a_server_asks_a_model_that_its_row_names_if_it_is_allowed(era: str) -> None:
     asked: list[ApprovalRequest] = []
+    left = [Decision.DENY, Decision.ALLOW]
 
     async def approve(request: ApprovalRequest) -> Decision:
         asked.append(request)
-        return decision
+        return left.pop(0)
 
     said: list[Any] = []
 
@@ -157,22 +155,21 @@ async def test_a_server_asks_a_model_that_its_row_names_if_it_is_allowed(
     row = {"command": ASKING, "protocol": era, "sampling-model": "a/b", "sampling-tokens": 7}
     async with opened(host, **row) as ensemble:
         try:
-            text = (await ensemble.invoke("think")).text
+            refused = (await ensemble.invoke("think")).text
         except EnsembleFailed as error:
-            text = str(error)
-    if decision == Decision.ALLOW:
-        assert text == "a/b: Something."
-        assert said == [("a/b", "Say something.", "Be brief.", 7)]
-    else:
-        assert 'sampling-approval = "allow"' in text
+            refused = str(error)
+        assert 'sampling-approval = "allow"' in refused
         assert not said
-    (request,) = asked
-    assert request.invocation.name == "fake/sampling"
-    assert request.invocation.parsed == {
-        "model": "a/b",
-        "system": "Be brief.",
-        "messages": [{"user": ["Say something."]}],
-    }
+        assert (await ensemble.invoke("think")).text == "a/b: Something."
+    assert said == [("a/b", "Say something.", "Be brief.", 7)]
+    for request in asked:
+        assert request.invocation.name == "fake/sampling"
+        assert request.invocation.parsed == {
+            "model": "a/b",
+            "system": "Be brief.",
+            "messages": [{"user": ["Say something."]}],
+        }
+    assert len(asked) == 2
 
 
 async def test_without_a_model_of_its_row_a_server_asks_none() -> None:
@@ -187,7 +184,7 @@ async def test_a_session_asks_the_model_and_keeps_nothing_of_it(home: Path) -> N
     async with open_session(configuration=configuration) as session:
         ensemble: Any = await session.open_ensemble("fake")
         assert (await ensemble.invoke("think")).text.startswith("scripted/demo: ")
-        assert not await session.survey()
+        assert not await session.survey_conversations()
 
 
 def sampling_of(**members: Any) -> Any:
@@ -202,11 +199,14 @@ def sampling_of(**members: Any) -> Any:
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        ({"tools": [{"name": "a", "inputSchema": {"type": "object"}}]}, "tools are not offered"),
-        ({"messages": []}, "the last message has to be the user's"),
+        (
+            {"tools": [{"name": "a", "inputSchema": {"type": "object"}}]},
+            "a model that a server uses gets no tools",
+        ),
+        ({"messages": []}, "the last message must be the user's"),
         (
             {"messages": [{"role": "assistant", "content": {"type": "text", "text": "hi"}}]},
-            "the last message has to be the user's",
+            "the last message must be the user's",
         ),
         (
             {
@@ -217,7 +217,7 @@ def sampling_of(**members: Any) -> Any:
                     }
                 ]
             },
-            "only text, pictures and sound",
+            "only text, images and audio",
         ),
         ({}, "the model did not answer: there is no a"),
     ],

@@ -45,7 +45,7 @@ def resource(**members: Any) -> mcp_types.EmbeddedResource:
         ),
         (
             mcp_types.ImageContent(type="image", data="not base64!", mime_type="image/png"),
-            TextualContent("[the server sent a image/png that is no base64: "),
+            TextualContent("[the server sent a image/png that is not valid base64: "),
         ),
         (resource(text="words"), TextualContent("words")),
         (resource(text="# A", mime_type="text/markdown"), TextualContent("# A", "text/markdown")),
@@ -58,7 +58,7 @@ def resource(**members: Any) -> mcp_types.EmbeddedResource:
         (resource(blob=DATA), FileContent(b"bytes", "", "b.x")),
         (
             resource(blob="!", mime_type="application/pdf"),
-            TextualContent("[the server sent a application/pdf that is no base64: "),
+            TextualContent("[the server sent a application/pdf that is not valid base64: "),
         ),
         (
             mcp_types.ResourceLink(

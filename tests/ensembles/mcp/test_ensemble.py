@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from tests.ensembles.mcp.servers import FAKE, opened
+from tests.ensembles.mcp.servers import FAKE, opened, produce_ensemble
 from tests.fakes import mcp_official
 from tests.fakes.models import model_of, says
+from tests.faults.virtual import run_virtually
 from vibe_llms import open_session
 from vibe_llms.configuration import load_configuration
 from vibe_llms.ensembles.interfaces import EnsembleConfiguration, EnsembleHost
-from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
+from vibe_llms.ensembles.mcp.ensemble import MAX_RESTARTS, McpEnsemble
 from vibe_llms.events import Event, InvocationProgressEvent, Notice, NoticeEvent
-from vibe_llms.exceptions import ConfigurationError, EnsembleFailed
+from vibe_llms.exceptions import ArgumentsInvalid, ConfigurationError, EnsembleFailed
 from vibe_llms.invocation.approval import ApprovalRequest, Decision
 from vibe_llms.invocation.invokers import InvocationContext
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
@@ -81,6 +82,51 @@ async def test_what_a_server_says_of_its_tools_makes_none_of_them_pure() -> None
     assert (tool.pure, tool.annotations["annotations"]["idempotentHint"]) == (False, True)
     results = [one for one in turn.canisters if isinstance(one, ResultCanister)]
     assert [(one.text, one.reused) for one in results] == [("3", ""), ("3", "")]
+
+
+@pytest.mark.parametrize("cage", ["required", "none"])
+@pytest.mark.parametrize(
+    ("hints", "outside", "sends"),
+    [
+        (None, True, True),
+        ({"readOnlyHint": True}, True, False),
+        ({"openWorldHint": False}, False, False),
+        ({"openWorldHint": False, "readOnlyHint": True}, False, False),
+    ],
+)
+def test_a_tool_is_described_by_its_server_and_its_row(
+    hints: dict[str, bool] | None, outside: bool, sends: bool, cage: str
+) -> None:
+    from mcp_types import Tool
+
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    told = {"name": "add", "title": "Add.", "inputSchema": schema, "annotations": hints}
+    limits: dict[str, Any] = {"call-seconds": 5, **PATIENCE}
+    ensemble = produce_ensemble(command=FAKE, cage=cage, **limits)
+    invoker = ensemble._assimilate_tool(Tool.model_validate(told))
+    assert (invoker.name, invoker.description) == ("fake/add", "Add.")
+    assert (invoker.arguments_schema, invoker.ensemble) == (schema, "fake")
+    assert (invoker.outside, invoker.sends) == (outside, sends)
+    assert ("without a cage" in invoker.caution) == (cage == "none")
+    assert invoker.annotations == {"title": "Add."} | ({"annotations": hints} if hints else {})
+    assert invoker.timeout_seconds == 125
+    with pytest.raises(ArgumentsInvalid):
+        invoker.check('{"a": "x"}')
+
+
+def test_a_server_is_started_again_after_longer_and_longer_waits() -> None:
+    async def work() -> list[float]:
+        ensemble = produce_ensemble(command=FAKE)
+        loop, waits = asyncio.get_running_loop(), []
+        for _ in range(MAX_RESTARTS + 1):
+            begin = loop.time()
+            await ensemble._wait_before_restart()
+            waits.append(loop.time() - begin)
+        with pytest.raises(EnsembleFailed, match="restarted 3 times"):
+            await ensemble._wait_before_restart()
+        return waits
+
+    assert run_virtually(work()) == [0, 0, 0.5, 1.0]
 
 
 @pytest.mark.parametrize("kind", ["stdio", "streamable-http", "sse"])
@@ -169,7 +215,7 @@ def test_a_server_learns_which_calls_belong_together_and_not_to_which_conversati
 
 async def test_a_tool_that_runs_only_as_a_task_is_not_offered_and_a_notice_says_so() -> None:
     told: list[Notice] = []
-    async with opened(EnsembleHost(tell=told.append), command=[*FAKE, "tasks"]) as ensemble:
+    async with opened(EnsembleHost(notify=told.append), command=[*FAKE, "tasks"]) as ensemble:
         assert [one.name for one in ensemble.invokers] == ["fake/echo", "fake/pid", "fake/optional"]
         assert (await ensemble.invoke("echo", '{"text": "hi"}')).text == "hi"
         # What has not changed is not reported again.

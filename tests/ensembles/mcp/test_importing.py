@@ -89,7 +89,7 @@ def test_a_file_of_cursor_and_what_it_says_that_means_nothing_here() -> None:
         "envFile is left out",
         "it was called 'My Server!'",
     )
-    assert work.problem == "it speaks of ${workspaceFolder}, which means nothing here; write it out"
+    assert work.problem == "it uses ${workspaceFolder}, which has no meaning here; replace it"
 
 
 def test_a_file_of_vs_code_with_comments_and_inputs() -> None:
@@ -130,16 +130,16 @@ def test_what_is_switched_off_stays_so() -> None:
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        ("x", "it is no table"),
+        ("x", "it is not a table"),
         ({}, "it has neither a command nor a url"),
-        ({"command": "x", "url": "http://x"}, "it has two addresses"),
-        ({"command": ["x"]}, "its command is no text"),
-        ({"command": "x", "args": "y"}, "its args is no list"),
+        ({"command": "x", "url": "http://x"}, "it has two URLs"),
+        ({"command": ["x"]}, "its command is not a text"),
+        ({"command": "x", "args": "y"}, "its args is not a list"),
         ({"command": "x", "args": [[]]}, "its args holds what is no text"),
         ({"command": "x", "env": []}, ""),
-        ({"command": "x", "env": ["A=1"]}, "its env is no table"),
-        ({"type": "telepathy", "url": "http://x"}, "its type 'telepathy' is not known"),
-        ({"command": "${command:pick}"}, "it speaks of ${command:pick}, which means nothing here"),
+        ({"command": "x", "env": ["A=1"]}, "its env is not a table"),
+        ({"type": "telepathy", "url": "http://x"}, "its type 'telepathy' is unknown"),
+        ({"command": "${command:pick}"}, "it uses ${command:pick}, which has no meaning here"),
     ],
 )
 def test_what_is_no_server_is_told(entry: Any, problem: str) -> None:

@@ -158,6 +158,40 @@ async def test_a_server_that_died_is_started_again_for_the_next_call() -> None:
     await ensemble.close()
 
 
+@pytest.mark.parametrize("way", ["killed", "closed"])
+async def test_requests_on_a_connection_that_has_ended_fail_at_once(way: str) -> None:
+    ensemble = produce_ensemble()
+    await ensemble.open()
+    connection, asked = ensemble._connection, asyncio.Event()
+
+    async def ask(_: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(SLACK_SECONDS):
+        with pytest.raises(EnsembleFailed, match=r"asking: it did not answer within 0.01 s$"):
+            await connection.request(0.01, "asking", ask)
+        asked.clear()
+        waiting = asyncio.create_task(connection.request(3600, "asking", ask))
+        await asked.wait()
+        if way == "killed":
+            os.kill(int(await call(ensemble, "pid")), 9)
+            while connection.alive:
+                await asyncio.sleep(0.01)
+            with pytest.raises(EnsembleFailed, match=r"connection has ended.*status -9"):
+                await connection.request(3600, "asking", ask)
+        await connection.close()
+        with pytest.raises(EnsembleFailed, match=r"asking: .*connection has ended"):
+            await waiting
+        asked.clear()
+        with pytest.raises(EnsembleFailed, match="asking: the connection has ended") as caught:
+            await connection.request(3600, "asking", ask)
+    assert caught.value.phase == "asking"
+    assert not asked.is_set()
+    assert connection.details == {}
+    await ensemble.close()
+
+
 async def test_after_a_call_that_hung_the_next_one_works() -> None:
     ensemble = produce_ensemble("invalid-utf-8")
     await ensemble.open()
@@ -236,7 +270,7 @@ async def test_a_cancelled_call_of_which_no_word_is_said_would_be_seen(
         """Tell the server nothing."""
 
     monkeypatch.setattr(JSONRPCDispatcher, "_cancel_outbound", say_nothing)
-    monkeypatch.setattr("tests.ensembles.mcp.test_misbehaviour.SLACK_SECONDS", 8)
+    monkeypatch.setattr("tests.ensembles.mcp.test_misbehaviour.SLACK_SECONDS", 3)
     with pytest.raises(TimeoutError):
         await check_cancelling(2, "handshake")
 

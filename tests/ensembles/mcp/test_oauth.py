@@ -109,7 +109,7 @@ async def test_where_nobody_can_sign_in_it_is_told_in_one_line(
         async with opened(EnsembleHost(elicitor=Browser(), vault=vault), **row(server)):
             pass
         server.tokens, server.refreshing = set(), False
-    words = "the token has ended" if vaulted else "it wants you to sign in"
+    words = "the token has expired" if vaulted else "it requires signing in"
     with pytest.raises(SignInNeeded) as caught:
         async with opened(EnsembleHost(vault=vault), **row(server)):
             pass
@@ -123,7 +123,9 @@ async def test_a_token_that_is_taken_back_in_mid_session_is_told(
         pass
     async with opened(EnsembleHost(vault=vault), **row(server)) as ensemble:
         server.tokens = set()
-        with pytest.raises(SignInNeeded, match="fake: the token has ended; sign in at a terminal"):
+        with pytest.raises(
+            SignInNeeded, match="fake: the token has expired; sign in at a terminal"
+        ):
             await echo(ensemble)
 
 
@@ -131,7 +133,7 @@ async def test_who_declines_to_sign_in_is_not_asked_for_ever(server: FakeMcp) ->
     def decline(_: ElicitationRequest) -> ElicitationAnswer:
         return ElicitationAnswer("decline")
 
-    with pytest.raises(SignInNeeded, match="fake: nobody signed in; sign in at"):
+    with pytest.raises(SignInNeeded, match="fake: no user signed in; sign in at"):
         async with opened(EnsembleHost(elicitor=decline), **row(server)):
             pass
     assert not server.asked
@@ -151,7 +153,7 @@ async def test_who_never_comes_back_is_waited_for_so_long(server: FakeMcp) -> No
         return ElicitationAnswer("accept")
 
     keys = row(server, oauth={"sign-in-seconds": 0.2})
-    with pytest.raises(SignInNeeded, match=r"nobody signed in within 0.2 s \(sign-in-seconds\)"):
+    with pytest.raises(SignInNeeded, match=r"no user signed in within 0.2 s \(sign-in-seconds\)"):
         async with opened(EnsembleHost(elicitor=leave), **keys):
             pass
 
@@ -193,7 +195,7 @@ async def test_another_address_is_not_given_the_token(server: FakeMcp, vault: Ke
         pass
     async with FakeMcp() as other:
         other.tokens = set()
-        with pytest.raises(SignInNeeded, match="it wants you to sign in"):
+        with pytest.raises(SignInNeeded, match="it requires signing in"):
             async with opened(EnsembleHost(vault=vault), **row(other)):
                 pass
         assert not any("canary" in str(one.headers) for one in other.requests)
@@ -379,7 +381,7 @@ async def test_what_is_kept_and_cannot_be_read_is_as_nothing(
     server: FakeMcp, vault: KeyVault
 ) -> None:
     vault.keep("mcp.fake", "{")
-    with pytest.raises(SignInNeeded, match="it wants you to sign in"):
+    with pytest.raises(SignInNeeded, match="it requires signing in"):
         async with opened(EnsembleHost(vault=vault), **row(server)):
             pass
 
@@ -452,14 +454,14 @@ async def test_another_server_is_asked_about_once(vault: KeyVault) -> None:
     person = Agreeing()
     async with FakeMcp() as other, Led(authorization_servers=other.url) as server:
         other.tokens, other.resource = server.tokens, f"{server.url}/mcp"
-        with pytest.raises(SignInNeeded, match="wants you to sign in"):
+        with pytest.raises(SignInNeeded, match="requires signing in"):
             async with opened(EnsembleHost(vault=vault), **row(server)):
                 pass
         assert not other.requests
         async with opened(EnsembleHost(elicitor=person, vault=vault), **row(server)) as ensemble:
             assert await echo(ensemble) == "hi"
         assert person.questions == [f"{server.url} signs in through another server: {other.url}"]
-        # Neither is asked again: in another process, and where the token has ended.
+        # Neither is asked again: in another process, and where the token has expired.
         server.tokens = other.tokens = set()
         async with opened(EnsembleHost(elicitor=person, vault=vault), **row(server)) as ensemble:
             assert await echo(ensemble) == "hi"

@@ -18,6 +18,7 @@ import pytest
 
 from tests.fakes.embedders import WordsEmbedder
 from vibe_llms.exceptions import ProviderUnreachable, StorageError
+from vibe_llms.memory.cross_loop_lock import CrossLoopLock
 from vibe_llms.memory.embedders import cache as cache_module
 from vibe_llms.memory.embedders.cache import (
     FILE,
@@ -26,7 +27,6 @@ from vibe_llms.memory.embedders.cache import (
     digest_text,
 )
 from vibe_llms.memory.embedders.interfaces import Embedder
-from vibe_llms.memory.turnstiles import Turnstile
 from vibe_llms.storage.locks import locked
 
 TEXTS = [f"the {number}th thing to remember" for number in range(20)]
@@ -73,15 +73,16 @@ async def test_a_text_is_embedded_once(folder: Path) -> None:
     assert inner.closed
 
 
+class Slow(WordsEmbedder):
+    async def embed(
+        self, texts: Sequence[str], *, question: bool = False
+    ) -> Sequence[array[float]]:
+        await asyncio.sleep(0.01)
+        return await super().embed(texts, question=question)
+
+
 def embed_in_loops(folder: Path, lock: Callable[[], Any]) -> list[str]:
     """What goes wrong where one embedder is used in several event loops, with tasks that wait."""
-
-    class Slow(WordsEmbedder):
-        async def embed(
-            self, texts: Sequence[str], *, question: bool = False
-        ) -> Sequence[array[float]]:
-            await asyncio.sleep(0.01)
-            return await super().embed(texts, question=question)
 
     inner = Slow()
     embedder = produce(inner, folder)
@@ -90,7 +91,7 @@ def embed_in_loops(folder: Path, lock: Callable[[], Any]) -> list[str]:
 
     async def embed() -> None:
         try:
-            async with asyncio.timeout(30 if lock is Turnstile else 2):
+            async with asyncio.timeout(30 if lock is CrossLoopLock else 2):
                 await asyncio.gather(*(embedder.embed(TEXTS[start:]) for start in range(8)))
         except (RuntimeError, TimeoutError) as error:
             wrong.append(repr(error))
@@ -99,7 +100,7 @@ def embed_in_loops(folder: Path, lock: Callable[[], Any]) -> list[str]:
     for _ in range(2):
         asyncio.run(embed())
     cache = EmbeddingCache(folder)
-    cache.give_up("words")
+    cache.discard("words")
     threads = [threading.Thread(target=lambda: asyncio.run(embed())) for _ in range(3)]
     for thread in threads:
         thread.start()
@@ -111,7 +112,7 @@ def embed_in_loops(folder: Path, lock: Callable[[], Any]) -> list[str]:
 
 
 def test_one_embedder_serves_several_event_loops(folder: Path) -> None:
-    assert embed_in_loops(folder, Turnstile) == []
+    assert embed_in_loops(folder, CrossLoopLock) == []
 
 
 def test_a_lock_of_one_event_loop_is_found_out(folder: Path) -> None:
@@ -164,13 +165,6 @@ async def test_what_was_made_before_a_failure_is_not_made_again(folder: Path) ->
 
 
 async def test_two_tasks_embed_a_text_once(folder: Path) -> None:
-    class Slow(WordsEmbedder):
-        async def embed(
-            self, texts: Sequence[str], *, question: bool = False
-        ) -> Sequence[array[float]]:
-            await asyncio.sleep(0.01)
-            return await super().embed(texts, question=question)
-
     inner = Slow()
     embedder = produce(inner, folder)
     await asyncio.gather(*(embedder.embed(TEXTS[start:]) for start in range(8)))

@@ -27,7 +27,7 @@ from vibe_llms.exceptions import (
 from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.embedders.strict import StrictEmbedder
 from vibe_llms.offline import forbid_requests
-from vibe_llms.providers.rows import Providers
+from vibe_llms.providers.provider_pool import Providers
 
 MODEL = "text-embedding-3-small"
 MODULE = "vibe_llms.memory.embedders.endpoints"
@@ -46,7 +46,7 @@ async def opened(
     address: str = f"openai/{MODEL}",
     *,
     embedder: dict[str, Any] | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    notify: Callable[[str], None] = lambda _: None,
     key: str = KEY,
     **row: Any,
 ) -> AsyncIterator[StrictEmbedder]:
@@ -59,7 +59,7 @@ async def opened(
         overrides["embedders"] = {"small": {"module": MODULE, **embedder}}
     configuration = load_configuration(overrides=overrides)
     providers = Providers(configuration, ignore_events, keys={name: key} if key else {})
-    made = produce_embedder(configuration, address, providers=providers, tell=tell)
+    made = produce_embedder(configuration, address, providers=providers, notify=notify)
     try:
         yield made
     finally:
@@ -114,7 +114,7 @@ async def test_a_request_is_not_too_long(fake_openai: FakeOpenAI) -> None:
 async def test_of_a_text_that_is_too_long_the_beginning_counts(fake_openai: FakeOpenAI) -> None:
     told: list[str] = []
     texts = ["short", "much too long " * 5_000, "other", "long too " * 9_000]
-    async with opened(fake_openai.url, tell=told.append) as embedder:
+    async with opened(fake_openai.url, notify=told.append) as embedder:
         vectors = await embedder.embed(texts)
     assert len(vectors) == 4
     assert list(vectors[0]) == encode_vector("short", 16)

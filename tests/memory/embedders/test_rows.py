@@ -18,7 +18,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.embedders.rows import produce_embedder
-from vibe_llms.providers.rows import Providers
+from vibe_llms.providers.provider_pool import Providers
 
 
 def configure(**tree: Any) -> Any:

@@ -143,7 +143,7 @@ class Odd(WordsEmbedder):
 )
 async def test_what_a_program_hands_over_is_made_right(tmp_path: Path, change: Any) -> None:
     told: list[str] = []
-    memory = Memory(tmp_path, durable=False, embedder=Odd(change), tell=told.append)
+    memory = Memory(tmp_path, durable=False, embedder=Odd(change), notify=told.append)
     await memory.add("The cat is black.")
     (found,) = await memory.search("The cat is black.")
     assert found.reasons["meaning"] == pytest.approx(1, abs=1e-5)
@@ -166,7 +166,7 @@ async def test_what_a_program_hands_over_is_told_once_and_words_go_on(
     tmp_path: Path, change: Any, message: str
 ) -> None:
     told: list[str] = []
-    memory = Memory(tmp_path, durable=False, embedder=Odd(change), tell=told.append)
+    memory = Memory(tmp_path, durable=False, embedder=Odd(change), notify=told.append)
     await memory.add("The cat is black.")
     await memory.add("The dog is black.")
     for _ in range(2):
@@ -185,7 +185,7 @@ async def test_a_question_with_more_numbers_than_what_is_stored_is_told(tmp_path
     await memory.embed()
     await memory.close()
     told: list[str] = []
-    memory = Memory(tmp_path, durable=False, embedder=WordsEmbedder(32), tell=told.append)
+    memory = Memory(tmp_path, durable=False, embedder=WordsEmbedder(32), notify=told.append)
     for _ in range(2):
         (found,) = await memory.search("cat")
         assert set(found.reasons) == {"words"}
@@ -193,7 +193,7 @@ async def test_a_question_with_more_numbers_than_what_is_stored_is_told(tmp_path
     assert "words gives vectors of 32 dimensions now, not of 64; make them anew: " in line
     await memory.close()
     # And what it says helps, though nothing but the question was ever embedded.
-    memory = Memory(tmp_path, durable=False, embedder=WordsEmbedder(32), tell=told.append)
+    memory = Memory(tmp_path, durable=False, embedder=WordsEmbedder(32), notify=told.append)
     await memory.reindex()
     (found,) = await memory.search("The cat is black.")
     assert found.reasons["meaning"] == pytest.approx(1, abs=1e-5)
@@ -239,7 +239,7 @@ class Waiting(WordsEmbedder):
 async def test_an_embedder_that_hangs_is_told_once_and_words_go_on(tmp_path: Path) -> None:
     told: list[str] = []
     hanging = Waiting(3600, timeout_seconds=0.05)
-    memory = Memory(tmp_path, durable=False, embedder=hanging, tell=told.append)
+    memory = Memory(tmp_path, durable=False, embedder=hanging, notify=told.append)
     async with asyncio.timeout(60):
         await memory.add("The cat is black.")
         for _ in range(2):
@@ -299,7 +299,7 @@ async def test_an_embedder_that_hangs_while_it_is_closed_is_left(
 ) -> None:
     monkeypatch.setattr(module, "_CLOSE_SECONDS", 0.05)
     told: list[str] = []
-    memory = Memory(tmp_path, embedder=Waiting(0, closing=3600), tell=told.append)
+    memory = Memory(tmp_path, embedder=Waiting(0, closing=3600), notify=told.append)
     async with asyncio.timeout(60):
         await memory.close()
     assert told == [

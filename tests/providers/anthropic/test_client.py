@@ -2,66 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
-from tests.fakes.anthropic import (
-    KEY,
-    VERSION,
-    FakeAnthropic,
-    answer_json,
-    failure,
-    reply,
-    stream,
-    text_block,
-    text_reply,
-    thinking_block,
-    tool_block,
-)
+from tests.fakes.anthropic import KEY, VERSION, FakeAnthropic, answer_json, failure
 from tests.fakes.clients import produce_client, produce_model
-from tests.fakes.recordings import strip
 from tests.fakes.server import Answer
 from vibe_llms.configuration import StreamSettings
-from vibe_llms.controls import Controls
-from vibe_llms.credentials import Credential, Secret
-from vibe_llms.events import (
-    Event,
-    MessageCompletedEvent,
-    MessageFailedEvent,
-    MessageProgressEvent,
-    Notice,
-)
+from vibe_llms.credentials import Credential
 from vibe_llms.exceptions import (
     ConfigurationError,
-    ControlInvalid,
-    CredentialMissing,
     CredentialRefused,
     ModelNotFound,
-    ModelUnavailable,
-    ProviderOverloaded,
-    RateLimited,
     ReplyMalformed,
-    RequestTooLarge,
 )
-from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
-    AssistantCanister,
-    Canister,
-    InvocationCanister,
-    Provenance,
-    SupervisorCanister,
     UserCanister,
 )
-from vibe_llms.messages.contents import ReasoningContent
-from vibe_llms.providers.anthropic.client import VERSION as OURS
 from vibe_llms.providers.anthropic.client import AnthropicClient
+from vibe_llms.providers.anthropic.model import VERSION as OURS
 from vibe_llms.providers.attributes import ModelAttributes
-from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.transport import HttpTransport
-from vibe_llms.testing import check_events
 
 HI = [UserCanister.from_text("Hi")]
 RETRY = StreamSettings(retries=2)
@@ -76,18 +39,13 @@ async def client(fake_anthropic: FakeAnthropic) -> AsyncIterator[AnthropicClient
     await client.close()
 
 
-def add(a: int) -> int:
-    """Add."""
-    return a
-
-
 # Settings.
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"cahce": "5m"}, r"\[providers.anthropic\], key 'cahce': this key is not known"),
+        ({"cahce": "5m"}, r"\[providers.anthropic\], key 'cahce': unknown key"),
         ({"cache": "2h"}, "key 'cache'"),
         ({"citations": "yes"}, "key 'citations'"),
         ({"beta": "one"}, "key 'beta'"),
@@ -106,16 +64,6 @@ async def test_an_address_that_is_none_is_a_wrong_configuration(url: str) -> Non
     model = await produce_model(url)
     with pytest.raises(ConfigurationError, match="is not an http"):
         await model.converse(HI)
-
-
-async def test_a_client_without_a_request_opens_nothing(fake_anthropic: FakeAnthropic) -> None:
-    client = produce_client(fake_anthropic.url)
-    model = await client.access_model("claude-opus-5")
-    model.check(HI, Controls())
-    await model.preview(HI, (), Controls(), TurnContext())
-    await client.close()
-    await client.close()
-    assert fake_anthropic.connections == 0
 
 
 # Credentials and headers.
@@ -149,22 +97,6 @@ async def test_a_row_without_credentials_sends_none(fake_anthropic: FakeAnthropi
     await model.client.close()
 
 
-async def test_a_missing_key_says_where_to_put_one(fake_anthropic: FakeAnthropic) -> None:
-    credential = Credential("anthropic", variable="NO_SUCH_KEY")
-    model = await produce_model(fake_anthropic.url, credential=credential)
-    with pytest.raises(CredentialMissing, match="set NO_SUCH_KEY or run: vibe-llms keys set"):
-        await model.converse(HI)
-    assert fake_anthropic.requests == []
-
-
-async def test_a_wrong_key_is_refused(fake_anthropic: FakeAnthropic) -> None:
-    credential = Credential("anthropic", given=Secret("sk-ant-wrong-012345678901"))
-    model = await produce_model(fake_anthropic.url, credential=credential)
-    with pytest.raises(CredentialRefused, match="vibe-llms keys set"):
-        await model.converse(HI)
-    await model.client.close()
-
-
 # Models.
 
 
@@ -177,15 +109,6 @@ async def test_a_model_is_accessed_without_asking_the_server(
     with pytest.raises(ModelNotFound, match="which model of 'anthropic'"):
         await client.access_model("")
     assert fake_anthropic.requests == []
-
-
-async def test_an_unknown_model_shows_when_it_is_spoken_with(
-    client: AnthropicClient, fake_anthropic: FakeAnthropic
-) -> None:
-    fake_anthropic.replies = [failure(404, "not_found_error", "model: claude-nine")]
-    model = await client.access_model("claude-nine")
-    with pytest.raises(ModelUnavailable, match=r"claude-nine \(list the models"):
-        await model.converse(HI)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
@@ -329,7 +252,7 @@ async def test_a_list_that_is_none_is_malformed(
 
     with Odd() as server:
         odd = produce_client(server.url)
-        with pytest.raises(ReplyMalformed, match="the list of models is not in"):
+        with pytest.raises(ReplyMalformed, match="the list of models cannot be read from"):
             await odd.survey_models()
         await odd.close()
 
@@ -358,154 +281,6 @@ async def test_a_list_that_is_refused_says_why(fake_anthropic: FakeAnthropic) ->
 
 
 # Replies.
-
-
-async def test_streamed_and_not_the_reply_is_the_same(
-    client: AnthropicClient, fake_anthropic: FakeAnthropic
-) -> None:
-    events = reply(
-        thinking_block(0, "Let me ", "see."),
-        text_block(1, "It ", "is"),
-        tool_block(2, "time__now", '{"a":1}', call="toolu_7"),
-        stop_reason="tool_use",
-    )
-    fake_anthropic.replies = [events, events]
-    model = await client.access_model("claude-opus-5")
-    tools = [Invoker.from_function(add, name="time/now")]
-    heard = []
-    for streaming in (True, False):
-        told: list[Event] = []
-        context = TurnContext(streaming=streaming, event_handler=told.append, conversation="c1")
-        heard.append(await model.converse(HI, tools, context=context))
-        check_events(told, turn=False)
-        assert {event.conversation for event in told} == {"c1"}
-        assert fake_anthropic.requests[-1].json["stream"] is streaming
-    assert strip(heard[0]) == strip(heard[1])
-    spoken, call = heard[0]
-    assert isinstance(spoken, AssistantCanister)
-    assert isinstance(call, InvocationCanister)
-    assert isinstance(spoken.contents[0], ReasoningContent)
-    assert (call.name, call.call, call.parsed) == ("time/now", "toolu_7", {"a": 1})
-    provenance = Provenance("vibe_llms.providers.anthropic", "anthropic", "claude-opus-5", "msg_1")
-    assert spoken.provenance == call.provenance == provenance
-    assert fake_anthropic.refusals == []
-
-
-async def test_events_go_to_the_providers_handler_unless_another_is_given(
-    fake_anthropic: FakeAnthropic,
-) -> None:
-    default: list[Event] = []
-    own: list[Event] = []
-    model = await produce_model(fake_anthropic.url, event_handler=default.append)
-    await model.converse(HI)
-    assert isinstance(default[-1], MessageCompletedEvent)
-    count = len(default)
-    await model.converse(HI, context=TurnContext(event_handler=own.append))
-    assert (len(default), len(own)) == (count, count)
-    await model.client.close()
-
-
-async def test_a_preview_is_what_would_be_sent(
-    client: AnthropicClient, fake_anthropic: FakeAnthropic
-) -> None:
-    said: list[Canister] = [SupervisorCanister.from_text("Be brief."), *HI]
-    model = await client.access_model("claude-opus-5")
-    tools, controls, context = [Invoker.from_function(add)], Controls(effort="low"), TurnContext()
-    body = await model.preview(said, tools, controls, context)
-    assert fake_anthropic.requests == []
-    await model.converse(said, tools, controls, context)
-    assert fake_anthropic.requests[0].body == body
-    assert json.loads(body)["output_config"] == {"effort": "low"}
-
-
-async def test_a_call_that_cannot_be_made_is_refused_before_it_is_sent(
-    client: AnthropicClient, fake_anthropic: FakeAnthropic
-) -> None:
-    model = await client.access_model("claude-opus-5")
-    with pytest.raises(ControlInvalid):
-        await model.converse(HI, controls=Controls(temperature=1.0))
-    assert fake_anthropic.requests == []
-
-
-async def test_a_request_that_the_server_finds_too_large_tells_its_size(
-    client: AnthropicClient, fake_anthropic: FakeAnthropic
-) -> None:
-    fake_anthropic.replies = [failure(413, "request_too_large", "Too large")]
-    model = await client.access_model("claude-opus-5")
-    with pytest.raises(RequestTooLarge) as caught:
-        await model.converse(HI)
-    size = len(fake_anthropic.requests[0].body)
-    assert f"Too large (it has {size} bytes)" in str(caught.value)
-
-
-# Retries.
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        failure(429, "rate_limit_error", headers=ADVICE),
-        failure(529, "overloaded_error", headers=ADVICE),
-        failure(500, "api_error", headers=ADVICE),
-        failure(409, "conflict_error", headers=ADVICE),
-    ],
-    ids=["429", "529", "500", "409"],
-)
-async def test_what_passes_is_tried_again_and_told(
-    fake_anthropic: FakeAnthropic, fault: Answer
-) -> None:
-    fake_anthropic.replies = [fault, fault]
-    model = await produce_model(fake_anthropic.url, stream=RETRY)
-    told: list[Notice] = []
-    events: list[Event] = []
-    context = TurnContext(notify=told.append, event_handler=events.append)
-    (spoken,) = await model.converse(HI, context=context)
-    assert isinstance(spoken, AssistantCanister)
-    assert spoken.text == "Hello."
-    assert [notice.subject for notice in told] == ["retry", "retry"]
-    assert len({request.body for request in fake_anthropic.requests}) == 1
-    assert len(fake_anthropic.requests) == 3
-    check_events(events, turn=False)
-    await model.client.close()
-
-
-async def test_what_does_not_pass_is_told_in_the_end(fake_anthropic: FakeAnthropic) -> None:
-    fault = failure(429, "rate_limit_error", headers=ADVICE)
-    fake_anthropic.replies = [fault] * 5
-    model = await produce_model(fake_anthropic.url, stream=RETRY)
-    with pytest.raises(RateLimited) as caught:
-        await model.converse(HI)
-    assert caught.value.retry_after == 0.001
-    assert len(fake_anthropic.requests) == 3
-    await model.client.close()
-
-
-async def test_an_error_after_something_was_seen_is_not_tried_again(
-    fake_anthropic: FakeAnthropic,
-) -> None:
-    error = {"type": "error", "error": {"type": "overloaded_error", "message": "m"}}
-    begun = text_reply("Hel", "lo")[:4]
-    fake_anthropic.replies = [stream([*begun, error])]
-    events: list[Event] = []
-    model = await produce_model(fake_anthropic.url, stream=RETRY, event_handler=events.append)
-    with pytest.raises(ProviderOverloaded):
-        await model.converse(HI)
-    assert len(fake_anthropic.requests) == 1
-    assert isinstance(events[-1], MessageFailedEvent)
-    assert "".join(e.chunk.text for e in events if isinstance(e, MessageProgressEvent)) == "Hel"
-    await model.client.close()
-
-
-async def test_an_error_before_anything_was_seen_is_tried_again(
-    fake_anthropic: FakeAnthropic,
-) -> None:
-    error = {"type": "error", "error": {"type": "overloaded_error", "message": "m"}}
-    fake_anthropic.replies = [stream([text_reply("a")[0], error])]
-    model = await produce_model(fake_anthropic.url, stream=RETRY)
-    (spoken,) = await model.converse(HI)
-    assert isinstance(spoken, AssistantCanister)
-    assert spoken.text == "Hello."
-    await model.client.close()
 
 
 async def test_the_count_and_the_list_are_tried_again_too(fake_anthropic: FakeAnthropic) -> None:

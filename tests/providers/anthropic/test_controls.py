@@ -11,8 +11,8 @@ from tests.fakes.clients import assemble, produce_client, produce_model
 from vibe_llms.controls import Controls
 from vibe_llms.exceptions import ConfigurationError, ControlInvalid
 from vibe_llms.messages.canisters import UserCanister
-from vibe_llms.providers.anthropic.controls import AnthropicControlsProcessor, read_native
-from vibe_llms.providers.anthropic.requests import Cache
+from vibe_llms.providers.anthropic.controls import nativize_choice, nativize_controls, read_native
+from vibe_llms.providers.anthropic.model import Cache
 
 HI = [UserCanister.from_text("Hi")]
 SCHEMA = {
@@ -29,7 +29,7 @@ async def nativize(name: str, controls: Controls, **options: Any) -> Mapping[str
     """What controls become for a model; `streaming` and what a user's file says may be given."""
     streaming = options.pop("streaming", True)
     model = await produce_model(name=name, **options)
-    return AnthropicControlsProcessor().nativize(controls, model, streaming=streaming)
+    return nativize_controls(controls, model, streaming=streaming)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ NAMES = {"time/now": "time__now", "web_search": "web_search"}
     ],
 )
 def test_a_choice_among_tools(controls: Controls, choice: Mapping[str, Any] | None) -> None:
-    assert AnthropicControlsProcessor().nativize_choice(controls, NAMES, offered=True) == choice
+    assert nativize_choice(controls, NAMES, offered=True) == choice
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ async def test_without_tools_a_choice_that_demands_nothing_is_left_unsaid(
 @pytest.mark.parametrize("choice", ["any", "time/now"])
 async def test_a_call_of_a_tool_that_there_is_not_cannot_be_demanded(choice: str) -> None:
     model = await produce_model()
-    with pytest.raises(ControlInvalid, match="cannot be demanded; the tools are none"):
+    with pytest.raises(ControlInvalid, match="cannot be demanded; no tools are offered"):
         await assemble(model, HI, controls=Controls(tool_choice=choice))
     members, notices = await assemble(model, HI, default_controls=Controls(tool_choice=choice))
     assert "tool_choice" not in members
@@ -291,9 +291,7 @@ async def test_a_call_of_a_tool_that_there_is_not_cannot_be_demanded(choice: str
 
 async def test_a_choice_of_an_unknown_tool_names_those_that_there_are() -> None:
     with pytest.raises(ControlInvalid, match="the tools are time/now, web_search"):
-        AnthropicControlsProcessor().nativize_choice(
-            Controls(tool_choice="weather"), NAMES, offered=True
-        )
+        nativize_choice(Controls(tool_choice="weather"), NAMES, offered=True)
 
 
 async def test_wrong_native_attributes_of_a_model_are_named() -> None:

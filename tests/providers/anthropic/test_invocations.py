@@ -14,9 +14,8 @@ from vibe_llms.invocation.invokers import InvocationContext, Invoker
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.invocation.schemata import Schema
 from vibe_llms.messages.canisters import UserCanister
-from vibe_llms.providers.anthropic.invocations import AnthropicInvocationsProcessor
+from vibe_llms.providers.tool_names import assimilate_names, nativize_name
 
-PROCESSOR = AnthropicInvocationsProcessor()
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
 
@@ -40,7 +39,7 @@ def produce_invoker(name: str, description: str = "", schema: Schema = SCHEMA) -
     ],
 )
 def test_a_name_that_the_wire_allows_stays_readable(name: str, native: str) -> None:
-    assert PROCESSOR.nativize_name(name) == native
+    assert nativize_name(name) == native
 
 
 @pytest.mark.parametrize(
@@ -51,7 +50,7 @@ def test_a_name_that_the_wire_allows_stays_readable(name: str, native: str) -> N
     ],
 )  # fmt: skip
 def test_any_other_name_gets_one_of_its_own_with_a_hash(name: str) -> None:
-    native = PROCESSOR.nativize_name(name)
+    native = nativize_name(name)
     assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", native)
     assert re.search(r"_[0-9a-f]{12}\Z", native)
 
@@ -70,20 +69,20 @@ def test_names_that_look_alike_on_the_wire_stay_apart() -> None:
         "a/_b",
         "a///b",
     ]
-    assert len({PROCESSOR.nativize_name(name) for name in names}) == len(names)
+    assert len({nativize_name(name) for name in names}) == len(names)
 
 
 @settings(deadline=None)
 @given(st.lists(st.text(alphabet="ab_/- é", max_size=8), unique=True, max_size=30))
 def test_no_two_names_become_one(names: list[str]) -> None:
-    natives = [PROCESSOR.nativize_name(name) for name in names]
+    natives = [nativize_name(name) for name in names]
     assert len(set(natives)) == len(names)
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", native) for native in natives)
 
 
 def test_names_come_back_from_the_wire_for_the_tools_that_are_offered() -> None:
     invokers = [produce_invoker("time/now"), produce_invoker("a b")]
-    names = PROCESSOR.assimilate_names(invokers)
+    names = assimilate_names(invokers)
     assert names["time__now"] == "time/now"
     assert sorted(names.values()) == ["a b", "time/now"]
 

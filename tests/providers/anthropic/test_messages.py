@@ -41,17 +41,15 @@ from vibe_llms.messages.contents import (
     Upload,
     VideoContent,
 )
-from vibe_llms.providers.anthropic.invocations import AnthropicInvocationsProcessor
+from vibe_llms.providers.anthropic import messages
+from vibe_llms.providers.anthropic.history import AnthropicHistory
 from vibe_llms.providers.anthropic.messages import (
     MODULE,
-    AnthropicMessagesProcessor,
     Piece,
-    is_call_identity,
 )
 from vibe_llms.providers.conversions import name_content
 from vibe_llms.providers.pieces import fill, interleave
 
-PROCESSOR = AnthropicMessagesProcessor(AnthropicInvocationsProcessor())
 OWN = Issuer(MODULE, "anthropic", "claude-opus-5")
 FOREIGN = [
     Issuer("vibe_llms.providers.scripted", "anthropic", "claude-opus-5"),
@@ -76,7 +74,7 @@ async def nativize(
 ) -> tuple[Piece, list[dict[str, Any]], list[str]]:
     """The piece of a canister, its blocks in full, and what notices say."""
     model = await produce_model()
-    piece, notices = PROCESSOR.nativize(canister, model, texts or {}, **options)
+    piece, notices = messages.nativize(canister, model, texts or {}, **options)
 
     async def load(references: Sequence[Reference]) -> Mapping[str, bytes]:
         return {one.hash: (texts or {})[one.hash] for one in references}
@@ -676,4 +674,4 @@ def test_contents_have_names_for_people_and_models(content: Content, name: str) 
     ],
 )
 def test_identities_that_are_accepted_for_a_call(call: str, good: bool) -> None:
-    assert is_call_identity(call) is good
+    assert bool(AnthropicHistory.call_form.fullmatch(call)) is good

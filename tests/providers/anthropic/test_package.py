@@ -11,17 +11,14 @@ from typing import Any
 import anthropic
 import pytest
 
-from tests.fakes.anthropic import (
-    KEY,
-    FakeAnthropic,
-)
+from tests.fakes.anthropic import KEY, FakeAnthropic
 from tests.fakes.clients import produce_model
 from vibe_llms.credentials import Credential
 from vibe_llms.exceptions import (
     CredentialMissing,
 )
 from vibe_llms.messages.canisters import UserCanister
-from vibe_llms.providers.anthropic.client import BASE_URL, AnthropicModel
+from vibe_llms.providers.anthropic.model import BASE_URL, AnthropicModel
 from vibe_llms.redaction import REDACTED, redact
 
 HI = [UserCanister.from_text("Hi")]
@@ -55,7 +52,8 @@ async def test_models_are_listed_and_tokens_counted_through_the_package(
     fake_anthropic.models = [{"id": "claude-opus-5"}, {"id": "claude-haiku-4-5"}]
     fake_anthropic.page_size = 1
     async with opened(fake_anthropic.url) as model:
-        models = await model.client.survey_models()
+        client: Any = model.client
+        models = await client.survey_models()
         assert [one.name for one in models] == ["claude-opus-5", "claude-haiku-4-5"]
         assert (await model.count_tokens(HI)).tokens == 7
 

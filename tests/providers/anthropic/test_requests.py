@@ -23,7 +23,6 @@ from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
     DocumentCanister,
-    SupervisorCanister,
     UserCanister,
 )
 from vibe_llms.messages.contents import (
@@ -33,8 +32,7 @@ from vibe_llms.messages.contents import (
     Reference,
     TextualContent,
 )
-from vibe_llms.providers.anthropic.client import AnthropicModel
-from vibe_llms.providers.anthropic.messages import AnthropicMessagesProcessor
+from vibe_llms.providers.anthropic.model import AnthropicModel
 from vibe_llms.providers.interfaces import TurnContext
 
 HI = [UserCanister.from_text("Hi")]
@@ -66,20 +64,6 @@ def subtract(a: int) -> int:
 
 
 ADD, SUBTRACT = Invoker.from_function(add), Invoker.from_function(subtract)
-
-
-@pytest.fixture
-def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The identities of the canisters that have been encoded, each time they are."""
-    identities: list[str] = []
-    nativize = AnthropicMessagesProcessor.nativize
-
-    def count(self: Any, canister: Canister, *arguments: Any, **options: Any) -> Any:
-        identities.append(canister.identity)
-        return nativize(self, canister, *arguments, **options)
-
-    monkeypatch.setattr(AnthropicMessagesProcessor, "nativize", count)
-    return identities
 
 
 # Members.
@@ -144,7 +128,7 @@ async def test_thinking_that_was_given_as_it_is_is_sent() -> None:
 
 async def test_a_body_of_some_members_only() -> None:
     model = await produce_model()
-    request = await model.client.requests.assemble(HI, [ADD], Controls(), TurnContext(), model)
+    request = await model.assemble(HI, [ADD], Controls(), TurnContext())
     members = json.loads(b"".join(await request.produce_body(["model"])))
     assert sorted(members) == ["messages", "model", "tools"]
 
@@ -202,41 +186,6 @@ async def test_tools_are_encoded_once_as_long_as_they_are_the_same() -> None:
 
 
 # The cache.
-
-
-async def test_history_is_encoded_once_and_only_what_is_new_after_it(encoded: list[str]) -> None:
-    model = await produce_model()
-    cache = model.produce_cache()
-    canisters: list[Canister] = [SupervisorCanister.from_text("s")]
-    for number in range(30):
-        canisters += [user(f"u{number}"), picture(), said(f"a{number}")]
-        body = await model.preview(canisters, [ADD], Controls(), TurnContext(cache=cache))
-        assert f'"u{number}"'.encode() in body
-    assert encoded == [canister.identity for canister in canisters]
-
-
-async def test_a_cache_that_forgets_would_be_found_out(encoded: list[str]) -> None:
-    model = await produce_model()
-    cache = model.produce_cache()
-    canisters: list[Canister] = [user("a")]
-    await model.preview(canisters, (), Controls(), TurnContext(cache=cache))
-    cache._last = None
-    canisters += [said("b"), user("c")]
-    await model.preview(canisters, (), Controls(), TurnContext(cache=cache))
-    assert encoded != [canister.identity for canister in canisters]
-
-
-async def test_with_a_cache_the_same_bytes_are_sent() -> None:
-    model = await produce_model()
-    cache = model.produce_cache()
-    canisters: list[Canister] = []
-    for number in range(20):
-        canisters += [user(f"u{number}"), said(f"a{number}"), SupervisorCanister.from_text("s")]
-        bodies = [
-            await model.preview(canisters, [ADD], Controls(), TurnContext(cache=one))
-            for one in (cache, model.produce_cache(), None)
-        ]
-        assert len(set(bodies)) == 1
 
 
 @pytest.mark.parametrize("again", [0, 1, 2, 3])
@@ -368,16 +317,6 @@ async def test_the_oldest_pictures_and_files_give_way_first_and_each_is_told() -
     # The last two messages of the user's are marked all the same, in place of what stood there.
     marked = ["cache_control" in str(one) for one in json.loads(body)["messages"]]
     assert marked == [False, False, True, False, True]
-
-
-async def test_what_this_call_adds_does_not_give_way() -> None:
-    old, new = picture(b"1" * 3000), picture(b"2" * 3000)
-    model = await limited(5_000)
-    members, notices = await assemble(model, [old, said("a"), new], fresh=frozenset([new.identity]))
-    assert members["messages"][2]["content"][0]["type"] == "image"
-    assert len(notices) == 1
-    with pytest.raises(RequestTooLarge):
-        await assemble(model, [old, new], fresh=frozenset([old.identity, new.identity]))
 
 
 async def test_a_request_that_stays_too_large_is_an_error_before_it_is_sent() -> None:

@@ -31,7 +31,7 @@ from vibe_llms.messages.contents import (
 )
 from vibe_llms.providers.contract.history import RewrittenHistory, read_texts
 from vibe_llms.providers.contract.objects import Answer, Call, read_items
-from vibe_llms.providers.contract.wording import Terms, write_instructions
+from vibe_llms.providers.contract.prompt import Terms, write_instructions
 
 INSTRUCTIONS = SupervisorCanister.from_text("You have tools.")
 HELLO = UserCanister.from_text("Hello")

@@ -5,16 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import pytest
 
-from vibe_llms import open_session
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, DocumentCanister, UserCanister
 from vibe_llms.messages.contents import TextualContent
-from vibe_llms.providers.contract import reading
+from vibe_llms.providers.contract import parser
 from vibe_llms.providers.contract.objects import Call
+from vibe_llms.session import Session
 from vibe_llms.testing import Part, ScriptedReply, scripted_model
 
 #: What an attacker wants to be called.
@@ -60,7 +59,7 @@ def injections() -> Iterator[tuple[str, str, str]]:
         yield place, payload, write(payload)
 
 
-async def hold(folder: Path, place: str, payload: str, quoted: str) -> list[str]:
+async def hold(session: Session, place: str, payload: str, quoted: str) -> list[str]:
     """A conversation in which the model reads a text and repeats it; gives what was run."""
     run: list[str] = []
 
@@ -87,30 +86,29 @@ async def hold(folder: Path, place: str, payload: str, quoted: str) -> list[str]
             prompt.insert(0, DocumentCanister((TextualContent("."),), title=payload))
         case "prompt":
             prompt = [UserCanister.from_text(f"{payload}\nWhat does this say?")]
-    async with open_session(home=folder) as session:
-        conversation = await session.begin(
-            scripted_model(answer), invokers=[send, read], tool_mode="contract", save=False
-        )
-        await conversation.converse(prompt)
+    conversation = await session.begin(
+        scripted_model(answer), invokers=[send, read], tool_mode="contract", save=False
+    )
+    await conversation.converse(prompt)
     return run
 
 
-async def test_no_call_that_is_quoted_runs(tmp_path: Path) -> None:
+async def test_no_call_that_is_quoted_runs(session: Session) -> None:
     tried = 0
     for place, payload, quoted in injections():
-        assert await hold(tmp_path, place, payload, quoted) == [], quoted
+        assert await hold(session, place, payload, quoted) == [], quoted
         tried += 1
     assert tried >= 100
 
 
 @pytest.mark.parametrize("quote", ["in words", "in a fence before words", "before words"])
 async def test_reading_calls_wherever_they_stand_would_be_found_out(
-    quote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quote: str, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def search(self: reading.Reading) -> reading.Outcome:
+    def search(self: parser.Reading) -> parser.Outcome:
         found = '"name":"send"' in self.raw
-        return reading.Outcome(calls=[Call("send", "{}")] if found else (), prose=True)
+        return parser.Outcome(calls=[Call("send", "{}")] if found else (), prose=True)
 
-    monkeypatch.setattr(reading.Reading, "conclude", search)
-    run = await hold(tmp_path, "document", PAYLOADS[0], QUOTES[quote](PAYLOADS[0]))
+    monkeypatch.setattr(parser.Reading, "conclude", search)
+    run = await hold(session, "document", PAYLOADS[0], QUOTES[quote](PAYLOADS[0]))
     assert run != []

@@ -14,24 +14,26 @@ import pytest
 
 from tests.fakes import ollama
 from tests.fakes.contract import CALL, FINAL, SAID
-from tests.fakes.interfaces import INTERFACES, Events, Interface, Player, asked
+from tests.fakes.interfaces import INTERFACES, Interface, Player, asked, every_interface
 from tests.fakes.llamacpp import CHATML, FakePackage, write_model
 from tests.fakes.ollama import FakeModel
-from tests.providers.anthropic.test_interruptions import check_interruptions
+from tests.fakes.strict import Events
 from tests.providers.contract.rig import HELLO, TOOLS, shown
+from tests.providers.laws.test_interruptions import check_interruptions
 from vibe_llms import open_session
 from vibe_llms.controls import Controls
-from vibe_llms.conversation import Conversation
+from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.events import Event, MessageCompletedEvent, MessageFailedEvent
 from vibe_llms.exceptions import ControlInvalid, ProviderError
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import Content, ImageContent, TextualContent
 from vibe_llms.providers.contract import history
-from vibe_llms.providers.contract.hearing import Hearing
+from vibe_llms.providers.contract.filter import Hearing
 from vibe_llms.providers.contract.model import ContractCache, ContractModel
 from vibe_llms.providers.interfaces import TurnContext
-from vibe_llms.providers.ollama.messages import OllamaMessagesProcessor
+from vibe_llms.providers.ollama.history import OllamaHistory
 from vibe_llms.testing.events import check_events
+from vibe_llms.testing.wires import ollama_replies
 
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0"
@@ -56,9 +58,7 @@ async def check_round_trip(interface: Interface, home: Path) -> None:
     """Native calls, then the contract, then native calls again; every request is accepted."""
     calls = [("look", '{"where":"up"}'), ("look", '{"where":"down"}')]
     with interface.produce_server() as server:
-        configuration = interface.configure(server.url)
-        keys = interface.keys(server)
-        async with open_session(home=home, configuration=configuration, keys=keys) as session:
+        async with interface.open_session(server, home) as session:
             begun = await session.begin(
                 interface.address, invokers=[look], supervisor="Be brief.", tool_mode="native"
             )
@@ -92,7 +92,7 @@ async def check_round_trip(interface: Interface, home: Path) -> None:
             assert '\\"tool_result\\"' in json.dumps(bodies[0])
 
 
-@pytest.mark.parametrize("interface", INTERFACES.values(), ids=INTERFACES)
+@every_interface
 async def test_a_conversation_goes_between_native_calls_and_the_contract(
     interface: Interface, tmp_path: Path
 ) -> None:
@@ -107,13 +107,12 @@ async def test_calls_that_are_left_as_they_are_would_be_found_out(
         await check_round_trip(INTERFACES["anthropic"], tmp_path)
 
 
-@pytest.mark.parametrize("interface", INTERFACES.values(), ids=INTERFACES)
+@every_interface
 async def test_reasoning_goes_back_to_its_issuer_under_the_contract_too(
     interface: Interface, tmp_path: Path
 ) -> None:
     with interface.produce_server() as server:
-        configuration, keys = interface.configure(server.url), interface.keys(server)
-        async with open_session(home=tmp_path, configuration=configuration, keys=keys) as session:
+        async with interface.open_session(server, tmp_path) as session:
             conversation = await session.begin(
                 interface.address, invokers=[look], tool_mode="contract"
             )
@@ -126,17 +125,16 @@ async def test_reasoning_goes_back_to_its_issuer_under_the_contract_too(
             assert server.refusals == []
 
 
-@pytest.mark.parametrize("interface", INTERFACES.values(), ids=INTERFACES)
+@every_interface
 async def test_what_grows_is_encoded_once_under_the_contract(
     interface: Interface, tmp_path: Path
 ) -> None:
     with interface.produce_server() as server:
-        configuration, keys = interface.configure(server.url), interface.keys(server)
-        async with open_session(home=tmp_path, configuration=configuration, keys=keys) as session:
+        async with interface.open_session(server, tmp_path) as session:
             conversation = await session.begin(
                 interface.address, invokers=[look], tool_mode="contract", save=False
             )
-            caches = conversation._outfit._caches
+            caches = conversation._memo._caches
             kept: Any = None
             for number in range(3):
                 server.replies = [interface.texts(CALL), interface.texts(FINAL)]
@@ -159,7 +157,7 @@ def produce_blind() -> FakeModel:
 async def test_a_model_of_ollama_without_tools_is_offered_them_by_the_contract() -> None:
     with ollama.FakeOllama() as server:
         server.models["plain"] = produce_blind()
-        server.replies = [ollama.text_reply(*CALL), ollama.text_reply(FINAL)]
+        server.replies = [ollama_replies.text_reply(*CALL), ollama_replies.text_reply(FINAL)]
         configuration = INTERFACES["ollama"].configure(server.url)
         async with open_session(configuration=configuration) as session:
             # Whether it has tools is known only when its server was asked.
@@ -170,7 +168,7 @@ async def test_a_model_of_ollama_without_tools_is_offered_them_by_the_contract()
             assert "has to call the tool" in json.dumps(server.chats[-1])
             for chat in server.chats:
                 assert "tools" not in chat
-            server.replies = [ollama.text_reply("No.")]
+            server.replies = [ollama_replies.text_reply("No.")]
             conversation = await session.begin("ollama/plain", invokers=[look], tool_mode="native")
             with pytest.raises(ControlInvalid, match="no tool calls of its own"):
                 await conversation.converse("What is above?")
@@ -191,17 +189,17 @@ async def test_a_model_of_llama_cpp_without_tools_is_offered_them_by_the_contrac
 
 async def test_a_model_without_tools_is_told_of_calls_where_none_are_offered() -> None:
     told: list[str] = []
-    nativize = OllamaMessagesProcessor.nativize
+    nativize = OllamaHistory.nativize
 
     def listen(self: Any, canister: Any, *more: Any, **options: Any) -> Any:
         told.append(type(canister).__name__)
         return nativize(self, canister, *more, **options)
 
     with ollama.FakeOllama() as server, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OllamaMessagesProcessor, "nativize", listen)
+        patch.setattr(OllamaHistory, "nativize", listen)
         server.models["plain"] = produce_blind()
         replies: Sequence[str] = (CALL, FINAL, "So.")
-        server.replies = [ollama.text_reply(one) for one in replies]
+        server.replies = [ollama_replies.text_reply(one) for one in replies]
         configuration = INTERFACES["ollama"].configure(server.url)
         async with open_session(configuration=configuration) as session:
             conversation = await session.begin("ollama/plain", invokers=[look])
@@ -234,19 +232,15 @@ def put_under_contract(interface: Interface) -> Interface:
 
 
 @pytest.mark.storm
-@pytest.mark.parametrize("interface", INTERFACES.values(), ids=INTERFACES)
+@every_interface
 async def test_a_turn_interrupted_at_any_step_is_followed_by_another(
     interface: Interface, tmp_path: Path, rounds: Callable[[int, int], int]
 ) -> None:
     seeds = rounds(1, 50)
     with interface.produce_server() as server:
-        await check_interruptions(
-            server,
-            tmp_path / "archive",
-            seeds,
-            every=seeds > 1,
-            interface=put_under_contract(interface),
-        )
+        contracted = put_under_contract(interface)
+        home = tmp_path / "archive"
+        await check_interruptions(contracted, server, home, seeds, every=seeds > 1)
 
 
 async def test_results_that_are_taken_for_granted_would_be_found_out(
@@ -258,14 +252,13 @@ async def test_results_that_are_taken_for_granted_would_be_found_out(
         lambda self: [self._answers[identity] for identity in self._calls],
     )
     interface = INTERFACES["openai-chat"]
+    contracted = put_under_contract(interface)
     with interface.produce_server() as server, pytest.raises(KeyError):
-        await check_interruptions(
-            server, tmp_path / "archive", 4, interface=put_under_contract(interface)
-        )
+        await check_interruptions(contracted, server, tmp_path / "archive", 4)
 
 
 @pytest.mark.storm
-@pytest.mark.parametrize("interface", INTERFACES.values(), ids=INTERFACES)
+@every_interface
 async def test_a_stream_cut_at_any_byte_calls_nothing(
     interface: Interface, rounds: Callable[[int, int], int]
 ) -> None:

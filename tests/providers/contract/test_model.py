@@ -55,9 +55,9 @@ from vibe_llms.messages.contents import (
 )
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.contract import model as model_module
-from vibe_llms.providers.contract.hearing import Hearing
+from vibe_llms.providers.contract.filter import Hearing
 from vibe_llms.providers.contract.model import ContractModel
-from vibe_llms.providers.contract.settling import settle_tools
+from vibe_llms.providers.contract.selection import settle_tools
 from vibe_llms.providers.interfaces import Loader, TokenCount, TurnContext, refuse_loading
 from vibe_llms.providers.scripted.client import ScriptedProvider
 from vibe_llms.testing import Part, ScriptedReply, check_provider, scripted_model
@@ -461,7 +461,7 @@ async def test_calls_that_a_model_makes_by_itself_are_calls_too() -> None:
 
 
 class Foreign:
-    """A model of a third party's, which knows the public protocol and no more."""
+    """A model of a third party's, which is_known the public protocol and no more."""
 
     provider, name, attributes = "foreign", "one", ModelAttributes(tools="contract")
 
@@ -672,7 +672,7 @@ async def test_a_conversation_calls_tools_by_the_contract(tmp_path: Path) -> Non
         assert (await native.converse("Look!")).text == "Hm."
         off = await session.begin(model, invokers=[look], tool_mode="off")
         assert (await off.converse("Look!")).text == "I have no tools."
-        with pytest.raises(ControlInvalid, match="the tools are none"):
+        with pytest.raises(ControlInvalid, match="no tools are offered"):
             await off.converse("Look!", controls=Controls(tool_choice="look"))
 
 

@@ -1065,7 +1065,7 @@ async def test_a_handler_that_raises_stops_the_model(
 async def test_a_failure_is_tried_again_where_nothing_was_seen(
     path: Path, fake_llamacpp: FakePackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vibe_llms.providers.exchanges.FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr("vibe_llms.providers.round_trip.FIRST_WAIT_SECONDS", 0.001)
     fake_llamacpp.replies = [1, "Better."]
     stream = msgspec.structs.replace(STREAM, retries=1)
     model = await produce_model(path, stream=stream)

@@ -100,14 +100,14 @@ async def count_wakes(number: int) -> tuple[int, int]:
         told.set()
 
     setattr(loop, "call_soon_threadsafe", count)  # noqa: B010  (its type is of no matter here)
-    async with aclosing(engine.do(work)) as heaps:
-        waiting = asyncio.ensure_future(anext(heaps))
+    async with aclosing(engine.do(work)) as batches:
+        waiting = asyncio.ensure_future(anext(batches))
         await asyncio.sleep(0)
         # The loop is held up, as by somebody's slow handler, while the thread tells all.
         assert told.wait(SECONDS)
         arrived += len(await waiting)
-        async for heap in heaps:
-            arrived += len(heap)
+        async for batch in batches:
+            arrived += len(batch)
     delattr(loop, "call_soon_threadsafe")
     await engine.close()
     return arrived, wakes
@@ -123,7 +123,7 @@ async def test_a_flood_that_wakes_for_each_would_be_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def tell(self: Job[int], *items: int) -> None:
-        self._heap += items
+        self._batch += items
         self._wake()
 
     monkeypatch.setattr(Job, "tell", tell)
@@ -141,8 +141,8 @@ async def test_leaving_halts_the_work_and_the_next_has_its_turn() -> None:
             time.sleep(0.001)
         halted.set()
 
-    async with aclosing(engine.do(work)) as heaps:
-        assert await anext(heaps) == ["begun"]
+    async with aclosing(engine.do(work)) as batches:
+        assert await anext(batches) == ["begun"]
     assert await engine.ask(lambda _: "next") == "next"
     assert halted.is_set()
     await engine.close()
@@ -204,8 +204,8 @@ async def test_closing_halts_what_works_and_refuses_what_waits() -> None:
         raise SessionClosed(engines.CLOSED)
 
     async def speak() -> None:
-        async with aclosing(engine.do(work)) as heaps:
-            async for _ in heaps:
+        async with aclosing(engine.do(work)) as batches:
+            async for _ in batches:
                 pass
 
     first = asyncio.ensure_future(speak())

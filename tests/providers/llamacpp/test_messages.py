@@ -36,7 +36,7 @@ from vibe_llms.messages.contents import (
     TextualContent,
 )
 from vibe_llms.providers.interfaces import TurnContext
-from vibe_llms.providers.llamacpp import framing
+from vibe_llms.providers.llamacpp import history
 from vibe_llms.providers.llamacpp.messages import MODULE
 
 HELLO = UserCanister.from_text("Hello!")
@@ -117,7 +117,7 @@ async def test_a_strict_template_takes_every_history(path: Path, template: str |
 async def test_a_beginning_that_is_missing_would_be_found_out(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(framing, "_BEGIN", "")
+    monkeypatch.setattr(history, "BEGIN", "")
     with pytest.raises(Refused):
         await test_a_strict_template_takes_every_history(path, None)
 
@@ -125,7 +125,8 @@ async def test_a_beginning_that_is_missing_would_be_found_out(
 async def test_a_result_of_no_call_would_be_found_out(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(framing, "_waits", lambda state, piece: True)
+    pair = lambda self, result: result.invocation  # noqa: E731
+    monkeypatch.setattr(history.LlamacppHistory, "_find_call", pair)
     with pytest.raises(AssertionError):
         await test_results_that_cannot_be_paired_are_told(path)
 

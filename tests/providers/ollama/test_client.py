@@ -7,30 +7,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import pytest
 
-from tests.fakes.ollama import (
-    MODEL,
-    FakeModel,
-    FakeOllama,
-    answer_json,
-    call,
-    end,
-    failure,
-    gather,
-    line,
-    stream,
-    text_reply,
-    tools_reply,
-)
-from tests.fakes.ollama_clients import STREAM, produce_client, produce_model
-from tests.fakes.recordings import strip
+from tests.fakes.ollama import FakeModel, FakeOllama, answer_json, failure
+from tests.fakes.ollama_clients import produce_client, produce_model
 from tests.fakes.server import Answer
 from vibe_llms import open_session
 from vibe_llms.controls import Controls
 from vibe_llms.credentials import Credential, Secret
-from vibe_llms.events import Event, Notice, TextChunk
+from vibe_llms.events import Notice
 from vibe_llms.exceptions import (
     ConfigurationError,
     ContentUnsupported,
@@ -40,69 +25,23 @@ from vibe_llms.exceptions import (
     CredentialRefused,
     ModelNotFound,
     ModelUnavailable,
-    ProviderError,
-    ProviderOverloaded,
     ProviderUnreachable,
-    RateLimited,
-    ReplyCut,
     ReplyMalformed,
-    RequestRefused,
 )
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.invocation.results import InvocationOutput
-from vibe_llms.messages.canisters import AssistantCanister, StopReason, Usage, UserCanister
-from vibe_llms.messages.contents import ImageContent, ReasoningContent, text_of
+from vibe_llms.messages.canisters import AssistantCanister, Usage, UserCanister
+from vibe_llms.messages.contents import ImageContent, text_of
 from vibe_llms.providers.interfaces import EmbeddingClient, TurnContext
 from vibe_llms.providers.ollama import client as clients
 from vibe_llms.providers.ollama.model import OllamaModel
-from vibe_llms.testing import check_events
+from vibe_llms.testing.wires.ollama_replies import (
+    MODEL,
+    tools_reply,
+)
 
 HI = [UserCanister.from_text("Hi")]
 CLOSED = "http://127.0.0.1:9"
-
-
-async def test_a_reply_is_the_same_streamed_and_unstreamed(fake_ollama: FakeOllama) -> None:
-    lines = [
-        line("", thinking="hm"),
-        line("It "),
-        line("is."),
-        line(tool_calls=[call("a", {"b": [1.5, None]}, "call_1")]),
-        end(eval_count=9),
-    ]
-    fake_ollama.replies = [lines, lines]
-    model = await produce_model(fake_ollama.url)
-    replies = []
-    for streaming in (True, False):
-        events: list[Event] = []
-        context = TurnContext(event_handler=events.append, streaming=streaming)
-        replies.append(await model.converse(HI, context=context))
-        check_events(events, turn=False)
-    last: Any = replies[0][-1].ending
-    assert last.reason == StopReason.INVOCATIONS
-    # Only the second prompt was in the server's cache.
-    one, other = ([part[:-1] for part in strip(reply)] for reply in replies)
-    assert one == other
-    assert [chat["stream"] for chat in fake_ollama.chats] == [True, False]
-    assert fake_ollama.refusals == []
-    await model.client.close()
-
-
-async def test_a_turn_with_tools_is_held(fake_ollama: FakeOllama) -> None:
-    def weather(city: str) -> str:
-        """Tell the weather."""
-        return f"Rain in {city}."
-
-    fake_ollama.replies = [
-        tools_reply(("weather", '{"city": "Paris"}'), ("weather", '{"city": "Rome"}'))
-    ]
-    configuration = {"providers": {"ollama": {"base-url": fake_ollama.url}}}
-    async with open_session(configuration=configuration) as session:
-        conversation = await session.begin(f"ollama/{MODEL}", invokers=[weather])
-        turn = await conversation.converse("Weather?")
-    assert turn.text == "Hello."
-    results = [m for m in fake_ollama.chats[1]["messages"] if m["role"] == "tool"]
-    assert [result["content"] for result in results] == ["Rain in Paris.", "Rain in Rome."]
-    assert fake_ollama.refusals == []
 
 
 SCHEMA = {
@@ -252,25 +191,6 @@ async def test_controls_that_are_not_taken_are_refused(controls: Controls, words
         model.check(HI, controls)
 
 
-async def test_messages_and_tools_cannot_be_given_as_they_are() -> None:
-    model = await produce_model()
-    for name in ("messages", "tools"):
-        controls = Controls(extras={"ollama": {name: []}})
-        with pytest.raises(ControlInvalid, match=name):
-            await model.preview(HI, (), controls, TurnContext())
-
-
-async def test_configured_controls_that_do_not_fit_are_told(fake_ollama: FakeOllama) -> None:
-    notices: list[Notice] = []
-    model = await produce_model(fake_ollama.url)
-    defaults = Controls(temperature=9, top_k=3)
-    context = TurnContext(notify=notices.append, default_controls=defaults)
-    await model.converse(HI, context=context)
-    assert fake_ollama.chats[0]["options"]["top_k"] == 3
-    assert len(notices) == 1
-    await model.client.close()
-
-
 async def test_a_model_without_tools_is_offered_none_and_that_is_told(
     fake_ollama: FakeOllama,
 ) -> None:
@@ -364,7 +284,7 @@ async def test_a_server_that_has_nothing_to_tell_of_a_model_is_not_asked_every_t
     for _ in range(3):
         await model.converse(HI)
     assert [one.path for one in fake_ollama.requests].count("/api/show") == asked
-    assert not model.client.knows(model.name)
+    assert not model.client.is_described(model.name)
     await model.client.close()
 
 
@@ -526,7 +446,8 @@ async def test_vectors_that_are_missing_are_malformed(
 
 async def test_a_server_that_does_not_run_is_told_with_what_to_do() -> None:
     model = await produce_model(CLOSED)
-    for work in (model.converse(HI), model.client.survey_models(), model.client.embed("m", ["a"])):
+    client: Any = model.client
+    for work in (model.converse(HI), client.survey_models(), client.embed("m", ["a"])):
         with pytest.raises(ProviderUnreachable, match="ollama serve") as caught:
             await work
         assert caught.value.code == "not_running"
@@ -589,76 +510,3 @@ async def test_attributes_that_are_wrong_are_named() -> None:
     client = produce_client(models={".*": {"native": {"thinking": "odd"}}})
     with pytest.raises(ConfigurationError, match="native"):
         await client.access_model("x")
-
-
-@pytest.mark.parametrize("answer", [failure(429, "slow"), failure(503, "server busy")])
-async def test_a_busy_server_is_asked_again(fake_ollama: FakeOllama, answer: Answer) -> None:
-    answer.headers["retry-after"] = "0"
-    fake_ollama.replies = [answer, answer]
-    notices: list[Notice] = []
-    stream_ = msgspec.structs.replace(STREAM, retries=2)
-    model = await produce_model(fake_ollama.url, stream=stream_)
-    (reply,) = await model.converse(HI, context=TurnContext(notify=notices.append))
-    assert isinstance(reply, AssistantCanister)
-    assert reply.text == "Hello."
-    assert [notice.subject for notice in notices] == ["retry", "retry"]
-    await model.client.close()
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind", "sent"),
-    [
-        (failure(400, "odd"), RequestRefused, 1),
-        (failure(429, "slow", headers={"retry-after": "0"}), RateLimited, 3),
-        (failure(500, "runner stopped", headers={"retry-after": "0"}), ProviderOverloaded, 3),
-        (failure(500, "model requires more system memory (9 GiB)"), RequestRefused, 1),
-        (stream([line("a"), {"error": "broken"}]), ProviderOverloaded, 1),
-        (stream([line("a")], cut=20), ReplyCut, 3),
-        (stream(text_reply("a", "b"), cut=170), ReplyCut, 1),
-    ],
-)
-async def test_nothing_is_sent_again_once_something_was_seen(
-    fake_ollama: FakeOllama, answer: Answer, kind: type[ProviderError], sent: int
-) -> None:
-    fake_ollama.replies = [answer] * 3
-    stream_ = msgspec.structs.replace(STREAM, retries=2)
-    model = await produce_model(fake_ollama.url, stream=stream_)
-    with pytest.raises(kind):
-        await model.converse(HI)
-    assert len(fake_ollama.chats) == sent
-    await model.client.close()
-
-
-async def test_a_handler_that_raises_stops_the_reply_and_is_not_called_again(
-    fake_ollama: FakeOllama,
-) -> None:
-    calls: list[Event] = []
-
-    def handle(event: Event) -> None:
-        calls.append(event)
-        if isinstance(getattr(event, "chunk", None), TextChunk):
-            raise RuntimeError("mine")
-
-    configuration = {"providers": {"ollama": {"base-url": fake_ollama.url}}}
-    async with open_session(configuration=configuration) as session:
-        conversation = await session.begin(f"ollama/{MODEL}")
-        with pytest.raises(RuntimeError, match="mine"):
-            await conversation.converse("Hi", event_handler=handle)
-        assert len(calls) == 2
-        assert (await conversation.converse("And now?")).text == "Hello."
-    assert fake_ollama.refusals == []
-
-
-async def test_thinking_is_reasoning(fake_ollama: FakeOllama) -> None:
-    fake_ollama.replies = [gather_answer([line("", thinking="hm"), line("So."), end()])]
-    model = await produce_model(fake_ollama.url)
-    (reply,) = await model.converse(HI)
-    assert isinstance(reply, AssistantCanister)
-    assert isinstance(reply.contents[0], ReasoningContent)
-    assert (reply.contents[0].text, reply.text) == ("hm", "So.")
-    await model.client.close()
-
-
-def gather_answer(lines: Sequence[Any]) -> Answer:
-    """What a server answers that does not stream, although it was asked to."""
-    return answer_json(gather(lines))

@@ -9,15 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.ollama import (
-    FakeModel,
-    FakeOllama,
-    call,
-    count_tokens,
-    end,
-    line,
-    text_reply,
-)
+from tests.fakes.ollama import FakeModel, FakeOllama, count_tokens
 from tests.fakes.ollama_clients import produce_client, produce_model
 from vibe_llms import open_session
 from vibe_llms.controls import Controls
@@ -34,9 +26,10 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import ImageContent, TextualContent
 from vibe_llms.providers.interfaces import TurnContext
-from vibe_llms.providers.measures import Measure, measure_text
 from vibe_llms.providers.ollama import model as models
 from vibe_llms.providers.ollama.context import PICTURE, Verdict, choose_window, judge
+from vibe_llms.providers.token_estimates import Measure, measure_text
+from vibe_llms.testing.wires.ollama_replies import call, end, line, text_reply
 
 DENSE = "".join(random.Random(1).choices("abcdefgh", k=32_000))
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 24
@@ -62,8 +55,8 @@ SERVERS = (
 
 def write(chance: random.Random, words: int) -> str:
     """Prose of so many words."""
-    parts = [chance.choice(WORDS) + chance.choice(["", "", "", "", ",", "."]) for _ in range(words)]
-    return " ".join(parts)
+    ends = chance.choices([" ", " ", " ", " ", ", ", ". "], k=words)
+    return "".join(map(str.__add__, chance.choices(WORDS, k=words), ends)).rstrip()
 
 
 def long_text(chance: random.Random, words: int) -> list[Canister]:
@@ -140,7 +133,7 @@ def cutting(server: FakeOllama, number: int) -> None:
 async def test_a_server_that_cuts_the_prompt_is_found_out(
     fake_ollama: FakeOllama, rounds: Callable[[int, int], int]
 ) -> None:
-    number = rounds(100, 1000)
+    number = rounds(50, 1000)
     sent = 0
     for seed in range(number):
         chance = random.Random(seed)
@@ -161,7 +154,7 @@ async def test_a_server_that_cuts_the_prompt_is_found_out(
 async def test_a_server_that_has_less_room_than_was_asked_for_is_found_out(
     fake_ollama: FakeOllama, rounds: Callable[[int, int], int]
 ) -> None:
-    number = rounds(100, 1000)
+    number = rounds(50, 1000)
     fake_ollama.largest = 4_096
     failed = told = 0
     for seed in range(number):

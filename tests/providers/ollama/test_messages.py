@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.canisters import produce_canisters
-from tests.fakes.ollama import FakeModel, FakeOllama, Refused, read_request
+from tests.fakes.ollama import FakeModel, FakeOllama, read_request
 from tests.fakes.ollama_clients import produce_client, produce_model
-from tests.fakes.ollama_recordings import PROVENANCE, assimilate, load
+from tests.fakes.recordings import OLLAMA
+from tests.fakes.strict import Refused
 from vibe_llms.controls import Controls
 from vibe_llms.events import Notice
 from vibe_llms.exceptions import ContentUnsupported, RequestTooLarge
@@ -46,7 +47,7 @@ from vibe_llms.messages.contents import (
     Upload,
 )
 from vibe_llms.providers.interfaces import TurnContext
-from vibe_llms.providers.ollama import framing
+from vibe_llms.providers.ollama import history as framing
 from vibe_llms.providers.ollama.messages import MODULE
 from vibe_llms.providers.ollama.model import OllamaModel
 
@@ -117,7 +118,9 @@ def build(steps: Sequence[tuple[str, str]]) -> list[Canister]:
             case "assistant":
                 said.append(AssistantCanister.from_text(text))
             case "thought":
-                said.append(AssistantCanister((ReasoningContent(text),), provenance=PROVENANCE))
+                said.append(
+                    AssistantCanister((ReasoningContent(text),), provenance=OLLAMA.provenance)
+                )
             case "call":
                 calls.append(InvocationCanister(name=text or "t", call=text, reply="r"))
                 said.append(calls[-1])
@@ -150,16 +153,13 @@ async def test_a_history_that_is_not_mended_would_be_found_out(
 ) -> None:
     match bug:
         case "identities":
-            monkeypatch.setattr(framing.History, "_is_free", lambda self, call: True)
+            monkeypatch.setattr(framing.OllamaHistory, "is_free", lambda self, call: True)
         case "roles":
             monkeypatch.setattr(framing._Message, "blank", property(lambda self: False))
         case _:
             # Results as they land, and none where there is none.
-            monkeypatch.setattr(
-                framing.History,
-                "_interrupt",
-                lambda self, made, call: framing._Message("user", [b"(nothing)"]),
-            )
+            nothing = framing._Message("user", [b"(nothing)"])
+            monkeypatch.setattr(framing, "_answer", lambda made, call, piece: nothing)
     with pytest.raises(AssertionError):
         await check_histories()
 
@@ -179,28 +179,9 @@ async def test_a_history_that_grows_is_the_same_as_one_that_is_encoded_at_once(
             assert grown == fresh, (seed, end)
 
 
-async def test_a_turn_encodes_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = await produce_model()
-    seen: list[Canister] = []
-    nativize = model.client.messages.nativize
-
-    def watch(canister: Canister, *rest: Any, **options: Any) -> Any:
-        seen.append(canister)
-        return nativize(canister, *rest, **options)
-
-    monkeypatch.setattr(model.client.messages, "nativize", watch)
-    said: list[Canister] = [UserCanister.from_text("a"), AssistantCanister.from_text("b")]
-    cache = model.produce_cache()
-    for number in range(4):
-        said.append(UserCanister.from_text(str(number)))
-        await encode(model, said, cache=cache)
-        said.append(AssistantCanister.from_text("x"))
-    assert len(seen) == len(said) - 1
-
-
 async def test_a_reply_is_sent_back_with_its_thinking_and_calls() -> None:
     model = await produce_model()
-    reply, _ = assimilate([load("tools")])
+    reply, _ = OLLAMA.assimilate([OLLAMA.load("tools")])
     calls = [canister for canister in reply if isinstance(canister, InvocationCanister)]
     said: list[Canister] = [
         UserCanister.from_text("Weather?"),
@@ -250,7 +231,7 @@ async def test_a_reply_is_sent_back_with_its_thinking_and_calls() -> None:
 
 async def test_calls_without_identities_are_paired_by_ours() -> None:
     model = await produce_model()
-    reply, _ = assimilate([load("older")])
+    reply, _ = OLLAMA.assimilate([OLLAMA.load("older")])
     said: list[Canister] = [UserCanister.from_text("Weather?"), *reply]
     for call, text in zip(reversed(reply), ("Rome's", "Paris'"), strict=True):
         said.append(ResultCanister((TextualContent(text),), invocation=call.identity))
@@ -317,7 +298,7 @@ async def test_what_another_model_thought_or_signed_is_left_out_with_a_notice() 
 
 async def test_what_a_call_had_besides_goes_back_to_its_own_model_word_for_word() -> None:
     model = await produce_model()
-    reply, _ = assimilate([load("unknown")])
+    reply, _ = OLLAMA.assimilate([OLLAMA.load("unknown")])
     request, notices = await encode(model, [UserCanister.from_text("Go"), *reply])
     (made,) = request["messages"][1]["tool_calls"]
     assert made["signature"] == "SIG=="
@@ -487,7 +468,9 @@ async def test_lone_surrogates_are_mended_on_the_way_out() -> None:
     said: list[Canister] = [
         SupervisorCanister.from_text(bad),
         UserCanister.from_text(bad),
-        AssistantCanister((ReasoningContent(bad), TextualContent(bad)), provenance=PROVENANCE),
+        AssistantCanister(
+            (ReasoningContent(bad), TextualContent(bad)), provenance=OLLAMA.provenance
+        ),
         call,
         ResultCanister((TextualContent(bad),), invocation=call.identity),
         DocumentCanister((FileContent(b"x", "application/\ud83d", bad),), title=bad),

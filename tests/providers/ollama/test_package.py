@@ -8,7 +8,7 @@ import httpx
 import ollama
 import pytest
 
-from tests.fakes.ollama import MODEL, FakeOllama, answer_json, failure, stream
+from tests.fakes.ollama import FakeOllama, answer_json, failure, stream
 from tests.fakes.ollama_clients import STREAM, produce_client
 from tests.fakes.server import Answer, Request
 from vibe_llms.exceptions import (
@@ -23,6 +23,7 @@ from vibe_llms.exceptions import (
     RequestRefused,
 )
 from vibe_llms.providers.ollama.package import OllamaLibrary, PullProgress
+from vibe_llms.testing.wires.ollama_replies import MODEL
 
 
 def produce_library(server: FakeOllama) -> OllamaLibrary:

@@ -9,33 +9,14 @@ from typing import Any
 import ollama
 import pytest
 
-from tests.fakes.ollama import (
-    MODEL,
-    FakeOllama,
-    call,
-    encode_line,
-    end,
-    line,
-    stream_bytes,
-    text_reply,
-)
+from tests.fakes.ollama import FakeOllama, encode_line, stream_bytes
 from tests.fakes.ollama_clients import produce_model
-from tests.fakes.ollama_recordings import (
-    NAMES,
-    assimilate,
-    load,
-    read_canisters,
-    read_lines,
-    read_officially,
-    read_whole,
-)
-from tests.fakes.recordings import strip
+from tests.fakes.recordings import OLLAMA, strip
 from vibe_llms.exceptions import (
     ContextOverflow,
     ModelUnavailable,
     ProviderError,
     ProviderOverloaded,
-    ReplyCut,
     ReplyMalformed,
 )
 from vibe_llms.messages.canisters import (
@@ -44,79 +25,23 @@ from vibe_llms.messages.canisters import (
     StopReason,
     UserCanister,
 )
-from vibe_llms.messages.codecs import decode_canister, encode_canister
-from vibe_llms.providers.ollama import streams
-from vibe_llms.providers.ollama.streams import OllamaAssimilator
 from vibe_llms.providers.wire import EventTooLarge, LineSplitter
 from vibe_llms.testing import check_events
-
-#: Where text stands on both sides of a call; a whole reply has it in one piece.
-REORDERED = ("between",)
+from vibe_llms.testing.wires.ollama_replies import MODEL, call, end, line
 
 
-def check_splits(name: str, cuts: Sequence[int]) -> None:
-    """However a stream is cut in two, what is read is what the official package reads."""
-    raw = load(name)
-    expected = read_officially(read_lines(name))
-    whole = strip(assimilate([raw])[0])
-    for cut in cuts:
-        canisters, events = assimilate([raw[:cut], raw[cut:]])
-        assert strip(canisters) == whole, cut
-        assert read_canisters(canisters) == expected, cut
-        check_events(events, turn=False)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_stream_split_at_any_byte_gives_what_the_official_package_reads(name: str) -> None:
-    check_splits(name, range(len(load(name)) + 1))
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 64])
-@pytest.mark.parametrize("name", NAMES)
-def test_a_stream_in_small_chunks_gives_the_same_canisters(name: str, size: int) -> None:
-    raw = load(name)
-    canisters, events = assimilate(raw[at : at + size] for at in range(0, len(raw), size))
-    assert read_canisters(canisters) == read_officially(read_lines(name))
-    check_events(events, turn=False)
-
-
-def test_a_splitter_that_decodes_chunk_by_chunk_would_be_found_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Careless(LineSplitter):
-        def feed(self, chunk: bytes) -> Sequence[bytes]:
-            return super().feed(chunk.decode("utf-8", "replace").encode())
-
-    monkeypatch.setattr(streams, "LineSplitter", Careless)
-    with pytest.raises(AssertionError):
-        check_splits("unicode", range(len(load("unicode"))))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_unstreamed_reply_gives_the_canisters_of_the_streamed_one(name: str) -> None:
-    message = read_whole(name)
-    body = json.dumps(message, ensure_ascii=name == "escaped", separators=(",", ":")).encode()
-    whole, events = assimilate([body], whole=True)
-    assert read_canisters(whole) == read_officially([message])
-    check_events(events, turn=False)
-    if name not in REORDERED:
-        # What the server escapes without need, another encoder does not.
-        streamed, _ = assimilate([load(name)])
-        assert strip(whole, parsed=True) == strip(streamed, parsed=True)
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OLLAMA.names)
 def test_a_stream_that_comes_as_one_body_is_read_as_well(name: str) -> None:
-    whole, _ = assimilate([load(name)], whole=True)
-    assert strip(whole) == strip(assimilate([load(name)])[0])
+    whole, _ = OLLAMA.assimilate([OLLAMA.load(name)], whole=True)
+    assert strip(whole) == strip(OLLAMA.assimilate([OLLAMA.load(name)])[0])
 
 
 # The official client takes an empty line for no JSON, and U+0085 for the end of a line.
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("bare", "unicode")])
+@pytest.mark.parametrize("name", [name for name in OLLAMA.names if name not in ("bare", "unicode")])
 async def test_the_official_client_reads_the_same_from_a_server(
     name: str, fake_ollama: FakeOllama
 ) -> None:
-    fake_ollama.replies = [stream_bytes([load(name)]), stream_bytes([load(name)])]
+    fake_ollama.replies = [stream_bytes([OLLAMA.load(name)]), stream_bytes([OLLAMA.load(name)])]
     model = await produce_model(fake_ollama.url)
     ours = await model.converse([UserCanister.from_text("Hi")])
     client = ollama.AsyncClient(host=fake_ollama.url)
@@ -124,15 +49,9 @@ async def test_the_official_client_reads_the_same_from_a_server(
         model=MODEL, messages=[{"role": "user", "content": "Hi"}], stream=True
     )
     official = [part.model_dump(exclude_unset=True) async for part in lines]
-    assert read_canisters(ours) == read_officially(official)
+    assert OLLAMA.read_canisters(ours) == OLLAMA.read_lines(official)
     await client.close()  # type: ignore[no-untyped-call]
     await model.client.close()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_was_read_can_be_stored_and_restored(name: str) -> None:
-    for canister in assimilate([load(name)])[0]:
-        assert decode_canister(encode_canister(canister)) == canister
 
 
 @pytest.mark.parametrize(
@@ -147,19 +66,19 @@ def test_what_was_read_can_be_stored_and_restored(name: str) -> None:
     ],
 )
 def test_why_a_reply_ended_is_told_in_our_words(name: str, reason: str, native: str) -> None:
-    ending = assimilate([load(name)])[0][-1].ending
+    ending = OLLAMA.assimilate([OLLAMA.load(name)])[0][-1].ending
     assert ending is not None
     assert (ending.reason, ending.native_reason) == (reason, native)
 
 
 def test_a_reply_with_no_content_is_a_message_with_no_content() -> None:
-    (canister,), _ = assimilate([load("empty")])
+    (canister,), _ = OLLAMA.assimilate([OLLAMA.load("empty")])
     assert isinstance(canister, AssistantCanister)
     assert canister.contents == ()
 
 
 def test_calls_without_identities_are_told_apart_by_ours() -> None:
-    canisters, _ = assimilate([load("older")])
+    canisters, _ = OLLAMA.assimilate([OLLAMA.load("older")])
     calls = [canister for canister in canisters if isinstance(canister, InvocationCanister)]
     assert [(one.call, one.parsed) for one in calls] == [
         ("", {"city": "Paris"}),
@@ -169,14 +88,14 @@ def test_calls_without_identities_are_told_apart_by_ours() -> None:
 
 
 def test_cached_tokens_are_counted_apart() -> None:
-    ending = assimilate([load("thinking")])[0][-1].ending
+    ending = OLLAMA.assimilate([OLLAMA.load("thinking")])[0][-1].ending
     assert ending is not None
     assert ending.usage is not None
     assert (ending.usage.uncached_input_tokens, ending.usage.cache_read_tokens) == (10, 16)
 
 
 def test_what_a_call_has_besides_is_kept_for_its_model() -> None:
-    canisters, _ = assimilate([load("unknown")])
+    canisters, _ = OLLAMA.assimilate([OLLAMA.load("unknown")])
     (call_,) = [canister for canister in canisters if isinstance(canister, InvocationCanister)]
     assert call_.native is not None
     assert json.loads(bytes(call_.native.data)) == {"signature": "SIG=="}
@@ -185,7 +104,7 @@ def test_what_a_call_has_besides_is_kept_for_its_model() -> None:
 def read(*lines: Any) -> Any:
     """The canisters of lines that any encoder might have written."""
     raw = b"".join(json.dumps(one).encode() + b"\n" for one in lines)
-    canisters, events = assimilate([raw])
+    canisters, events = OLLAMA.assimilate([raw])
     check_events(events, turn=False)
     return canisters
 
@@ -225,9 +144,9 @@ def test_arguments_in_other_forms_are_taken_as_they_are(arguments: Any, text: st
 def test_an_error_within_a_stream_is_raised(words: Any, kind: type[ProviderError]) -> None:
     raw = encode_line(line("par")) + encode_line({"error": words})
     with pytest.raises(kind):
-        assimilate([raw])
+        OLLAMA.assimilate([raw])
     with pytest.raises(kind):
-        assimilate([encode_line({"error": words})], whole=True)
+        OLLAMA.assimilate([encode_line({"error": words})], whole=True)
 
 
 @pytest.mark.parametrize(
@@ -250,14 +169,14 @@ def test_an_error_within_a_stream_is_raised(words: Any, kind: type[ProviderError
 )
 def test_what_the_interface_does_not_promise_is_malformed(raw: bytes) -> None:
     with pytest.raises(ReplyMalformed):
-        assimilate([raw])
+        OLLAMA.assimilate([raw])
     with pytest.raises(ReplyMalformed):
-        assimilate([raw], whole=True)
+        OLLAMA.assimilate([raw], whole=True)
 
 
 def test_a_whole_reply_that_is_not_done_is_malformed() -> None:
     with pytest.raises(ReplyMalformed):
-        assimilate([encode_line(line("Hi"))], whole=True)
+        OLLAMA.assimilate([encode_line(line("Hi"))], whole=True)
 
 
 def test_a_line_without_end_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,18 +185,4 @@ def test_a_line_without_end_is_too_large(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(LineSplitter, "feed", feed)
     with pytest.raises(ReplyMalformed, match="64 bytes"):
-        assimilate([b"x"])
-
-
-def test_what_follows_the_end_is_not_read() -> None:
-    raw = b"".join(map(encode_line, [*text_reply("Hi"), line("more")])) + b"no JSON\n"
-    assert strip(assimilate([raw])[0]) == strip(
-        assimilate([b"".join(map(encode_line, text_reply("Hi")))])[0]
-    )
-
-
-def test_an_end_that_is_not_told_is_a_cut() -> None:
-    assimilator = OllamaAssimilator("ollama", str)
-    assert len(list(assimilator.feed(encode_line(line("Hi"))))) == 1
-    with pytest.raises(ReplyCut):
-        assimilator.conclude()
+        OLLAMA.assimilate([b"x"])

@@ -25,9 +25,10 @@ async def test_a_server_without_a_key_that_does_not_run_is_not_waited_for() -> N
         stream=StreamSettings(retries=2),
         credential=Credential("chat", kind="none"),
     )
+    client: Any = model.client
     async with asyncio.timeout(10):
         with pytest.raises(ProviderUnreachable):
-            await model.client.survey_models()
+            await client.survey_models()
     row = {
         "module": "vibe_llms.providers.openai.chat_completions",
         "base-url": "http://127.0.0.1:9/v1",

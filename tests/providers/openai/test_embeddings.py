@@ -38,7 +38,7 @@ MODEL = "text-embedding-3-small"
 @asynccontextmanager
 async def opened(
     server: FakeOpenAI, interface: str = "chat", **options: Any
-) -> AsyncIterator[OpenAIClient]:
+) -> AsyncIterator[OpenAIClient[Any, Any]]:
     client = produce_openai_client(interface, server.url, **options)
     try:
         yield client

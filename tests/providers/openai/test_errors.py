@@ -9,18 +9,11 @@ import openai
 import pytest
 from openai.types.responses.response_error import ResponseError
 
-from tests.fakes.openai import (
-    FakeOpenAI,
-    answer_json,
-    chat_reply,
-    chunk,
-    encode_event,
-    failure,
-    response_reply,
-    stream_bytes,
-)
-from tests.fakes.openai_clients import assimilate, produce_openai_model
+from tests.fakes.openai import FakeOpenAI, answer_json, failure, stream_bytes
+from tests.fakes.openai_clients import produce_openai_model
+from tests.fakes.recordings import CHAT, RESPONSES, Recordings
 from tests.fakes.server import Answer
+from tests.fakes.strict import encode_event
 from vibe_llms.configuration import StreamSettings
 from vibe_llms.exceptions import (
     ContextOverflow,
@@ -36,13 +29,10 @@ from vibe_llms.exceptions import (
     RequestTooLarge,
 )
 from vibe_llms.messages.canisters import UserCanister
-from vibe_llms.providers.openai.errors import (
-    BY_CODE,
-    BY_STATUS,
-    produce_error,
-    read_error,
-    read_object,
-)
+from vibe_llms.providers.http_errors import STATUSES, read_object
+from vibe_llms.providers.openai.errors import BY_CODE, ERRORS
+from vibe_llms.testing.wires.chat_completions_replies import chat_reply, chunk
+from vibe_llms.testing.wires.responses_replies import response_reply
 
 #: Classes of the package without a status of their own: of the client's side, of its parsing and
 #: of connections, which `package.py` and `transport.py` translate; `InternalServerError` stands for
@@ -77,7 +67,7 @@ def find_unknown(base: type[Exception]) -> set[str]:
         if not kind.__module__.startswith("openai"):
             continue
         status = getattr(kind, "status_code", None)
-        known = status in BY_STATUS if status is not None else kind.__name__ in WITHOUT_STATUS
+        known = status in STATUSES if status is not None else kind.__name__ in WITHOUT_STATUS
         if not known:
             unknown.add(kind.__name__)
     return unknown
@@ -128,7 +118,7 @@ def test_type_code_and_status_decide(
     status: int, kind: str, code: str | None, expected: type[ProviderError]
 ) -> None:
     answer = failure(status, kind, "no", code)
-    error = read_error("openai", status, {}, answer.chunks[0])
+    error = ERRORS.read("openai", status, {}, answer.chunks[0])
     assert type(error) is expected
     assert error.status == status
     assert "no" in str(error)
@@ -166,7 +156,7 @@ FAILED_ON_THE_REQUEST: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", FAILED_ON_THE_REQUEST)
 def test_a_failure_that_names_the_request_as_its_cause_is_a_refusal(name: str) -> None:
     body = json.dumps(FAILED_ON_THE_REQUEST[name]).encode()
-    error = read_error("local", 500, {}, body)
+    error = ERRORS.read("local", 500, {}, body)
     assert type(error) is RequestRefused
     assert error.status == 500
     assert any(words in str(error) for words in ("valid string", "null is no", "messages.1"))
@@ -187,7 +177,7 @@ def test_a_failure_that_names_the_request_as_its_cause_is_a_refusal(name: str) -
 def test_a_status_that_the_error_names_counts_where_the_server_failed(
     status: int | None, said: dict[str, Any], expected: type[ProviderError]
 ) -> None:
-    error = produce_error("local", read_object(said), status=status)
+    error = ERRORS.produce("local", read_object(said), status=status)
     assert (type(error), error.status) == (expected, status)
 
 
@@ -276,43 +266,14 @@ async def test_a_request_that_the_server_failed_on_is_not_sent_again(
 def test_an_overflow_is_known_by_its_code_or_its_words(
     status: int, body: Any, sizes: tuple[int | None, int | None]
 ) -> None:
-    error = read_error("local", status, {}, json.dumps(body).encode())
+    error = ERRORS.read("local", status, {}, json.dumps(body).encode())
     assert type(error) is ContextOverflow
     assert (error.tokens, error.limit) == sizes
 
 
 @pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
-        ({"retry-after": "7"}, 7.0),
-        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
-        (
-            {
-                "x-ratelimit-remaining-tokens": "0",
-                "x-ratelimit-reset-tokens": "1m30s",
-                "x-ratelimit-remaining-requests": "12",
-                "x-ratelimit-reset-requests": "6h0m0s",
-            },
-            90.0,
-        ),
-        ({"x-ratelimit-reset-tokens": "1s"}, None),
-        ({}, None),
-    ],
-)
-def test_how_long_to_wait_is_read_from_the_headers(
-    headers: dict[str, str], seconds: float | None
-) -> None:
-    answer = failure(429, "tokens", "slow down", "rate_limit_exceeded")
-    error = read_error("openai", 429, headers, answer.chunks[0])
-    assert isinstance(error, RateLimited)
-    assert error.retry_after == seconds
-
-
-@pytest.mark.parametrize(
     ("status", "body", "expected"),
     [
-        (502, b"<html>Bad gateway</html>", ProviderOverloaded),
-        (404, b"404 page not found", ReplyMalformed),
         (404, b'{"detail":"Not Found"}', ReplyMalformed),
         (404, b'{"detail":"The model m is not here"}', ModelUnavailable),
         (
@@ -325,9 +286,6 @@ def test_how_long_to_wait_is_read_from_the_headers(
             b'{"error":{"code":404,"message":"model m not found","type":"not_found_error"}}',
             ModelUnavailable,
         ),
-        (307, b"", ReplyMalformed),
-        (400, b"no JSON", RequestRefused),
-        (400, b"[" * 100_000, RequestRefused),
         (500, b'{"error": {"message": "\\ud83d"}}', ProviderOverloaded),
         (400, b'{"detail": [{"loc": ["body"], "msg": "field required"}]}', RequestRefused),
         (400, b'{"error": {}}', RequestRefused),
@@ -337,7 +295,7 @@ def test_how_long_to_wait_is_read_from_the_headers(
 def test_an_answer_that_is_no_error_object_is_an_error_all_the_same(
     status: int, body: bytes, expected: type[ProviderError]
 ) -> None:
-    error = read_error("local", status, {}, body)
+    error = ERRORS.read("local", status, {}, body)
     assert type(error) is expected
     str(error).encode()
 
@@ -353,15 +311,15 @@ def test_an_answer_that_is_no_error_object_is_an_error_all_the_same(
         ({"error": {"message": "x", "code": "context_length_exceeded"}}, ContextOverflow),
     ],
 )
-@pytest.mark.parametrize("interface", ["chat", "responses"])
+@pytest.mark.parametrize("recordings", [CHAT, RESPONSES], ids=["chat", "responses"])
 def test_an_error_within_a_stream_is_an_error(
-    interface: str, data: dict[str, Any], expected: type[ProviderError]
+    recordings: Recordings, data: dict[str, Any], expected: type[ProviderError]
 ) -> None:
-    begin = chat_reply("par")[:2] if interface == "chat" else response_reply()[:2]
+    begin = chat_reply("par")[:2] if recordings is CHAT else response_reply()[:2]
     events = [encode_event(event) for event in begin]
     last = f"data: {json.dumps(data)}\n\n".encode()
     with pytest.raises(expected) as caught:
-        assimilate(interface, [*events, last])
+        recordings.assimilate([*events, last])
     assert type(caught.value) is expected
 
 
@@ -387,10 +345,10 @@ def test_a_failed_response_is_an_error(
     event: dict[str, Any], expected: type[ProviderError]
 ) -> None:
     with pytest.raises(expected):
-        assimilate("responses", [encode_event(event)])
+        RESPONSES.assimilate([encode_event(event)])
     if event["type"] == "response.failed":
         with pytest.raises(expected):
-            assimilate("responses", [json.dumps(event["response"]).encode()], whole=True)
+            RESPONSES.assimilate([json.dumps(event["response"]).encode()], whole=True)
 
 
 @pytest.mark.parametrize(
@@ -398,7 +356,7 @@ def test_a_failed_response_is_an_error(
 )
 def test_what_is_no_chunk_is_named(data: bytes) -> None:
     with pytest.raises(ReplyMalformed, match="does not promise"):
-        assimilate("chat", [b"data: " + data + b"\n\n"])
+        CHAT.assimilate([b"data: " + data + b"\n\n"])
 
 
 @pytest.mark.parametrize("interface", ["chat", "responses"])

@@ -8,25 +8,12 @@ from typing import Any
 import openai
 import pytest
 
-from tests.fakes.openai import (
-    CHAT,
-    FakeOpenAI,
-    answer_json,
-    chat_reply,
-    chat_tools,
-    failure,
-    function_call,
-    message,
-    reasoning,
-    response_reply,
-    stream,
-    stream_bytes,
-)
-from tests.fakes.openai_clients import MODELS, STREAM, load, produce_openai_model
+from tests.fakes.openai import CHAT, FakeOpenAI, failure, stream
+from tests.fakes.openai_clients import MODELS, STREAM, produce_openai_model
 from tests.fakes.server import Answer
 from vibe_llms import open_session
 from vibe_llms.configuration import StreamSettings
-from vibe_llms.events import Event, MessageFailedEvent, MessageProgressEvent, Notice
+from vibe_llms.events import Event, MessageFailedEvent, MessageProgressEvent
 from vibe_llms.exceptions import (
     ProviderOverloaded,
     ReplyCut,
@@ -35,7 +22,6 @@ from vibe_llms.exceptions import (
     VibeLlmsError,
 )
 from vibe_llms.messages.canisters import (
-    AssistantCanister,
     Canister,
     InvocationCanister,
     StopReason,
@@ -43,6 +29,18 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.testing import check_events
+from vibe_llms.testing.wires.chat_completions_replies import (
+    chat_reply,
+    chunk,
+    text_chunks,
+)
+from vibe_llms.testing.wires.responses_replies import (
+    function_call,
+    message,
+    reasoning,
+    refusal,
+    response_reply,
+)
 
 INTERFACES = ["chat", "responses"]
 ROWS = {"chat": "openai-chat", "responses": "openai"}
@@ -56,75 +54,6 @@ def configure(server: FakeOpenAI, interface: str, **settings: Any) -> dict[str, 
 
 def address(interface: str) -> str:
     return f"{ROWS[interface]}/{MODELS[interface]}"
-
-
-def tools_reply(interface: str, *calls: tuple[str, str]) -> Any:
-    if interface == "chat":
-        return chat_tools(*calls)
-    items = [function_call(name, text, f"call_{n}") for n, (name, text) in enumerate(calls)]
-    return response_reply(reasoning("Hm."), *items)
-
-
-def text_reply(interface: str, text: str) -> Any:
-    return chat_reply(text) if interface == "chat" else response_reply(message(text))
-
-
-@pytest.mark.parametrize("interface", INTERFACES)
-async def test_a_conversation_with_tools_is_held(interface: str, fake_openai: FakeOpenAI) -> None:
-    def weather(city: str) -> str:
-        return f"18 C in {city}"
-
-    calls = (("weather", '{"city":"Paris"}'), ("weather", '{"city":"Rome"}'))
-    fake_openai.replies = [tools_reply(interface, *calls), text_reply(interface, "Mild.")]
-    events: list[Event] = []
-    keys = {ROWS[interface]: fake_openai.key}
-    async with open_session(
-        configuration=configure(fake_openai, interface), keys=keys, event_handler=events.append
-    ) as session:
-        conversation = await session.begin(
-            address(interface), supervisor="Be brief.", invokers=[weather]
-        )
-        turn = await conversation.converse("Weather?")
-        assert turn.text == "Mild."
-        assert turn.usage.reasoning_tokens == 8
-        other = await conversation.fork()
-        assert (await other.converse("And then?")).text == "Hello."
-    sent = fake_openai.requests[1].json
-    assert sent["stream"] is True
-    assert "18 C in Rome" in fake_openai.requests[1].body.decode()
-    assert fake_openai.refusals == []
-    check_events([one for one in events if one.conversation == conversation.identity])
-
-
-@pytest.mark.parametrize("interface", INTERFACES)
-async def test_streamed_and_unstreamed_round_trips_are_equal(
-    interface: str, fake_openai: FakeOpenAI
-) -> None:
-    model = await produce_openai_model(interface, fake_openai.url)
-    replies = []
-    for streaming in (True, False):
-        fake_openai.replies = [tools_reply(interface, ("weather", "{}"))]
-        canisters = await model.converse(HI, context=TurnContext(streaming=streaming))
-        replies.append(
-            [(type(one), getattr(one, "arguments", ""), one.ending) for one in canisters]
-        )
-        assert fake_openai.requests[-1].json["stream"] is streaming
-    assert replies[0] == replies[1]
-    assert fake_openai.refusals == []
-    await model.client.close()
-
-
-async def test_a_server_that_answers_whole_to_a_streamed_request_is_borne(
-    fake_openai: FakeOpenAI,
-) -> None:
-    from tests.fakes.openai import complete
-
-    model = await produce_openai_model("chat", fake_openai.url)
-    fake_openai.replies = [answer_json(complete(chat_reply("Whole.")))]
-    (reply,) = await model.converse(HI)
-    assert isinstance(reply, AssistantCanister)
-    assert reply.text == "Whole."
-    await model.client.close()
 
 
 async def test_the_server_keeps_the_conversation_where_it_is_asked_to(
@@ -168,6 +97,39 @@ async def test_the_server_keeps_the_conversation_where_it_is_asked_to(
     assert "resp_3" in fake_openai.refusals[0]
 
 
+GONE = "previous_response_not_found"
+FORGOTTEN = failure(404, "invalid_request_error", code=GONE)
+#: An error in the midst of a stream, after text was shown.
+LATE = [*response_reply(message("Half"))[:-2], {"type": "error", "code": GONE, "message": "m"}]
+
+
+@pytest.mark.parametrize(
+    ("answers", "requests", "shown"),
+    [
+        ([FORGOTTEN, FORGOTTEN], 2, ""),
+        ([failure(404, "invalid_request_error", code="other")], 1, ""),
+        ([stream(LATE)], 1, "Half"),
+    ],
+)
+async def test_a_history_is_sent_whole_only_once_and_before_anything_was_seen(
+    fake_openai: FakeOpenAI, answers: list[Answer], requests: int, shown: str
+) -> None:
+    told: list[Event] = []
+    fake_openai.replies = [response_reply(message("Hello."))]
+    configuration = configure(fake_openai, "responses", state="server", retries=2)
+    async with open_session(configuration=configuration, keys={"openai": fake_openai.key}) as one:
+        conversation = await one.begin(address("responses"), event_handler=told.append)
+        await conversation.converse("Hi")
+        told.clear()
+        fake_openai.replies = list(answers)
+        with pytest.raises(RequestRefused):
+            await conversation.converse("And now?")
+    assert len(fake_openai.requests) == 1 + requests
+    texts = [event.chunk.text for event in told if isinstance(event, MessageProgressEvent)]
+    assert "".join(texts) == shown
+    check_events(told)
+
+
 async def test_tokens_are_counted_by_the_endpoint_or_estimated(fake_openai: FakeOpenAI) -> None:
     model = await produce_openai_model("responses", fake_openai.url)
     fake_openai.count = 11
@@ -203,77 +165,7 @@ async def test_the_official_client_is_answered_by_the_strict_server(
             assert reply.output_text == "Hello."
 
 
-@pytest.mark.parametrize("interface", INTERFACES)
-async def test_only_what_nobody_has_seen_is_sent_again(
-    interface: str, fake_openai: FakeOpenAI
-) -> None:
-    raw = load(f"{interface}/text")
-    settings = StreamSettings(retries=2)
-    mark = raw.index(b" there") if interface == "chat" else raw.index(b'"delta":') + 200
-    cases: list[tuple[Answer, int]] = [
-        (failure(429, "tokens", headers={"retry-after-ms": "1"}), 2),
-        (failure(503, "server_error", headers={"retry-after-ms": "1"}), 2),
-        (stream_bytes([raw], drop="reset"), 2),
-        (stream_bytes([raw], cut=5), 2),
-        (failure(400, "invalid_request_error"), 1),
-        (failure(429, "insufficient_quota", "no", "insufficient_quota"), 1),
-        (failure(429, "tokens", headers={"retry-after": "3600"}), 1),
-        (
-            failure(
-                429,
-                "tokens",
-                headers={
-                    "x-ratelimit-remaining-requests": "0",
-                    "x-ratelimit-reset-requests": "6h0m0s",
-                },
-            ),
-            1,
-        ),
-        (stream_bytes([raw], cut=mark), 1),
-    ]
-    for answer, sent in cases:
-        before = len(fake_openai.requests)
-        fake_openai.replies = [answer]
-        told: list[Notice] = []
-        events: list[Event] = []
-        model = await produce_openai_model(
-            interface, fake_openai.url, stream=settings, event_handler=events.append
-        )
-        context = TurnContext(notify=told.append)
-        if sent == 1:
-            with pytest.raises(VibeLlmsError):
-                await model.converse(HI, context=context)
-        else:
-            await model.converse(HI, context=context)
-        assert len(fake_openai.requests) - before == sent, answer
-        assert [notice.subject for notice in told] == ["retry"] * (sent - 1)
-        progress = [event for event in events if isinstance(event, MessageProgressEvent)]
-        assert len(progress) < 4
-        check_events(events, turn=False)
-        await model.client.close()
-
-
-@pytest.mark.parametrize("interface", INTERFACES)
-async def test_a_lone_surrogate_from_anywhere_is_accepted(
-    interface: str, fake_openai: FakeOpenAI
-) -> None:
-    def weather(city: str) -> str:
-        """\ud83d forecast."""
-        return "\ud83d"
-
-    fake_openai.replies = [tools_reply(interface, ("weather", '{"city":"\\ud83d"}'))]
-    keys = {ROWS[interface]: fake_openai.key}
-    async with open_session(configuration=configure(fake_openai, interface), keys=keys) as session:
-        conversation = await session.begin(
-            address(interface), invokers=[weather], supervisor="\ud83d"
-        )
-        assert (await conversation.converse("a \ud83d b")).text == "Hello."
-    assert fake_openai.refusals == []
-
-
 async def test_refusals_are_told(fake_openai: FakeOpenAI) -> None:
-    from tests.fakes.openai import refusal, text_chunks
-
     replies = {
         "chat": [
             chat_reply(text_chunks("I can't.", member="refusal")),
@@ -295,8 +187,6 @@ async def test_refusals_are_told(fake_openai: FakeOpenAI) -> None:
 
 
 def parts(*calls: Any) -> list[dict[str, Any]]:
-    from tests.fakes.openai import chunk
-
     return [chunk({"tool_calls": [call]}) for call in calls]
 
 
@@ -417,4 +307,22 @@ async def test_a_bad_request_that_is_answered_as_an_inner_error_is_told(
     with pytest.raises(ProviderOverloaded, match="segfault"):
         await model.converse(HI)
     assert fake_openai.requests[0].path == CHAT
+    await model.client.close()
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+async def test_a_limit_that_ends_too_late_is_an_error_at_once(
+    interface: str, fake_openai: FakeOpenAI
+) -> None:
+    limit = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "6h0m0s"}
+    answers = [
+        failure(429, "tokens", headers=limit),
+        failure(429, "insufficient_quota", "no", "insufficient_quota"),
+    ]
+    model = await produce_openai_model(interface, fake_openai.url, stream=StreamSettings(retries=2))
+    for number, answer in enumerate(answers):
+        fake_openai.replies = [answer]
+        with pytest.raises(VibeLlmsError):
+            await model.converse(HI)
+        assert len(fake_openai.requests) == number + 1
     await model.client.close()

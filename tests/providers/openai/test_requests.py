@@ -11,19 +11,13 @@ import msgspec
 import pytest
 
 from tests.fakes.canisters import produce_canisters
-from tests.fakes.openai import FakeOpenAI, dump
-from tests.fakes.openai_clients import (
-    MODELS,
-    MODULES,
-    NAMES,
-    assimilate,
-    load,
-    produce_openai_model,
-    read_events,
-)
+from tests.fakes.openai import FakeOpenAI
+from tests.fakes.openai_clients import MODELS, MODULES, produce_openai_model
+from tests.fakes.recordings import RESPONSES
+from tests.fakes.strict import dump
 from vibe_llms.controls import Controls
 from vibe_llms.events import Notice
-from vibe_llms.exceptions import ContentUnsupported, ControlInvalid, RequestTooLarge
+from vibe_llms.exceptions import ContentUnsupported, ControlInvalid
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -46,9 +40,9 @@ from vibe_llms.messages.contents import (
     TextualContent,
     Upload,
 )
+from vibe_llms.providers.histories import WireHistory
 from vibe_llms.providers.interfaces import TurnContext
-from vibe_llms.providers.openai.framing import History
-from vibe_llms.providers.openai.responses.messages import ResponsesFramer
+from vibe_llms.providers.openai.responses.messages import ResponsesHistory
 
 PNG = b"\x89PNG\r\n\x1a\n"
 BLOBS: dict[str, bytes] = {}
@@ -119,10 +113,10 @@ async def test_any_history_suits_the_templates_of_local_models(
 async def test_a_history_that_leaves_calls_unanswered_would_be_found_out(
     interface: str, fake_openai: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forget(self: History[Any], canister: ResultCanister) -> str:
-        return ""
+    def forget(self: WireHistory[Any], canister: ResultCanister) -> None:
+        return None
 
-    monkeypatch.setattr(History, "_find_call", forget)
+    monkeypatch.setattr(WireHistory, "_find_call", forget)
     from vibe_llms.providers.openai.chat_completions import messages as chat
     from vibe_llms.providers.openai.responses import messages as responses
 
@@ -141,12 +135,12 @@ async def test_a_history_that_leaves_calls_unanswered_would_be_found_out(
 _ITEM = b'{"type":"message","role":"user","content":[{"type":"input_text","text":"x"}]}'
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("responses/")])
+@pytest.mark.parametrize("name", RESPONSES.names)
 async def test_what_a_model_has_sent_goes_back_word_for_word(
     name: str, fake_openai: FakeOpenAI
 ) -> None:
-    output = read_events(name)[-1]["response"]["output"]
-    canisters, _ = assimilate("responses", [load(name)])
+    output = RESPONSES.body(name)["output"]
+    canisters, _ = RESPONSES.assimilate([RESPONSES.load(name)])
     results = [
         ResultCanister((TextualContent("18 C"),), invocation=one.identity)
         for one in canisters
@@ -165,10 +159,10 @@ async def test_what_a_model_has_sent_goes_back_word_for_word(
         for item in output
         if item.get("status") != "incomplete" or item["type"] != "function_call"
     ]
-    if name == "responses/beside":
+    if name == "beside":
         # Its message says nothing, beside calls.
         assert complete.pop(0)["content"][0]["text"] == ""
-    if name in ("responses/escaped",):
+    if name == "escaped":
         # A lone half of a pair cannot be kept.
         assert len(sent) == len(complete) + 2
         return
@@ -178,7 +172,7 @@ async def test_what_a_model_has_sent_goes_back_word_for_word(
 
 
 async def test_foreign_reasoning_is_left_out_and_told() -> None:
-    canisters, _ = assimilate("responses", [load("responses/tools")])
+    canisters, _ = RESPONSES.assimilate([RESPONSES.load("tools")])
     told: list[Notice] = []
     context = TurnContext(load=load_anything, notify=told.append)
     history: list[Canister] = [
@@ -195,10 +189,8 @@ async def test_foreign_reasoning_is_left_out_and_told() -> None:
 
 
 async def test_altered_reasoning_would_be_found_out(fake_openai: FakeOpenAI) -> None:
-    fake_openai.remember(
-        read_events("responses/tools")[-1]["response"]["output"], MODELS["responses"]
-    )
-    canisters, _ = assimilate("responses", [load("responses/tools")])
+    fake_openai.remember(RESPONSES.events("tools")[-1]["response"]["output"], MODELS["responses"])
+    canisters, _ = RESPONSES.assimilate([RESPONSES.load("tools")])
     model = await produce_openai_model("responses", fake_openai.url)
     issuer = Issuer(MODULES["responses"], "responses", MODELS["responses"])
     await model.converse([UserCanister.from_text("Hi"), *canisters])
@@ -220,15 +212,13 @@ async def test_altered_reasoning_would_be_found_out(fake_openai: FakeOpenAI) -> 
 async def test_reasoning_is_not_sent_without_what_followed_it(
     fake_openai: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    raw = load("responses/tools")
-    fake_openai.remember(
-        read_events("responses/tools")[-1]["response"]["output"], MODELS["responses"]
-    )
+    raw = RESPONSES.load("tools")
+    fake_openai.remember(RESPONSES.events("tools")[-1]["response"]["output"], MODELS["responses"])
     from vibe_llms.exceptions import ReplyCut
 
     with pytest.raises(ReplyCut):
-        assimilate("responses", [raw[: raw.index(b'"phase"')]])
-    whole, _ = assimilate("responses", [raw])
+        RESPONSES.assimilate([raw[: raw.index(b'"phase"')]])
+    whole, _ = RESPONSES.assimilate([raw])
     first = whole[0]
     assert isinstance(first, AssistantCanister)
     cut = msgspec.structs.replace(first, contents=first.contents[:1])
@@ -240,7 +230,7 @@ async def test_reasoning_is_not_sent_without_what_followed_it(
         for piece in [*state.spoken, *state.others]:
             yield from (item.block for item in piece.items)
 
-    monkeypatch.setattr(ResponsesFramer, "frame", frame)
+    monkeypatch.setattr(ResponsesHistory, "frame", frame)
     with pytest.raises(Exception, match="required following item"):
         await model.converse([UserCanister.from_text("Hi"), cut])
     await model.client.close()
@@ -385,48 +375,6 @@ async def test_reasoning_goes_back_to_a_model_that_wants_it() -> None:
 
 
 @pytest.mark.parametrize("interface", ["chat", "responses"])
-async def test_the_oldest_media_give_way_to_the_limit_of_a_request(interface: str) -> None:
-    old = UserCanister((ImageContent(b"o" * 6000, "image/png"),))
-    new = UserCanister((ImageContent(b"n" * 6000, "image/png"),))
-    models = {".*": {"request-bytes": 10_000}}
-    told: list[Notice] = []
-    context = TurnContext(notify=told.append, fresh=frozenset({new.identity}))
-    body = dump(await preview(interface, [old, new], models=models, context=context))
-    assert "left out to save room" in body
-    assert "bm5u" in body
-    assert [notice.canister for notice in told] == [old.identity]
-    both = TurnContext(fresh=frozenset({old.identity, new.identity}))
-    with pytest.raises(RequestTooLarge, match="10000"):
-        await preview(interface, [old, new], models=models, context=both)
-
-
-@pytest.mark.parametrize("interface", ["chat", "responses"])
-async def test_a_turn_encodes_only_what_is_new(
-    interface: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = await produce_openai_model(interface)
-    context = TurnContext(cache=model.produce_cache())
-    history: list[Canister] = [UserCanister.from_text(f"line {n}") for n in range(50)]
-    whole = await model.preview(history, (), Controls(), context)
-    seen: list[Canister] = []
-    processor: Any = model.client.messages  # type: ignore[attr-defined]
-    nativize = processor.nativize
-    cache: Any = context.cache
-
-    def watch(one: Canister, *rest: Any, **more: Any) -> Any:
-        seen.append(one)
-        return nativize(one, *rest, **more)
-
-    cache.history._nativize = watch
-    history.append(AssistantCanister.from_text("new"))
-    longer = await model.preview(history, (), Controls(), context)
-    assert seen == history[-1:]
-    assert len(longer) > len(whole)
-    fresh = await model.preview(history, (), Controls(), TurnContext())
-    assert fresh == longer
-
-
-@pytest.mark.parametrize("interface", ["chat", "responses"])
 async def test_controls_that_have_no_place_are_refused(interface: str) -> None:
     model = await produce_openai_model(interface, name="unknown")
     absent = ["reasoning_tokens"]
@@ -492,15 +440,3 @@ async def test_controls_become_the_members_of_each_interface(fake_openai: FakeOp
         await model.converse(history, (), Controls(tool_choice="none", parallel_invocations=True))
         await model.client.close()
     assert fake_openai.refusals == []
-
-
-@pytest.mark.parametrize("interface", ["chat", "responses"])
-async def test_extras_go_to_the_wire_except_what_canisters_say(interface: str) -> None:
-    history: list[Canister] = [UserCanister.from_text("Hi")]
-    extras = {interface: {"prompt_cache_key": "k"}}
-    assert (await preview(interface, history, controls=Controls(extras=extras)))[
-        "prompt_cache_key"
-    ] == "k"
-    bad: dict[str, Any] = {interface: {"messages" if interface == "chat" else "input": []}}
-    with pytest.raises(ControlInvalid, match="cannot be given as it is"):
-        await preview(interface, history, controls=Controls(extras=bad))

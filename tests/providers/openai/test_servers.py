@@ -23,7 +23,7 @@ from tests.cli.terminal import PROMPT, Terminal
 from tests.fakes.relay import Relay
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.controls import Controls
-from vibe_llms.conversation import Conversation
+from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.events import Event, MessageFailedEvent, MessageProgressEvent, NoticeEvent
 from vibe_llms.exceptions import (
     ControlInvalid,

@@ -307,7 +307,6 @@ async def test_requests_are_recorded_as_they_would_be_sent() -> None:
         {"role": "assistant"},
     ]  # fmt: skip
     assert [tool["name"] for tool in request["tools"]] == ["add"]
-    assert model.client.invocations.nativize_name("a/b") == "a/b"
     assert request["controls"] == {"temperature": 0.5, "seed": 1}
     assert request["streaming"] is False
     preview = await model.preview(canisters, [], Controls(), context)

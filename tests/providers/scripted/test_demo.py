@@ -41,14 +41,14 @@ def answer(words: str, tools: Sequence[Any] = (), *before: Canister) -> tuple[st
     [
         ("What can you do?", "I am **scripted/demo**"),
         ("Hello!", "Hello! I am scripted/demo"),
-        ("tell me about FORKS", "A fork goes its own way"),
-        ("where do I put my API key", "A key is looked up"),
-        ("which models are there", "A model is written"),
+        ("tell me about FORKS", "A fork is a copy"),
+        ("where do I put my API key", "A key is read"),
+        ("which models are there", "A model is named"),
         ("how is it stored", "Every conversation is a folder"),
         ("can I add tools?", "A typed Python function is a tool"),
         ("and from python?", "import asyncio"),
         ("is it private", "There is no telemetry"),
-        ("think about it", "I staged a thought"),
+        ("think about it", "That was sample reasoning"),
         ("zzz", "I follow a script and have no answer"),
     ],
 )

@@ -115,7 +115,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a blank text": ({"messages": [user({"type": "text", "text": " "})]}, "non-whitespace"),
     "a block without a type": ({"messages": [user({"text": "a"})]}, "type: Field required"),
     "system text that is none": (
-        {"messages": [HI], "system": [{"type": "image", "source": PNG}]}, "only blocks of text"
+        {"messages": [HI], "system": [{"type": "image", "source": PNG}]}, "only text blocks"
     ),
     "a call without a result": (
         {"messages": [HI, assistant(CALL), user("And?")]}, "ids were found without `tool_result`"

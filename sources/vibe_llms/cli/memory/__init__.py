@@ -1,27 +1,18 @@
-"""The command `memory`: what is remembered, added, found, changed, deleted and forgotten."""
+"""The command `memory`: what is remembered across conversations."""
 
 from __future__ import annotations
 
 import click
 
-from vibe_llms.cli.memory import (
-    copies,
-    deduplication,
-    editing,
-    facts,
-    forgetting,
-    history,
-    ingesting,
-    serving,
-    upkeep,
-)
+from vibe_llms.cli.memory import editing, export, facts, forgetting, ingesting, upkeep
 
 
-@click.group("memory", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("memory")
 def memory() -> None:
-    """Remember facts, find them, change them, delete them and forget them.
+    """Manage what is remembered across conversations.
 
-    Each is a Markdown file that you may read and edit; `vibe-llms memory status` prints where.
+    Each entry is a Markdown file that you can read and edit; `vibe-llms memory status` prints the
+    folder.
     """
 
 
@@ -33,12 +24,12 @@ for _command in (
     editing.edit,
     facts.remove,
     forgetting.forget,
-    history.log,
-    copies.export,
-    copies.take,
-    deduplication.deduplicate,
+    facts.log,
+    export.export,
+    export.take,
+    upkeep.deduplicate,
     ingesting.ingest,
-    serving.serve_embedder,
+    upkeep.serve_embedder,
     upkeep.reindex,
     upkeep.status,
     upkeep.watch_files,
@@ -48,8 +39,8 @@ for _command in (
 
 @memory.result_callback()
 @click.pass_context
-def _finish(context: click.Context, status: int) -> int:
-    """Go on with what earlier conversations have left, unless this was about that itself."""
+def _finish(context: click.Context, status: int | None) -> int | None:
+    """Continue with queued turns, unless the command was about them."""
     if context.invoked_subcommand not in ("ingest", "forget", "serve-embedder"):
         ingesting.finish_ingestion()
     return status

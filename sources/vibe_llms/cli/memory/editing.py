@@ -1,89 +1,105 @@
-"""`memory edit`: an entry changed to a text, or in an editor, and nothing of either lost."""
+"""`memory edit`: changes an entry to a text, or in an editor, without losing either.
+
+What is written in an editor is a draft until it is stored. The next edit continues a draft that
+could not be stored:
+
+    STATE/edits/SCOPE__ID/entry.md   the text in the editor
+    STATE/edits/SCOPE__ID/base       the entry when the edit began
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 import click
 
+from vibe_llms.attachments import read_text
+from vibe_llms.cli.commands import json_option
 from vibe_llms.cli.completion import complete_facts
-from vibe_llms.cli.editors import find_editor, run_editor
-from vibe_llms.cli.memory.drafts import Draft
-from vibe_llms.cli.memory.opening import (
+from vibe_llms.cli.memory.common import (
     ask_before_secrets,
     encode_entry,
-    json_option,
     keeping,
     only_scope_option,
-    open_memory,
     print_json,
     progress,
-    read_words,
     secrets_option,
     short_identity,
     visible_scopes,
+    with_memory,
+    words_argument,
 )
-from vibe_llms.cli.running import run
+from vibe_llms.cli.programs import find_editor, run_editor
 from vibe_llms.cli.terminal import note
-from vibe_llms.configuration import find_places
-from vibe_llms.exceptions import MemoryInvalid, RequestError, VibeLlmsError
+from vibe_llms.configuration import Places, find_places
+from vibe_llms.exceptions import ArchiveLocked, MemoryInvalid, RequestError, VibeLlmsError
+from vibe_llms.files import LARGEST_FILE, read_file
 from vibe_llms.memory.core import Memory
-from vibe_llms.memory.entries import Entry
+from vibe_llms.memory.entries import LARGEST_BYTES, Entry, Scope
+from vibe_llms.memory.settings import MemorySettings
+from vibe_llms.memory.text_search import holds
+from vibe_llms.storage.files import make_folder, replace_file, storage_errors
+from vibe_llms.storage.locks import locked
+
+_FOLDER = "edits"
+_TEXT = "entry.md"
+_BASE = "base"
 
 
-@click.command("edit", short_help="Change what an entry says.")
-@click.argument("identity", shell_complete=complete_facts)
-@click.argument("text", nargs=-1)
+@click.command("edit", short_help="Change an entry.")
+@click.argument("identity", metavar="ID", shell_complete=complete_facts)
+@words_argument("text", required=False)
 @only_scope_option
 @secrets_option
 @json_option
-def edit(identity: str, text: tuple[str, ...], scope: str | None, yes: bool, as_json: bool) -> int:
-    """Change what an entry says: to TEXT, or in your editor; - reads standard input.
+@with_memory
+async def edit(
+    memory: Memory,
+    settings: MemorySettings,
+    identity: str,
+    text: str | None,
+    scope: str | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Change an entry to TEXT, or in your editor; - reads standard input.
 
     If saving fails, your text is offered again at the next edit. Text that looks like a password,
     a key or a card number is stored only if you confirm it, or with --yes.
     """
-    words = read_words(text) if text else None
-
-    async def work() -> int:
-        async with open_memory() as (store, settings):
-            entry = await store.access(
-                identity, scopes=await visible_scopes(store, settings, scope)
-            )
-            if words is not None:
-                changed = await _revise(store, entry, words, yes=yes)
-            else:
-                changed = await _edit(store, entry, yes=yes)
-        if as_json:
-            print_json(encode_entry(changed))
-        elif changed.content == entry.content:
-            note("it says that already")
-        else:
-            note(f"changed {short_identity(changed)}")
-        return 0
-
-    return run(work())
+    entry = await memory.access(identity, scopes=await visible_scopes(memory, settings, scope))
+    if text is not None:
+        changed = await _revise(memory, entry, text, yes=yes)
+    else:
+        changed = await _edit(memory, entry, yes=yes)
+    if as_json:
+        print_json(encode_entry(changed))
+    elif changed.content == entry.content:
+        note("nothing to change")
+    else:
+        note(f"changed {short_identity(changed)}")
 
 
-async def _revise(store: Memory, entry: Entry, words: str, *, yes: bool) -> Entry:
+async def _revise(memory: Memory, entry: Entry, words: str, *, yes: bool) -> Entry:
     if words.strip() == entry.content:
         return entry
     with keeping(lambda: "nothing was changed"):
-        return await _store(store, entry, words, yes=yes)
+        return await _store(memory, entry, words, yes=yes)
 
 
-async def _store(store: Memory, entry: Entry, words: str, *, yes: bool) -> Entry:
+async def _store(memory: Memory, entry: Entry, words: str, *, yes: bool) -> Entry:
     async def revise(keep_secrets: bool) -> Entry:
         with progress("changing"):
-            return await store.revise(
+            return await memory.revise(
                 entry.identity, scopes=[entry.scope], content=words, keep_secrets=keep_secrets
             )
 
     return await ask_before_secrets(revise, yes=yes)
 
 
-async def _edit(store: Memory, entry: Entry, *, yes: bool) -> Entry:
+async def _edit(memory: Memory, entry: Entry, *, yes: bool) -> Entry:
     command = f"vibe-llms memory edit {short_identity(entry)}"
     editor = find_editor(f"give the text: {command} TEXT")
     draft = Draft(find_places(), entry)
@@ -91,44 +107,118 @@ async def _edit(store: Memory, entry: Entry, *, yes: bool) -> Entry:
         with keeping(lambda: "nothing was changed"):
             stack.enter_context(draft.held())
             if draft.is_left(entry.content):
-                _tell_left(draft, entry)
+                note(f"note: continuing an earlier edit that was not saved: {draft.path}")
+                if draft.base != entry.content:
+                    shown = f"vibe-llms memory show {short_identity(entry)}"
+                    note(f"note: the entry has changed since; to see it: {shown}")
                 draft.settle(entry.content)
             else:
                 draft.begin(entry.content)
         try:
             run_editor(editor, draft.path)
-            changed = await _store_edited(store, entry, draft.read(), yes=yes)
+            changed = await _store_edited(memory, entry, draft.read(), yes=yes)
         except VibeLlmsError as error:
             words = f"nothing was changed: {error}"
             if draft.is_left(entry.content):
-                words += f"; what you wrote is kept in {draft.path}; to go on with it: {command}"
+                words += f"; your text is kept in {draft.path}; to continue: {command}"
             else:
                 draft.drop()
-            # Its kind stays, and with it the status.
+            # The class of the error stays, and with it the exit status.
             error.args = (words,)
             raise
         draft.drop()
     return changed
 
 
-async def _store_edited(store: Memory, entry: Entry, words: str, *, yes: bool) -> Entry:
+async def _store_edited(memory: Memory, entry: Entry, words: str, *, yes: bool) -> Entry:
     if not words:
         raise MemoryInvalid(
-            "there is nothing to remember in an empty text; to give the entry up: "
-            f"vibe-llms memory rm {short_identity(entry)}"
+            f"the text is empty; to delete the entry: vibe-llms memory rm {short_identity(entry)}"
         )
-    now = await store.access(entry.identity, scopes=[entry.scope])
+    now = await memory.access(entry.identity, scopes=[entry.scope])
     if now.content not in (entry.content, words):
-        raise RequestError("the entry was changed meanwhile, so this was not written over it")
+        raise RequestError("the entry has changed since, so it was not overwritten")
     if now.content == words:
         return now
-    return await _store(store, entry, words, yes=yes)
+    return await _store(memory, entry, words, yes=yes)
 
 
-def _tell_left(draft: Draft, entry: Entry) -> None:
-    lines: Sequence[str] = [f"note: going on with what an earlier edit has left in {draft.path}"]
-    if draft.base != entry.content:
-        told = f"vibe-llms memory show {short_identity(entry)}"
-        lines = [*lines, f"note: the entry was changed since then; it says now: {told}"]
-    for line in lines:
-        note(line)
+class Draft:
+    """The draft of one entry."""
+
+    def __init__(self, places: Places, entry: Entry) -> None:
+        self.folder = places.state / _FOLDER / f"{entry.scope}__{entry.identity}"
+        self.path = self.folder / _TEXT
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Lock the draft; `RequestError` if another process edits the entry."""
+        with ExitStack() as stack:
+            with storage_errors(self.folder):
+                make_folder(self.folder)
+                try:
+                    stack.enter_context(locked(self.folder, seconds=0))
+                except ArchiveLocked as error:
+                    raise RequestError(
+                        f"this entry is already being edited in {self.path}"
+                    ) from error
+            yield
+
+    def begin(self, content: str) -> None:
+        """Start a draft with the content of the entry."""
+        with storage_errors(self.path):
+            replace_file(self.folder / _BASE, content.encode())
+            replace_file(self.path, f"{content}\n".encode())
+
+    def settle(self, content: str) -> None:
+        """Make the present content of the entry the base of the draft."""
+        with storage_errors(self.path):
+            replace_file(self.folder / _BASE, content.encode())
+
+    @property
+    def base(self) -> str | None:
+        """The content of the entry when the edit began; `None` without a draft."""
+        with suppress(OSError):
+            return read_file(self.folder / _BASE, LARGEST_BYTES).decode("utf-8", "replace")
+        return None
+
+    def is_left(self, content: str) -> bool:
+        """Whether there is a text that differs from the entry, now and when the edit began."""
+        with suppress(OSError):
+            known = {text.strip().encode() for text in ("", content, self.base or "")}
+            return read_file(self.path, LARGEST_FILE).strip() not in known
+        return False
+
+    def read(self) -> str:
+        """The text; `RequestError` if it is not a valid text."""
+        try:
+            data = read_file(self.path, LARGEST_BYTES)
+        except FileNotFoundError:
+            raise RequestError("the editor left no file") from None
+        except OSError as error:
+            raise RequestError(f"cannot read the edited file: {error.strerror}") from error
+        text = read_text(data)
+        if text is None:
+            raise RequestError("the edited file is not UTF-8 text")
+        return text.strip()
+
+    def drop(self) -> None:
+        """Delete the draft and other files of the editor."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def forget_drafts(places: Places, wanted: str, *, scope: Scope | None = None) -> int:
+    """Delete the drafts that contain folded words, or those of a scope; returns how many."""
+    gone = 0
+    with suppress(FileNotFoundError):
+        for folder in sorted((places.state / _FOLDER).iterdir()):
+            texts = [
+                read_file(path, LARGEST_BYTES).decode("utf-8", "replace")
+                for path in folder.iterdir()
+                if path.is_file()
+            ]
+            of_scope = folder.name.startswith(f"{scope}__")
+            if of_scope if scope is not None else holds(wanted, texts):
+                shutil.rmtree(folder)
+                gone += 1
+    return gone

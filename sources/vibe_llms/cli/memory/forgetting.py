@@ -1,4 +1,4 @@
-"""`memory forget`: what is to be known no more, shown before and removed for good."""
+"""`memory forget`: removes words or scopes completely, after showing what it will remove."""
 
 from __future__ import annotations
 
@@ -10,73 +10,91 @@ from typing import Any, TextIO
 import click
 from msgspec import Struct
 
-from vibe_llms.cli.memory.drafts import forget_drafts
-from vibe_llms.cli.memory.opening import (
+from vibe_llms.cli.commands import json_option, yes_option
+from vibe_llms.cli.memory.common import (
+    count_entries,
     describe_entry,
     encode_entry,
     fit,
-    json_option,
     keeping,
     only_scope_option,
-    open_memory,
     print_json,
     progress,
-    read_words,
     scope_of,
     short_identity,
     tell,
+    with_memory,
+    words_argument,
 )
-from vibe_llms.cli.memory.pending import drop_pending, find_pending
-from vibe_llms.cli.running import interruptible, run
+from vibe_llms.cli.memory.editing import forget_drafts
+from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.terminal import is_terminal, note, one_line, write
 from vibe_llms.configuration import Configuration, load_configuration
-from vibe_llms.exceptions import RequestError, StorageError
+from vibe_llms.exceptions import ConversationNotFound, StorageError
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.forgetting import Trace, survey_offspring, survey_traces
-from vibe_llms.memory.journal import Left
+from vibe_llms.memory.hook import journal_folder, load_texts
+from vibe_llms.memory.journal import Journal, Left, Ticket
 from vibe_llms.memory.purging import Held, describe_held, find_held, find_surrounding, purge
 from vibe_llms.memory.repository import Repository
-from vibe_llms.memory.traces import fold
+from vibe_llms.memory.settings import MemorySettings
+from vibe_llms.memory.text_search import fold
+from vibe_llms.messages.contents import text_of
+from vibe_llms.storage.archive import DirectoryArchive
 
-#: So many of the entries are shown before somebody is asked.
+#: The number of entries that are shown before the question.
 _SHOWN = 5
 _NAMES = {
     "fact": "facts",
     "turn": "turns",
     "summary": "summaries",
-    "file that is no entry": "files that are no entries",
+    "unreadable file": "unreadable files",
 }
 
 
-class _What(Struct, frozen=True):
-    """The words that are to be forgotten, where, and the scope of who asks for that.
-
-    Without words it is all of the one scope.
-    """
-
-    words: str | None
-    scopes: Sequence[Scope] | None
-    own: Scope
-
-
 class _Found(Struct, frozen=True):
-    """What would go: files, and turns that are still to be remembered."""
+    """What would be removed: files, and turns that are still to be remembered."""
 
     traces: Sequence[Trace]
     pending: Sequence[Left]
 
 
-@click.command("forget", short_help="Remove for good all that holds some words.")
-@click.argument("words", nargs=-1)
+class _Gone(Struct, frozen=True, kw_only=True):
+    """What was removed, or would be; facts that stay; and commits that contain it."""
+
+    forgotten: Sequence[Entry]
+    pending: Sequence[Left]
+    left: Sequence[Entry]
+    held: Sequence[Held]
+    dry_run: bool = False
+
+    def encode(self) -> dict[str, Any]:
+        return {
+            "forgotten": [encode_entry(one) for one in self.forgotten],
+            "pending": len(self.pending),
+            "left": [encode_entry(one) for one in self.left],
+            "held": [
+                {"commit": one.commit, "time": None if one.time is None else one.time.isoformat()}
+                for one in self.held
+            ],
+            "dry_run": self.dry_run,
+        }
+
+
+@click.command("forget", short_help="Permanently remove what contains some words.")
+@words_argument("words", required=False)
 @only_scope_option
-@click.option("--all", "whole", is_flag=True, help="Remove all of the scope, instead of words.")
-@click.option("--history", is_flag=True, help="Remove it from the versions in git, too.")
-@click.option("-n", "--dry-run", is_flag=True, help="Only show what would be removed.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--all", "whole", is_flag=True, help="Forget a whole scope instead of words.")
+@click.option("--history", is_flag=True, help="Remove it from the versions in git too.")
+@click.option("-n", "--dry-run", is_flag=True, help="Show what would be removed; change nothing.")
+@yes_option
 @json_option
-def forget(
-    words: tuple[str, ...],
+@with_memory
+async def forget(
+    memory: Memory,
+    settings: MemorySettings,
+    words: str | None,
     scope: str | None,
     whole: bool,
     history: bool,
@@ -84,123 +102,152 @@ def forget(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Remove for good all that holds these words, deleted entries too.
+    """Permanently remove everything that contains WORDS, deleted entries too.
 
-    You see how much that is before you are asked. Without --scope it goes in all scopes; - stands
-    for the text of standard input. What git holds still is named; --history writes its history anew
-    without it, so that commits get other names. With --scope and --all nothing of that scope stays.
+    Reads WORDS from standard input if they are -. Shows what it will remove and asks. Without
+    --scope, all scopes are searched. Versions in git that still contain it are reported; --history
+    rewrites them, so commits get new ids. With --scope and --all, everything in the scope is
+    removed.
     """
-    if whole and (words or scope is None):
-        raise click.UsageError("--all forgets a scope: give --scope, and no words")
-    if not whole and not words:
-        raise click.UsageError("say what is to be forgotten: words, or --scope with --all")
-    text = None if whole else read_words(words)
-
-    async def work() -> int:
-        scopes = None if scope is None else [Scope.parse(scope)]
-        configuration = load_configuration()
-        async with open_memory() as (store, settings):
-            what = _What(text, scopes, scope_of(None, settings))
-            if dry_run:
-                await _preview(store, configuration, what, as_json=as_json)
-                return 0
-            if not yes and not await _confirm(store, configuration, what, history=history):
-                note("nothing was forgotten")
-                return 1
-            with keeping(lambda: "not all of it was forgotten, so do it again"):
-                with progress("forgetting"):
-                    gone, drafts = await _forget(store, configuration, what)
-                    pending = await find_pending(configuration, text, scopes=scopes)
-                if not as_json:
-                    note(f"forgot {len(gone)} {'entry' if len(gone) == 1 else 'entries'}")
-                left = await survey_offspring(store, gone)
-                if left and not as_json:
-                    _name_left(left, what.own)
-                if drafts:
-                    tell("what was left of an edit held it, too, and is removed")
-                drop_pending(configuration, pending)
-            held = await _look_into_history(store, what, scope, history=history, quiet=as_json)
-        if as_json:
-            print_json(_encode(gone, pending, held, left, dry_run=False))
-        return 0
-
-    return run(work())
-
-
-async def _forget(
-    store: Memory, configuration: Configuration, what: _What
-) -> tuple[Sequence[Entry], int]:
-    """The entries that went, and how many drafts did."""
-    if what.words is not None:
-        gone = await store.forget(what.words, scopes=what.scopes)
-        return gone, forget_drafts(configuration.places, fold(what.words))
-    every: list[Entry] = []
-    drafts = 0
-    for scope in what.scopes or ():
-        every += await store.forget_scope(scope)
-        drafts += forget_drafts(configuration.places, "", scope=scope)
-    return every, drafts
-
-
-async def _find(store: Memory, configuration: Configuration, what: _What) -> _Found:
-    with progress("looking for it"):
-        return _Found(
-            await survey_traces(store.folder, what.words, scopes=what.scopes),
-            await find_pending(configuration, what.words, scopes=what.scopes),
-        )
-
-
-async def _preview(
-    store: Memory, configuration: Configuration, what: _What, *, as_json: bool
-) -> None:
-    """Print what would go."""
-    found = await _find(store, configuration, what)
-    held = await _find_held(store, what.words, what.scopes)
-    entries = [one.entry for one in found.traces]
-    left = await survey_offspring(store, entries)
-    if as_json:
-        print_json(_encode(entries, found.pending, held, left, dry_run=True))
-        return
-    for line in _describe(found, what.own, sys.stdout):
-        write(sys.stdout, f"{line}\n")
-    note(f"would forget {_count(found)}; nothing was changed")
-    if left:
-        _name_left(left, what.own)
-    if held:
-        note(f"git holds it in {describe_held(held)}")
-
-
-async def _confirm(
-    store: Memory, configuration: Configuration, what: _What, *, history: bool
-) -> bool:
-    """Whether somebody wants this, who has seen what it is."""
-    found = await _find(store, configuration, what)
-    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
-        raise RequestError(
-            f"not a terminal; use --yes to forget {_count(found)} for good, or --dry-run to see "
-            "what it would be"
-        )
-    if what.words is None:
-        note(f"{', '.join(map(str, what.scopes or ()))} has {_count(found)}")
+    if whole and (words is not None or scope is None):
+        raise click.UsageError("--all needs --scope, and no WORDS.")
+    if not whole and words is None:
+        raise click.UsageError("Give WORDS, or --scope with --all.")
+    forgetting = _Forgetting(memory, words, scope, own=scope_of(None, settings), quiet=as_json)
+    if dry_run:
+        gone = await forgetting.preview()
+    elif yes or await forgetting.confirm(history=history):
+        gone = await forgetting.carry_out(history=history)
     else:
-        note(f"'{what.words}' is in {_count(found)}")
-    for line in _describe(found, what.own, sys.stderr, most=_SHOWN):
-        note(f"  {line}")
-    if len(found.traces) > _SHOWN:
-        note(f"  and {len(found.traces) - _SHOWN} more; all of them: --dry-run")
-    if history and (held := await _find_held(store, what.words, what.scopes)):
-        note(f"git holds it in {describe_held(held)}; all that came after gets other names")
-    elif not found.traces and not found.pending:
-        # Nothing is to be lost; what git holds still is told.
-        return True
-    with interruptible():
-        return click.confirm("Remove it for good?", err=True)
+        note("nothing was forgotten")
+        return 1
+    if as_json:
+        print_json(gone.encode())
+    return 0
+
+
+class _Forgetting:
+    """Forgets words, or all of one scope."""
+
+    def __init__(
+        self, memory: Memory, words: str | None, scope: str | None, *, own: Scope, quiet: bool
+    ) -> None:
+        self._memory = memory
+        self._words = words
+        self._scopes = None if scope is None else [Scope.parse(scope)]
+        self._own = own
+        self._quiet = quiet
+        self._configuration = load_configuration()
+        versions = memory.versions
+        self._repository = Repository(memory.folder) if versions is None else versions.repository
+
+    async def preview(self) -> _Gone:
+        """Print what would be removed."""
+        found = await self._find()
+        held = await self._find_held()
+        entries = [one.entry for one in found.traces]
+        left = await survey_offspring(self._memory, entries)
+        if not self._quiet:
+            for line in _describe(found, self._own, sys.stdout):
+                write(sys.stdout, f"{line}\n")
+            note(f"would forget {_count(found)}; nothing was changed")
+            _name_left(left, self._own)
+            if held:
+                note(f"git contains it in {describe_held(held)}")
+        return _Gone(forgotten=entries, pending=found.pending, left=left, held=held, dry_run=True)
+
+    async def confirm(self, *, history: bool) -> bool:
+        """Show what would be removed, and ask."""
+        found = await self._find()
+        if self._words is None:
+            about = [f"{', '.join(map(str, self._scopes or ()))} has {_count(found)}"]
+        else:
+            about = [f"'{self._words}' is in {_count(found)}"]
+        about += [f"  {line}" for line in _describe(found, self._own, sys.stderr, most=_SHOWN)]
+        if len(found.traces) > _SHOWN:
+            about.append(f"  and {len(found.traces) - _SHOWN} more; to see all: --dry-run")
+        held = await self._find_held() if history else ()
+        if held:
+            about.append(f"git contains it in {describe_held(held)}; later commits get new ids")
+        remedy = f"use --yes to forget {_count(found)}, or --dry-run to see what that is"
+        if not (found.traces or found.pending or held) and is_terminal(sys.stdin):
+            # Nothing will be removed, so nothing is asked.
+            note(about[0])
+            return True
+        return confirm("Remove it permanently?", about=about, remedy=remedy)
+
+    async def carry_out(self, *, history: bool) -> _Gone:
+        """Forget, and report it."""
+        with keeping(lambda: "not everything was forgotten; run it again"):
+            with progress("forgetting"):
+                gone, drafts = await self._forget()
+                pending = await find_pending(self._configuration, self._words, self._scopes)
+            if not self._quiet:
+                note(f"forgot {count_entries(len(gone))}")
+            left = await survey_offspring(self._memory, gone)
+            if not self._quiet:
+                _name_left(left, self._own)
+            if drafts:
+                tell("the draft of an edit contained it too, and was deleted")
+            drop_pending(self._configuration, pending)
+        held = await (self._purge() if history else self._report_held())
+        return _Gone(forgotten=gone, pending=pending, left=left, held=held)
+
+    async def _find(self) -> _Found:
+        with progress("searching"):
+            return _Found(
+                await survey_traces(self._memory.folder, self._words, scopes=self._scopes),
+                await find_pending(self._configuration, self._words, self._scopes),
+            )
+
+    async def _forget(self) -> tuple[Sequence[Entry], int]:
+        """Forget; returns the entries, and the number of drafts."""
+        places = self._configuration.places
+        if self._words is not None:
+            gone = await self._memory.forget(self._words, scopes=self._scopes)
+            return gone, forget_drafts(places, fold(self._words))
+        every: list[Entry] = []
+        drafts = 0
+        for scope in self._scopes or ():
+            every += await self._memory.forget_scope(scope)
+            drafts += forget_drafts(places, "", scope=scope)
+        return every, drafts
+
+    async def _find_held(self) -> Sequence[Held]:
+        """The commits that contain it; prints a note if git cannot be searched."""
+        try:
+            with progress("searching the history"):
+                return await find_held(self._repository, self._words, scopes=self._scopes)
+        except StorageError as error:
+            tell(f"cannot search the versions in git: {one_line(str(error))}")
+            return ()
+
+    async def _purge(self) -> Sequence[Held]:
+        """Rewrite the commits that contain it; returns those that did."""
+        with progress("rewriting the history"):
+            held = await purge(self._repository, self._words, scopes=self._scopes)
+        if held and not self._quiet:
+            note(f"removed from git, which contained it in {describe_held(held)}")
+        return held
+
+    async def _report_held(self) -> Sequence[Held]:
+        """The commits that contain it, and the command that removes it from them."""
+        held = await self._find_held()
+        if held and not self._quiet:
+            scope = [word for one in self._scopes or () for word in ("--scope", str(one))]
+            words = ["--all"] if self._words is None else ["--", self._words]
+            command = ["vibe-llms", "memory", "forget", "--yes", "--history", *scope, *words]
+            note(f"git still contains it in {describe_held(held)}; to remove it there too:")
+            note(f"    {shlex.join(command)}")
+        if (above := find_surrounding(self._memory.folder)) is not None:
+            tell(f"the git repository in {above} may contain copies; it was not changed")
+        return held
 
 
 def _describe(
     found: _Found, own: Scope, stream: TextIO, *, most: int | None = None
 ) -> Iterator[str]:
-    """A line for each file that would go, or for the first ones; whose it is, if not one's own."""
+    """A line for each file, or for the first ones, with its scope if that is not the own one."""
     for one in found.traces[:most]:
         entry = one.entry
         head = "" if entry.scope == own else f"{entry.scope}: "
@@ -211,7 +258,7 @@ def _describe(
 
 
 def _count(found: _Found) -> str:
-    """How much it is, in words."""
+    """The number of entries and turns, as text."""
     numbers = dict.fromkeys(_NAMES, 0)
     for one in found.traces:
         numbers[_name(one)] += 1
@@ -230,7 +277,7 @@ def _count(found: _Found) -> str:
 
 def _name(trace: Trace) -> str:
     if not trace.entry.identity:
-        return "file that is no entry"
+        return "unreadable file"
     match trace.entry.role:
         case Role.FACT:
             return "fact"
@@ -241,78 +288,62 @@ def _name(trace: Trace) -> str:
 
 
 def _name_left(left: Sequence[Entry], own: Scope) -> None:
-    """A line about the facts that stay of turns that do not."""
+    """Report facts that stay although their turns are gone."""
+    if not left:
+        return
     scope = () if left[0].scope == own else ("--scope", str(left[0].scope))
     command = shlex.join(["vibe-llms", "memory", "show", *scope, short_identity(left[0])])
     if len(left) == 1:
-        note(f"1 fact from what was said there stays, in words of its own; to see it: {command}")
+        note(f"1 fact learned from it is kept, in other words; to see it: {command}")
         return
     names = ", ".join(map(short_identity, left))
-    note(
-        f"{len(left)} facts from what was said there stay, in words of their own: {names}; "
-        f"to see one: {command}"
-    )
+    facts = f"{len(left)} facts learned from it are kept, in other words"
+    note(f"{facts}: {names}; to see one: {command}")
 
 
-async def _find_held(
-    store: Memory, text: str | None, scopes: Sequence[Scope] | None
-) -> Sequence[Held]:
-    """What git holds of it; where that cannot be told, that is told."""
+async def find_pending(
+    configuration: Configuration, words: str | None, scopes: Sequence[Scope] | None
+) -> Sequence[Left]:
+    """The turns still to be remembered in these scopes that contain the words, or all of them."""
+    left = [
+        one
+        for one in Journal(journal_folder(configuration)).survey()
+        if scopes is None
+        or Scope.of_user(one.ticket.user) in scopes
+        or Scope.of_conversation(one.ticket.conversation) in scopes
+    ]
+    if not left or words is None:
+        return left
+    archive = DirectoryArchive(configuration.places.data, configuration.storage)
     try:
-        with progress("looking into the past"):
-            return await find_held(_repository_of(store), text, scopes=scopes)
-    except StorageError as error:
-        tell(f"whether git holds it still cannot be told: {one_line(str(error))}")
-        return ()
+        return [one for one in left if await _holds(archive, one.ticket, fold(words))]
+    finally:
+        await archive.close()
 
 
-async def _look_into_history(
-    store: Memory, what: _What, scope: str | None, *, history: bool, quiet: bool
-) -> Sequence[Held]:
-    """What git holds of it still, or held before it was purged."""
-    text, scopes = what.words, what.scopes
-    if history:
-        with progress("writing the history of git anew"):
-            held = await purge(_repository_of(store), text, scopes=scopes)
-        if held and not quiet:
-            note(f"git held it in {describe_held(held)}, and holds it no more")
-        return held
-    held = await _find_held(store, text, scopes)
-    if held and not quiet:
-        _name_history(held, text, scope)
-    if (above := find_surrounding(store.folder)) is not None:
-        tell(f"the git repository in {above} may hold copies; it is not touched")
-    return held
+def drop_pending(configuration: Configuration, pending: Sequence[Left]) -> None:
+    """Cancel turns that are still to be remembered, except those that a program is working on."""
+    journal = Journal(journal_folder(configuration))
+    for one in pending:
+        journal.settle(one.path)
+    held = sum(one.held for one in pending)
+    dropped = len(pending) - held
+    if dropped:
+        turns = "1 turn that was" if dropped == 1 else f"{dropped} turns that were"
+        note(f"canceled {turns} still to be remembered")
+    if held:
+        note("note: a running program may still remember it; run this again after it has ended")
 
 
-def _repository_of(store: Memory) -> Repository:
-    return Repository(store.folder) if store.versions is None else store.versions.repository
-
-
-def _name_history(held: Sequence[Held], text: str | None, scope: str | None) -> None:
-    parts = ["vibe-llms", "memory", "forget", "--yes", "--history"]
-    if scope is not None:
-        parts += ["--scope", scope]
-    command = shlex.join([*parts, "--all"] if text is None else [*parts, "--", text])
-    note(f"git holds it still in {describe_held(held)}; to remove it there, too:")
-    note(f"    {command}")
-
-
-def _encode(
-    entries: Sequence[Entry],
-    pending: Sequence[Left],
-    held: Sequence[Held],
-    left: Sequence[Entry],
-    *,
-    dry_run: bool,
-) -> dict[str, Any]:
-    return {
-        "forgotten": [encode_entry(one) for one in entries],
-        "pending": len(pending),
-        "left": [encode_entry(one) for one in left],
-        "held": [
-            {"commit": one.commit, "time": None if one.time is None else one.time.isoformat()}
-            for one in held
-        ],
-        "dry_run": dry_run,
-    }
+async def _holds(archive: DirectoryArchive, ticket: Ticket, wanted: str) -> bool:
+    """Whether a turn contains folded words."""
+    try:
+        stored = await archive.restore(ticket.conversation)
+    except ConversationNotFound:
+        return False
+    for canister in stored.canisters:
+        if canister.identity in ticket.canisters:
+            whole = await load_texts(canister, archive.load_all)
+            if wanted in fold(text_of(whole.contents)):
+                return True
+    return False

@@ -1,4 +1,4 @@
-"""`memory ingest`: what is still to be remembered, taken in here or by a process of its own."""
+"""`memory ingest`: remembers queued turns, here or in a background process."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ import click
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.cli.memory.opening import json_option, local_time, print_json, progress, tell
-from vibe_llms.cli.running import run
+from vibe_llms.cli.commands import json_option
+from vibe_llms.cli.memory.common import local_time, print_json, progress, tell
+from vibe_llms.cli.running import asynchronous
 from vibe_llms.cli.terminal import note, one_line
 from vibe_llms.configuration import Configuration, load_configuration
 from vibe_llms.events import Event, NoticeEvent
 from vibe_llms.exceptions import StorageError
-from vibe_llms.memory.attendant import MemoryAttendant, journal_folder
 from vibe_llms.memory.detaching import detach
+from vibe_llms.memory.hook import MemoryHook, journal_folder
 from vibe_llms.memory.journal import Journal
 from vibe_llms.memory.settings import read_memory_settings
 from vibe_llms.session import open_session
 
 _LOG = "ingestion.log"
-#: What people wait for goes first.
+#: The background process yields to everything else.
 _NICENESS = 19
 
 
 class IngestionStatus(Struct, frozen=True):
-    """How many turns are being taken in, wait for it, or have failed; since when, and why."""
+    """The numbers of turns that are running, queued or failed; since when, and why."""
 
     running: int = 0
     queued: int = 0
@@ -45,36 +46,34 @@ class IngestionStatus(Struct, frozen=True):
 
     @property
     def left(self) -> int:
-        """How many turns are still to be remembered."""
+        """The number of turns still to be remembered."""
         return self.running + self.queued + self.failed
 
 
-@click.command("ingest", short_help="Remember what is still queued.")
+@click.command("ingest", short_help="Remember queued turns.")
 @click.option("--detached", is_flag=True, hidden=True)
 @json_option
-def ingest(detached: bool, as_json: bool) -> int:
-    """Remember what earlier conversations have left, and try again what has failed.
+@asynchronous
+async def ingest(detached: bool, as_json: bool) -> int:
+    """Remember the queued turns of earlier conversations, and retry failed ones.
 
-    A single question with --memory leaves that to a process in the background, which
-    `vibe-llms memory status` shows; the next command starts another where that has died.
+    `chat --memory` with a prompt leaves this to a background process, which `vibe-llms memory
+    status` shows. If that process has died, the next command starts another.
     """
     given: Mapping[str, Any] = {}
     if detached:
         os.nice(_NICENESS)
         given = json.loads(sys.stdin.buffer.read() or b"{}")
 
-    async def work() -> int:
-        count, status = await _take_in(given, detached=detached, quiet=as_json)
-        if as_json:
-            print_json({"taken_in": count, **encode_ingestion(status)})
-        elif not detached:
-            turns = "1 turn" if count == 1 else f"{count} turns"
-            note(f"took in {turns}" if count or not status.left else "took in nothing")
-        for line in () if as_json or detached else describe_ingestion(status):
-            note(line)
-        return 0
-
-    return run(work())
+    count, status = await _take_in(given, detached=detached, quiet=as_json)
+    if as_json:
+        print_json({"taken_in": count, **msgspec.to_builtins(status)})
+    elif not detached:
+        turns = "1 turn" if count == 1 else f"{count} turns"
+        note(f"processed {turns}" if count or not status.left else "processed nothing")
+    for line in () if as_json or detached else describe_ingestion(status):
+        note(line)
+    return 0
 
 
 def start_ingestion(
@@ -83,19 +82,19 @@ def start_ingestion(
     keys: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> None:
-    """Have what is still to be remembered taken in by a process in the background.
+    """Start a background process that remembers queued turns.
 
-    If none can be started, a note says so and the next command tries again.
+    If it cannot be started, prints a note, and the next command tries again.
     """
     data = json.dumps({"keys": keys or {}, "configuration": overrides or {}}).encode()
     try:
         detach(["memory", "ingest", "--detached"], _log_of(configuration), data=data)
     except OSError as error:
-        tell(f"what was said is remembered with the next command: {error.strerror}")
+        tell(f"this will be remembered at the next command: {error.strerror}")
 
 
 def finish_ingestion() -> None:
-    """Start the process in the background again if turns wait and none is running."""
+    """Start the background process if turns are queued and none is running."""
     configuration = load_configuration()
     status = survey_ingestion(configuration)
     if status.queued and status.process is None and not configuration.memory_waits:
@@ -103,7 +102,7 @@ def finish_ingestion() -> None:
 
 
 def survey_ingestion(configuration: Configuration) -> IngestionStatus:
-    """What is still to be remembered."""
+    """The turns still to be remembered."""
     journal = Journal(journal_folder(configuration))
     left = journal.survey()
     if not left:
@@ -125,7 +124,7 @@ def survey_ingestion(configuration: Configuration) -> IngestionStatus:
 
 
 def describe_ingestion(status: IngestionStatus) -> Collection[str]:
-    """Lines for a person; none where nothing is left."""
+    """The status as lines; none if nothing is left."""
     if not status.left:
         return ()
     counts = [("running", status.running), ("queued", status.queued), ("failed", status.failed)]
@@ -134,9 +133,9 @@ def describe_ingestion(status: IngestionStatus) -> Collection[str]:
     process = "" if status.process is None else f" (process {status.process})"
     lines = [f"turns to be remembered: {words}{since}{process}"]
     if status.failure:
-        lines.append(f"the last failure: {one_line(status.failure)}")
+        lines.append(f"last failure: {one_line(status.failure)}")
     if status.failed:
-        lines.append("to try the failed ones again: vibe-llms memory ingest")
+        lines.append("to retry: vibe-llms memory ingest")
     if status.failure and status.log:
         lines.append(f"log: {status.log}")
     return lines
@@ -145,7 +144,7 @@ def describe_ingestion(status: IngestionStatus) -> Collection[str]:
 async def _take_in(
     given: Mapping[str, Any], *, detached: bool, quiet: bool
 ) -> tuple[int, IngestionStatus]:
-    """Take in what is left; how many turns, and how it is then."""
+    """Remember queued turns; returns how many, and the status afterwards."""
     configuration = load_configuration(overrides=given.get("configuration"))
     settings = read_memory_settings(configuration)
     journal = Journal(journal_folder(configuration))
@@ -157,7 +156,7 @@ async def _take_in(
 
     try:
         async with asyncio.timeout(settings.background_seconds if detached else None):
-            # One that was entered while the last was being taken in has found us at work.
+            # Turns queued in the meantime have no other process.
             while _is_waiting(journal, settings.user, tried, failed=not detached):
                 with journal.working() as mine:
                     if not mine:
@@ -166,19 +165,19 @@ async def _take_in(
                         event_handler=hear, configuration=configuration, keys=given.get("keys")
                     ) as session:
                         memory = session.access_memory()
-                        assert isinstance(memory, MemoryAttendant)
+                        assert isinstance(memory, MemoryHook)
                         with progress("remembering"):
                             done, names = await memory.catch_up(known=tried, failed=not detached)
                         count += done
                         if tried.issuperset(names):
-                            # What cannot be taken over now is left to the next command.
+                            # The next command takes over what cannot be done now.
                             break
                         tried.update(names)
                         for report in () if quiet or detached else memory.reports:
                             for line in report.describe():
                                 note(one_line(line))
     except TimeoutError:
-        words = f"ended after {settings.background_seconds:g} s; the next command goes on"
+        words = f"ended after {settings.background_seconds:g} s; the next command continues"
         tell_notice(words, detached=True)
     except StorageError as error:
         if not detached:
@@ -188,7 +187,7 @@ async def _take_in(
 
 
 def _is_waiting(journal: Journal, user: str, tried: Collection[str], *, failed: bool) -> bool:
-    """Whether turns of a user wait that no process holds and that were not just tried."""
+    """Whether a user has queued turns that no process holds and that were not just tried."""
     return any(
         not one.held
         and one.ticket.user == user
@@ -199,17 +198,11 @@ def _is_waiting(journal: Journal, user: str, tried: Collection[str], *, failed: 
 
 
 def tell_notice(text: str, *, detached: bool) -> None:
-    """Print a note; in a log with its time."""
+    """Print a note; in the log with its time."""
     if detached:
         note(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {os.getpid()} {one_line(text)}")
     else:
         tell(text)
-
-
-def encode_ingestion(status: IngestionStatus) -> dict[str, Any]:
-    """What is still to be remembered, for programs."""
-    encoded: dict[str, Any] = msgspec.to_builtins(status)
-    return encoded
 
 
 def _log_of(configuration: Configuration) -> Path:

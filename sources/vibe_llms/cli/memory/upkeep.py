@@ -1,139 +1,294 @@
-"""`memory reindex|status|watch`: the whole of it looked at, and its index made anew."""
+"""`memory reindex|dedup|status|watch|serve-embedder`: the whole memory, its index and its files."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import AsyncExitStack, ExitStack
 from typing import Any
 
 import click
 import msgspec
 
-from vibe_llms.cli.memory.ingesting import (
-    describe_ingestion,
-    encode_ingestion,
-    survey_ingestion,
-)
-from vibe_llms.cli.memory.opening import (
-    json_option,
+from vibe_llms.asking import ModelAsker
+from vibe_llms.cli.commands import json_option
+from vibe_llms.cli.memory.common import (
+    count_entries,
+    encode_entry,
+    keeping,
     local_time,
-    open_memory,
+    print_entry,
     print_json,
     progress,
+    scope_of,
+    scope_option,
+    tell,
+    with_memory,
 )
-from vibe_llms.cli.memory.serving import describe_served, encode_served, survey_served
-from vibe_llms.cli.running import run
+from vibe_llms.cli.memory.ingesting import describe_ingestion, survey_ingestion
+from vibe_llms.cli.running import ENDINGS, asynchronous, signals
 from vibe_llms.cli.terminal import note, one_line, write
-from vibe_llms.configuration import load_configuration
+from vibe_llms.configuration import Configuration, load_configuration
+from vibe_llms.exceptions import ArchiveLocked, ConfigurationError
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.deduplication import Deduplication, Group
+from vibe_llms.memory.embedders.interfaces import LoadingEmbedder
+from vibe_llms.memory.embedders.rows import produce_embedder
+from vibe_llms.memory.embedders.serving import EmbedderServer, Served, find_server
+from vibe_llms.memory.settings import MemorySettings, read_memory_settings
 from vibe_llms.memory.store import ScopeStatus
 from vibe_llms.memory.watching import watch
+from vibe_llms.session import open_session
+
+#: A server that another command starts yields to everything else.
+_NICENESS = 5
 
 
 @click.command("reindex")
 @json_option
-def reindex(as_json: bool) -> int:
-    """Make the index anew from the files."""
-
-    async def work() -> int:
-        async with open_memory() as (store, _):
-            with progress("making the index") as tell_embedded:
-                count = await store.reindex(progress=tell_embedded)
-            if as_json:
-                print_json({"entries": count})
-                return 0
-            note(f"indexed {count} {'entry' if count == 1 else 'entries'}")
-        return 0
-
-    return run(work())
+@with_memory
+async def reindex(memory: Memory, _: MemorySettings, as_json: bool) -> None:
+    """Rebuild the index from the files."""
+    with progress("building the index") as tell_embedded:
+        count = await memory.reindex(progress=tell_embedded)
+    if as_json:
+        print_json({"entries": count})
+    else:
+        note(f"indexed {count_entries(count)}")
 
 
-@click.command("watch", short_help="Print changes of the files as they happen.")
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON each, for programs.")
-def watch_files(as_json: bool) -> int:
-    """Print changes of the files, by any program, until Ctrl-C.
-
-    The index and the versions are updated at once, and files that can no longer be read are
-    named. Edits are found without this command too.
-    """
-
-    async def work() -> int:
-        async with open_memory() as (store, _), watch(store) as changes:
-            known = await _find_damaged(store)
-            note(f"watching {store.folder}; Ctrl-C ends it", dim=True)
-            async for one in changes:
-                counts = {"added": one.added, "changed": one.changed, "gone": one.gone}
-                if as_json:
-                    print_json({"scope": str(one.scope), **counts, "entries": one.entries})
-                else:
-                    changed = ", ".join(
-                        f"{count} {name}" for name, count in counts.items() if count
-                    )
-                    write(sys.stdout, f"{one.scope}: {changed}; {one.entries} remembered\n")
-                damaged = await _find_damaged(store)
-                for words in damaged:
-                    if words not in known:
-                        note(f"vibe-llms: {one_line(words)}")
-                known = damaged
-        return 0
-
-    return run(work())
-
-
-@click.command("status", short_help="Print where the files lie, and what there is.")
+@click.command("dedup", short_help="Merge duplicate facts.")
+@scope_option
+@click.option("-n", "--dry-run", is_flag=True, help="Show what would be merged; change nothing.")
+@click.option("-m", "--model", metavar="MODEL", help="Ask this model which facts mean the same.")
 @json_option
-def status(as_json: bool) -> int:
-    """Print where the files lie, what there is, and what cannot be read."""
+@with_memory
+async def deduplicate(
+    memory: Memory,
+    settings: MemorySettings,
+    scope: str | None,
+    dry_run: bool,
+    model: str | None,
+    as_json: bool,
+) -> None:
+    """Merge duplicate facts; prints each fact that is kept and those merged into it.
 
-    async def work() -> int:
-        configuration = load_configuration()
-        ingestion = survey_ingestion(configuration)
-        async with open_memory() as (store, settings):
-            served = await survey_served(configuration, settings)
-            scopes = await store.status()
-            folder = store.folder
-            versions = None if store.versions is None else await store.versions.status()
-        if as_json:
-            print_json(
-                {
-                    "folder": str(folder),
-                    "scopes": [_encode_status(one) for one in scopes],
-                    "versions": msgspec.to_builtins(versions),
-                    "ingestion": encode_ingestion(ingestion),
-                    "embedder": encode_served(served),
-                }
+    Facts with the same words are merged. With -m, or `model` in `[memory.ingestion]`, a model is
+    asked which other facts mean the same. The files of merged facts are kept as deleted.
+    """
+    async with AsyncExitStack() as stack:
+        asker = None
+        if chosen := model or settings.ingestion.model:
+            session = await stack.enter_async_context(open_session())
+            asker = ModelAsker(
+                await session.access_model(chosen), output_tokens=settings.ingestion.output_tokens
             )
-            return 0
-        write(sys.stdout, f"{folder}\n")
-        for one in scopes:
-            write(sys.stdout, f"{one.scope}: {one.entries} remembered, {one.deleted} deleted\n")
-            for damaged in sorted(one.damaged, key=str):
-                note(f"vibe-llms: {one_line(str(damaged))}")
-        if served is not None:
-            write(sys.stdout, f"{describe_served(served)}\n")
-        for line in describe_ingestion(ingestion):
-            write(sys.stdout, f"{line}\n")
-        if versions is not None:
-            last = "none yet" if versions.last is None else f"the last {local_time(versions.last)}"
-            write(sys.stdout, f"versions: one commit per command, tool call and turn; {last}\n")
-            if versions.failure:
-                since = "" if versions.since is None else f" since {local_time(versions.since)}"
-                note(f"vibe-llms: no versions{since}: {one_line(versions.failure)}")
-        return 0
+        deduplication = Deduplication(
+            memory,
+            settings.deduplication,
+            tell,
+            asker=asker,
+            seconds=settings.ingestion.timeout_seconds,
+        )
+        where = scope_of(scope, settings)
+        kept = "not all facts were merged; run it again to continue"
+        with keeping(lambda: kept), progress("comparing facts"):
+            report = await (deduplication.survey(where) if dry_run else deduplication.run(where))
+    if as_json:
+        groups, skipped = _encode_groups(report.groups), _encode_groups(report.skipped)
+        print_json({"groups": groups, "skipped": skipped, "dry_run": dry_run})
+        return
+    for group in report.groups:
+        print_entry(group.merged)
+        for entry in group.given_up:
+            print_entry(entry, indent="  ")
+    gone = sum(len(group.given_up) for group in report.groups)
+    facts = f"{gone} {'fact' if gone == 1 else 'facts'}"
+    if not report.groups:
+        note("no duplicate facts")
+    else:
+        note(f"would merge {facts}; nothing was changed" if dry_run else f"merged {facts}")
+    if left := len(report.skipped):
+        note(f"skipped {left} {'group' if left == 1 else 'groups'} that changed; run it again")
 
-    return run(work())
+
+@click.command("status", short_help="Print the folder and the state of memory.")
+@json_option
+@with_memory
+async def status(memory: Memory, settings: MemorySettings, as_json: bool) -> None:
+    """Print the folder of memory, its scopes, pending work and unreadable files."""
+    configuration = load_configuration()
+    ingestion = survey_ingestion(configuration)
+    served = await survey_served(configuration, settings)
+    scopes = await memory.status()
+    versions = None if memory.versions is None else await memory.versions.status()
+    if as_json:
+        print_json(
+            {
+                "folder": str(memory.folder),
+                "scopes": [_encode_status(one) for one in scopes],
+                "versions": msgspec.to_builtins(versions),
+                "ingestion": msgspec.to_builtins(ingestion),
+                "embedder": msgspec.to_builtins(served),
+            }
+        )
+        return
+    lines = [str(memory.folder)]
+    for one in scopes:
+        lines.append(f"{one.scope}: {one.entries} remembered, {one.deleted} deleted")
+    if served is not None:
+        lines.append(describe_served(served))
+    lines += describe_ingestion(ingestion)
+    if versions is not None:
+        last = "none yet" if versions.last is None else f"the last {local_time(versions.last)}"
+        lines.append(f"versions: one commit per command, tool call and turn; {last}")
+    write(sys.stdout, "".join(f"{line}\n" for line in lines))
+    for error in await _find_damaged(memory):
+        note(f"vibe-llms: {one_line(error)}")
+    if versions is not None and versions.failure:
+        since = "" if versions.since is None else f" since {local_time(versions.since)}"
+        note(f"vibe-llms: no versions{since}: {one_line(versions.failure)}")
 
 
-async def _find_damaged(store: Memory) -> Sequence[str]:
-    """What cannot be read, in words."""
-    return sorted(str(error) for one in await store.status() for error in one.damaged)
+@click.command("watch", short_help="Print changes to the files as they happen.")
+@json_option
+@with_memory
+async def watch_files(memory: Memory, _: MemorySettings, as_json: bool) -> None:
+    """Print changes to the files by any program, until Ctrl-C.
+
+    The index and the versions are updated at once, and unreadable files are reported. Edits are
+    also found without this command.
+    """
+    async with watch(memory) as changes:
+        known = await _find_damaged(memory)
+        note(f"watching {memory.folder}; Ctrl-C ends it", dim=True)
+        async for one in changes:
+            counts = {"added": one.added, "changed": one.changed, "gone": one.gone}
+            if as_json:
+                print_json({"scope": str(one.scope), **counts, "entries": one.entries})
+            else:
+                changed = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+                write(sys.stdout, f"{one.scope}: {changed}; {one.entries} remembered\n")
+            damaged = await _find_damaged(memory)
+            for words in damaged:
+                if words not in known:
+                    note(f"vibe-llms: {one_line(words)}")
+            known = damaged
+
+
+async def _find_damaged(memory: Memory) -> Sequence[str]:
+    """The errors of unreadable files."""
+    return sorted(str(error) for one in await memory.status() for error in one.damaged)
 
 
 def _encode_status(one: ScopeStatus) -> dict[str, Any]:
-    damaged: Sequence[str] = sorted(str(error) for error in one.damaged)
     return {
         "scope": str(one.scope),
         "entries": one.entries,
         "deleted": one.deleted,
-        "damaged": damaged,
+        "damaged": sorted(str(error) for error in one.damaged),
     }
+
+
+def _encode_groups(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    return [
+        {
+            "kept": encode_entry(group.merged),
+            "before": group.kept.content,
+            "given_up": [encode_entry(entry) for entry in group.given_up],
+        }
+        for group in groups
+    ]
+
+
+@click.command("serve-embedder", short_help="Keep the embedding model loaded.")
+@click.option(
+    "--idle-minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    metavar="MINUTES",
+    show_default=True,
+    help="Exit after this time without a request.",
+)
+@click.option("--embedder", metavar="ROW[/MODEL]", help="Use this embedder.")
+@click.option("--detached", is_flag=True, hidden=True)
+@asynchronous
+async def serve_embedder(idle_minutes: float, embedder: str | None, detached: bool) -> int:
+    """Keep the embedding model loaded for other commands, until Ctrl-C.
+
+    They reach it through a socket that only you can use. To start it automatically, set
+    keep-loaded-minutes in [memory].
+    """
+    if detached:
+        os.nice(_NICENESS)
+
+    configuration = load_configuration()
+    settings = read_memory_settings(configuration)
+    address = embedder or settings.embedder
+    if not address:
+        raise configuration.error(
+            "no embedder is set; for a local one: embedder = 'sentence-transformers'",
+            *("memory", "embedder"),
+        )
+    strict = produce_embedder(configuration, address, notify=tell, served=False)
+    try:
+        if not isinstance(strict.bare, LoadingEmbedder):
+            raise ConfigurationError(
+                f"{address} does not load a model, so there is nothing to keep loaded"
+            )
+        await strict.inquire()
+        server = EmbedderServer(strict.bare, configuration.places, idle_minutes=idle_minutes)
+        await _serve(server, configuration, strict.bare.model, detached=detached)
+    finally:
+        await strict.close()
+    return 0
+
+
+async def _serve(
+    server: EmbedderServer, configuration: Configuration, model: str, *, detached: bool
+) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(progress(f"loading {model}"))
+
+        def tell_ready() -> None:
+            stack.close()
+            if not detached:
+                note(f"serving {model}; Ctrl-C ends it")
+
+        task = asyncio.ensure_future(server.serve(tell_ready))
+        try:
+            with signals(dict.fromkeys((signal.SIGINT, *ENDINGS), task.cancel)):
+                await task
+        except asyncio.CancelledError:
+            return
+        except ArchiveLocked:
+            served = await find_server(configuration.places, model)
+            by = "another process" if served is None else f"process {served.process}"
+            note(f"{model} is already served by {by}")
+            return
+    if not detached:
+        note("ended: idle")
+
+
+async def survey_served(configuration: Configuration, settings: MemorySettings) -> Served | None:
+    """The process that keeps the embedding model loaded, if there is one."""
+    if not settings.embedder:
+        return None
+    embedder = produce_embedder(configuration, settings.embedder, served=False)
+    try:
+        if not isinstance(embedder.bare, LoadingEmbedder):
+            return None
+        return await find_server(configuration.places, embedder.bare.model)
+    finally:
+        await embedder.close()
+
+
+def describe_served(served: Served) -> str:
+    """The process as one line."""
+    return (
+        f"embedder: {served.model}, kept loaded by process {served.process} since "
+        f"{local_time(served.since)}, until it is idle for {served.idle_minutes:g} minutes"
+    )

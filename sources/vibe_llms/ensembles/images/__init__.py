@@ -1,4 +1,4 @@
-"""Pictures made by OpenAI's images interface and by servers like it, as an ensemble."""
+"""Image generation with OpenAI's images API and compatible servers, as an ensemble."""
 
 from vibe_llms.ensembles.core import register
 from vibe_llms.ensembles.images.ensemble import ImagesEnsemble

@@ -1,6 +1,6 @@
-"""A picture that a server keeps elsewhere, read from the address that it names.
+"""Downloads an image from a URL that a server returned.
 
-The address is somebody else's word: it is asked without a key, over https, and never leads to what
+The URL is untrusted: it is requested without a key, over https, and never leads to addresses that
 only this machine or its network can reach, unless the server itself runs here.
 """
 
@@ -13,7 +13,7 @@ from vibe_llms.configuration import StreamSettings
 from vibe_llms.connections import AddressKind, classify_address, resolve
 from vibe_llms.exceptions import ProviderError, RequestRefused
 from vibe_llms.offline import is_loopback
-from vibe_llms.providers.exchanges import fetch
+from vibe_llms.providers.round_trip import fetch
 from vibe_llms.providers.transport import HttpTransport, Outgoing
 from vibe_llms.redaction import redact
 
@@ -27,9 +27,9 @@ async def read_address(
     settings: StreamSettings,
     offline: bool,
 ) -> bytes:
-    """The bytes at an address; `RequestRefused` where it is none that is read, or has too many."""
+    """The bytes at a URL; `RequestRefused` if it is not allowed, or has too many."""
     origin, path = await _check(url, base_url, provider)
-    # A server on this machine may have its pictures there.
+    # A server on this machine may store its images here.
     kinds: Sequence[AddressKind] = (
         ("loopback",) if is_loopback(urlsplit(url).hostname or "") else ()
     )
@@ -40,13 +40,13 @@ async def read_address(
         connect_seconds=settings.connect_seconds,
         idle_seconds=settings.idle_seconds,
         offline=offline,
-        # Checked once more where the connection is made: the name may lead elsewhere by then.
+        # Checked again when connecting, because the name may resolve differently by then.
         kinds=kinds,
     )
 
     def refuse(status: int, _headers: Mapping[str, str], _body: bytes) -> ProviderError:
         return RequestRefused(
-            f"the picture cannot be read: its address answers with status {status}",
+            f"the image cannot be downloaded: its URL answers with status {status}",
             provider=provider,
             status=status,
         )
@@ -63,17 +63,17 @@ async def read_address(
         await transport.close()
     if len(data) > limit:
         raise RequestRefused(
-            f"the picture has more than {limit:,} bytes (picture-bytes)", provider=provider
+            f"the image has more than {limit:,} bytes (picture-bytes)", provider=provider
         )
     return data
 
 
 async def _check(url: str, base_url: str, provider: str) -> tuple[str, str]:
-    """The origin and the path of an address that may be read."""
+    """The origin and the path of an allowed URL."""
 
     def refuse(reason: str) -> RequestRefused:
         return RequestRefused(
-            f"the picture is at {redact(url)[:200]}, which is not read: {reason}",
+            f"the image is at {redact(url)[:200]}, which is not allowed: {reason}",
             provider=provider,
         )
 
@@ -81,10 +81,10 @@ async def _check(url: str, base_url: str, provider: str) -> tuple[str, str]:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
-        raise refuse(f"it is no address ({error})") from error
+        raise refuse(f"it is not a valid URL ({error})") from error
     local = is_loopback(urlsplit(base_url).hostname or "")
     if not host or parts.username or parts.password:
-        raise refuse("it has no host, or a name and a password")
+        raise refuse("it has no host, or contains a user name and password")
     if parts.scheme != "https" and not (parts.scheme == "http" and local and is_loopback(host)):
         raise refuse("it is not https")
     if not (local and is_loopback(host)):
@@ -99,5 +99,5 @@ async def _find(host: str, port: int) -> Sequence[str]:
     try:
         return await resolve(host, port)
     except (OSError, UnicodeError):
-        # Connecting fails for the same reason, or a proxy knows better.
+        # Connecting fails for the same reason, or a proxy can resolve it.
         return ()

@@ -1,8 +1,9 @@
-"""`ImagesEnsemble`: one tool, which lets a server make a picture."""
+"""`ImagesEnsemble`: one tool that asks a server for an image."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -12,7 +13,7 @@ from vibe_llms.attachments import tell_type
 from vibe_llms.configuration import Configuration, Seconds, StreamSettings
 from vibe_llms.credentials import Credential
 from vibe_llms.ensembles.images.addresses import read_address
-from vibe_llms.ensembles.images.errors import read_error
+from vibe_llms.ensembles.images.errors import ERRORS
 from vibe_llms.ensembles.interfaces import EnsembleConfiguration, EnsembleRules
 from vibe_llms.exceptions import (
     AttachmentUnreadable,
@@ -24,7 +25,7 @@ from vibe_llms.exceptions import (
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.contents import ImageContent, TextualContent
-from vibe_llms.providers.exchanges import JSON_HEADERS, fetch
+from vibe_llms.providers.round_trip import JSON_HEADERS, fetch
 from vibe_llms.providers.transport import HttpTransport, Outgoing, produce_http_transport
 
 _PATH = "/images/generations"
@@ -35,10 +36,10 @@ _BASE_URL = "https://api.openai.com/v1"
 
 
 class ImagesSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`model` makes pictures, `provider` is the row of `[providers]` whose address and key it has.
+    """`model` generates images; `provider` is the row of `[providers]` with its address and key.
 
-    `extras` are further members of each request, as the server has them. A call has `call-seconds`,
-    and a picture at most `picture-bytes`.
+    `extras` are additional fields in each request, as the server defines them. A call takes at most
+    `call-seconds`, and an image has at most `picture-bytes`.
     """
 
     model: str = ""
@@ -49,7 +50,7 @@ class ImagesSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_
 
 
 class _Row(Struct, frozen=True, rename="kebab"):
-    """What is needed of a provider's row; the rest of it is the provider's."""
+    """The needed keys of a provider's row; the others belong to the provider."""
 
     base_url: str = _BASE_URL
     credential: Literal["key", "none", "package"] = "key"
@@ -67,7 +68,7 @@ class _Reply(Struct, frozen=True):
 
 
 class ImagesEnsemble:
-    """A server that makes pictures. Nothing is sent before its tool is called."""
+    """A server that generates images. Nothing is sent before its tool is called."""
 
     def __init__(self, name: str, configuration: EnsembleConfiguration) -> None:
         whole = configuration.configuration
@@ -110,7 +111,7 @@ class ImagesEnsemble:
         return self._invokers
 
     async def open(self) -> None:
-        """Look for the key; nothing is sent."""
+        """Look up the key; nothing is sent."""
         self._transport.prepare()
         tool = Invoker.from_function(
             self._generate_image, name=f"{self._name}/generate_image", sends=True
@@ -179,7 +180,7 @@ class ImagesEnsemble:
             Outgoing("POST", _PATH, (msgspec.json.encode(body),)),
             provider=provider,
             settings=self._stream,
-            read_error=lambda status, headers, told: read_error(provider, status, headers, told),
+            read_error=partial(ERRORS.read, provider),
             costly=True,
         )
         return await read_picture(
@@ -201,18 +202,16 @@ async def read_picture(
     settings: StreamSettings,
     offline: bool,
 ) -> bytes:
-    """The bytes of the first picture of an answer, from within it or from the address it names."""
+    """The bytes of the first image of an answer, embedded or at a URL."""
     try:
         reply = msgspec.json.decode(answer, type=_Reply)
     except msgspec.DecodeError as error:
-        raise RequestRefused(
-            f"the answer is not as it should be: {error}", provider=provider
-        ) from error
+        raise RequestRefused(f"the answer is not valid: {error}", provider=provider) from error
     picture = reply.data[0] if reply.data else _Picture()
     if picture.b64_json:
         if len(picture.b64_json) > limit * 4 // 3 + 4:
             raise RequestRefused(
-                f"the picture has more than {limit:,} bytes (picture-bytes)", provider=provider
+                f"the image has more than {limit:,} bytes (picture-bytes)", provider=provider
             )
         return _decode(picture.b64_json, provider)
     if picture.url:
@@ -224,7 +223,7 @@ async def read_picture(
             settings=settings,
             offline=offline,
         )
-    raise RequestRefused("the answer holds no picture", provider=provider)
+    raise RequestRefused("the answer contains no image", provider=provider)
 
 
 def _decode(text: str, provider: str) -> bytes:
@@ -234,7 +233,9 @@ def _decode(text: str, provider: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise RequestRefused(f"the picture is no base64: {error}", provider=provider) from error
+        raise RequestRefused(
+            f"the image is not valid base64: {error}", provider=provider
+        ) from error
 
 
 def _read_row(configuration: Configuration, name: str, provider: str) -> _Row:

@@ -1,4 +1,4 @@
-"""What a server of pictures answers when it makes none, told apart by status and code.
+"""Errors of an image server, by status and code.
 
 Source: the codes of images in `openai.types` 3.54.0, and
 https://developers.openai.com/api/docs/guides/error-codes (2026-11).
@@ -7,75 +7,49 @@ https://developers.openai.com/api/docs/guides/error-codes (2026-11).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from vibe_llms.exceptions import (
-    CredentialRefused,
     PaymentRequired,
     ProviderError,
     ProviderOverloaded,
-    RateLimited,
     RequestRefused,
 )
-from vibe_llms.messages.contents import repair_text
-from vibe_llms.providers.refusals import (
-    describe_answer,
-    read_reset,
-    read_retry_after,
-    refuse_redirect,
-)
-from vibe_llms.redaction import redact
+from vibe_llms.providers.http_errors import ErrorMap, ErrorObject, read_reset
 
-_PAYMENT = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
 _POLICY = ("moderation_blocked", "content_policy_violation", "image_generation_user_error")
+_KINDS: Mapping[str, type[ProviderError]] = {
+    "insufficient_quota": PaymentRequired,
+    "billing_hard_limit_reached": PaymentRequired,
+    "billing_not_active": PaymentRequired,
+    **dict.fromkeys(_POLICY, RequestRefused),
+}
+_STATUSES: Mapping[int, type[ProviderError]] = {
+    **dict.fromkeys((404, 408, 409, 413, 499), RequestRefused),
+    # The image may have been made, and paid for: only what says "later" is sent again.
+    **dict.fromkeys(range(500, 600), ProviderError),
+    503: ProviderOverloaded,
+    529: ProviderOverloaded,
+}
 
 
-def read_error(
-    provider: str, status: int, headers: Mapping[str, str], body: bytes
-) -> ProviderError:
-    """The error of an answer that is no success, in words that a model can act on."""
-    if 300 <= status < 400:
-        return refuse_redirect(provider, status, headers)
-    message, code = _read_words(body)
-    words = redact(repair_text(message)) or describe_answer(status, headers, body)
-    about: dict[str, Any] = {
-        "provider": provider,
-        "status": status,
-        "code": code,
-        "request_id": headers.get("x-request-id", ""),
-    }
-    if code in _PAYMENT or status == 402:
-        return PaymentRequired(words, **about)
-    if code in _POLICY:
-        return RequestRefused(f"{words} (its rules forbid this picture; ask for another)", **about)
-    match status:
-        case 401 | 403:
-            return CredentialRefused(words, **about)
-        case 429 | 503 | 529:
-            kind = RateLimited if status == 429 else ProviderOverloaded
-            made = kind(words, **about)
-            made.retry_after = read_retry_after(headers) or read_reset(headers)
-            return made
-        case _ if status < 500:
-            return RequestRefused(words, **about)
-        case _:
-            return ProviderError(words, **about)
+class ImageErrors(ErrorMap, frozen=True):
+    """The errors of an image server, in words that a model can act on."""
+
+    def produce(
+        self, provider: str, error: ErrorObject, *, status: int | None = None, model: str = ""
+    ) -> ProviderError:
+        """The error of an answer; it says so where the rules of the server forbid the image."""
+        if (error.code or error.type) in _POLICY:
+            words = f"{error.message} (its rules forbid this image; ask for another)"
+            error = msgspec.structs.replace(error, message=words)
+        return super().produce(provider, error, status=status, model=model)
+
+    def read_wait(self, kind: type[ProviderError], headers: Mapping[str, str]) -> float | None:
+        """The seconds to wait, also until the limits that are used up are so no more."""
+        wait = super().read_wait(kind, headers)
+        return read_reset(headers) if wait is None else wait
 
 
-def _read_words(body: bytes) -> tuple[str, str]:
-    try:
-        told = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return "", ""
-    error = told.get("error", told) if isinstance(told, dict) else {}
-    if isinstance(error, str):
-        return error, ""
-    if not isinstance(error, dict):
-        return "", ""
-    message, code = error.get("message") or error.get("detail"), error.get("code")
-    return (
-        message if isinstance(message, str) else "",
-        code if isinstance(code, str) else str(error.get("type") or ""),
-    )
+ERRORS = ImageErrors(statuses=_STATUSES, types=_KINDS, codes=_KINDS, telling=())

@@ -1,8 +1,8 @@
-"""What a server may ask of us: a person's answer, a model's words, and the folders to work in.
+"""Answers a server's requests: for user input, for a model's reply, and for working folders.
 
-Each is offered to the server only where the session and the row allow it, in both eras of the
-protocol by the same functions: up to 2025-11-25 the server sends a request of its own, from
-2026-07-28 on its result says what it needs and the package calls again with the answers.
+Each is offered to the server only if the session and the row allow it. Both protocol versions use
+the same functions: up to 2025-11-25 the server sends its own request; from 2026-07-28 on its result
+states what it needs, and the package calls again with the answers.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 
 _Said: TypeAlias = UserCanister | AssistantCanister
 _LOGGER = get_logger("vibe_llms.ensembles.mcp")
-#: The codes of JSON-RPC for what cannot be taken, and the one of MCP for what a person refuses.
+#: JSON-RPC codes for invalid requests, and the MCP code for requests that the user declines.
 _INVALID_PARAMS, _REFUSED = -32602, -1
 
 
 class Answerer:
-    """Answers what one server asks; while a person is asked, nobody's time runs out."""
+    """Answers the requests of one server; time limits pause while the user is asked."""
 
     def __init__(
         self, ensemble: str, settings: McpSettings, host: EnsembleHost, patience: Patience
@@ -65,7 +65,7 @@ class Answerer:
         self._patience = patience
 
     def callbacks(self) -> dict[str, Any]:
-        """What the official client calls, for those questions that may be asked here."""
+        """The callbacks of the official client, for the requests that are allowed here."""
         given: dict[str, Any] = {}
         if self._host.elicitor is not None:
             given["elicitation_callback"] = self.elicit
@@ -76,7 +76,7 @@ class Answerer:
         return given
 
     async def ask(self, request: ElicitationRequest) -> ElicitationAnswer:
-        """What the person answers, with the values of a form checked; or `AnswerInvalid`."""
+        """The user's answer, with the values of a form checked; or `AnswerInvalid`."""
         assert self._host.elicitor is not None
         with self._patience.ask():
             answer = await ask(self._host.elicitor, request)
@@ -85,7 +85,7 @@ class Answerer:
         return ElicitationAnswer("accept", request.settle(answer.values))
 
     async def elicit(self, _: Any, params: ElicitRequestParams) -> ElicitResult | ErrorData:
-        """Let the person fill in a form, or open an address."""
+        """Let the user fill in a form, or open a URL."""
         from mcp_types import ElicitResult
 
         message = repair_text(params.message)
@@ -102,12 +102,12 @@ class Answerer:
             answer = await self.ask(request)
         except AnswerInvalid as error:
             return _refuse(str(error), _INVALID_PARAMS)
-        # What a form has no values for is left out: the protocol has no place for it.
+        # A form without values is left out: the protocol has no place for it.
         values = dict(answer.values) if answer.action == "accept" and not request.url else None
         return ElicitResult(action=answer.action, content=values)
 
     async def list_roots(self, _: Any) -> ListRootsResult:
-        """The folders of the row, as addresses of files."""
+        """The folders of the row, as file URLs."""
         from mcp_types import ListRootsResult, Root
 
         roots = [Root.model_validate(_describe_folder(root)) for root in self._settings.roots]
@@ -116,13 +116,13 @@ class Answerer:
     async def sample(
         self, _: Any, params: CreateMessageRequestParams
     ) -> CreateMessageResult | ErrorData:
-        """Ask the model of the row, if whoever approves calls lets it."""
+        """Ask the model of the row, if that is approved."""
         from mcp_types import CreateMessageResult, TextContent
 
         assert self._host.ask_model is not None
         address = self._settings.sampling_model
         if params.tools:
-            return _refuse("tools are not offered to a model that a server asks", _INVALID_PARAMS)
+            return _refuse("a model that a server uses gets no tools", _INVALID_PARAMS)
         try:
             canisters = _assimilate_messages(params.messages)
             controls = Controls(
@@ -148,7 +148,7 @@ class Answerer:
         )
 
     async def _admit(self, address: str, supervisor: str, canisters: Sequence[_Said]) -> str:
-        """Why the model may not be asked; empty if it may. The server's words are shown in full."""
+        """Why the model may not be used; empty if it may. Shows the server's messages in full."""
         said = [{_role(one): [_describe(content) for content in one.contents]} for one in canisters]
         shown = {"model": address, "system": supervisor, "messages": said}
         invoker = Invoker(
@@ -165,8 +165,8 @@ class Answerer:
         if not await self._host.admit(invocation, invoker):
             return ""
         return (
-            f"asking the model was not allowed, or there is nobody to ask; "
-            f'[ensembles.{self._ensemble}] sampling-approval = "allow" lets it be asked'
+            "using the model was denied, or there is no user to ask; allow it with "
+            f'[ensembles.{self._ensemble}] sampling-approval = "allow"'
         )
 
 
@@ -175,21 +175,21 @@ def _role(canister: _Said) -> str:
 
 
 async def _invoke_nothing(_: str, __: InvocationContext) -> InvocationOutput:
-    raise NotImplementedError("it is no tool; it stands for a question to a model")
+    raise NotImplementedError("it is not a tool; it stands for a request to a model")
 
 
 def _assimilate_messages(messages: Sequence[Any]) -> list[_Said]:
-    """What a server wants said; the last message is the user's."""
+    """The server's messages for the model; the last one is the user's."""
     canisters: list[_Said] = []
     for message in messages:
         blocks = message.content if isinstance(message.content, list) else [message.content]
         if any(block.type not in ("text", "image", "audio") for block in blocks):
-            raise ContentUnsupported("only text, pictures and sound can be said to the model")
+            raise ContentUnsupported("only text, images and audio can be sent to the model")
         contents = tuple(content for block in blocks for content in assimilate_block(block))
         kind = UserCanister if message.role == "user" else AssistantCanister
         canisters.append(kind(contents))
     if not canisters or not isinstance(canisters[-1], UserCanister):
-        raise ContentUnsupported("the last message has to be the user's")
+        raise ContentUnsupported("the last message must be the user's")
     return canisters
 
 
@@ -204,7 +204,7 @@ def _describe(content: Any) -> str:
 
 def _check_address(url: str) -> str:
     if not url.lower().startswith(("https://", "http://")):
-        raise AnswerInvalid("only an address of https or http can be opened")
+        raise AnswerInvalid("only http and https URLs can be opened")
     return url
 
 

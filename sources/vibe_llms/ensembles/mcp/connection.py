@@ -1,4 +1,4 @@
-"""A connection to an MCP server: one task owns it, anybody may use and close it."""
+"""A connection to an MCP server: one task owns it, and any task may use and close it."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from mcp import Client, MCPError
 
 T = TypeVar("T")
-#: Makes what signs requests in; given what is called with the reason where that fails.
+#: Makes what signs requests in; receives a function to call with the reason if that fails.
 SignInFactory: TypeAlias = Callable[[Callable[[Exception], None]], Awaitable["SignIn"]]
 
 _CLOSE_SECONDS, _STATUS_SECONDS = 10.0, 0.5
 _LISTEN_AGAIN_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 60.0
-#: What the package says for a server that sent no error of the protocol's.
+#: The package's message if the server's answer is not a protocol error.
 _SESSION_LOST, _HTTP_ERROR = "Session terminated", "Server returned an error response"
 _CLOSED = "Connection closed"
 
 
 class Connection:
-    """The official client in a task of its own.
+    """The official client in its own task.
 
-    The package wants to be entered and left in the same task; whoever calls needs not care.
-    `callbacks` are what the client calls when the server asks something, `changed` is called when
-    the server says that its tools have changed.
+    The package must be entered and left in the same task; callers need not care. The client calls
+    `callbacks` when the server asks for something, and `changed` when the server says that its
+    tools have changed.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        """Whether the server can still be spoken with."""
+        """Whether the connection is still usable."""
         ended = self._task is None or self._task.done()
         gone = self._server is not None and self._server.status is not None
         return not ended and not gone and self._broken is None and self._client is not None
 
     @property
     def details(self) -> Mapping[str, str]:
-        """The protocol's version and the server's name and version, while it is connected."""
+        """The protocol version, and the server's name and version, while connected."""
         if self._client is None:
             return {}
         info = self._client.server_info
@@ -93,7 +93,7 @@ class Connection:
         return {"protocol": str(self._client.protocol_version), "server": repair_text(server)}
 
     async def open(self) -> None:
-        """Connect, within `open-seconds`; `EnsembleFailed` says why not, and nothing is left."""
+        """Connect within `open-seconds`; `EnsembleFailed` says why not and leaves nothing open."""
         for package in ("mcp", *self._settings.needs):
             if find_spec(package) is None:
                 raise PackageMissing(
@@ -101,9 +101,10 @@ class Connection:
                     package=package,
                     command=f"python -m pip install 'vibe-llms[{self._settings.extra}]'",
                 )
-        # Half a second of work, which shall not hold up others, nor count as the server's.
+        # Importing takes half a second; it must not block others or count as the server's time.
         await asyncio.to_thread(import_module, "mcp")
-        # What it logs is for who asks for it, not for the screen; and no record shows a key.
+        # Its log is for programs that configure logging, not for the screen; records contain no
+        # keys.
         get_logger("mcp")
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._own(ready), name=f"mcp {self._ensemble}")
@@ -129,7 +130,7 @@ class Connection:
         if task is None or task is asyncio.current_task():
             return
         if self._client is None:
-            # It waits for a server that has not answered yet.
+            # The package is waiting for a server that has not answered yet.
             task.cancel()
         _, running = await asyncio.wait([task], timeout=_CLOSE_SECONDS)
         if running:
@@ -139,9 +140,9 @@ class Connection:
     async def request(
         self, seconds: float, phase: str, call: Callable[[Client], Awaitable[T]]
     ) -> T:
-        """What the server answers within so many seconds; `EnsembleFailed` names the phase.
+        """The server's answer within the given seconds; `EnsembleFailed` names the phase.
 
-        The time in which the server has a person asked does not count.
+        Time that the server spends asking the user does not count.
         """
         client = self._client
         if client is None or not self.alive:
@@ -158,13 +159,13 @@ class Connection:
             raise self._failure(f"it did not answer within {seconds:g} s", phase) from error
         except MCPError as error:
             if self._server is not None and str(error) == _CLOSED:
-                # Its streams end a moment before it does, and how it ended says more.
+                # Its streams end shortly before the process does, and its exit status says more.
                 await self._server.wait(_STATUS_SECONDS)
             raise self._explain(error, phase) from error
         except (BrokenResourceError, ClosedResourceError, httpx2.HTTPError) as error:
             raise self._failure("the connection has ended", phase) from error
         except (ValueError, RuntimeError) as error:
-            # What the package says of an answer that is not as the protocol has it.
+            # The package's errors about answers that violate the protocol.
             raise self._failure(f"its answer is not valid: {_brief(error)}", phase) from error
 
     async def _watch(self, answer: Awaitable[T]) -> T:
@@ -182,13 +183,13 @@ class Connection:
                 await asyncio.wait([asking])
 
     def _explain(self, error: MCPError, phase: str) -> EnsembleFailed:
-        """What the server says, or the package for it where it says nothing of its own."""
+        """The server's message, or the package's if the server sent none."""
         words = redact(str(error))
         if words == _SESSION_LOST and self._settings.url:
             self._broken = SessionLost(f"{phase}: {words}", ensemble=self._ensemble)
             return self._broken
         if words == _CLOSED:
-            # Its tasks may take a moment to end; nobody shall ask it meanwhile.
+            # Its tasks may take a moment to end; nothing may be requested in that time.
             self._broken = self._broken or error
         if words == _HTTP_ERROR and self._status:
             words = f"it answered with HTTP {self._status}"
@@ -210,21 +211,21 @@ class Connection:
         except (VibeLlmsError, httpx2.HTTPError) as error:
             self._settle(ready, error)
         except (ExceptionGroup, OSError, ValueError, RuntimeError) as error:
-            # What the package's tasks raise, and what it says of a server that is none.
+            # Errors from the package's tasks, and its message about something that is not a server.
             self._settle(ready, _first(error))
         finally:
             self._client = None
-            # Somebody else has closed it while it was being opened.
+            # Another task closed it while it was being opened.
             self._settle(ready, EnsembleFailed("it has been closed", ensemble=self._ensemble))
 
     async def _stay(self, client: Client) -> None:
-        """Hold the connection until it shall end; meanwhile hear of tools that change."""
+        """Keep the connection until it should end, and listen for changed tools."""
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
         tools = client.server_capabilities.tools
         changes = tools is not None and tools.list_changed
         if not changes or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            # Before 2026-07-28 a server tells it unasked; see `_hear`.
+            # Before 2026-07-28 a server sends this by itself; see `_hear`.
             await self._stop.wait()
             return
         listening = asyncio.create_task(self._listen(client), name=f"mcp {self._ensemble} changes")
@@ -252,12 +253,12 @@ class Connection:
             except SubscriptionLost:
                 pass
             except MCPError:
-                # It does not let us listen, or the connection has ended.
+                # The server does not allow listening, or the connection has ended.
                 return
             await asyncio.sleep(
                 min(_LISTEN_AGAIN_SECONDS * 2 ** min(attempt, 6), _LONGEST_PAUSE_SECONDS)
             )
-            # What has changed meanwhile, nobody has told.
+            # Changes in the meantime were not reported.
             self._changed()
 
     async def _hear(self, message: Any) -> None:
@@ -267,7 +268,7 @@ class Connection:
             self._changed()
 
     def _settle(self, ready: asyncio.Future[None], error: Exception) -> None:
-        """Keep why the connection ended, and tell whoever waits for it to open."""
+        """Store why the connection ended, and wake the task that waits for it to open."""
         self._broken = self._broken or error
         if ready.done():
             return
@@ -308,7 +309,7 @@ class Connection:
             )
         return Client(
             target,
-            # The limits are ours, since they stand still while a person is asked.
+            # The limits are ours, because they pause while the user is asked.
             read_timeout_seconds=None,
             client_info=Implementation(name="vibe-llms", version=__version__),
             cache=None,
@@ -338,7 +339,7 @@ class Connection:
 
 
 def _first(error: Exception) -> Exception:
-    """Of a group the first error that is none, and one of ours before all others."""
+    """The first real error in a group; this library's own errors come first."""
     if not isinstance(error, ExceptionGroup):
         return error
     found = [_first(one) for one in error.exceptions]
@@ -346,6 +347,6 @@ def _first(error: Exception) -> Exception:
 
 
 def _brief(error: Exception) -> str:
-    """An error of the package in a line."""
+    """An error of the package in one line."""
     error = _first(error)
     return redact(" ".join(str(error).split()) or type(error).__name__)[:500]

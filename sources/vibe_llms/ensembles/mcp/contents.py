@@ -1,4 +1,4 @@
-"""What an MCP server sends, as contents."""
+"""Converts what an MCP server sends to contents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def assimilate_result(result: CallToolResult) -> InvocationOutput:
-    """The output of a call; structured content stands in for contents where there are none."""
+    """The output of a call; structured content is used if there are no contents."""
     contents = [content for block in result.content for content in assimilate_block(block)]
     if not contents and result.structured_content is not None:
         text = msgspec.json.encode(result.structured_content).decode()
@@ -33,7 +33,7 @@ def assimilate_result(result: CallToolResult) -> InvocationOutput:
 
 
 def assimilate_block(block: Any) -> Iterator[Content]:
-    """One block of a result or of a prompt; what cannot be read is said in words."""
+    """One block of a result or prompt; unsupported blocks are described in words."""
     match block.type:
         case "text":
             yield TextualContent(repair_text(block.text))
@@ -52,7 +52,7 @@ def assimilate_block(block: Any) -> Iterator[Content]:
 
 
 def assimilate_resource(resource: Any) -> Iterator[Content]:
-    """What a resource holds, read or embedded."""
+    """The contents of a resource, read or embedded."""
     uri, mimetype = str(resource.uri), resource.mime_type or ""
     if (text := getattr(resource, "text", None)) is not None:
         yield TextualContent(repair_text(text), mimetype or "text/plain")
@@ -73,5 +73,5 @@ def _media(kind: Any, data: str, mimetype: str) -> Content:
     try:
         content: Content = kind(base64.b64decode(data, validate=True), mimetype)
     except (binascii.Error, ValueError) as error:
-        return TextualContent(f"[the server sent a {mimetype} that is no base64: {error}]")
+        return TextualContent(f"[the server sent a {mimetype} that is not valid base64: {error}]")
     return content

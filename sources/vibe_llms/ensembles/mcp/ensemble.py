@@ -45,9 +45,9 @@ from vibe_llms.offline import permit_request
 if TYPE_CHECKING:
     from mcp_types import Tool
 
-#: Of what a server says of a tool, this is no annotation.
+#: Parts of a server's description of a tool that are not annotations.
 _DEFINED_ELSEWHERE = {"name", "description", "input_schema", "icons", "meta"}
-#: So often a server is started again that answers no call in between.
+#: How often a server that answers no call in between is restarted.
 MAX_RESTARTS = 3
 _RESTART_SECONDS = 0.5
 _REFRESH_SECONDS = 0.1
@@ -58,7 +58,7 @@ _LOGGER = get_logger("vibe_llms.ensembles.mcp")
 
 
 class McpEnsemble:
-    """A server that is started, or reached by its address, when it is opened."""
+    """A server that is started, or connected to by its URL, when it is opened."""
 
     def __init__(self, name: str, configuration: EnsembleConfiguration) -> None:
         read = configuration.configuration
@@ -79,7 +79,7 @@ class McpEnsemble:
         self._answerer = Answerer(name, settings, configuration.host, self._patience)
         self._keys_file = read.places.keys_file
         self._vault = configuration.host.vault
-        self._tell = configuration.host.tell
+        self._notify = configuration.host.notify
         self._left_out: set[str] = set()
         self._asks = configuration.host.elicitor is not None
         self._connection = self._produce_connection(settings)
@@ -98,28 +98,28 @@ class McpEnsemble:
 
     @property
     def invokers(self) -> Sequence[Invoker]:
-        """The server's tools, as it listed them last."""
+        """The server's tools, as it last listed them."""
         return self._invokers
 
     @property
     def origin(self) -> str:
-        """The command that starts it, or its address."""
+        """The command that starts it, or its URL."""
         return self._settings.origin
 
     @property
     def details(self) -> Mapping[str, str]:
-        """The protocol that is spoken, and what the server calls itself."""
+        """The protocol version, and the server's name and version."""
         return self._connection.details
 
     async def open(self) -> None:
-        """Start or reach the server and list its tools."""
+        """Start or connect to the server and list its tools."""
         self._restarts = 0
         await self._connect()
 
     async def close(self) -> None:
         """End the connection, and the server's process."""
         self._closed = True
-        # What is being opened is given up, and then nobody opens it any more.
+        # Opening is cancelled, and nothing opens it any more.
         await self._connection.close()
         async with self._opening:
             await self._connection.close()
@@ -128,7 +128,7 @@ class McpEnsemble:
             await asyncio.wait([self._refresh])
 
     async def invoke(self, name: str, arguments: str = "{}") -> InvocationOutput:
-        """Call a tool without a model, its arguments as JSON; nobody is asked whether it may."""
+        """Call a tool without a model, its arguments as JSON, without approval."""
         canonical = name if name.startswith(f"{self._name}/") else f"{self._name}/{name}"
         found = [one for one in self._invokers if one.name == canonical]
         if not found:
@@ -139,13 +139,13 @@ class McpEnsemble:
         return await found[0].invoke(arguments, context)
 
     async def survey_prompts(self) -> Sequence[ServerPrompt]:
-        """The prompts that the server offers; none where it has no such thing."""
+        """The prompts that the server offers; none if it does not support them."""
         return await self._gather("prompts", "list_prompts", assimilate_prompt)
 
     async def read_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None
     ) -> Sequence[Canister]:
-        """A prompt, filled in with its arguments: the messages to begin a conversation with."""
+        """A prompt filled in with its arguments: the messages to begin a conversation with."""
         filled = dict(arguments or {})
         result = await self._request(
             self._settings.call_seconds,
@@ -155,15 +155,15 @@ class McpEnsemble:
         return assimilate_messages(result)
 
     async def survey_resources(self) -> Sequence[ServerResource]:
-        """What the server offers to be read; nothing where it has no such thing."""
+        """The resources that the server offers; none if it does not support them."""
         return await self._gather("resources", "list_resources", assimilate_listed)
 
     async def survey_templates(self) -> Sequence[ResourceTemplate]:
-        """The templates of addresses of further resources."""
+        """The URI templates of further resources."""
         return await self._gather("resources", "list_resource_templates", assimilate_template)
 
     async def read_resource(self, uri: str) -> Sequence[Content]:
-        """What a resource holds, by its address: text, pictures, sound, files."""
+        """The contents of a resource, by its URI: text, images, audio, files."""
         result = await self._request(
             self._settings.call_seconds,
             f"reading {uri}",
@@ -176,7 +176,7 @@ class McpEnsemble:
             settings = self._settings.expand(os.environ)
         except KeyError as error:
             raise EnsembleFailed(
-                f"opening: its row speaks of ${{{error.args[0]}}}, which is not set in the "
+                f"opening: its row uses ${{{error.args[0]}}}, which is not set in the "
                 "environment; set it",
                 ensemble=self._name,
             ) from error
@@ -195,14 +195,14 @@ class McpEnsemble:
         )
 
     async def _produce_sign_in(
-        self, settings: McpSettings, tell: Callable[[Exception], None]
+        self, settings: McpSettings, notify: Callable[[Exception], None]
     ) -> SignIn:
         return await produce_sign_in(
             self._name,
             settings,
             TokenStore(self._name, settings.url, self._vault),
             self._answerer.ask if self._asks else None,
-            tell,
+            notify,
             self._patience,
             self._keys_file,
         )
@@ -229,11 +229,11 @@ class McpEnsemble:
                 raise
 
     async def _wait_before_restart(self) -> None:
-        """Each time longer, and at last not at all: until somebody opens it anew."""
+        """Wait longer each time, and finally stop until a conversation names it again."""
         if self._restarts > MAX_RESTARTS:
             raise EnsembleFailed(
-                f"it has been started again {MAX_RESTARTS} times and answered no call, so it is "
-                "left alone until a conversation names it anew",
+                f"it was restarted {MAX_RESTARTS} times and answered no call, so it is not "
+                "used until a conversation names it again",
                 ensemble=self._name,
             )
         if self._restarts > 1:
@@ -247,20 +247,20 @@ class McpEnsemble:
         call: Callable[[Any], Awaitable[T]],
         pause: Pause = nullcontext,
     ) -> T:
-        """What the server answers; it is reached anew where it has ended, or lost the session."""
+        """The server's answer; reconnects if the server ended or lost the session."""
         with self._patience.keep(pause):
             await self._connect()
             try:
                 answer = await self._connection.request(seconds, phase, call)
             except SessionLost:
-                # It has not done what it was asked, so it may be asked again.
+                # It did not carry out the request, so it may be asked again.
                 await self._connect()
                 answer = await self._connection.request(seconds, phase, call)
         self._restarts = min(self._restarts, 1)
         return answer
 
     def _refresh_soon(self) -> None:
-        """The server says that its tools are others now; many such words are one."""
+        """The server says that its tools have changed; several such messages count as one."""
         self._stale = True
         if self._closed or (self._refresh is not None and not self._refresh.done()):
             return
@@ -269,7 +269,7 @@ class McpEnsemble:
     async def _refresh_tools(self) -> None:
         while self._stale:
             await asyncio.sleep(_REFRESH_SECONDS)
-            # What changes while they are listed has them listed once more.
+            # If they change while being listed, they are listed again.
             self._stale = False
             try:
                 self._invokers = await self._list_tools()
@@ -288,7 +288,7 @@ class McpEnsemble:
 
     def _tell_left_out(self, names: set[str]) -> None:
         for name in sorted(names - self._left_out):
-            self._tell(
+            self._notify(
                 Notice(
                     "ensemble",
                     f"{self._name}: the tool {name} is not offered: it runs only as a task, which "
@@ -343,7 +343,7 @@ class McpEnsemble:
         settled = self._settings.settle(invoker, reads_only=reads_only)
         seconds = settled.timeout_seconds or self._settings.call_seconds
         if settled.timeout_seconds is None:
-            # A server that has ended is started again first.
+            # A server that ended is restarted first.
             spare = self._settings.open_seconds + self._settings.list_seconds
             settled = msgspec.structs.replace(settled, timeout_seconds=seconds + spare)
         return settled
@@ -357,7 +357,7 @@ class McpEnsemble:
         def call(client: Any) -> Awaitable[Any]:
             if self._tools.get(tool.name) != tool:
                 raise EnsembleFailed(
-                    f"calling {tool.name}: its server describes the tool otherwise by now, so "
+                    f"calling {tool.name}: its server has changed the tool's description, so "
                     "nothing was called",
                     ensemble=self._name,
                 )
@@ -373,9 +373,9 @@ class McpEnsemble:
         return assimilate_result(result)
 
     def _tell_conversation(self, context: InvocationContext) -> Any:
-        """What lets the server keep something for each conversation, without knowing which it is.
+        """Lets the server keep state for each conversation without knowing which one it is.
 
-        It is another one for each server, so that they cannot compare what they know.
+        The value differs for each server, so servers cannot compare what they know.
         """
         if not context.conversation:
             return None
@@ -384,5 +384,5 @@ class McpEnsemble:
 
 
 def _needs_task(tool: Tool) -> bool:
-    """Whether calls of a tool have to be tasks of 2025-11-25, which the package cannot make."""
+    """Whether calls of a tool must be tasks of 2025-11-25, which the package does not support."""
     return tool.execution is not None and tool.execution.task_support == "required"

@@ -1,9 +1,9 @@
-"""Connections over HTTP, streamable and of the older form: bounded, and closed to other origins.
+"""HTTP connections, streamable and of the older protocol: bounded, and closed to other origins.
 
-The package itself follows redirects only within the origin of the address that it was given, so
-that no header and no token reaches another one; it bounds the events of a stream but not the other
-bodies, which is done here. A server names further addresses where one has to sign in: what is sent
-there is sent to public addresses, or to those of the server's own kind, once the user has agreed.
+The package follows redirects only within the origin of its URL, so that no header or token reaches
+another one. It limits the events of a stream but not other bodies; this module does. A server names
+further addresses for signing in: requests to those go only to public addresses, or to those of the
+server's own kind, and only if the user has agreed.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ async def connect_http(
     ensemble: str,
     settings: McpSettings,
     auth: httpx2.Auth | None,
-    tell: Callable[[Exception], None],
+    notify: Callable[[Exception], None],
     hear: Callable[[int], None],
     *,
     offline: bool = False,
     agree: Admit | None = None,
 ) -> AsyncIterator[Any]:
-    """The streams of messages that the official client wants, over HTTP.
+    """The message streams that the official client needs, over HTTP.
 
-    `tell` hears why a connection is given up where the server is to blame, `hear` the status of
-    each response that is an error; `agree` raises an error where the user does not let a request go
-    to another origin than the server's.
+    `notify` receives the reason if a connection is closed because of the server, and `hear` the
+    status of each error response. `agree` raises an error if the user does not allow a request to
+    another origin than the server's.
     """
     import httpx2
 
@@ -56,7 +56,7 @@ async def connect_http(
                 server=settings.url,
                 agree=agree,
                 limit=settings.message_bytes,
-                tell=tell,
+                notify=notify,
             ),
             event_hooks={"response": [look_at]},
         )
@@ -77,10 +77,10 @@ async def connect_http(
 
 
 class _BoundedGuard(Guard):
-    """Sends to the server, and where it leads; no response is longer than a message may be.
+    """Sends to the server and to addresses that it names; limits the size of responses.
 
-    The kinds of addresses that the server has when it is first spoken with are those that it and
-    whatever it names may have, so that no name can be led elsewhere later.
+    The kinds of addresses that the server has at the first request are the only ones that it, and
+    addresses that it names, may have later. So no name can be redirected afterwards.
     """
 
     def __init__(
@@ -91,26 +91,26 @@ class _BoundedGuard(Guard):
         server: str,
         agree: Admit | None,
         limit: int,
-        tell: Callable[[Exception], None],
+        notify: Callable[[Exception], None],
     ) -> None:
         super().__init__(purpose, offline=offline, admit=self._check_origin)
         self._server = server
         self._agree = agree
         self._limit = limit
-        self._tell = tell
+        self._notify = notify
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request, or say why not; streams of events are bounded by the package."""
+        """Send a request, or raise why not; the package limits streams of events."""
         import httpx2
 
         try:
             response = await super().handle_async_request(request)
         except httpx2.ConnectError as error:
             if isinstance(error.__cause__, AddressRefused):
-                self._tell(error.__cause__)
+                self._notify(error.__cause__)
             raise
         if not response.headers.get("content-type", "").startswith(_EVENTS):
-            response.stream = _bound(response.stream, self._limit, self._tell)
+            response.stream = _bound(response.stream, self._limit, self._notify)
         return response
 
     async def _check_origin(self, url: str) -> None:
@@ -120,8 +120,8 @@ class _BoundedGuard(Guard):
             await self._agree(url)
 
 
-def _bound(stream: Any, limit: int, tell: Callable[[Exception], None]) -> httpx2.AsyncByteStream:
-    """A stream that ends with an error where it has more than so many bytes."""
+def _bound(stream: Any, limit: int, notify: Callable[[Exception], None]) -> httpx2.AsyncByteStream:
+    """A stream that ends with an error if it exceeds the given number of bytes."""
     import httpx2
 
     class BoundedStream(httpx2.AsyncByteStream):
@@ -131,7 +131,7 @@ def _bound(stream: Any, limit: int, tell: Callable[[Exception], None]) -> httpx2
                 size += len(chunk)
                 if size > limit:
                     error = MessageTooLong(f"a message of the server has more than {limit:,} bytes")
-                    tell(error)
+                    notify(error)
                     raise httpx2.ReadError(str(error))
                 yield chunk
 

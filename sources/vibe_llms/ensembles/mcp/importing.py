@@ -1,8 +1,8 @@
-"""Servers as other programs write them down, `mcpServers` and its kin, turned into rows of ours.
+"""Converts servers in other programs' configuration files, `mcpServers` and similar, to rows.
 
-Known are the files of Claude Desktop, Cursor, Windsurf and Gemini (`mcpServers`), of VS Code
-(`servers`, or `mcp.servers` in its settings) and of Zed (`context_servers`), comments and trailing
-commas included, as their documentation has them in November 2026.
+Supported are the files of Claude Desktop, Cursor, Windsurf and Gemini (`mcpServers`), of VS Code
+(`servers`, or `mcp.servers` in its settings) and of Zed (`context_servers`), including comments and
+trailing commas, as documented in November 2026.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ _KINDS = {
     **dict.fromkeys(("http", "streamable-http", "streamableHttp", "remote"), "http"),
     "sse": "sse",
 }
-#: Their keys that are read; of all others a note is made.
+#: The keys that are read; a note mentions each other key.
 _READ = frozenset(
     {
         *("command", "args", "env", "cwd", "type", "transport", "url", "serverUrl", "httpUrl"),
         *("headers", "disabled", "enabled", "name", "description"),
     }
 )
-# What JSON does not have: comments, and a comma before the end of a table. Strings stay.
-# A string or a comment without an end reaches to the end, so that no part of it is read twice.
+# What JSON does not have: comments, and a comma before the end of a table. Strings stay. An
+# unterminated string or comment extends to the end, so no part is read twice.
 _COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*"?)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 _COMMA = re.compile(r'("(?:\\.|[^"\\\n])*"?)|,(?=\s*[\]}])')
-#: What editors put in by these names is no variable of the environment.
+#: Editors replace these names themselves; they are not environment variables.
 _EDITORS = frozenset({"workspaceFolder", "workspaceFolderBasename", "workspaceRoot", "execPath"})
 _FOREIGN = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
 class ImportedServer(Struct, frozen=True):
-    """A server of another program's file: the row that it becomes, and what there is to say of it.
+    """A server from another program's file: the row that it becomes, and notes about it.
 
-    Where `problem` is not empty, it cannot be imported.
+    If `problem` is not empty, it cannot be imported.
     """
 
     name: str
@@ -55,11 +55,11 @@ class ImportedServer(Struct, frozen=True):
 
 
 class _Unfit(ValueError):
-    """A server that no row can describe."""
+    """A server that a row cannot describe."""
 
 
 def read_servers(text: str) -> list[ImportedServer]:
-    """The servers that a file of another program names; `RequestError` if it names none."""
+    """The servers in a file of another program; `RequestError` if there are none."""
     try:
         text = text.removeprefix("\ufeff")
         for extra in (_COMMENT, _COMMA):
@@ -87,7 +87,7 @@ def read_servers(text: str) -> list[ImportedServer]:
 
 
 def survey_keys(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The keys that a row holds itself, by the names of their headers or variables."""
+    """The keys that a row itself contains, by the names of their headers or variables."""
     for table in ("headers", "environment"):
         for key, value in row.get(table, {}).items():
             if SECRET.search(key) and VARIABLE.search(str(value)) is None:
@@ -95,13 +95,13 @@ def survey_keys(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def remember_row(row: Mapping[str, Any]) -> None:
-    """Keep the keys that a row holds out of all words from now on."""
+    """Redact the keys in a row from all text from now on."""
     for _, value in survey_keys(row):
         remember(value.rpartition(" ")[2])
 
 
 def is_name(name: str) -> bool:
-    """Whether a row may be called so: its tools' names begin with it."""
+    """Whether a row may have this name: its tools' names begin with it."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -125,18 +125,18 @@ def _produce_name(given: str) -> str:
 
 def _produce_row(entry: object, notes: list[str]) -> dict[str, Any]:
     if not isinstance(entry, dict):
-        raise _Unfit("it is no table")
+        raise _Unfit("it is not a table")
     reader = _Reader(entry, notes)
     row: dict[str, Any] = {"module": MODULE}
     if entry.get("disabled") is True or entry.get("enabled") is False:
         row["enabled"] = False
     kind = reader.text("type") or reader.text("transport")
     if kind and kind not in _KINDS:
-        raise _Unfit(f"its type {kind!r} is not known")
+        raise _Unfit(f"its type {kind!r} is unknown")
     url = reader.text("url") or reader.text("serverUrl") or reader.text("httpUrl")
     command = reader.text("command")
     if bool(url) == bool(command):
-        raise _Unfit("it has neither a command nor a url" if not url else "it has two addresses")
+        raise _Unfit("it has neither a command nor a url" if not url else "it has two URLs")
     if command:
         row["command"] = [command, *reader.texts("args")]
         if environment := reader.table("env"):
@@ -159,31 +159,31 @@ def _produce_row(entry: object, notes: list[str]) -> dict[str, Any]:
 
 
 class _Reader:
-    """The values of a server's table, with the variables that they speak of put our way."""
+    """The values of a server's table, with its variables in this library's form."""
 
     def __init__(self, entry: Mapping[str, Any], notes: list[str]) -> None:
         self._entry = entry
         self._notes = notes
 
     def text(self, key: str) -> str:
-        """A text; empty where there is none."""
+        """A text; empty if there is none."""
         value = self._entry.get(key) or ""
         if not isinstance(value, str):
-            raise _Unfit(f"its {key} is no text")
+            raise _Unfit(f"its {key} is not a text")
         return self._translate(value)
 
     def texts(self, key: str) -> list[str]:
         """A list of texts."""
         values = self._entry.get(key) or []
         if not isinstance(values, list):
-            raise _Unfit(f"its {key} is no list")
+            raise _Unfit(f"its {key} is not a list")
         return [self._translate(_plain(value, key)) for value in values]
 
     def table(self, key: str) -> dict[str, str]:
-        """A table of texts; what is null is left out."""
+        """A table of texts; null values are left out."""
         values = self._entry.get(key) or {}
         if not isinstance(values, dict):
-            raise _Unfit(f"its {key} is no table")
+            raise _Unfit(f"its {key} is not a table")
         return {
             name: self._translate(_plain(value, key))
             for name, value in values.items()
@@ -209,7 +209,7 @@ class _Reader:
             case _:
                 pass
         if words in _EDITORS or VARIABLE.fullmatch(f"${{{words}}}") is None:
-            raise _Unfit(f"it speaks of ${{{words}}}, which means nothing here; write it out")
+            raise _Unfit(f"it uses ${{{words}}}, which has no meaning here; replace it")
         return f"${{{words}}}"
 
 

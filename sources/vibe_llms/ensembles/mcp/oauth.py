@@ -1,9 +1,9 @@
-"""Signing in to a server over HTTP: by a person with a browser, or by a program with its own key.
+"""Signs in to an HTTP server: a user with a browser, or a program with its own key.
 
-The package speaks the protocol: it finds the authorization server, registers, proves with PKCE that
-the code is ours, and refreshes. The person is asked through the session's elicitor, the browser is
-led back to this machine, and tokens are kept like keys. A server that signs in through another one
-can do so only if the user agrees: it may name any server.
+The package implements the protocol: it finds the authorization server, registers, proves with PKCE
+that the code is ours, and refreshes. The session's elicitor asks the user, the browser returns to
+this machine, and tokens are stored like keys. A server may sign in through another one, which could
+be any server, only if the user agrees.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mcp.client.auth import OAuthClientProvider
     from mcp.shared.auth import AuthorizationCodeResult
 
-#: Asks the person at the session's elicitor; the clocks stand still meanwhile.
+#: Asks the user through the session's elicitor; time limits pause.
 Asking = Callable[[ElicitationRequest], Awaitable[ElicitationAnswer]]
 _PATH = "/callback"
 _LONGEST_REQUEST = 16 * 1024
@@ -45,7 +45,7 @@ _PAGE = (
 
 
 class SignIn(Struct, frozen=True):
-    """What adds a token to each request, and what is asked before one goes to another origin."""
+    """Adds a token to each request; `agree` is called before a request to another origin."""
 
     auth: httpx2.Auth | None
     agree: Admit
@@ -56,21 +56,21 @@ async def produce_sign_in(
     settings: McpSettings,
     store: TokenStore,
     ask: Asking | None,
-    tell: Callable[[Exception], None],
+    notify: Callable[[Exception], None],
     patience: Patience,
     keys_file: Path,
 ) -> SignIn:
-    """How to sign in to a server; `tell` is called with the error if it fails.
+    """How to sign in to a server; `notify` is called with the error if that fails.
 
-    Nothing is added where the row itself has a header that says who we are.
+    Nothing is added if the row already has a header with credentials.
     """
     oauth = settings.oauth or OAuthSettings()
-    agreement = _Agreement(ensemble, settings.url, oauth, store, ask, tell)
+    agreement = _Agreement(ensemble, settings.url, oauth, store, ask, notify)
     if any(name.lower() == "authorization" for name in settings.headers):
         return SignIn(None, agreement)
     await store.load()
     return SignIn(
-        await _produce_auth(ensemble, settings, oauth, store, ask, tell, patience, keys_file),
+        await _produce_auth(ensemble, settings, oauth, store, ask, notify, patience, keys_file),
         agreement,
     )
 
@@ -81,7 +81,7 @@ async def _produce_auth(
     oauth: OAuthSettings,
     store: TokenStore,
     ask: Asking | None,
-    tell: Callable[[Exception], None],
+    notify: Callable[[Exception], None],
     patience: Patience,
     keys_file: Path,
 ) -> httpx2.Auth:
@@ -89,7 +89,7 @@ async def _produce_auth(
         secret = await asyncio.to_thread(_find_secret, ensemble, oauth, keys_file)
         provider = _produce_program(ensemble, settings.url, oauth, store, secret)
     elif ask is None and not store.signed_in:
-        return _produce_refusal(ensemble, tell)
+        return _produce_refusal(ensemble, notify)
     else:
         needs_secret = oauth.client_secret_environment or oauth.client_secret_command
         secret = (
@@ -97,9 +97,9 @@ async def _produce_auth(
             if needs_secret
             else ""
         )
-        login = _Login(ensemble, ask, oauth.sign_in_seconds, patience, tell)
+        login = _Login(ensemble, ask, oauth.sign_in_seconds, patience, notify)
         provider = _produce_person(settings.url, oauth, store, login, secret)
-    # It has loggers now that it had not when the package was imported.
+    # It has loggers now that did not exist when the package was imported.
     get_logger("mcp")
     return provider
 
@@ -164,7 +164,7 @@ def _produce_program(
 def _produce_person(
     url: str, oauth: OAuthSettings, store: TokenStore, login: _Login, secret: str
 ) -> OAuthClientProvider:
-    """A person who signs in with a browser."""
+    """A user who signs in with a browser."""
     from mcp.client.auth import OAuthClientProvider
     from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
 
@@ -202,7 +202,7 @@ def _produce_person(
 
 
 class _Agreement:
-    """Whether requests of a sign-in may go to another origin than the server's; asked once each."""
+    """Whether sign-in requests may go to another origin than the server's; asked once for each."""
 
     def __init__(
         self,
@@ -211,14 +211,14 @@ class _Agreement:
         oauth: OAuthSettings,
         store: TokenStore,
         ask: Asking | None,
-        tell: Callable[[Exception], None],
+        notify: Callable[[Exception], None],
     ) -> None:
         self._ensemble = ensemble
         self._server = origin_of(url)
         self._allowed = {origin_of(one) for one in (*oauth.allowed_origins, oauth.issuer) if one}
         self._store = store
         self._ask = ask
-        self._tell = tell
+        self._notify = notify
         self._asking = asyncio.Lock()
 
     async def __call__(self, url: str) -> None:
@@ -227,7 +227,7 @@ class _Agreement:
             if origin in self._allowed or origin in self._store.origins:
                 return
             if self._server.startswith("https:") and not origin.startswith("https:"):
-                raise self._failure(f"it signs in through {origin}, which is not https")
+                raise self._failure(f"it signs in through {origin}, which does not use https")
             if self._ask is None:
                 raise self._failure(
                     f"it signs in through another server, {origin}, which you have not allowed "
@@ -252,12 +252,12 @@ class _Agreement:
 
     def _failure(self, reason: str) -> SignInNeeded:
         error = SignInNeeded(reason, ensemble=self._ensemble)
-        self._tell(error)
+        self._notify(error)
         return error
 
 
 class _Login:
-    """One person who signs in: led to the server's page, and back to a port of this machine."""
+    """One user signing in: opens the server's page, and receives the browser on a local port."""
 
     def __init__(
         self,
@@ -265,30 +265,30 @@ class _Login:
         ask: Asking | None,
         seconds: float,
         patience: Patience,
-        tell: Callable[[Exception], None],
+        notify: Callable[[Exception], None],
     ) -> None:
         self.port = 0
         self._ensemble = ensemble
         self._ask = ask
         self._seconds = seconds
         self._patience = patience
-        self._tell = tell
+        self._notify = notify
         self._url = ""
 
     async def begin(self, url: str) -> None:
-        """Take the address at which one signs in."""
+        """Store the URL of the sign-in page."""
         if self._ask is None:
-            raise self._failure("the token has ended")
+            raise self._failure("the token has expired")
         self._url = url
 
     def _failure(self, reason: str) -> SignInNeeded:
-        """Why nobody signed in; told at once, since the package only lets the connection end."""
+        """Why signing in failed; reported at once, because the package only ends the connection."""
         error = SignInNeeded(reason, ensemble=self._ensemble)
-        self._tell(error)
+        self._notify(error)
         return error
 
     async def finish(self) -> AuthorizationCodeResult:
-        """Lead the person there, and wait for what the server leads back with."""
+        """Open the page for the user, and wait for the browser to return."""
         from mcp.shared.auth import AuthorizationCodeResult
 
         assert self._ask is not None
@@ -301,10 +301,10 @@ class _Login:
                 async with listen(self.port) as arrival, asyncio.timeout(self._seconds):
                     answer = await self._ask(request)
                     if answer.action != "accept":
-                        raise self._failure("nobody signed in")
+                        raise self._failure("no user signed in")
                     found = await arrival
         except TimeoutError as error:
-            reason = f"nobody signed in within {self._seconds:g} s (sign-in-seconds)"
+            reason = f"no user signed in within {self._seconds:g} s (sign-in-seconds)"
             raise self._failure(reason) from error
         except OSError as error:
             reason = f"port {self.port} is taken (redirect-port): {error.strerror}"
@@ -319,7 +319,7 @@ class _Login:
 
 @asynccontextmanager
 async def listen(port: int) -> AsyncIterator[asyncio.Future[dict[str, str]]]:
-    """What the first browser brings back that is led to this port of this machine."""
+    """The parameters of the first browser request to this local port."""
     arrival: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -341,7 +341,7 @@ async def listen(port: int) -> AsyncIterator[asyncio.Future[dict[str, str]]]:
             if known and not arrival.done():
                 arrival.set_result(found)
         except (OSError, ValueError, IndexError, asyncio.IncompleteReadError):
-            # Whatever else knocks at the port.
+            # Any other request to the port.
             pass
         except asyncio.LimitOverrunError:
             pass
@@ -357,15 +357,15 @@ async def listen(port: int) -> AsyncIterator[asyncio.Future[dict[str, str]]]:
 
 
 def find_port() -> int:
-    """A port of this machine that is free now."""
+    """A free local port."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]
         return port
 
 
-def _produce_refusal(ensemble: str, tell: Callable[[Exception], None]) -> httpx2.Auth:
-    """No token at all: what a server says that wants one is told in our words."""
+def _produce_refusal(ensemble: str, notify: Callable[[Exception], None]) -> httpx2.Auth:
+    """No token: the error of a server that requires one is reported in our words."""
     import httpx2
 
     class Refusal(httpx2.Auth):
@@ -374,6 +374,6 @@ def _produce_refusal(ensemble: str, tell: Callable[[Exception], None]) -> httpx2
         ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
             response = yield request
             if response.status_code == 401:
-                tell(SignInNeeded("it wants you to sign in", ensemble=ensemble))
+                notify(SignInNeeded("it requires signing in", ensemble=ensemble))
 
     return Refusal()

@@ -1,4 +1,4 @@
-"""What a server offers to be read: prompts, resources, and templates of addresses of resources."""
+"""What a server offers to read: prompts, resources, and URI templates of resources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_ITEMS = 10_000
 
 
 class PromptArgument(Struct, frozen=True):
-    """What a prompt wants to be told."""
+    """An argument of a prompt."""
 
     name: str
     description: str = ""
@@ -36,9 +36,9 @@ class ServerPrompt(Struct, frozen=True):
 
 
 class ServerResource(Struct, frozen=True):
-    """Something to be read that a server offers: `await ensemble.read_resource(uri)`.
+    """A resource that a server offers: `await ensemble.read_resource(uri)`.
 
-    `size` is in bytes, as far as the server tells it.
+    `size` is in bytes, if the server reports it.
     """
 
     uri: str
@@ -50,7 +50,7 @@ class ServerResource(Struct, frozen=True):
 
 
 class ResourceTemplate(Struct, frozen=True):
-    """Resources whose addresses are made by filling in a template (RFC 6570), `file:///{path}`."""
+    """Resources whose URIs are made by filling in a template (RFC 6570), `file:///{path}`."""
 
     template: str
     name: str
@@ -62,7 +62,7 @@ class ResourceTemplate(Struct, frozen=True):
 async def gather_pages(
     ensemble: str, what: str, turn: Callable[[str | None], Awaitable[tuple[list[T], str | None]]]
 ) -> list[T]:
-    """All that a server lists, page by page, within bounds."""
+    """Everything that a server lists, page by page, within limits."""
     found: list[T] = []
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
@@ -88,7 +88,7 @@ def assimilate_prompt(prompt: Any) -> ServerPrompt:
 
 
 def assimilate_messages(result: Any) -> tuple[Canister, ...]:
-    """The messages of a prompt that was filled in."""
+    """The messages of a filled-in prompt."""
     return tuple(
         (UserCanister if message.role == "user" else AssistantCanister)(
             tuple(assimilate_block(message.content))
@@ -113,7 +113,7 @@ def assimilate_template(template: Any) -> ResourceTemplate:
 
 
 def assimilate_read(result: Any) -> tuple[Content, ...]:
-    """What a resource holds."""
+    """The contents of a resource."""
     return tuple(content for one in result.contents for content in assimilate_resource(one))
 
 

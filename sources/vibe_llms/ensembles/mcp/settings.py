@@ -15,7 +15,7 @@ from vibe_llms.ensembles.interfaces import EnsembleRules
 from vibe_llms.invocation.invokers import Approval
 from vibe_llms.redaction import remember
 
-#: What would make a child load code that its command does not name.
+#: Variables that would make a child load code that its command does not name.
 LOADING_VARIABLES = frozenset(
     {
         *("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "DYLD_INSERT_LIBRARIES"),
@@ -23,22 +23,22 @@ LOADING_VARIABLES = frozenset(
         *("BASH_ENV", "ENV"),
     }
 )
-#: What names a header or a variable that holds a key.
+#: Names of headers and variables that contain a key.
 SECRET = re.compile("authorization|cookie|key|password|secret|token", re.IGNORECASE)
-#: Stands for a variable of the environment, and perhaps for something else where it is not set.
+#: An environment variable, with an optional default.
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}")
 
 
 class OAuthSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """How one signs in to a server over HTTP.
+    """How to sign in to an HTTP server.
 
-    With the grant `code` a person signs in with a browser, which is led back to `redirect-port` of
-    this machine (a free one where it is 0) within `sign-in-seconds`; with `client-credentials` a
-    program does by itself, with a secret, or with the key in `private-key-file`. `client-id` is for
-    servers that know us already; others are told of us, or find it at `client-metadata-url`. The
-    secret is read like a key: from a variable of the environment, a command, or the kept keys,
-    under `NAME.client-secret`. Where the server signs in through another one, the user is asked
-    once, unless its origin is in `allowed-origins`.
+    With the grant `code`, a user signs in with a browser, which returns to the local port
+    `redirect-port` (any free one if 0) within `sign-in-seconds`. With `client-credentials`, a
+    program signs in by itself, with a secret or the key in `private-key-file`. `client-id` is for
+    servers where we are registered; others register us, or read `client-metadata-url`. The secret
+    is looked up like a key: in an environment variable, a command, or the stored keys, under
+    `NAME.client-secret`. If the server signs in through another one, the user is asked once, unless
+    its origin is in `allowed-origins`.
     """
 
     grant: Literal["code", "client-credentials"] = "code"
@@ -56,24 +56,23 @@ class OAuthSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=T
 
 
 class McpSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """Either `command`, which starts a server that speaks over its standard streams, or `url`.
+    """Either `command`, which starts a server that uses its standard streams, or `url`.
 
-    `{python}` in a command is the Python that runs this library; `needs` are the packages that must
-    be installed in it, which the extra `extra` of this library brings.
-    `environment` is all that the server gets besides a few harmless variables, `folder` where it
-    runs. `${NAME}` in any of these stands for a variable of the environment, so that no key need be
-    written down. `transport` is `http` for streamable HTTP, `sse` for the older form. `protocol` is
-    the era that is spoken: `handshake` up to 2025-11-25, `stateless` from 2026-07-28 on, `auto`
-    what the server understands. A server has so many seconds to answer when it is opened, when it
-    lists, and for each call that has no `timeout-seconds` of its own; the time in which a person is
-    asked does not count. No message may have more than `message-bytes`.
+    `{python}` in a command is the Python that runs this library. `needs` are packages that must be
+    installed in it; the extra `extra` of this library installs them. `environment` is what the
+    server gets besides a few harmless variables, and `folder` its working directory. `${NAME}` in
+    any of these stands for an environment variable, so that no key need be in the file. `transport`
+    is `http` for streamable HTTP, `sse` for the older protocol. `protocol` is `handshake` up to
+    2025-11-25, `stateless` from 2026-07-28, or `auto` for whichever the server supports. The time
+    limits apply to opening, to listing, and to each call without a `timeout-seconds` of its own;
+    time spent asking the user does not count. No message may exceed `message-bytes`.
 
-    `cage` is for the interpreter of Python. With `none` code runs without a cage, and each question
-    whether a call may run says so.
+    `cage` is for the Python interpreter: with `none`, code runs without a cage, and each approval
+    question says so.
 
-    `roots` are folders that the server is told to work in. With `sampling-model`, the address of a
-    model, it may ask that model, for at most `sampling-tokens` a time, if whoever approves calls
-    agrees or `sampling-approval` says `allow`.
+    `roots` are working folders that the server is told. With `sampling-model`, the address of a
+    model, it may use that model, for at most `sampling-tokens` at a time, if the approver agrees or
+    `sampling-approval` is `allow`.
     """
 
     command: tuple[str, ...] = ()
@@ -98,16 +97,16 @@ class McpSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fie
 
     @property
     def origin(self) -> str:
-        """What is started and where, or the address: what the person agreed to."""
+        """What is started and where, or the URL: what the user agreed to."""
         if self.url:
             return self.url
         place = f" (in {self.folder})" if self.folder else ""
         return shlex.join(self.command) + place + " (without a cage)" * (self.cage == "none")
 
     def expand(self, environment: Mapping[str, str]) -> McpSettings:
-        """The settings with `${NAME}` and `${NAME:-else}` replaced by variables of the environment.
+        """The settings with `${NAME}` and `${NAME:-else}` replaced from the environment.
 
-        `KeyError` names one that is not set and has nothing to stand for it.
+        `KeyError` names a variable that is not set and has no default.
         """
 
         def fill(text: str) -> str:
@@ -125,7 +124,7 @@ class McpSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fie
         )
 
     def remember_keys(self) -> None:
-        """Keep the keys that the row holds out of all words from now on."""
+        """Redact the keys in the row from all text from now on."""
         for key, value in (*self.headers.items(), *self.environment.items()):
             if SECRET.search(key) and VARIABLE.search(value) is None:
                 remember(value.rpartition(" ")[2])

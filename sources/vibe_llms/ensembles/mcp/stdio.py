@@ -1,10 +1,10 @@
-"""A server as a child process that speaks over its standard streams.
+"""A server as a child process that uses its standard streams.
 
-The official package's own transport bounds no message and scans the growing line anew with every
-chunk (50 MB on one line took it 39 s); this one splits in linear time and gives up a server whose
-message is too long. The server gets a session of its own, a small environment, and its end is
-waited for: standard input closed, then SIGTERM to its group, then SIGKILL to all that descends from
-it. Its parent is a guardian, a small program that sees to that also if we are killed ourselves.
+The official package's transport does not limit messages and scans the growing line again with every
+chunk (50 MB on one line took it 39 s). This one splits in linear time and drops a server whose
+message is too long. The server gets its own session and a small environment, and its end is
+awaited: standard input is closed, then SIGTERM goes to its group, then SIGKILL to all its
+descendants. Its parent is a guardian, a small program that does this even if we are killed.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _POLL_SECONDS = 0.01
 
 
 class MessageTooLong(Exception):
-    """A line of the server has more bytes than a message may have."""
+    """A line of the server exceeds the size limit of messages."""
 
 
 class LineSplitter:
-    """Splits a stream into lines, each byte looked at once."""
+    """Splits a stream into lines, looking at each byte once."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -45,7 +45,7 @@ class LineSplitter:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that are whole now; `MessageTooLong` where one is beyond the limit."""
+        """The lines that are complete now; `MessageTooLong` if one exceeds the limit."""
         *whole, rest = chunk.split(b"\n")
         lines: list[bytes] = []
         for piece in whole:
@@ -65,10 +65,10 @@ class LineSplitter:
 
 
 class ServerProcess:
-    """A server while it runs; `complaints` are the last lines that it wrote to standard error."""
+    """A running server; `complaints` are the last lines that it wrote to standard error."""
 
     def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
-        # The guardian, which ends as the server did.
+        # The guardian, which ends with the server's status.
         self._process = process
         self._control = control
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -77,7 +77,7 @@ class ServerProcess:
 
     @property
     def complaints(self) -> str:
-        """What the server wrote to standard error last, in one line; perhaps nothing."""
+        """The server's last output on standard error, in one line; may be empty."""
         return redact(" ".join(" ".join(self._tail).split()))[-_TAIL_BYTES:]
 
     @property
@@ -86,35 +86,35 @@ class ServerProcess:
         return self._process.returncode
 
     async def confirm(self) -> None:
-        """Wait until the server has been started; `OSError` where it cannot be."""
+        """Wait until the server has started; `OSError` if that fails."""
         told = await asyncio.get_running_loop().sock_recv(self._control, 16)
         if told != b"0":
             number = int(told or 0)
             raise OSError(number, os.strerror(number) if number else "its guardian did not start")
 
     def serve(self, *works: Awaitable[None]) -> None:
-        """Carry streams for as long as the process lives."""
+        """Carry the streams while the process lives."""
         self._draining = asyncio.ensure_future(self._drain_errors())
         self._tasks += [self._draining, *map(asyncio.ensure_future, works)]
 
     async def write(self, data: bytes) -> None:
-        """Send bytes to the server; `OSError` where it does not take them any more."""
+        """Send bytes to the server; `OSError` if it no longer accepts them."""
         assert self._process.stdin is not None
         self._process.stdin.write(data)
         await self._process.stdin.drain()
 
     async def read(self) -> bytes:
-        """Some bytes of the server; none at its end."""
+        """Some bytes from the server; none at its end."""
         assert self._process.stdout is not None
         return await self._process.stdout.read(_READ_BYTES)
 
     async def end(self) -> None:
-        """End the process and all that it has started."""
+        """End the process and everything that it started."""
         assert self._process.stdin is not None
-        # Closed in any case: then the guardian kills all that is left, and ends.
+        # Closed in every case: the guardian then kills what is left, and ends.
         with self._control:
             if self.status is None:
-                # A guardian that was stopped would not notice any of this.
+                # A stopped guardian would not notice any of this.
                 with suppress(OSError):
                     os.killpg(self._process.pid, signal.SIGCONT)
             with suppress(OSError):
@@ -125,19 +125,19 @@ class ServerProcess:
                 await self.wait(GRACE_SECONDS)
         await self.wait(guardian.END_SECONDS + GRACE_SECONDS)
         if self._draining is not None:
-            # What it said last tells why it ended.
+            # Its last words say why it ended.
             await asyncio.wait([self._draining], timeout=GRACE_SECONDS / 4)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        # What could not be killed may hold a pipe; we do not wait for it.
+        # An unkillable process may hold a pipe; we do not wait for it.
         transport: Any = getattr(self._process, "_transport", None)
         if transport is not None:
             transport.close()
 
     async def wait(self, seconds: float) -> bool:
-        """Whether the process ends within so many seconds."""
-        # asyncio's `wait()` waits for the end of the pipes too, which a descendant may hold.
+        """Whether the process ends within the given seconds."""
+        # asyncio's `wait()` also waits for the pipes to close, which a descendant may hold.
         until = asyncio.get_running_loop().time() + seconds
         while self._process.returncode is None:
             if asyncio.get_running_loop().time() > until:
@@ -156,11 +156,11 @@ class ServerProcess:
 
 
 def produce_environment(given: Mapping[str, str]) -> dict[str, str]:
-    """What a server's process gets: a few harmless variables of ours, and what its row declares."""
+    """The environment of a server's process: a few harmless variables, and those of its row."""
     inherited = {
         name: value
         for name in INHERITED
-        # A function of the shell is code.
+        # An exported shell function is code.
         if (value := os.environ.get(name)) is not None and not value.startswith("()")
     }
     return {**inherited, **given}
@@ -170,7 +170,7 @@ def produce_environment(given: Mapping[str, str]) -> dict[str, str]:
 async def start_process(
     ensemble: str, command: tuple[str, ...], environment: Mapping[str, str], folder: str
 ) -> AsyncIterator[ServerProcess]:
-    """A server's process; `EnsembleFailed` where it cannot be started."""
+    """A server's process; `EnsembleFailed` if it cannot be started."""
     control, given = socket.socketpair()
     control.setblocking(False)
     with control:
@@ -211,11 +211,11 @@ def _refuse(ensemble: str, command: tuple[str, ...], error: Exception) -> Ensemb
 
 @asynccontextmanager
 async def connect_process(
-    server: ServerProcess, limit: int, tell: Callable[[Exception], None]
+    server: ServerProcess, limit: int, notify: Callable[[Exception], None]
 ) -> AsyncIterator[Any]:
-    """The streams of messages that the official client wants, over a server's process.
+    """The message streams that the official client needs, over a server's process.
 
-    `tell` hears why the streams ended where the server is to blame.
+    `notify` receives why the streams ended, if that is the server's fault.
     """
     import anyio
     from mcp.shared.message import SessionMessage
@@ -233,7 +233,7 @@ async def connect_process(
                     try:
                         lines = splitter.feed(chunk)
                     except MessageTooLong as error:
-                        tell(error)
+                        notify(error)
                         return
                     for line in lines:
                         if not line.strip():

@@ -1,7 +1,7 @@
-"""What one has after signing in to a server: tokens and what they were got with, kept like keys.
+"""The result of signing in to a server: tokens and registration data, stored like keys.
 
-The package keeps neither when a token ends nor where a new one is asked for, so that with it alone
-every new process would have to sign in anew once the first token has ended.
+The package stores neither when a token expires nor where to request a new one. With it alone, every
+new process would have to sign in again once the first token has expired.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from mcp.client.auth import OAuthClientProvider
     from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
-#: What is kept of an ensemble is kept under this and its name.
+#: The prefix of the names under which an ensemble's values are stored.
 PREFIX = "mcp."
-#: A token is not used in the last moments before it ends.
+#: A token is not used in its last moments.
 _MARGIN_SECONDS = 10.0
 
 
@@ -38,10 +38,10 @@ class _Kept(Struct, frozen=True, omit_defaults=True):
 
 
 class TokenStore:
-    """The storage that the package wants, for one ensemble and its address.
+    """The storage that the package requires, for one ensemble and its URL.
 
-    What was got for another address is never used, so that a row whose `url` is changed cannot send
-    a token elsewhere.
+    Values for another URL are never used, so a row whose `url` changes cannot send a token
+    elsewhere.
     """
 
     def __init__(self, ensemble: str, url: str, vault: Vault | None) -> None:
@@ -52,7 +52,7 @@ class TokenStore:
         self._provider: OAuthClientProvider | None = None
 
     async def load(self) -> None:
-        """Read what is kept; what cannot be read is as if it were not there."""
+        """Read the stored values; unreadable ones count as missing."""
         if self._vault is None:
             return
         text = await asyncio.to_thread(self._vault.read, self._name)
@@ -67,30 +67,30 @@ class TokenStore:
     @property
     def origins(self) -> frozenset[str]:
         """The other servers that the user lets the server sign in through."""
-        # Those that were signed in through before anybody was asked.
+        # Those that were used before the user was asked about them.
         used = (one for one in self._kept.server.values() if isinstance(one, str))
         known = {origin_of(one) for one in used if one.startswith("https://")}
         return frozenset(self._kept.origins) | known
 
     async def allow(self, origin: str) -> None:
-        """Keep that the user lets the server sign in through another one."""
+        """Store that the user lets the server sign in through another one."""
         await self._keep(origins=(*self._kept.origins, origin))
 
     @property
     def signed_in(self) -> bool:
-        """Whether there are tokens, still good or not."""
+        """Whether there are tokens, valid or not."""
         return bool(self._kept.tokens)
 
     @property
     def redirect(self) -> str:
-        """The address that the server knows to lead a browser back to; perhaps none."""
+        """The URL that the server redirects the browser to; may be unset."""
         addresses = self._kept.client.get("redirect_uris") or [""]
         return str(addresses[0])
 
     def attach(
         self, provider: OAuthClientProvider, fixed: OAuthClientInformationFull | None = None
     ) -> None:
-        """Give the package what it forgets between processes; `fixed` is who we are, if known."""
+        """Restore what the package forgets between processes; `fixed` is our registration."""
         from mcp.shared.auth import OAuthMetadata, ProtectedResourceMetadata
 
         self._provider, self._fixed = provider, fixed
@@ -104,13 +104,13 @@ class TokenStore:
             context.auth_server_url = str(resource.authorization_servers[0])
 
     async def get_tokens(self) -> OAuthToken | None:
-        """For the package: the tokens that are kept."""
+        """For the package: the stored tokens."""
         from mcp.shared.auth import OAuthToken
 
         return OAuthToken.model_validate(self._kept.tokens) if self._kept.tokens else None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """For the package: keep new tokens, and with them what the next process needs."""
+        """For the package: store new tokens, and what the next process needs with them."""
         assert self._provider is not None
         context = self._provider.context
         lasts = tokens.expires_in
@@ -123,7 +123,7 @@ class TokenStore:
         )
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """For the package: as whom the server knows us."""
+        """For the package: our registration at the server."""
         from mcp.shared.auth import OAuthClientInformationFull
 
         if self._fixed is not None:
@@ -132,7 +132,7 @@ class TokenStore:
         return OAuthClientInformationFull.model_validate(known) if known else None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """For the package: keep as whom the server knows us from now on."""
+        """For the package: store our registration at the server."""
         await self._keep(client=_plain(client_info))
 
     async def _keep(self, **members: Any) -> None:
@@ -151,7 +151,7 @@ def _plain(value: Any) -> dict[str, Any]:
 
 
 def _remember(tokens: dict[str, Any], client: dict[str, Any]) -> None:
-    """Keep what is secret out of all words of ours."""
+    """Redact the secrets from all text from now on."""
     for secret in (
         tokens.get("access_token"),
         tokens.get("refresh_token"),

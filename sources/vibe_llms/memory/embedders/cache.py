@@ -1,8 +1,8 @@
-"""Vectors that were made are kept, by their model and a digest of the text, and made only once.
+"""Keeps vectors by their model and a digest of the text, so that each is made only once.
 
-What is kept is derived: it may be removed at any time, and what is damaged or of another version is
-given up and made anew. It holds no text. `forget` and `retain` leave nothing behind of what they
-remove, in no free page of the file either.
+The file is derived: it may be removed at any time, and is rebuilt if it is damaged or of another
+version. It holds no text. `forget` and `retain` leave no trace of what they remove, not even in
+free pages of the file.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from vibe_llms.exceptions import StorageError
+from vibe_llms.memory.cross_loop_lock import CrossLoopLock
 from vibe_llms.memory.embedders.interfaces import Embedder, LoadingEmbedder
-from vibe_llms.memory.turnstiles import Turnstile
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.storage.databases import open_database
 from vibe_llms.storage.files import make_folder, storage_errors
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The folder, beside those of entries and of the index.
+#: The folder, next to those of the entries and the index.
 EMBEDDINGS = "embeddings"
 FILE = "vectors.sqlite"
-#: So many bytes of vectors are kept, and then the oldest go.
+#: The most bytes of vectors; beyond that the oldest go.
 LIMIT_BYTES = 512 * 1024 * 1024
-#: Raised when the tables change; the order of bytes is part of it.
+#: Increased when the tables change; the byte order is part of it.
 _VERSION = 2 + (sys.byteorder == "big")
 _CHECK_BYTES = 4
-#: Between so many texts others get their turn, and what has been made by then is kept.
-_HEAP = 256
-#: So many digests are asked for at once; SQLite allows some more.
+#: After so many texts, their vectors are kept and other tasks get a turn.
+_BATCH = 256
+#: The digests of one query; SQLite allows some more.
 _ASKED = 500
 
 _TABLES = """
@@ -59,21 +59,21 @@ where model = (select key from models where name = ?) and digest in (MARKS)
 
 
 def digest_text(text: str) -> bytes:
-    """What a text is kept under."""
+    """The digest that the vector of a text is kept under."""
     return hashlib.sha256(repair_text(text).encode()).digest()[:16]
 
 
 class CachedEmbedder:
-    """An embedder that is asked for a text once, whatever process asked.
+    """An embedder that embeds each text once, for all processes.
 
-    Only what is searched for is kept, not what is searched with. Where nothing can be kept, as on
+    Vectors of entries are kept, those of questions are not. If nothing can be kept, for example on
     a full disk, it works without.
     """
 
     def __init__(self, embedder: Embedder, cache: EmbeddingCache) -> None:
         self._embedder = embedder
         self._cache = cache
-        self._turn = Turnstile()
+        self._turn = CrossLoopLock()
 
     @property
     def model(self) -> str:
@@ -85,20 +85,20 @@ class CachedEmbedder:
     ) -> Sequence[array[float]]:
         """A vector for each text; see `vibe_llms.memory.embedders.interfaces.Embedder`.
 
-        Where it fails half-way, what was made by then is kept, and not made again.
+        If it fails part-way, the vectors made by then are kept.
         """
         if question:
             return await self._embedder.embed(texts, question=True)
         wanted = {digest_text(text): text for text in texts}
         digests = list(wanted)
         found: dict[bytes, array[float]] = {}
-        for start in range(0, len(digests), _HEAP):
-            heap = {digest: wanted[digest] for digest in digests[start : start + _HEAP]}
+        for start in range(0, len(digests), _BATCH):
+            batch = {digest: wanted[digest] for digest in digests[start : start + _BATCH]}
             async with self._turn:
-                found.update(await self._embed(heap))
+                found.update(await self._embed(batch))
             if len({len(vector) for vector in found.values()}) > 1:
                 # The model is another one under the same name.
-                await self.give_up()
+                await self.discard()
                 return await self._embedder.embed(texts)
         return [found[digest_text(text)] for text in texts]
 
@@ -107,10 +107,10 @@ class CachedEmbedder:
         if isinstance(self._embedder, LoadingEmbedder):
             await self._embedder.load()
 
-    async def give_up(self) -> None:
-        """Remove what is kept of its model, which is of no use, as far as the disk lets us."""
+    async def discard(self) -> None:
+        """Remove the kept vectors of its model, if the disk lets us."""
         with suppress(StorageError):
-            await asyncio.to_thread(self._cache.give_up, self.model)
+            await asyncio.to_thread(self._cache.discard, self.model)
 
     async def close(self) -> None:
         """Close the embedder; safe to call twice."""
@@ -139,24 +139,24 @@ class EmbeddingCache:
         self._limit_bytes = limit_bytes
         self._lock_seconds = lock_seconds
         self._lock = threading.Lock()
-        #: How often something was removed: what was made before that may be of what was removed.
+        #: The number of removals: vectors begun before one may be of removed texts.
         self.epoch = 0
 
     def exists(self) -> bool:
-        """Whether anything is kept, or was."""
+        """Whether the file exists."""
         return os.path.lexists(self._path)
 
     def read(self, model: str, digests: Sequence[bytes]) -> dict[bytes, array[float]]:
-        """The vectors of those digests that have one; none where the file cannot be read."""
+        """The vectors of those digests that have one; none if the file cannot be read."""
         if not self.exists():
             return {}
         with suppress(StorageError):
-            # A damaged file is made anew by whoever writes next, and so holds the lock.
+            # The next writer, which holds the lock, rebuilds a damaged file.
             return self._attempt(lambda database: _read(database, model, digests), again=False)
         return {}
 
     def read_size(self, model: str) -> int | None:
-        """How many numbers the vectors of a model have; none where no vector is kept."""
+        """How many numbers the vectors of a model have; none if no vector is kept."""
         statement = (
             "select length(vector) from vectors "
             "where model = (select key from models where name = ?) limit 1"
@@ -173,23 +173,23 @@ class EmbeddingCache:
     def write(
         self, model: str, vectors: Mapping[bytes, array[float]], epoch: int | None = None
     ) -> None:
-        """Keep vectors, the oldest going where there are too many; or not, if it cannot be.
+        """Keep vectors, if possible; the oldest go if there are too many.
 
-        Those that were begun in another `epoch` are not kept: their texts may be forgotten by now.
+        Vectors that were begun in another `epoch` are not kept: their texts may be forgotten.
         """
         with self._lock, suppress(StorageError):
             if epoch in (None, self.epoch):
                 self._change(lambda database: _write(database, model, vectors, self._limit_bytes))
 
-    def give_up(self, model: str) -> None:
-        """Remove what is kept of a model."""
+    def discard(self, model: str) -> None:
+        """Remove the vectors of a model."""
         statement = "delete from vectors where model = (select key from models where name = ?)"
         self._remove(lambda database: database.execute(statement, [model]))
 
     def forget(self, digests: Iterable[bytes]) -> None:
-        """Remove the vectors of digests; `StorageError` where they stay.
+        """Remove the vectors of digests; `StorageError` if they stay.
 
-        Of some a copy of the digest may stay until `retain` is called.
+        Copies of some digests may stay until `retain` is called.
         """
         values = [(digest,) for digest in digests]
         self._remove(
@@ -197,9 +197,9 @@ class EmbeddingCache:
         )
 
     def retain(self, digests: Iterable[bytes]) -> None:
-        """Remove all vectors but those of these digests; `StorageError` where they stay.
+        """Remove all vectors except those of these digests; `StorageError` if they stay.
 
-        The file is written anew, since SQLite leaves copies of digests where rows have moved.
+        The file is rewritten, since SQLite leaves copies of digests where rows have moved.
         """
         values = [(digest,) for digest in digests]
 
@@ -213,13 +213,8 @@ class EmbeddingCache:
     def _remove(self, work: Callable[[sqlite3.Connection], object], *, anew: bool = False) -> None:
         with self._lock:
             self.epoch += 1
-            self._remove_from_file(work, anew=anew)
-
-    def _remove_from_file(
-        self, work: Callable[[sqlite3.Connection], object], *, anew: bool = False
-    ) -> None:
-        if self.exists():
-            self._change(work, anew=anew)
+            if self.exists():
+                self._change(work, anew=anew)
 
     def _change(self, work: Callable[[sqlite3.Connection], object], *, anew: bool = False) -> None:
         def change(database: sqlite3.Connection) -> None:
@@ -235,9 +230,9 @@ class EmbeddingCache:
                 self._attempt(change)
 
     def _attempt(self, work: Callable[[sqlite3.Connection], T], *, again: bool = True) -> T:
-        """What work gives; where the file is damaged, `again` with a new one, under the lock.
+        """What `work` returns; if the file is damaged, `again` with a new one, under the lock.
 
-        `StorageError` where the disk does not let us.
+        `StorageError` if the disk does not let us.
         """
         import sqlite3
 
@@ -277,11 +272,11 @@ class EmbeddingCache:
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
                 raise
-            # There is no room for it twice, and it is only derived.
+            # There is no room for two copies, and the file is only derived.
             self._discard()
 
     def _discard(self) -> None:
-        # The journal first: another process would take it for that of a new file.
+        # The journal first: another process would use it for a new file.
         for suffix in ("-journal", ""):
             with suppress(FileNotFoundError):
                 os.unlink(f"{self._path}{suffix}")
@@ -329,7 +324,7 @@ def _pack(digest: bytes, vector: array[float]) -> bytes:
 
 
 def _unpack(digest: object, data: object) -> array[float] | None:
-    """The vector of a row; none where it is damaged, or another one's."""
+    """The vector of a row; none if it is damaged or belongs to another digest."""
     if not isinstance(digest, bytes) or not isinstance(data, bytes):
         return None
     numbers, check = data[:-_CHECK_BYTES], data[-_CHECK_BYTES:]

@@ -9,14 +9,14 @@ from msgspec import Struct
 
 from vibe_llms.configuration import Configuration
 from vibe_llms.memory.embedders.interfaces import Embedder
-from vibe_llms.providers.rows import Providers
+from vibe_llms.providers.provider_pool import Providers
 from vibe_llms.registries import Registry, Row
 
 EMBEDDERS = "embedders"
 
 
 def ignore(_: str) -> None:
-    """For those who do not want to be told."""
+    """Ignore a notice."""
 
 
 class EmbedderConfiguration(Struct, frozen=True):
@@ -25,7 +25,7 @@ class EmbedderConfiguration(Struct, frozen=True):
     `model` is what the address says after the row's name, or the row's `default-model`. `settings`
     are the keys of the row that are its own, not yet checked: `configuration.read(Settings,
     settings, "embedders", name)` makes them typed and names the file and key of what is wrong.
-    `providers` are those of `[providers]`, with their keys; `tell` is for what a person should
+    `providers` are those of `[providers]`, with their keys; `notify` is for what a person should
     know, such as a text that was cut.
     """
 
@@ -33,7 +33,7 @@ class EmbedderConfiguration(Struct, frozen=True):
     model: str
     settings: Mapping[str, Any]
     providers: Providers
-    tell: Callable[[str], None] = ignore
+    notify: Callable[[str], None] = ignore
 
 
 EmbedderFactory: TypeAlias = Callable[[str, EmbedderConfiguration], Embedder]

@@ -13,8 +13,8 @@ from vibe_llms.exceptions import ContextOverflow
 from vibe_llms.memory.embedders.core import EMBEDDERS, EmbedderConfiguration, register
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.providers.interfaces import EmbeddingClient
-from vibe_llms.providers.limits import access_passage, limited
-from vibe_llms.providers.rows import PROVIDERS
+from vibe_llms.providers.limits import access_slot, limited
+from vibe_llms.providers.provider_pool import PROVIDERS
 
 #: Of one request: far below the 300,000 tokens of OpenAI's, whatever the language.
 _BATCH_CHARACTERS = 100_000
@@ -61,7 +61,7 @@ class EndpointEmbedder:
         self._row = rows[self._settings.provider]
         self._model = configuration.model
         self._providers = configuration.providers
-        self._tell = configuration.tell
+        self._notify = configuration.notify
         self._told = False
 
     @property
@@ -81,7 +81,7 @@ class EndpointEmbedder:
     ) -> Sequence[array[float]]:
         """A vector for each text, by as many requests as it takes.
 
-        Of a text that is too long for the model its beginning counts, which is told once.
+        Only the beginning of a text that is too long for the model counts; a notice says so once.
         """
         client = self._access_client()
         vectors: list[array[float]] = []
@@ -112,7 +112,7 @@ class EndpointEmbedder:
             (text,) = texts
             if len(text) <= _SHORTEST:
                 raise
-            self._tell_once()
+            self._notify_once()
             return await self._embed(client, [text[: len(text) // 2]])
         return [array("f", vector) for vector in found]
 
@@ -122,19 +122,21 @@ class EndpointEmbedder:
         """One request, within the limits of the row."""
         limiter = self._providers.access_row_limiter(self._row.name)
         with limited(limiter, sum(map(len, texts)) // 3):
-            passage, usage = access_passage(), Usage()
+            slot, usage = access_slot(), Usage()
             try:
                 found = await client.embed(self._model, texts, dimensions=self._settings.dimensions)
                 usage = found.usage
             finally:
-                if passage is not None:
-                    passage.settle(usage)
+                if slot is not None:
+                    slot.settle(usage)
         return found.vectors
 
-    def _tell_once(self) -> None:
+    def _notify_once(self) -> None:
         if not self._told:
             self._told = True
-            self._tell(f"{self.model}: a text is longer than the model takes; its beginning counts")
+            self._notify(
+                f"{self.model}: a text is longer than the model takes; its beginning counts"
+            )
 
 
 def _split(texts: Sequence[str], most: int) -> Iterator[Sequence[str]]:

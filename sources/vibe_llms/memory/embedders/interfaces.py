@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 class Embedder(Protocol):
     """Texts to vectors; safe to use from several tasks at once.
 
-    Making one loads nothing and asks nobody: the first call of `embed` does.
+    Making one loads nothing and asks no server: the first call of `embed` does.
     """
 
     @property
@@ -27,9 +27,9 @@ class Embedder(Protocol):
     ) -> Sequence[array[float]]:
         """A vector for each text, in their order: an `array("f")` whose length as a vector is 1.
 
-        `question` tells that the texts are searched with, not for, which some models tell apart.
+        `question` is true for texts that are searched with, not for: some models differ.
         At most 256 texts are given, and a call that takes too long is cancelled; see
-        `TimedEmbedder`. Meanwhile the event loop must go on: nobody can end what blocks it.
+        `TimedEmbedder`. It must not block the event loop: nothing could cancel it then.
 
         Raises a `VibeLlmsError` where it cannot be done: a `ConfigurationError` for what has to be
         installed or set, a `ProviderError` for what a model or a server did not do. Then no vector
@@ -60,14 +60,14 @@ class LoadingEmbedder(Protocol):
     async def load(self) -> None:
         """Load it now, so that no call waits later; returns if it is loaded. Raises as `embed`.
 
-        If the caller is cancelled, loading goes on.
+        If the caller is cancelled, loading continues.
         """
         ...
 
 
 @runtime_checkable
 class InquiringEmbedder(Protocol):
-    """An embedder that can tell, without loading a model, whether it could."""
+    """An embedder that can say whether it could load its model, without loading it."""
 
     async def inquire(self) -> None:
         """Raise for what stands in its way: a package, a key or weights that are missing."""

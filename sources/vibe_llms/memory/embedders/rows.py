@@ -18,8 +18,8 @@ from vibe_llms.memory.embedders.endpoints import EndpointEmbedder
 from vibe_llms.memory.embedders.interfaces import LoadingEmbedder
 from vibe_llms.memory.embedders.serving import ServedEmbedder
 from vibe_llms.memory.embedders.strict import StrictEmbedder
-from vibe_llms.providers.core import guard_row
-from vibe_llms.providers.rows import PROVIDERS, Providers
+from vibe_llms.providers.provider_pool import PROVIDERS, Providers
+from vibe_llms.providers.registry import guard_row
 from vibe_llms.registries import Row
 
 
@@ -42,16 +42,16 @@ def produce_embedder(
     address: str,
     *,
     providers: Providers | None = None,
-    tell: Callable[[str], None] = ignore,
+    notify: Callable[[str], None] = ignore,
     keep_minutes: float = 0.0,
     served: bool = True,
 ) -> StrictEmbedder:
     """The embedder of an address: `ROW`, `ROW/MODEL` of `[embedders]`, or `PROVIDER/MODEL`.
 
-    Nothing is loaded and nobody is asked before it is used; close it. Without `providers`, those of
-    a session, it has its own and closes them. A model that would be loaded into this process is
+    Nothing is loaded or asked before it is used; close it. Without `providers`, those of a session,
+    it has its own and closes them. A model that would be loaded into this process is
     asked in another one where that has it loaded (`vibe-llms memory serve-embedder`), unless
-    `served` is off; with `keep_minutes` such a process is started. `tell` is told what a person
+    `served` is off; with `keep_minutes` such a process is started. `notify` gets what a person
     should know. A `ConfigurationError` says what is wrong with the address or the row.
     """
     own = None if providers is not None else Providers(configuration, ignore_events)
@@ -60,7 +60,7 @@ def produce_embedder(
     rows = {row.name: row for row in configuration.rows(EMBEDDERS)}
     name, _, model = address.partition("/")
     if name in rows:
-        embedder = _produce_from_row(configuration, rows[name], model, used, own, tell)
+        embedder = _produce_from_row(configuration, rows[name], model, used, own, notify)
         if served and isinstance(embedder.bare, LoadingEmbedder):
             embedder.bare = ServedEmbedder(
                 embedder.bare, name, address, configuration.places, keep_minutes
@@ -79,7 +79,7 @@ def produce_embedder(
             *("memory", "embedder"),
         )
     row = servers[name]
-    settings = EmbedderConfiguration(configuration, model, {"provider": name}, used, tell)
+    settings = EmbedderConfiguration(configuration, model, {"provider": name}, used, notify)
     return StrictEmbedder(EndpointEmbedder(name, settings), row, owned=own)
 
 
@@ -89,7 +89,7 @@ def _produce_from_row(
     model: str,
     providers: Providers,
     own: Providers | None,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> StrictEmbedder:
     common = {
         key: row.settings[key]
@@ -102,7 +102,7 @@ def _produce_from_row(
         model or settings.default_model,
         {key: value for key, value in row.settings.items() if key not in common},
         providers,
-        tell,
+        notify,
     )
     with guard_row(row, EMBEDDERS):
         embedder = access_embedder(row, chosen)

@@ -144,7 +144,7 @@ class ServedEmbedder:
         return vectors
 
     async def close(self) -> None:
-        """Close the embedder of this process; the other one goes on. Safe to call twice."""
+        """Close the embedder of this process, not that of the other. Safe to call twice."""
         await self._embedder.close()
 
     async def _ask(self, request: _Request) -> _Reply | None:

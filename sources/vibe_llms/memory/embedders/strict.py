@@ -1,4 +1,4 @@
-"""`StrictEmbedder`: what every embedder is asked through, whoever wrote it and whoever named it.
+"""`StrictEmbedder`: what every embedder is asked through, no matter who wrote it.
 
 It is given texts that can be embedded, and what it gives is checked before anybody compares it.
 """
@@ -20,8 +20,8 @@ from vibe_llms.memory.embedders.interfaces import (
     TimedEmbedder,
 )
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.providers.core import guard_code, guard_row
-from vibe_llms.providers.rows import PROVIDERS, Providers
+from vibe_llms.providers.provider_pool import PROVIDERS, Providers
+from vibe_llms.providers.registry import guard_code, guard_row
 from vibe_llms.registries import Row
 
 #: How far the length of a vector may be from 1 before it is made so.
@@ -66,7 +66,7 @@ class StrictEmbedder:
                     raise TypeError(f"{embedder!r} is no embedder: it has no {method}")
             model = embedder.model
             if not isinstance(model, str) or not model:
-                # Vectors without a name could not be told from those of another model.
+                # Vectors without a name could not be distinguished from those of another model.
                 raise TypeError(f"{embedder!r} is no embedder: its model has no name")
             own: float | None = TIMEOUT_SECONDS
             if isinstance(embedder, TimedEmbedder):

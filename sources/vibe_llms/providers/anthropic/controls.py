@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from vibe_llms.controls import Controls
-from vibe_llms.exceptions import ConfigurationError, ControlInvalid
+from vibe_llms.exceptions import ControlInvalid
+from vibe_llms.invocation.invokers import name_tools
+from vibe_llms.providers import requests
 from vibe_llms.providers.interfaces import Model
 
 # What an unstreamed reply may have: more could take over ten minutes, and then some proxy on the
@@ -27,7 +28,7 @@ class NativeAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_field
     """What only this provider needs to know of a model: `native` in its attributes.
 
     `thinking` are the accepted types, `thinking-default` is sent where nothing else is asked for.
-    `system-messages` tells whether system text may stand in the middle of a conversation.
+    `system-messages` says whether system text may be in the middle of a conversation.
     """
 
     thinking: tuple[ThinkingType, ...] = ()
@@ -35,150 +36,142 @@ class NativeAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_field
     system_messages: bool = False
 
 
-class AnthropicControlsProcessor:
-    """Controls to members of the request's body."""
-
-    def nativize(
-        self, controls: Controls, model: Model, *, streaming: bool = True
-    ) -> Mapping[str, Any]:
-        """The members; controls that the attributes refuse have been refused before."""
-        body: dict[str, Any] = {"max_tokens": self._bound(controls, model, streaming)}
-        if controls.stop is not None:
-            if not all(text.strip() for text in controls.stop):
-                raise ControlInvalid(
-                    "the control 'stop' cannot hold a text of nothing but white space",
-                    control="stop",
-                    model=model.name,
-                )
-            body["stop_sequences"] = controls.stop
-        if controls.service_tier is not None:
-            body["service_tier"] = controls.service_tier
-        output: dict[str, Any] = {}
-        if controls.effort is not None:
-            output["effort"] = controls.effort
-        if controls.response_schema is not None:
-            output["format"] = {"type": "json_schema", "schema": controls.response_schema}
-        if output:
-            body["output_config"] = output
-        if (thinking := self._nativize_thinking(controls, model)) is not None:
-            body["thinking"] = thinking
-        return body
-
-    def nativize_choice(
-        self, controls: Controls, names: Mapping[str, str], *, offered: bool
-    ) -> Mapping[str, Any] | None:
-        """The `tool_choice`; `names` are the names on the wire of the tools that are offered.
-
-        `offered` tells whether there are any, named or not: without tools the interface takes no
-        choice, and what needs none is left unsaid.
-        """
-        choice = controls.tool_choice
-        if choice is None and controls.parallel_invocations is None:
-            return None
-        native: dict[str, Any]
-        if choice in (None, "auto", "none"):
-            if not offered:
-                return None
-            native = {"type": choice or "auto"}
-        elif choice == "any" and offered:
-            native = {"type": "any"}
-        elif choice in names:
-            native = {"type": "tool", "name": names[choice]}
-        else:
-            known = ", ".join(sorted(names)) or "none"
-            demanded = "a call" if choice == "any" else f"a call of {choice!r}"
+def nativize_controls(
+    controls: Controls, model: Model, *, streaming: bool = True
+) -> Mapping[str, Any]:
+    """The members; controls that the attributes refuse have been refused before."""
+    body: dict[str, Any] = {"max_tokens": _bound(controls, model, streaming)}
+    if controls.stop is not None:
+        if not all(text.strip() for text in controls.stop):
             raise ControlInvalid(
-                f"{demanded} cannot be demanded; the tools are {known}", control="tool-choice"
-            )
-        if controls.parallel_invocations is not None and native["type"] != "none":
-            native["disable_parallel_tool_use"] = not controls.parallel_invocations
-        return native
-
-    def _bound(self, controls: Controls, model: Model, streaming: bool) -> int:
-        budget = controls.reasoning_tokens or 0
-        if controls.output_tokens is not None:
-            if budget and budget >= controls.output_tokens:
-                raise ControlInvalid(
-                    f"the control 'reasoning-tokens' cannot be {budget}: it must be less than "
-                    f"output-tokens, which is {controls.output_tokens} and counts both",
-                    control="reasoning-tokens",
-                    model=model.name,
-                )
-            return controls.output_tokens
-        attributes = model.attributes
-        longest = attributes.output_tokens
-        needed = budget + CAREFUL_OUTPUT_TOKENS
-        bound = attributes.default_output_tokens or longest or needed
-        if not streaming:
-            bound = min(bound, max(UNSTREAMED_OUTPUT_TOKENS, needed))
-        if budget >= bound:
-            bound = needed if longest is None else min(needed, longest)
-        if budget >= bound:
-            raise ControlInvalid(
-                f"the control 'reasoning-tokens' cannot be {budget}: it must be less than what a "
-                f"whole reply may have, which is {bound}",
-                control="reasoning-tokens",
+                "the control 'stop' cannot hold a text of nothing but white space",
+                control="stop",
                 model=model.name,
             )
-        return bound
+        body["stop_sequences"] = controls.stop
+    if controls.service_tier is not None:
+        body["service_tier"] = controls.service_tier
+    output: dict[str, Any] = {}
+    if controls.effort is not None:
+        output["effort"] = controls.effort
+    if controls.response_schema is not None:
+        output["format"] = {"type": "json_schema", "schema": controls.response_schema}
+    if output:
+        body["output_config"] = output
+    if (thinking := _nativize_thinking(controls, model)) is not None:
+        body["thinking"] = thinking
+    return body
 
-    def _nativize_thinking(self, controls: Controls, model: Model) -> Mapping[str, Any] | None:
-        native = read_native(model)
-        known = native.thinking
-        budget = controls.reasoning_tokens
-        if budget == 0:
-            return self._accepted("disabled", {"type": "disabled"}, known, model)
-        if budget is not None:
-            thinking = {"type": "enabled", "budget_tokens": budget}
-            if budget < SMALLEST_BUDGET_TOKENS:
-                raise ControlInvalid(
-                    f"the control 'reasoning-tokens' cannot be {budget}: it must be 0 or at least "
-                    f"{SMALLEST_BUDGET_TOKENS}",
-                    control="reasoning-tokens",
-                    model=model.name,
-                )
-            accepted = self._accepted("enabled", thinking, known, model)
-            if controls.tool_choice not in (None, "auto", "none"):
-                # Adaptive thinking goes with every choice. Source:
-                # https://platform.claude.com/docs/en/build-with-claude/thinking-tool-workflows
-                # (2026-11).
-                raise ControlInvalid(
-                    f"the control 'reasoning-tokens' cannot be {budget} where a call is demanded: "
-                    f"tool-choice is {controls.tool_choice!r}, not 'auto' or 'none'",
-                    control="reasoning-tokens",
-                    model=model.name,
-                )
-            return accepted
-        if "adaptive" in known and (
-            controls.effort is not None or native.thinking_default == "adaptive"
-        ):
-            return {"type": "adaptive", "display": "summarized"}
+
+def nativize_choice(
+    controls: Controls, names: Mapping[str, str], *, offered: bool
+) -> Mapping[str, Any] | None:
+    """The `tool_choice`; `names` are the names on the wire of the tools that are offered.
+
+    `offered` says whether there are any, named or not: without tools the interface takes no
+    choice, and what needs none is left unsaid.
+    """
+    choice = controls.tool_choice
+    if choice is None and controls.parallel_invocations is None:
         return None
+    native: dict[str, Any]
+    if choice in (None, "auto", "none"):
+        if not offered:
+            return None
+        native = {"type": choice or "auto"}
+    elif choice == "any" and offered:
+        native = {"type": "any"}
+    elif choice in names:
+        native = {"type": "tool", "name": names[choice]}
+    else:
+        demanded = "a call" if choice == "any" else f"a call of {choice!r}"
+        raise ControlInvalid(
+            f"{demanded} cannot be demanded; {name_tools(sorted(names))}", control="tool-choice"
+        )
+    if controls.parallel_invocations is not None and native["type"] != "none":
+        native["disable_parallel_tool_use"] = not controls.parallel_invocations
+    return native
 
-    def _accepted(
-        self,
-        kind: ThinkingType,
-        thinking: Mapping[str, Any],
-        known: Sequence[ThinkingType],
-        model: Model,
-    ) -> Mapping[str, Any]:
-        if known and kind not in known:
-            advice = "it decides by itself; use effort" if kind == "enabled" else "it always thinks"
+
+def _bound(controls: Controls, model: Model, streaming: bool) -> int:
+    budget = controls.reasoning_tokens or 0
+    if controls.output_tokens is not None:
+        if budget and budget >= controls.output_tokens:
             raise ControlInvalid(
-                f"the model takes no reasoning-tokens of this value: {advice}",
+                f"the control 'reasoning-tokens' cannot be {budget}: it must be less than "
+                f"output-tokens, which is {controls.output_tokens} and counts both",
                 control="reasoning-tokens",
                 model=model.name,
             )
-        return thinking
+        return controls.output_tokens
+    attributes = model.attributes
+    longest = attributes.output_tokens
+    needed = budget + CAREFUL_OUTPUT_TOKENS
+    bound = attributes.default_output_tokens or longest or needed
+    if not streaming:
+        bound = min(bound, max(UNSTREAMED_OUTPUT_TOKENS, needed))
+    if budget >= bound:
+        bound = needed if longest is None else min(needed, longest)
+    if budget >= bound:
+        raise ControlInvalid(
+            f"the control 'reasoning-tokens' cannot be {budget}: it must be less than what a "
+            f"whole reply may have, which is {bound}",
+            control="reasoning-tokens",
+            model=model.name,
+        )
+    return bound
+
+
+def _nativize_thinking(controls: Controls, model: Model) -> Mapping[str, Any] | None:
+    native = read_native(model)
+    known = native.thinking
+    budget = controls.reasoning_tokens
+    if budget == 0:
+        return _accepted("disabled", {"type": "disabled"}, known, model)
+    if budget is not None:
+        thinking = {"type": "enabled", "budget_tokens": budget}
+        if budget < SMALLEST_BUDGET_TOKENS:
+            raise ControlInvalid(
+                f"the control 'reasoning-tokens' cannot be {budget}: it must be 0 or at least "
+                f"{SMALLEST_BUDGET_TOKENS}",
+                control="reasoning-tokens",
+                model=model.name,
+            )
+        accepted = _accepted("enabled", thinking, known, model)
+        if controls.tool_choice not in (None, "auto", "none"):
+            # Adaptive thinking goes with every choice. Source:
+            # https://platform.claude.com/docs/en/build-with-claude/thinking-tool-workflows
+            # (2026-11).
+            raise ControlInvalid(
+                f"the control 'reasoning-tokens' cannot be {budget} where a call is demanded: "
+                f"tool-choice is {controls.tool_choice!r}, not 'auto' or 'none'",
+                control="reasoning-tokens",
+                model=model.name,
+            )
+        return accepted
+    if "adaptive" in known and (
+        controls.effort is not None or native.thinking_default == "adaptive"
+    ):
+        return {"type": "adaptive", "display": "summarized"}
+    return None
+
+
+def _accepted(
+    kind: ThinkingType,
+    thinking: Mapping[str, Any],
+    known: Sequence[ThinkingType],
+    model: Model,
+) -> Mapping[str, Any]:
+    if known and kind not in known:
+        advice = "it decides by itself; use effort" if kind == "enabled" else "it always thinks"
+        raise ControlInvalid(
+            f"the model takes no reasoning-tokens of this value: {advice}",
+            control="reasoning-tokens",
+            model=model.name,
+        )
+    return thinking
 
 
 def read_native(model: Model) -> NativeAttributes:
-    """The provider's own attributes of a model; `ConfigurationError` where they are wrong."""
-    try:
-        return msgspec.convert(model.attributes.native, NativeAttributes)
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(
-            f"the attributes of {model.name!r} are wrong: {error}",
-            table=f"providers.{model.provider}.models",
-            key="native",
-        ) from error
+    """What only this provider knows of a model; `ConfigurationError` where it is wrong."""
+    return requests.read_native(model, NativeAttributes)

@@ -1,4 +1,4 @@
-"""The errors of Anthropic's interface, told apart by their type and status.
+"""The errors of Anthropic's interface, by type and status.
 
 Source: the classes in `anthropic._exceptions` and the names in `anthropic.types.shared.error_type`
 of anthropic 2.12.0; `tests/providers/anthropic/test_errors.py` fails when the package grows one
@@ -8,12 +8,10 @@ that this table does not know.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from msgspec import Struct, json
 
 from vibe_llms.exceptions import (
-    ContextOverflow,
     CredentialRefused,
     ModelUnavailable,
     PaymentRequired,
@@ -21,17 +19,10 @@ from vibe_llms.exceptions import (
     ProviderOverloaded,
     ProviderUnreachable,
     RateLimited,
-    ReplyMalformed,
     RequestRefused,
     RequestTooLarge,
 )
-from vibe_llms.providers.refusals import (
-    advise,
-    clear_words,
-    describe_answer,
-    read_retry_after,
-    refuse_redirect,
-)
+from vibe_llms.providers.http_errors import ErrorMap, ErrorObject, read_word
 
 BY_TYPE: dict[str, type[ProviderError]] = {
     "invalid_request_error": RequestRefused,
@@ -47,22 +38,6 @@ BY_TYPE: dict[str, type[ProviderError]] = {
     "conflict_error": ProviderOverloaded,
     "memory_precondition_failed_error": RequestRefused,
     "memory_path_conflict_error": RequestRefused,
-}
-
-BY_STATUS: dict[int, type[ProviderError]] = {
-    400: RequestRefused,
-    401: CredentialRefused,
-    402: PaymentRequired,
-    403: CredentialRefused,
-    404: ModelUnavailable,
-    408: ProviderOverloaded,
-    409: ProviderOverloaded,
-    412: RequestRefused,
-    413: RequestTooLarge,
-    422: RequestRefused,
-    429: RateLimited,
-    431: RequestRefused,
-    499: ProviderOverloaded,
 }
 
 #: Where the name of the cause says more than type and status: spending limits that have the status
@@ -87,100 +62,64 @@ BY_CODE: dict[str, type[ProviderError]] = {
     "image_dimensions_too_large": RequestTooLarge,
 }
 
-# An overflow has no type or code of its own, so its words have to tell it:
+# An overflow has no type or code of its own, so its words have to say it:
 #   prompt is too long: 208310 tokens > 200000 maximum
 #   input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease ...
-_OVERFLOW = re.compile(
-    r"prompt is too long(?:: (?P<prompt>\d{1,12}) tokens > (?P<maximum>\d{1,12}))?"
-    r"|exceed context limit: (?P<input>\d{1,12}) \+ (?P<output>\d{1,12}) > (?P<limit>\d{1,12})"
+_OVERFLOWS = (
+    re.compile(r"prompt is too long(?:: (?P<tokens>\d{1,12}) tokens > (?P<limit>\d{1,12}))?"),
+    re.compile(
+        r"exceed context limit: (?P<tokens>\d{1,12}) \+ (?P<more>\d{1,12}) > (?P<limit>\d{1,12})"
+    ),
 )
-# Likewise where a request has too many pictures, or many that are too large beside each other:
+# Likewise where a request has too many pictures, or many that are too large:
 #   too many images and documents: 601 + 0 > 600
 #   At least one of the image dimensions exceed max allowed size for many-image requests: 2000 ...
 _TOO_MANY = re.compile(r"too many images and documents|exceed max allowed size for many-image")
 
 
-class ErrorObject(Struct, frozen=True):
+class NativeError(Struct, frozen=True):
     """The `error` member of an error body or event."""
 
     type: str = ""
     message: str = ""
     details: dict[str, object] | None = None
 
+    def read(self, request_id: str = "") -> ErrorObject:
+        """The error in our terms; the name of its cause is its code."""
+        code = read_word((self.details or {}).get("error_code"))
+        return ErrorObject(self.message, self.type, code, request_id)
+
 
 class _ErrorBody(Struct, frozen=True):
-    error: ErrorObject = ErrorObject()
+    error: NativeError = NativeError()
     request_id: str = ""
 
 
 _BODY = json.Decoder(_ErrorBody)
 
 
-def read_error(
-    provider: str, status: int, headers: Mapping[str, str], body: bytes, *, size: int = 0
-) -> ProviderError:
-    """The error of an answer whose status is not success; `size` is the bytes of the request."""
-    try:
-        decoded = _BODY.decode(body)
-    except (ValueError, RecursionError):
-        decoded = _ErrorBody()
-    error = decoded.error
-    request_id = headers.get("request-id", "") or decoded.request_id
-    if 300 <= status < 400:
-        return refuse_redirect(provider, status, headers)
-    if not error.message:
-        error = ErrorObject(error.type, describe_answer(status, headers, body), error.details)
-        if status == 404 and not error.type:
-            return ReplyMalformed(
-                f"{error.message}; is base-url right?", provider=provider, status=status
-            )
-    if status == 413 and size:
-        error = ErrorObject(error.type, f"{error.message} (it has {size} bytes)", error.details)
-    made = produce_error(provider, error, status=status, request_id=request_id)
-    if isinstance(made, RateLimited | ProviderOverloaded):
-        made.retry_after = read_retry_after(headers)
-    return made
+class AnthropicErrors(ErrorMap, frozen=True):
+    """The errors of Anthropic's interface."""
+
+    def parse(self, body: bytes) -> ErrorObject:
+        """What the body of an answer says of its error; empty where it says nothing."""
+        try:
+            told = _BODY.decode(body)
+        except (ValueError, RecursionError):
+            return ErrorObject()
+        return told.error.read(told.request_id)
+
+    def refine(
+        self, kind: type[ProviderError], message: str, provider: str, model: str
+    ) -> tuple[type[ProviderError], str]:
+        """A request with too many pictures is too large."""
+        return (RequestTooLarge if _TOO_MANY.search(message) else kind), ""
 
 
-def produce_error(
-    provider: str, error: ErrorObject, *, status: int | None = None, request_id: str = ""
-) -> ProviderError:
-    """The error of an error object, in a body or in the middle of a stream."""
-    detail = (error.details or {}).get("error_code")
-    code = detail if isinstance(detail, str) else error.type
-    kind = BY_TYPE.get(error.type) or (BY_STATUS.get(status) if status is not None else None)
-    if kind is None:
-        kind = RequestRefused if status is not None and status < 500 else ProviderOverloaded
-    if kind is RequestRefused and status in (404, 413, 429):
-        kind = BY_STATUS[status]
-    kind = BY_CODE.get(code, kind)
-    message = clear_words(error.message)
-    if _TOO_MANY.search(message):
-        kind = RequestTooLarge
-    if overflow := _OVERFLOW.search(message):
-        return _produce_overflow(overflow, message, provider, status, request_id)
-    return kind(
-        f"{message}{advise(kind, provider)}",
-        provider=provider,
-        status=status,
-        code=clear_words(code),
-        request_id=request_id,
-    )
-
-
-def _produce_overflow(
-    overflow: re.Match[str], message: str, provider: str, status: int | None, request_id: str
-) -> ContextOverflow:
-    error = ContextOverflow(
-        f"the history is too long for this model ({message}); go on in a fork of an earlier "
-        "point, or with a model that has a larger context",
-        provider=provider,
-        status=status,
-        code="context_overflow",
-        request_id=request_id,
-    )
-    sizes = {name: int(text) for name, text in overflow.groupdict().items() if text}
-    if sizes:
-        error.tokens = sizes.get("prompt") or sizes["input"] + sizes["output"]
-        error.limit = sizes.get("maximum") or sizes["limit"]
-    return error
+ERRORS = AnthropicErrors(
+    types=BY_TYPE,
+    codes=BY_CODE,
+    overflows=_OVERFLOWS,
+    telling=(404, 413, 429),
+    request_id="request-id",
+)

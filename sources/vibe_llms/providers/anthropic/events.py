@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
-from vibe_llms.providers.anthropic.errors import ErrorObject
+from vibe_llms.providers.anthropic.errors import NativeError
 
 
 class TextStep(Struct, tag_field="type", tag="text_delta"):
@@ -84,7 +84,7 @@ class Message(Ending):
     id: str = ""
     content: list[Raw] = []
     usage: MessageUsage | None = None
-    error: ErrorObject | None = None
+    error: NativeError | None = None
 
 
 class MessageStart(Struct, tag_field="type", tag="message_start"):
@@ -131,7 +131,7 @@ class Ping(Struct, tag_field="type", tag="ping"):
 class StreamError(Struct, tag_field="type", tag="error"):
     """The reply failed after it had begun."""
 
-    error: ErrorObject
+    error: NativeError
 
 
 StreamEvent: TypeAlias = (

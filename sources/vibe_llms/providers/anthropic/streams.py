@@ -8,16 +8,15 @@ Source: the event types of anthropic 2.12.0, `types/raw_message_stream_event.py`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
-from vibe_llms.exceptions import ReplyCut, ReplyMalformed
 from vibe_llms.messages.canisters import StopReason, Usage
 from vibe_llms.messages.contents import Citation, NativeContent, ReasoningContent, repair_text
-from vibe_llms.providers.anthropic.errors import ErrorObject, produce_error
+from vibe_llms.providers.anthropic.errors import ERRORS, NativeError
 from vibe_llms.providers.anthropic.events import (
     EVENT,
     EVENT_TYPE,
@@ -47,6 +46,7 @@ from vibe_llms.providers.anthropic.events import (
     TextStep,
     ThinkingStep,
 )
+from vibe_llms.providers.assimilators import StreamAssimilator
 from vibe_llms.providers.deltas import (
     ArgumentsDelta,
     CitationDelta,
@@ -63,8 +63,7 @@ from vibe_llms.providers.deltas import (
     UsageDelta,
 )
 from vibe_llms.providers.pieces import compact, encode_json
-from vibe_llms.providers.repairs import TextJoiner, escape, keep_json, parse_object
-from vibe_llms.providers.wire import EventSplitter, EventTooLarge
+from vibe_llms.providers.repairs import TextJoiner, escape
 
 T = TypeVar("T")
 
@@ -79,28 +78,21 @@ STOP_REASONS = {
 }
 
 
-class AnthropicAssimilator:
-    """One reply of Anthropic's; `name_of` gives the canonical name of a tool's name on the wire."""
+class AnthropicAssimilator(StreamAssimilator):
+    """One reply of Anthropic's."""
 
     def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
-        self._provider = provider
-        self._name_of = name_of
-        self._splitter = EventSplitter()
+        super().__init__(provider, name_of)
         self._usage = MessageUsage()
         self._ending = Ending()
         self._block: _Block | None = None
         # The open block of text, unless the half of a surrogate pair waits for its other half.
         self._plain: int | None = None
         self._joiner = TextJoiner()
-        self._closed = False
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
         """The deltas that some more bytes of the stream make."""
-        try:
-            payloads = self._splitter.feed(chunk)
-        except EventTooLarge as error:
-            raise self._malformed(str(error)) from error
-        for data in payloads:
+        for data in self.split(chunk):
             try:
                 event = EVENT.decode(data)
             except (ValueError, RecursionError) as error:
@@ -114,27 +106,19 @@ class AnthropicAssimilator:
                     yield TextDelta(delta.text)
                     continue
             yield from self._advance(event)
-            if self._closed:
+            if self.closed:
                 return
-
-    def conclude(self) -> Iterable[Delta]:
-        """Nothing, or `ReplyCut` where `message_stop` has not been seen."""
-        if not self._closed:
-            raise ReplyCut(
-                "the stream ended before the reply was complete", provider=self._provider
-            )
-        return ()
 
     def assimilate(self, body: bytes) -> Iterator[Delta]:
         """The deltas of a reply that was not streamed: each block in one step."""
         try:
             message = WHOLE.decode(body)
         except (ValueError, RecursionError) as error:
-            message = self._convert(_escape_contents(self._parse(body, error)), Message)
+            message = self.convert(_escape_contents(self.parse(body, error)), Message)
         if message.type == "error":
-            raise produce_error(self._provider, message.error or ErrorObject())
+            raise ERRORS.produce(self.provider, (message.error or NativeError()).read())
         if message.stop_reason is None:
-            raise self._malformed("a reply without a stop reason")
+            raise self.malformed("a reply without a stop reason")
         yield from self._advance(MessageStart(message))
         for index, content in enumerate(message.content):
             yield from self._advance(BlockStart(index, content))
@@ -149,7 +133,7 @@ class AnthropicAssimilator:
                 yield from self._count(message.usage)
             case BlockStart(index, content):
                 if self._block is not None:
-                    raise self._malformed(f"block {index} begins within block {self._block.index}")
+                    raise self.malformed(f"block {index} begins within block {self._block.index}")
                 yield from self._open(self._produce_block(index, content))
             case BlockDelta(index, delta):
                 yield from self._grow(self._open_block(index), delta)
@@ -160,16 +144,16 @@ class AnthropicAssimilator:
                 yield from self._count(usage)
             case MessageStop():
                 if self._block is not None:
-                    raise self._malformed(f"the reply ends within block {self._block.index}")
-                self._closed = True
+                    raise self.malformed(f"the reply ends within block {self._block.index}")
+                self.closed = True
                 yield self._produce_ending()
             case StreamError(error):
-                raise produce_error(self._provider, error)
+                raise ERRORS.produce(self.provider, error.read())
 
     def _open_block(self, index: int) -> _Block:
         block = self._block
         if block is None or block.index != index:
-            raise self._malformed(f"something of block {index}, which is not open")
+            raise self.malformed(f"something of block {index}, which is not open")
         return block
 
     def _open(self, block: _Block) -> Iterator[Delta]:
@@ -191,7 +175,7 @@ class AnthropicAssimilator:
             case "redacted_thinking":
                 yield ContentReceived(ReasoningContent(), block.content)
             case "tool_use":
-                yield InvocationOpened(self._name_of(repair_text(head.name)), repair_text(head.id))
+                yield InvocationOpened(self.name_of(repair_text(head.name)), repair_text(head.id))
 
     def _grow(self, block: _Block, delta: BlockStep) -> Iterator[Delta]:
         # What does not belong to the kind of its block is passed over, as the official client does.
@@ -246,11 +230,11 @@ class AnthropicAssimilator:
             yield ReasoningDelta(text)
 
     def _cite(self, block: _Block, citation: Raw) -> Iterator[Delta]:
-        kept = self._keep(citation)
+        kept = bytes(self.keep(citation))
         try:
             read = read_citation(kept)
         except ValueError as error:
-            raise self._malformed(f"{kept[:80]!r} is no citation ({error})") from error
+            raise self.malformed(f"{kept[:80]!r} is no citation ({error})") from error
         block.citations.append(Raw(kept))
         yield CitationDelta(read)
 
@@ -286,7 +270,7 @@ class AnthropicAssimilator:
 
     def _decode_leniently(self, data: bytes, error: Exception) -> StreamEvent | None:
         """An event that the typed decoder refuses: a newer kind, or text with lone surrogates."""
-        event = self._parse(data, error)
+        event = self.parse(data, error)
         kind = event.get("type")
         delta = event.get("delta")
         if str(kind) not in KINDS:
@@ -300,42 +284,17 @@ class AnthropicAssimilator:
             event["content_block"] = escape(event["content_block"])
         if isinstance(message := event.get("message"), dict):
             event["message"] = _escape_contents(message)
-        decoded: StreamEvent = self._convert(event, EVENT_TYPE)
+        decoded: StreamEvent = self.convert(event, EVENT_TYPE)
         return decoded
 
     def _produce_block(self, index: int, content: Raw) -> _Block:
-        kept = Raw(self._keep(content))
+        kept = self.keep(content)
         try:
             kind = repair_text(KIND.decode(kept).type)
             head = HEAD.decode(kept) if kind in UNDERSTOOD else BlockHead()
         except (ValueError, RecursionError) as error:
-            raise self._malformed(f"block {index} is not what it says: {error}") from error
+            raise self.malformed(f"block {index} is not what it says: {error}") from error
         return _Block(index, kind, kept, head)
-
-    def _keep(self, raw: Raw) -> bytes:
-        """JSON that can be kept and sent back: compact, in UTF-8, without lone surrogates."""
-        data = bytes(raw)
-        try:
-            return bytes(keep_json(data))
-        except ValueError as error:
-            raise self._malformed(f"{data[:80]!r} is not JSON ({error})") from error
-
-    def _parse(self, data: bytes, error: Exception) -> dict[str, Any]:
-        try:
-            return parse_object(data)
-        except ValueError:
-            raise self._malformed(f"{data[:80]!r} is not JSON of an event ({error})") from error
-
-    def _convert(self, value: object, kind: type[T]) -> T:
-        try:
-            return msgspec.convert(value, kind)
-        except (ValueError, TypeError) as error:
-            raise self._malformed(f"an event has not its promised form: {error}") from error
-
-    def _malformed(self, what: str) -> ReplyMalformed:
-        return ReplyMalformed(
-            f"the server sent what the interface does not promise: {what}", provider=self._provider
-        )
 
 
 _SPOKEN: dict[str, Callable[[str], Delta]] = {
@@ -348,7 +307,7 @@ _SPOKEN: dict[str, Callable[[str], Delta]] = {
 class _Block:
     """The block that is being received.
 
-    `content` is the block as it began. `whole` tells that arguments of a call came apart from it,
+    `content` is the block as it began. `whole` says that arguments of a call came apart from it,
     `repaired` that its text is not quite what was sent.
     """
 

@@ -18,7 +18,7 @@ from vibe_llms.messages.canisters import (
     UserCanister,
 )
 from vibe_llms.messages.contents import Content, Reference, TextualContent, repair_text
-from vibe_llms.providers.contract.wording import write_answer, write_call, write_result
+from vibe_llms.providers.contract.prompt import write_answer, write_call, write_result
 from vibe_llms.providers.interfaces import Loader
 from vibe_llms.providers.pieces import load_texts
 
@@ -28,7 +28,7 @@ _NOTHING = "(It returned nothing.)"
 class RewrittenHistory:
     """The canisters of one conversation, rewritten; grows as the conversation does.
 
-    What was rewritten once stays the same object, so that the model around which this stands finds
+    What was rewritten once stays the same object, so that the wrapped model finds
     it in its cache. `instructions` are put behind the instructions that the conversation begins
     with.
     """

@@ -22,10 +22,10 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.attributes import ModelAttributes
-from vibe_llms.providers.contract.hearing import Hearing
+from vibe_llms.providers.contract.filter import Hearing
 from vibe_llms.providers.contract.history import RewrittenHistory, read_texts
-from vibe_llms.providers.contract.reading import Outcome
-from vibe_llms.providers.contract.wording import Terms, write_instructions, write_repair
+from vibe_llms.providers.contract.parser import Outcome
+from vibe_llms.providers.contract.prompt import Terms, write_instructions, write_repair
 from vibe_llms.providers.interfaces import (
     Loader,
     Model,
@@ -54,7 +54,7 @@ class ContractCache(HistoryCache[RewrittenHistory]):
 class ContractModel:
     """Any model, offered tools by the contract: an agreement in its instructions, and JSON.
 
-    To whoever calls it, it is a model with tools like any other. Without tools it is the model
+    To its caller, it is a model with tools like any other. Without tools it is the model
     within. `event_handler` is the default one.
     """
 

@@ -10,11 +10,11 @@ import msgspec
 from msgspec import Raw, Struct
 
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.providers.contract.marks import ARGUMENTS, CALLS, FINALS, MARK, NAMES, spell
+from vibe_llms.providers.contract.markers import ARGUMENTS, CALLS, FINALS, MARK, NAMES, spell
 from vibe_llms.providers.pieces import compact
 
 #: Whether a tool of this name is offered.
-Knows: TypeAlias = Callable[[str], bool]
+IsKnown: TypeAlias = Callable[[str], bool]
 
 _STRUCTURE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|$)|[{}\[\]]', re.DOTALL)
 _NAME = re.compile(r'"(?:name|tool|tool_name)"\s*:\s*"([^"\\]{1,200})"')
@@ -46,11 +46,11 @@ class FormForeign(ValueError):
     """A reply is something else than the form of the contract."""
 
 
-def read_items(text: str, knows: Knows) -> Sequence[Item]:
+def read_items(text: str, is_known: IsKnown) -> Sequence[Item]:
     """The answers and calls of a whole text that consists of nothing else.
 
     Marks around and between the objects do not count. `FormBroken` where one of them is not
-    complete, or words stand beside them; `FormForeign` where the text is no attempt at the form.
+    complete, or has words next to it; `FormForeign` where the text is no attempt at the form.
 
     >>> read_items('{"type": "tool_call", "name": "add", "arguments": {"a": 1}}', bool)
     [Call(name='add', arguments='{"a": 1}')]
@@ -64,7 +64,7 @@ def read_items(text: str, knows: Knows) -> Sequence[Item]:
         if end is None:
             raise FormBroken("the JSON is not complete")
         try:
-            items.append(_read_item(text[position:end], knows))
+            items.append(_read_item(text[position:end], is_known))
         except FormForeign:
             if items:
                 raise FormBroken("there is other JSON beside it") from None
@@ -74,7 +74,7 @@ def read_items(text: str, knows: Knows) -> Sequence[Item]:
 
 
 def skip_marks(text: str, position: int = 0) -> int:
-    """Where something stands that is no mark."""
+    """The place of the first character that is no mark."""
     while found := MARK.match(text, position):
         position = found.end()
     return position
@@ -87,7 +87,7 @@ def find_rest(text: str) -> int | None:
 
 
 def find_name(text: str) -> str | None:
-    """The tool of a call whose text broke off, as far as that can be told."""
+    """The tool of a call whose text broke off, as far as it is known."""
     found = _NAME.search(text)
     return found[1] if found else None
 
@@ -106,7 +106,7 @@ def _find_end(text: str, position: int) -> int | None:
     return None
 
 
-def _read_item(text: str, knows: Knows) -> Item:
+def _read_item(text: str, is_known: IsKnown) -> Item:
     try:
         members = _DECODER.decode(repair_text(text))
         # A raw value may hold what is no JSON to the letter; a call runs only if all of it is.
@@ -131,7 +131,7 @@ def _read_item(text: str, knows: Knows) -> Item:
     if members.keys() == {"content"} and (said := _text_of(members["content"])) is not None:
         return Answer(said)
     if name and any(key in members for key in ARGUMENTS):
-        if not knows(name):
+        if not is_known(name):
             raise FormBroken(f"there is no tool {name!r}")
         return Call(name, _read_arguments(members))
     raise FormForeign

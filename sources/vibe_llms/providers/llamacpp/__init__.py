@@ -1,6 +1,6 @@
 """llama.cpp in this very process: models that are files, without a server."""
 
-from vibe_llms.providers.core import register
 from vibe_llms.providers.llamacpp.client import LlamacppProvider
+from vibe_llms.providers.registry import register
 
 register("llamacpp", LlamacppProvider)

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from vibe_llms.events import EventHandler
 from vibe_llms.exceptions import ConfigurationError, ModelNotFound, SessionClosed
 from vibe_llms.files import LARGEST_SETTINGS, read_file
-from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.messages.canisters import Canister
 from vibe_llms.providers.attributes import load_attributes
-from vibe_llms.providers.interfaces import Loader, ProviderConfiguration
-from vibe_llms.providers.llamacpp.controls import LlamacppControlsProcessor
+from vibe_llms.providers.interfaces import ProviderConfiguration
 from vibe_llms.providers.llamacpp.engines import CLOSED, Engine
 from vibe_llms.providers.llamacpp.files import (
     Facts,
@@ -25,12 +20,9 @@ from vibe_llms.providers.llamacpp.files import (
     read_facts,
     survey_files,
 )
-from vibe_llms.providers.llamacpp.invocations import LlamacppInvocationsProcessor
-from vibe_llms.providers.llamacpp.messages import LlamacppMessagesProcessor
 from vibe_llms.providers.llamacpp.model import LlamacppModel
-from vibe_llms.providers.llamacpp.package import load_model
+from vibe_llms.providers.llamacpp.package import LoadedModel
 from vibe_llms.providers.llamacpp.settings import Settings
-from vibe_llms.providers.llamacpp.tokenizer import LlamacppConversationTokenizer
 
 
 class LlamacppProvider:
@@ -51,12 +43,12 @@ class LlamacppProvider:
             )
 
     def produce_client(self) -> LlamacppClient:
-        """A new client; whoever asks for it closes it."""
+        """A new client; the caller closes it."""
         return LlamacppClient(self, self._configuration, self._settings)
 
 
 class LlamacppClient:
-    """The models that are loaded, and the four processors."""
+    """The models that are found, and those that are loaded."""
 
     def __init__(
         self, provider: LlamacppProvider, configuration: ProviderConfiguration, settings: Settings
@@ -65,10 +57,6 @@ class LlamacppClient:
         self.event_handler = provider.event_handler
         self.stream = configuration.stream
         self.settings = settings
-        self.controls = LlamacppControlsProcessor()
-        self.invocations = LlamacppInvocationsProcessor()
-        self.messages = LlamacppMessagesProcessor(self.invocations)
-        self.tokenizer = LlamacppConversationTokenizer(self._measure)
         self.integrator = load_attributes(configuration.configuration, provider.name, "llamacpp")
         self._folder = configuration.configuration.places.configuration
         self._facts: dict[Path, tuple[object, Facts]] = {}
@@ -120,27 +108,19 @@ class LlamacppClient:
                 continue
         return models
 
-    async def access_engine(self, model: LlamacppModel) -> Engine:
-        """The thread of a model, which is loaded there when it is first used.
+    async def access_engine(self, path: Path, produce: Callable[[], LoadedModel]) -> Engine:
+        """The thread of the model of a file, which `produce` loads when it is first used.
 
         Where too many would be loaded, the one that was not used for longest is freed, unless it is
         at work.
         """
         while not self._closed:
-            if (engine := self._engines.pop(model.path, None)) is not None:
-                self._engines[model.path] = engine
+            if (engine := self._engines.pop(path, None)) is not None:
+                self._engines[path] = engine
                 return engine
             idle = [path for path, engine in self._engines.items() if not engine.busy]
             if len(self._engines) < self.settings.loaded_models or not idle:
-                load = partial(
-                    load_model,
-                    self.provider,
-                    model.name,
-                    model.path,
-                    self.settings,
-                    model.context_tokens,
-                )
-                self._engines[model.path] = engine = Engine(model.path.name, load)
+                self._engines[path] = engine = Engine(path.name, produce)
                 return engine
             await self._engines.pop(idle[0]).close()
         raise SessionClosed(CLOSED)
@@ -163,7 +143,7 @@ class LlamacppClient:
         return known[1]
 
     def _read_template(self) -> str:
-        """The template that the row names; beside the configuration if it is not absolute."""
+        """The template that the row names; relative to the configuration's folder."""
         given = self.settings.chat_template
         if not given:
             return ""
@@ -176,9 +156,3 @@ class LlamacppClient:
                 table=f"providers.{self.provider}",
                 key="chat-template",
             ) from error
-
-    async def _measure(
-        self, canisters: Sequence[Canister], invokers: Sequence[Invoker], model: Any, load: Loader
-    ) -> int:
-        measured: int = await model.measure(canisters, invokers, load)
-        return measured

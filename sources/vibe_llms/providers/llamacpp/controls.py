@@ -75,26 +75,23 @@ class Generation(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
         return {**told, **self.template}
 
 
-class LlamacppControlsProcessor:
-    """Controls to members of a `Generation`."""
-
-    def nativize(self, controls: Controls, model: Model) -> Mapping[str, Any]:
-        """The members; controls that the attributes refuse have been refused before."""
-        members: dict[str, Any] = {
-            name: value for name in _SAMPLING if (value := getattr(controls, name)) is not None
-        }
-        bound = controls.output_tokens or model.attributes.default_output_tokens
-        if bound is not None:
-            members["max_tokens"] = bound
-        if controls.response_schema is not None:
-            members["response_schema"] = dict(controls.response_schema)
-        if controls.tool_choice is not None:
-            members["tool_choice"] = controls.tool_choice
-        if controls.reasoning_tokens == 0 or controls.effort == "none":
-            members["think"] = False
-        elif controls.effort is not None:
-            members |= {"think": True, "effort": controls.effort}
-        return members
+def nativize_controls(controls: Controls, model: Model) -> Mapping[str, Any]:
+    """The members; controls that the attributes refuse have been refused before."""
+    members: dict[str, Any] = {
+        name: value for name in _SAMPLING if (value := getattr(controls, name)) is not None
+    }
+    bound = controls.output_tokens or model.attributes.default_output_tokens
+    if bound is not None:
+        members["max_tokens"] = bound
+    if controls.response_schema is not None:
+        members["response_schema"] = dict(controls.response_schema)
+    if controls.tool_choice is not None:
+        members["tool_choice"] = controls.tool_choice
+    if controls.reasoning_tokens == 0 or controls.effort == "none":
+        members["think"] = False
+    elif controls.effort is not None:
+        members |= {"think": True, "effort": controls.effort}
+    return members
 
 
 def produce_generation(

@@ -1,7 +1,7 @@
 """Models that are loaded: each has a thread of its own, and does one thing after the other.
 
-What the thread tells reaches the event loop in heaps: a heap that has not been fetched yet grows
-and wakes nobody again, so that a fast model cannot flood the loop. A heap cannot grow without
+What the thread tells reaches the event loop in batches: a batch that has not been fetched yet grows
+and wakes no task again, so that a fast model cannot flood the loop. A batch cannot grow without
 bound, since a reply is never longer than the model's context.
 """
 
@@ -20,12 +20,12 @@ from vibe_llms.providers.llamacpp.package import Halt, LoadedModel
 T = TypeVar("T")
 #: How long closing waits for a thread that is in the midst of loading.
 JOIN_SECONDS = 10.0
-#: What is told of work that the closing of its client has ended.
+#: The error of work that was ended by closing its client.
 CLOSED = "the client of this model was closed"
 
 
 class Job(Generic[T]):
-    """A piece of work for a model's thread, and what it tells while it goes on."""
+    """A piece of work for a model's thread, and what it sends while it runs."""
 
     def __init__(self, work: Callable[[Job[T], LoadedModel], None]) -> None:
         self.halt = Halt()
@@ -33,22 +33,22 @@ class Job(Generic[T]):
         self._loop = asyncio.get_running_loop()
         self._arrived = asyncio.Event()
         self._lock = threading.Lock()
-        self._heap: list[T] = []
+        self._batch: list[T] = []
         self._error: BaseException | None = None
         self._done = False
 
     # On the model's thread.
 
     def tell(self, *items: T) -> None:
-        """Hand on to whoever listens."""
+        """Hand on to the listener."""
         with self._lock:
-            waiting = bool(self._heap)
-            self._heap += items
+            waiting = bool(self._batch)
+            self._batch += items
         if not waiting and items:
             self._wake()
 
     def run(self, load: Callable[[], LoadedModel]) -> None:
-        """Do the work; what goes wrong is told too."""
+        """Do the work, and send its error if it fails."""
         try:
             if not self.halt.is_set():
                 self._work(self, load())
@@ -67,21 +67,21 @@ class Job(Generic[T]):
         self._wake()
 
     def _wake(self) -> None:
-        # Whoever listened may be gone, and the loop with it.
+        # The listener may be gone, and the loop with it.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._arrived.set)
 
     # On the event loop.
 
     async def listen(self) -> AsyncIterator[Sequence[T]]:
-        """Heaps of what is told, until the work is done; raises what it raised."""
+        """Batches of what the work sends, until it is done; raises what it raised."""
         while True:
             await self._arrived.wait()
             self._arrived.clear()
             with self._lock:
-                heap, self._heap, done = self._heap, [], self._done
-            if heap:
-                yield heap
+                batch, self._batch, done = self._batch, [], self._done
+            if batch:
+                yield batch
             if done:
                 if self._error is not None:
                     raise self._error
@@ -118,8 +118,8 @@ class Engine:
         self._put(job)
         self._waiting += 1
         try:
-            async for heap in job.listen():
-                yield heap
+            async for batch in job.listen():
+                yield batch
         finally:
             job.halt.set()
             self._waiting -= 1
@@ -131,9 +131,9 @@ class Engine:
         def work(job: Job[T], loaded: LoadedModel) -> None:
             job.tell(question(loaded))
 
-        async with contextlib.aclosing(self.do(work)) as heaps:
-            async for heap in heaps:
-                answers += heap
+        async with contextlib.aclosing(self.do(work)) as batches:
+            async for batch in batches:
+                answers += batch
         return answers[0]
 
     async def close(self) -> None:

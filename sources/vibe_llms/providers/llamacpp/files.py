@@ -37,7 +37,7 @@ class GgufInvalid(ValueError):
 class Facts(Struct, frozen=True):
     """What the head of a file says of its model.
 
-    `templates` are those that come with it, `default` the one that serves all cases. `thinks` tells
+    `templates` are those that come with it, `default` the one that serves all cases. `thinks` says
     that its vocabulary has marks of reasoning.
     """
 
@@ -112,7 +112,7 @@ def _collect(members: Iterator[tuple[str, Any]]) -> Facts:
 
 
 def _read_members(data: mmap.mmap) -> Iterator[tuple[str, Any]]:
-    """The members of the head; arrays are passed over, but for what the vocabulary tells."""
+    """The members of the head; arrays are skipped, except for what the vocabulary says."""
     _, version, _, count = struct.unpack_from("<4sIQQ", data)
     if version not in _VERSIONS:
         raise GgufInvalid(f"has the version {version} of its format; {_VERSIONS} can be read")

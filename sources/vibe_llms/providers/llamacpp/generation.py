@@ -1,4 +1,4 @@
-"""What a model's thread does for one reply: render, count, generate, and tell it in deltas."""
+"""What a model's thread does for one reply: render, count, generate, and send deltas."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from vibe_llms.exceptions import ContextOverflow, RequestRefused, SessionClosed
 from vibe_llms.providers.deltas import Delta
 from vibe_llms.providers.llamacpp.controls import Generation
 from vibe_llms.providers.llamacpp.engines import CLOSED, Job
-from vibe_llms.providers.llamacpp.framing import fold_system
 from vibe_llms.providers.llamacpp.grammars import produce_grammar
+from vibe_llms.providers.llamacpp.history import fold_system
 from vibe_llms.providers.llamacpp.package import LoadedModel
 from vibe_llms.providers.llamacpp.streams import (
     Decoder,
@@ -24,23 +24,23 @@ from vibe_llms.providers.llamacpp.streams import (
 )
 from vibe_llms.providers.llamacpp.templates import THINK, THINK_END, Template
 
-#: How long what is said may be gathered before it is told: faster than anybody reads.
+#: How long deltas may be gathered before they are sent: faster than anyone reads.
 PACE_SECONDS = 0.01
-#: How often a thread says that it still works, where there is nothing to tell.
+#: How often a thread signals that it still works, if there is nothing to send.
 SIGN_SECONDS = 1.0
 
 
-class Sign(Struct, frozen=True, gc=False):
+class Signal(Struct, frozen=True, gc=False):
     """The thread has begun, or still works; nothing of the reply."""
 
 
-class Remark(Struct, frozen=True, gc=False):
+class SystemNotice(Struct, frozen=True, gc=False):
     """What the conversation could not be given to the model as, in words."""
 
     text: str
 
 
-Told = Delta | Sign | Remark
+Told = Delta | Signal | SystemNotice
 _NO_SYSTEM = "the template takes no instructions of their own, so they stand in the first message"
 
 
@@ -63,7 +63,7 @@ class Task(Struct, frozen=True, kw_only=True):
 
     def perform(self, job: Job[Told], loaded: LoadedModel) -> None:
         """Generate the reply; `ContextOverflow` before anything is generated."""
-        job.tell(Sign())
+        job.tell(Signal())
         template, generation = self.template(), self.generation
         grammar = self._produce_grammar(loaded)
         prompt, remarks = self._render(loaded, template, closed=grammar is not None)
@@ -109,7 +109,7 @@ class Task(Struct, frozen=True, kw_only=True):
 
     def _render(
         self, loaded: LoadedModel, template: Template, *, closed: bool = False
-    ) -> tuple[str, Sequence[Remark]]:
+    ) -> tuple[str, Sequence[SystemNotice]]:
         """The prompt, and what there is to say of it; `closed` where a grammar is followed."""
         variables = dict(self.generation.variables)
         if closed:
@@ -127,7 +127,7 @@ class Task(Struct, frozen=True, kw_only=True):
 
     def _apply(
         self, loaded: LoadedModel, template: Template, variables: Mapping[str, Any]
-    ) -> tuple[str, Sequence[Remark]]:
+    ) -> tuple[str, Sequence[SystemNotice]]:
         """The template, applied to the conversation in a form that it takes."""
         try:
             return loaded.render(template.text, self.messages, self.tools, variables), ()
@@ -138,7 +138,7 @@ class Task(Struct, frozen=True, kw_only=True):
                 prompt = loaded.render(template.text, folded, self.tools, variables)
             except RequestRefused:
                 raise refusal from refusal.__cause__
-            return prompt, (Remark(_NO_SYSTEM),)
+            return prompt, (SystemNotice(_NO_SYSTEM),)
 
     def _produce_grammar(self, loaded: LoadedModel) -> Any:
         generation = self.generation
@@ -154,8 +154,8 @@ class Task(Struct, frozen=True, kw_only=True):
     def _overflow(self, tokens: int, limit: int) -> ContextOverflow:
         error = ContextOverflow(
             f"the conversation has {tokens} tokens, and the model is loaded with room for {limit}, "
-            "reply included; go on in a fork of an earlier point, with a larger context-tokens in "
-            "the row, or with another model",
+            "reply included; continue in a fork from an earlier message, with a larger "
+            "context-tokens in the row, or with another model",
             provider=self.provider,
             code="context_overflow",
         )
@@ -164,7 +164,7 @@ class Task(Struct, frozen=True, kw_only=True):
 
 
 class _Teller:
-    """Tells deltas in heaps, some time apart; where nothing streams, all at once."""
+    """Tells deltas in batches, some time apart; where nothing streams, all at once."""
 
     def __init__(self, job: Job[Told], *, streaming: bool) -> None:
         self._job = job
@@ -178,7 +178,7 @@ class _Teller:
         if self._gathered and self._streaming and since >= PACE_SECONDS:
             self.flush()
         elif since >= SIGN_SECONDS:
-            self._job.tell(Sign())
+            self._job.tell(Signal())
             self._last = time.monotonic()
 
     def flush(self) -> None:

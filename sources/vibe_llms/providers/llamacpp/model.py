@@ -1,49 +1,79 @@
-"""A model of llama.cpp's: what it is asked, and what its thread tells of the reply."""
+"""A model of llama.cpp's: what it is asked, and what its thread sends of the reply."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
 from vibe_llms.controls import Controls
 from vibe_llms.exceptions import ConfigurationError, ControlInvalid, ModelNotFound
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.messages.canisters import Canister, Provenance, ReplyCanister
+from vibe_llms.messages.canisters import Canister, ReplyCanister
 from vibe_llms.providers.accumulators import Accumulator
-from vibe_llms.providers.attributes import ModelAttributes, settle_controls
-from vibe_llms.providers.exchanges import attempt_reply
+from vibe_llms.providers.attributes import ModelAttributes, ModelsIntegrator, settle_controls
+from vibe_llms.providers.conversions import check_contents, load_words
 from vibe_llms.providers.interfaces import Loader, TokenCount, TurnContext, refuse_loading
-from vibe_llms.providers.llamacpp.controls import Generation, produce_generation
+from vibe_llms.providers.llamacpp.controls import Generation, nativize_controls, produce_generation
+from vibe_llms.providers.llamacpp.engines import Engine
 from vibe_llms.providers.llamacpp.files import Facts
-from vibe_llms.providers.llamacpp.framing import History
-from vibe_llms.providers.llamacpp.generation import Remark, Sign, Task
-from vibe_llms.providers.llamacpp.messages import MODULE, list_references
-from vibe_llms.providers.llamacpp.package import access_format, check_package
-from vibe_llms.providers.llamacpp.settings import CONTEXT_TOKENS
+from vibe_llms.providers.llamacpp.generation import Signal, SystemNotice, Task
+from vibe_llms.providers.llamacpp.history import LlamacppHistory
+from vibe_llms.providers.llamacpp.messages import MODULE, unsupported
+from vibe_llms.providers.llamacpp.package import (
+    LoadedModel,
+    access_format,
+    check_package,
+    load_model,
+)
+from vibe_llms.providers.llamacpp.settings import CONTEXT_TOKENS, Settings
 from vibe_llms.providers.llamacpp.templates import Template
-from vibe_llms.providers.pieces import encode_json, load_texts
-from vibe_llms.providers.requests import HistoryCache, nativize_controls, tell
+from vibe_llms.providers.pieces import encode_json
+from vibe_llms.providers.requests import HistoryCache, apply_controls, offer_tools, tell
+from vibe_llms.providers.row_models import RowClient, RowModel
+from vibe_llms.providers.tool_names import assimilate_names, nativize_name
 from vibe_llms.providers.transport import Watch
-
-if TYPE_CHECKING:
-    from vibe_llms.providers.llamacpp.client import LlamacppClient
 
 _TOOL_USE = "tool_use"
 
 
-class LlamacppModel:
+class LlamacppConnection(RowClient, Protocol):
+    """What a model of a file needs of the client that made it."""
+
+    @property
+    def settings(self) -> Settings:
+        """The keys of the row."""
+        ...
+
+    @property
+    def integrator(self) -> ModelsIntegrator:
+        """The attributes of models."""
+        ...
+
+    async def access_engine(self, path: Path, produce: Callable[[], LoadedModel]) -> Engine:
+        """The thread of the model of a file, which `produce` loads there."""
+        ...
+
+
+class LlamacppModel(RowModel[LlamacppConnection]):
     """A file, and what its head says of it."""
 
+    module = MODULE
+
     def __init__(
-        self, client: LlamacppClient, name: str, path: Path, facts: Facts, own_template: str = ""
+        self,
+        client: LlamacppConnection,
+        name: str,
+        path: Path,
+        facts: Facts,
+        own_template: str = "",
     ) -> None:
-        self.client = client
-        self.name = name
+        super().__init__(client, name)
         self.path = path
         self.facts = facts
         self.context_tokens = _choose_context(client.settings.context_tokens, facts.context_tokens)
@@ -53,12 +83,7 @@ class LlamacppModel:
         told |= {"context-tokens": self.context_tokens, "title": facts.title}
         self.attributes: ModelAttributes = client.integrator.integrate(name, further=told)
 
-    @property
-    def provider(self) -> str:
-        """The name of the row."""
-        return self.client.provider
-
-    def produce_cache(self) -> HistoryCache[History]:
+    def produce_cache(self) -> HistoryCache[LlamacppHistory]:
         """A fresh cache of the history's pieces."""
         return HistoryCache()
 
@@ -69,9 +94,9 @@ class LlamacppModel:
             raise ModelNotFound(f"the file of {self.provider}/{self.name} is gone: {self.path}")
         self._check_template()
         for canister in canisters:
-            self.client.messages.check(canister, self)
+            self._check_canister(canister)
         settled, _ = settle_controls(controls, Controls(), self.attributes, self.name)
-        members = self.client.controls.nativize(settled, self)
+        members = nativize_controls(settled, self)
         produce_generation(members, controls.extras.get(self.provider, {}), self)
 
     async def converse(
@@ -86,28 +111,23 @@ class LlamacppModel:
         Loads the model if it is not, and waits until its earlier replies are done.
         `ContextOverflow`, with both sizes, before anything is generated.
         """
-        client, stream = self.client, self.client.stream
+        stream = self.client.stream
         task = await self._produce_task(canisters, invokers, controls, context)
-        accumulator = Accumulator(
-            Provenance(MODULE, self.provider, self.name),
-            context.event_handler or client.event_handler,
-            context.conversation,
-        )
 
-        async def attempt(watch: Watch) -> None:
+        async def play(watch: Watch, accumulator: Accumulator) -> None:
             # What others have asked for first may take as long as it takes.
             watch.expect("reply-seconds")
-            engine = await client.access_engine(self)
-            async with aclosing(engine.do(task.perform)) as heaps:
-                async for heap in heaps:
+            engine = await self.access_engine()
+            async with aclosing(engine.do(task.perform)) as batches:
+                async for batch in batches:
                     watch.rest()
-                    for item in heap:
-                        if isinstance(item, Remark):
+                    for item in batch:
+                        if isinstance(item, SystemNotice):
                             tell(self, context, item.text)
-                        elif not isinstance(item, Sign):
+                        elif not isinstance(item, Signal):
                             accumulator.accept(item)
                             if context.throttle is not None:
-                                # Also within a heap: a slow reader holds back what came with it.
+                                # Also within a batch: a slow reader holds back what came with it.
                                 await context.throttle()
                     if not context.streaming:
                         watch.expect("reply-seconds")
@@ -116,13 +136,7 @@ class LlamacppModel:
                     else:
                         watch.expect("first-byte-seconds", stream.first_byte_seconds)
 
-        return await attempt_reply(
-            attempt,
-            accumulator,
-            provider=self.provider,
-            settings=stream,
-            notify=context.notify,
-        )
+        return await self.attempt(play, context)
 
     async def count_tokens(
         self,
@@ -131,7 +145,10 @@ class LlamacppModel:
         load: Loader = refuse_loading,
     ) -> TokenCount:
         """How many tokens the model would read, exactly; loads it if it is not."""
-        return await self.client.tokenizer.count(canisters, invokers, self, load)
+        context = TurnContext(load=load)
+        task = await self._produce_task(canisters, invokers, Controls(), context)
+        engine = await self.access_engine()
+        return TokenCount(await engine.ask(task.measure), estimated=False)
 
     async def preview(
         self,
@@ -147,14 +164,20 @@ class LlamacppModel:
             body["tools"] = task.tools
         return encode_json({**body, **msgspec.to_builtins(task.generation)})
 
-    async def measure(
-        self, canisters: Sequence[Canister], invokers: Sequence[Invoker], load: Loader
-    ) -> int:
-        """The tokens of a conversation, counted by the model."""
-        context = TurnContext(load=load)
-        task = await self._produce_task(canisters, invokers, Controls(), context)
-        engine = await self.client.access_engine(self)
-        return await engine.ask(task.measure)
+    async def access_engine(self) -> Engine:
+        """The thread of this model."""
+        load = partial(
+            load_model,
+            self.provider,
+            self.name,
+            self.path,
+            self.client.settings,
+            self.context_tokens,
+        )
+        return await self.client.access_engine(self.path, load)
+
+    def _check_canister(self, canister: Canister) -> None:
+        check_contents(canister, self, unsupported)
 
     async def _produce_task(
         self,
@@ -163,25 +186,25 @@ class LlamacppModel:
         controls: Controls,
         context: TurnContext,
     ) -> Task:
-        client, settings = self.client, self.client.settings
+        settings = self.client.settings
         self._check_template()
         generation = self._nativize_controls(controls, context)
-        cache: HistoryCache[History] = (
+        cache: HistoryCache[LlamacppHistory] = (
             context.cache if isinstance(context.cache, HistoryCache) else HistoryCache()
         )
         history = await cache.extend(
             canisters,
             context,
-            lambda: History(client.messages, self),
-            lambda canister: client.messages.check(canister, self),
-            _read,
+            lambda: LlamacppHistory(self),
+            self._check_canister,
+            load_words,
         )
-        offered = self._choose_tools(invokers, generation.tool_choice, context)
-        names = client.invocations.assimilate_names(offered)
+        offered = offer_tools(self, invokers, generation.tool_choice, context)
+        names = assimilate_names(offered)
         return Task(
             provider=self.provider,
             messages=history.messages(),
-            tools=client.invocations.nativize(offered, self),
+            tools=[nativize_invoker(one) for one in offered],
             generation=self._settle_choice(generation, names),
             template=lambda: self._resolve_template(bool(offered)),
             name_of=lambda name: names.get(name, name),
@@ -191,27 +214,17 @@ class LlamacppModel:
         )
 
     def _nativize_controls(self, controls: Controls, context: TurnContext) -> Generation:
-        members, extras = nativize_controls(
-            self, controls, context, lambda settled: self.client.controls.nativize(settled, self)
+        members, extras = apply_controls(
+            self, controls, context, lambda settled: nativize_controls(settled, self)
         )
         return produce_generation(members, extras, self)
 
-    def _choose_tools(
-        self, invokers: Sequence[Invoker], choice: str, context: TurnContext
-    ) -> tuple[Invoker, ...]:
-        if not invokers or choice == "none":
-            return ()
-        if self.attributes.tools != "native":
-            tell(self, context, "the model cannot call tools, so none are offered to it")
-            return ()
-        return tuple(invokers)
-
     def _settle_choice(self, generation: Generation, names: Mapping[str, str]) -> Generation:
-        """The choice of a tool by the name that the model is told."""
+        """The choice of a tool by the name that the model sees."""
         choice = generation.tool_choice
         if choice in ("auto", "any", "none"):
             return generation
-        native = self.client.invocations.nativize_name(choice)
+        native = nativize_name(choice)
         if native not in names:
             raise ControlInvalid(
                 f"there is no tool {choice!r} to choose among those that are offered",
@@ -261,8 +274,13 @@ def _choose_context(wanted: int | None, trained: int | None) -> int:
     return made_for if wanted == 0 else min(made_for, CONTEXT_TOKENS)
 
 
-async def _read(canisters: Sequence[Canister], load: Loader) -> Mapping[str, bytes]:
-    """The texts of canisters, and the files that are text."""
-    texts = await load_texts(canisters, load)
-    references = [one for canister in canisters for one in list_references(canister)]
-    return {**texts, **await load(references)} if references else texts
+def nativize_invoker(invoker: Invoker) -> dict[str, Any]:
+    """The declaration of a tool, in the form that all templates share."""
+    return {
+        "type": "function",
+        "function": {
+            "name": nativize_name(invoker.name),
+            "description": invoker.description or "",
+            "parameters": dict(invoker.arguments_schema),
+        },
+    }

@@ -34,7 +34,7 @@ from vibe_llms.providers.llamacpp.templates import MARKS
 _NAME = "llama_cpp"
 _PIECE_BYTES = 64
 _CONTROL = 1 << 3  # LLAMA_TOKEN_ATTR_CONTROL of `llama.h`
-# A mark that somebody said, by its number, on its way through the template.
+# A marker within a message, by its number, on its way through the template.
 _SHIELDED = re.compile("\ue000(\\d+)\ue001")
 _ANY_SEED = 0xFFFFFFFF  # LLAMA_DEFAULT_SEED: another one every time
 
@@ -81,14 +81,14 @@ class Llama(Protocol):
 
 
 class Halt:
-    """A flag to stop by. It lies in memory that C can read without asking Python."""
+    """A flag to stop by, in memory that C can read without Python."""
 
     def __init__(self) -> None:
         self._flag = ctypes.create_string_buffer(2)
 
     @property
     def address(self) -> int:
-        """Where it lies: a C string that is empty until it is set."""
+        """Its address: a C string that is empty until the flag is set."""
         return ctypes.addressof(self._flag)
 
     def set(self) -> None:
@@ -112,10 +112,10 @@ class LoadedModel:
         self._formatters: dict[str, Callable[..., Any]] = {}
         self._shown = {tokens[0] for mark in MARKS if len(tokens := self._split(mark)) == 1}
         # An abort callback in Python would have to wait for the interpreter at every step of the
-        # computation; `strlen` of the flag is 0 or 1, and asks nobody.
+        # computation; `strlen` of the flag is 0 or 1, so no lock is needed.
         strlen = ctypes.cast(ctypes.CDLL(None).strlen, ctypes.c_void_p).value
         self._probe = package.llama_cpp.ggml_abort_callback(strlen)
-        self._nobody = package.llama_cpp.ggml_abort_callback(0)
+        self._no_callback = package.llama_cpp.ggml_abort_callback(0)
         self._foul = False
         self._marks = self._list_marks()
         marks = sorted(self._marks, key=len, reverse=True)
@@ -140,8 +140,8 @@ class LoadedModel:
     ) -> str:
         """The prompt, by a Jinja template; `RequestRefused` with the template's own words.
 
-        Where somebody said what looks like a mark of the model's, a sign stands in the prompt that
-        `tokenize` understands: what is said cannot end its message and begin another one.
+        Text of a message that looks like a marker of the model is replaced by a sign that
+        `tokenize` understands, so that a message cannot end itself and begin another one.
         """
         from_jinja = importlib.import_module("jinja2").TemplateError
         try:
@@ -258,16 +258,16 @@ class LoadedModel:
         except RuntimeError as error:
             if not halt.is_set():
                 raise ReplyCut(
-                    f"llama.cpp could not go on: {error}", provider=self._provider, code="decode"
+                    f"llama.cpp failed: {error}", provider=self._provider, code="decode"
                 ) from error
             return
         except GeneratorExit:
-            # Whoever listens has enough; what was read until now is sound.
+            # The listener has enough; what was read until now is sound.
             self._foul = halt.is_set()
             raise
         finally:
             stream.close()
-            package.llama_set_abort_callback(llama.ctx, self._nobody, None)
+            package.llama_set_abort_callback(llama.ctx, self._no_callback, None)
         self._foul = False
 
     def close(self) -> None:

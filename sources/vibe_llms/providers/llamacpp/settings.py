@@ -1,4 +1,4 @@
-"""The keys of a row of this module: where the models lie, and how they are loaded."""
+"""The keys of a row of this module: where the models are, and how they are loaded."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What a model says, as it comes: text, and what its template's marks make of it, to deltas.
 
 llama.cpp knows only tokens, and their text is bytes that may end within a character. Which of it is
-reasoning and which a call its marks tell (`templates.py`); what only begins like a mark is held
-back until it is known. White space beside a mark belongs to the template and is not told.
+reasoning and which a call is shown by its marks (`templates.py`); what only begins like a mark is
+held back until it is known. White space beside a mark belongs to the template and is not told.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class StopFinder:
         self.found = ""
 
     def feed(self, text: str) -> str:
-        """What can be told of the text so far; nothing more once a word is `found`."""
+        """What can be passed on of the text so far; nothing more once a word is `found`."""
         text = self._held + text
         places = [(at, word) for word in self._words if (at := text.find(word)) >= 0]
         if places:
@@ -84,12 +84,12 @@ class Decoder:
         return self._decoder.decode(piece)
 
     def conclude(self) -> str:
-        """U+FFFD where the last character has not been told to its end."""
+        """U+FFFD if the last character is incomplete."""
         return self._decoder.decode(b"", final=True)
 
 
 class LlamacppAssimilator:
-    """One reply. `calls` and `thinks` tell which marks count, `thinking` that it begins so."""
+    """One reply. `calls` and `thinks` say which marks count, `thinking` that it begins so."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class LlamacppAssimilator:
         self._thinks = thinks
         self._mode = "reasoning" if thinking else "text"
         self._pending = ""
-        # Whether white space is passed over: beside a mark it is the template's.
+        # Whether white space is skipped: next to a mark it is the template's.
         self._trim = thinking
         self._said = False
         self._called = False
@@ -173,7 +173,7 @@ class LlamacppAssimilator:
                 return ((CALL,) if self._calls else ()) + ((THINK,) if begins else ())
 
     def _find_mark(self) -> tuple[int, str] | None:
-        """The first mark that counts, and where it stands."""
+        """The first mark that counts, and where it is."""
         text = self._pending
         found: list[tuple[int, str]] = []
         for word in self._marks():

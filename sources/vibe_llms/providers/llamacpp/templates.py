@@ -1,6 +1,6 @@
-"""What the template of a model tells of it: whether it calls tools, and whether it thinks.
+"""What the template of a model shows: whether it calls tools, and whether it thinks.
 
-llama.cpp gives text. Which of it is a call or a thought only its marks tell, and these are looked
+llama.cpp gives text. Only its marks show which of it is a call or a thought, and these are looked
 for where the template itself writes them: `<tool_call>` with a JSON object of a name and arguments
 (Qwen, Hermes and their kin), `<think>` for reasoning. Other forms of calls are not read; a model
 that has one is taken for one that cannot call tools, which is said.
@@ -18,7 +18,7 @@ THINK, THINK_END = "<think>", "</think>"
 #: The marks that are text to us, although a vocabulary may hide them.
 MARKS = (CALL, CALL_END, THINK, THINK_END)
 
-# Where these stand calls are written in another form between the same marks.
+# With these, calls are written in another form between the same marks.
 _FOREIGN_CALLS = ("<function=", "<arg_key>")
 # The marks of channels, as gpt-oss has them: without them its words and thoughts are one.
 _CHANNEL = "<|channel|>"
@@ -48,12 +48,12 @@ class Template(Struct, frozen=True):
 
     @property
     def levels(self) -> bool:
-        """Whether it can be told how much to reason."""
+        """Whether the amount of reasoning can be set."""
         return "reasoning_effort" in self.text
 
     @property
     def channels(self) -> bool:
-        """Whether it tells words and thoughts apart by channels, which are not read here."""
+        """Whether it separates words and thoughts by channels, which are not read here."""
         return _CHANNEL in self.text
 
     @property

@@ -57,7 +57,7 @@ def read_host(text: str) -> str:
 
 
 def _split(place: str) -> tuple[str, str]:
-    """The host and the port of `host:port`; an IPv6 address may stand with or without brackets."""
+    """The host and the port of `host:port`; an IPv6 address may have brackets or not."""
     if bracketed := re.fullmatch(r"\[([^]]*)\](?::(.*))?", place):
         return bracketed[1], bracketed[2] or ""
     try:

@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.messages.contents import repair_text
+
 _PICTURES = ("image", "image/png", "image/jpeg", "image/webp")
-#: Families whose models are told a level of effort, and cannot be told not to think.
+#: Families whose models take a level of effort, and always think.
 _LEVELS = ("gptoss", "gpt-oss")
 
 
@@ -27,6 +29,11 @@ class TagsEntry(Struct):
     name: str = ""
     model: str = ""
     details: Details | None = None
+
+    @property
+    def title(self) -> str:
+        """The name of the model."""
+        return repair_text(self.model or self.name)
 
     @property
     def attributes(self) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from vibe_llms.providers.measures import Measure
+from vibe_llms.providers.token_estimates import Measure
 
 #: The smallest context that is asked for, and what is kept free in it for a reply.
 SMALLEST_CONTEXT = 8_192
@@ -97,7 +97,7 @@ def exceeds(window: int | None, told: int | None) -> bool:
 
 
 def judge(measure: Measure, window: int | None, told: int | None, cached: int | None) -> Verdict:
-    """Whether the prompt was read whole, from the number of tokens that the server tells.
+    """Whether the prompt was read whole, from the number of tokens that the server reports.
 
     `told` is `prompt_eval_count`, `cached` `prompt_eval_cached_count`; both may be missing.
     """

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from vibe_llms.controls import Controls
-from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.providers import requests
 from vibe_llms.providers.interfaces import Model
 
 _OPTIONS = ("temperature", "top_p", "top_k", "stop", "seed")
@@ -18,7 +17,7 @@ _OPTIONS = ("temperature", "top_p", "top_k", "stop", "seed")
 class NativeAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """What only this provider needs to know of a model: `native` in its attributes.
 
-    `thinking` tells how a model is told to think: by a `switch`, or by `levels` of effort. `think`
+    `thinking` says how thinking is set: by a `switch`, or by `levels` of effort. `think`
     tells whether it is asked to where no control says anything.
     """
 
@@ -26,41 +25,32 @@ class NativeAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_field
     think: bool = False
 
 
-class OllamaControlsProcessor:
-    """Controls to members of the request's body."""
+def nativize_controls(controls: Controls, model: Model) -> Mapping[str, Any]:
+    """The members; controls that the attributes refuse have been refused before."""
+    options: dict[str, Any] = {
+        name: value for name in _OPTIONS if (value := getattr(controls, name)) is not None
+    }
+    bound = controls.output_tokens or model.attributes.default_output_tokens
+    if bound is not None:
+        options["num_predict"] = bound
+    body: dict[str, Any] = {"options": options}
+    if controls.response_schema is not None:
+        body["format"] = controls.response_schema
+    if (think := _nativize_thinking(controls, model)) is not None:
+        body["think"] = think
+    return body
 
-    def nativize(self, controls: Controls, model: Model) -> Mapping[str, Any]:
-        """The members; controls that the attributes refuse have been refused before."""
-        options: dict[str, Any] = {
-            name: value for name in _OPTIONS if (value := getattr(controls, name)) is not None
-        }
-        bound = controls.output_tokens or model.attributes.default_output_tokens
-        if bound is not None:
-            options["num_predict"] = bound
-        body: dict[str, Any] = {"options": options}
-        if controls.response_schema is not None:
-            body["format"] = controls.response_schema
-        if (think := self._nativize_thinking(controls, model)) is not None:
-            body["think"] = think
-        return body
 
-    def _nativize_thinking(self, controls: Controls, model: Model) -> bool | str | None:
-        native = read_native(model)
-        if controls.reasoning_tokens == 0 or controls.effort == "none":
-            # A model that does not think needs not be told so.
-            return False if model.attributes.reasoning else None
-        if controls.effort is not None:
-            return controls.effort if native.thinking == "levels" else True
-        return True if native.think or controls.reasoning_tokens else None
+def _nativize_thinking(controls: Controls, model: Model) -> bool | str | None:
+    native = read_native(model)
+    if controls.reasoning_tokens == 0 or controls.effort == "none":
+        # A model that does not think needs no such control.
+        return False if model.attributes.reasoning else None
+    if controls.effort is not None:
+        return controls.effort if native.thinking == "levels" else True
+    return True if native.think or controls.reasoning_tokens else None
 
 
 def read_native(model: Model) -> NativeAttributes:
-    """The provider's own attributes of a model; `ConfigurationError` where they are wrong."""
-    try:
-        return msgspec.convert(model.attributes.native, NativeAttributes)
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(
-            f"the attributes of {model.name!r} are wrong: {error}",
-            table=f"providers.{model.provider}.models",
-            key="native",
-        ) from error
+    """What only this provider knows of a model; `ConfigurationError` where it is wrong."""
+    return requests.read_native(model, NativeAttributes)

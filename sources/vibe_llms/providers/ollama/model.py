@@ -1,24 +1,23 @@
-"""A model of Ollama's: its requests put together, sent, and compared with what the server read."""
+"""A model of Ollama's: its requests put together, and compared with what the server read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from vibe_llms.configuration import merge
+from vibe_llms.configuration import Number, merge
 from vibe_llms.controls import Controls
 from vibe_llms.events import Notice
 from vibe_llms.exceptions import ContextOverflow, ControlInvalid, ModelUnavailable, RequestTooLarge
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.messages.canisters import Canister, Provenance, ReplyCanister
-from vibe_llms.messages.contents import Reference
-from vibe_llms.providers.accumulators import Accumulator
-from vibe_llms.providers.attributes import ModelAttributes, settle_controls
-from vibe_llms.providers.exchanges import JSON_HEADERS, Exchange, hold
+from vibe_llms.messages.canisters import Canister, ReplyCanister
+from vibe_llms.messages.contents import MediaContent
+from vibe_llms.providers.attributes import ModelAttributes
+from vibe_llms.providers.conversions import check_contents, load_words
 from vibe_llms.providers.interfaces import (
     Loader,
     Notifier,
@@ -26,7 +25,9 @@ from vibe_llms.providers.interfaces import (
     TurnContext,
     refuse_loading,
 )
-from vibe_llms.providers.measures import Measure, measure_text
+from vibe_llms.providers.models import Connection, HttpModel, HttpSettings
+from vibe_llms.providers.ollama.address import BASE_URL
+from vibe_llms.providers.ollama.catalogue import TAGS
 from vibe_llms.providers.ollama.context import (
     REASONED_REPLY_TOKENS,
     REPLY_TOKENS,
@@ -35,24 +36,67 @@ from vibe_llms.providers.ollama.context import (
     exceeds,
     judge,
 )
-from vibe_llms.providers.ollama.framing import History
-from vibe_llms.providers.ollama.messages import MODULE, list_references
+from vibe_llms.providers.ollama.controls import nativize_controls, read_native
+from vibe_llms.providers.ollama.errors import ERRORS
+from vibe_llms.providers.ollama.history import OllamaHistory
+from vibe_llms.providers.ollama.messages import MODULE, may_be_taken, unsupported
+from vibe_llms.providers.ollama.schemas import nativize_invoker
 from vibe_llms.providers.ollama.streams import Examiner, OllamaAssimilator
-from vibe_llms.providers.pieces import Fragment, Slot, load_texts
-from vibe_llms.providers.requests import HistoryCache, Request, nativize_controls, tell
-from vibe_llms.providers.transport import Outgoing
+from vibe_llms.providers.pieces import Fragment, Slot
+from vibe_llms.providers.requests import (
+    HistoryCache,
+    Request,
+    apply_controls,
+    offer_tools,
+    tell,
+)
+from vibe_llms.providers.token_estimates import Measure, measure_text
 
 if TYPE_CHECKING:
-    from vibe_llms.providers.ollama.client import OllamaClient
+    from vibe_llms.providers.ollama.package import OllamaLibrary
 
-_CHAT = "/api/chat"
 _DOUBT = (
     "the server may not have read the beginning of the conversation: it reports fewer tokens than "
     "were sent, or the context is nearly full; a larger num-ctx in the row makes room"
 )
 
 
-class Cache(HistoryCache[History]):
+class Settings(HttpSettings, frozen=True):
+    """The keys of a row of this module.
+
+    `num_ctx` is the context in tokens that the server shall provide; 0 leaves it to the server, and
+    without it as much is asked for as the conversation needs. `keep_alive` is how long the model
+    stays loaded after a reply, in seconds or with a unit; a negative one keeps it for ever.
+    """
+
+    base_url: str = BASE_URL
+    num_ctx: Number | None = None
+    keep_alive: (
+        float | Annotated[str, Meta(pattern=r"^-?(\d+(\.\d+)?(ns|us|ms|s|m|h))+$")] | None
+    ) = None
+
+
+class OllamaConnection(Connection[Settings], Protocol):
+    """What a model needs of the client that made it."""
+
+    def is_described(self, name: str) -> bool:
+        """Whether the server has said what a model can do."""
+        ...
+
+    async def describe(self, name: str) -> None:
+        """Ask the server once what a model can do."""
+        ...
+
+    def forget(self, name: str) -> None:
+        """Ask again what a model can do."""
+        ...
+
+    def produce_library(self) -> OllamaLibrary:
+        """Lists, loads and removes the models of the server; a context manager."""
+        ...
+
+
+class Cache(HistoryCache[OllamaHistory]):
     """What a conversation keeps for a model: besides the encoded, what the server has shown."""
 
     def __init__(self) -> None:
@@ -61,7 +105,7 @@ class Cache(HistoryCache[History]):
         self.tools = Tools()
         self.anchor: Anchor | None = None
         self.window: int | None = None
-        # What was told once is not told again when the history is encoded anew.
+        # A notice is not repeated when the history is encoded again.
         self.told: set[Notice] = set()
         # Whether the server has shown that it does not keep to the window.
         self.unbounded = False
@@ -74,35 +118,43 @@ class Tools(Struct, frozen=True):
     measure: Measure = Measure()
 
 
-class OllamaModel:
-    """One of a server's models."""
+class OllamaModel(HttpModel[Settings]):
+    """One of a server's models; its attributes grow when the server is asked."""
 
-    def __init__(self, client: OllamaClient, name: str) -> None:
-        self.client = client
-        self.name = name
+    client: OllamaConnection
+    module = MODULE
+    path = "/api/chat"
+    assimilator = OllamaAssimilator
+    errors = ERRORS
+    attributes_files = ("families", "ollama")
+    models_path = "/api/tags"
 
-    @property
-    def provider(self) -> str:
-        """The name of the row."""
-        return self.client.provider
+    def __init__(self, client: OllamaConnection, name: str, attributes: ModelAttributes) -> None:
+        super().__init__(client, name, attributes)
+        read_native(self)
 
-    @property
-    def attributes(self) -> ModelAttributes:
-        """What is known of the model; more, once its server has been asked."""
-        return self.client.access_attributes(self.name)
+    @classmethod
+    def read_models(cls, body: bytes) -> Mapping[str, Mapping[str, Any]]:
+        """The models that the server has, with what the list says of them."""
+        entries = TAGS.decode(body).models or ()
+        return {entry.title: entry.attributes for entry in entries if entry.title}
 
     def produce_cache(self) -> Cache:
         """A fresh cache of encoded history."""
         return Cache()
 
-    def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
-        """Raise for what this model cannot take, or what is missing, before anything is kept."""
-        self.client.transport.prepare()
-        known = self.client.knows(self.name)
-        for canister in canisters:
-            self.client.messages.check(canister, self, known=known)
-        settled, _ = settle_controls(controls, Controls(), self.attributes, self.name)
-        self.client.controls.nativize(settled, self)
+    def unsupported(self, content: MediaContent) -> str:
+        """Why the model cannot take a content, in words; empty where it can.
+
+        As long as the server was not asked what the model can see, pictures pass.
+        """
+        reason = unsupported(content, self)
+        known = self.client.is_described(self.name)
+        return reason if known or not may_be_taken(content) else ""
+
+    def check_controls(self, controls: Controls) -> None:
+        """`ControlInvalid` for what the interface does not take."""
+        nativize_controls(controls, self)
 
     async def inquire(self, canisters: Sequence[Canister], controls: Controls) -> None:
         """Ask the server what the model can do, so that a picture for a blind one is not kept."""
@@ -121,31 +173,11 @@ class OllamaModel:
         `ContextOverflow` also where the server answers, but says that it has read less than was
         sent: then it has cut the beginning of the conversation.
         """
-        client = self.client
-        await client.describe(self.name)
-        request = await self.encode(canisters, invokers, controls, context)
-        names = client.invocations.assimilate_names(invokers)
-        body = await request.produce_body()
-        outgoing = Outgoing("POST", _CHAT, body, JSON_HEADERS)
-        exchange = Exchange(
-            provider=self.provider,
-            transport=client.transport,
-            settings=client.stream,
-            produce_assimilator=lambda: self._produce_assimilator(names, request.examine),
-            read_error=partial(client.read_error, model=self.name, size=outgoing.size),
-            notify=context.notify,
-            throttle=context.throttle,
-            streaming=context.streaming,
-        )
-        accumulator = Accumulator(
-            Provenance(MODULE, self.provider, self.name),
-            context.event_handler or client.event_handler,
-            context.conversation,
-        )
+        await self.client.describe(self.name)
         try:
-            return await hold(exchange, outgoing, accumulator)
+            return await super().converse(canisters, invokers, controls, context)
         except ModelUnavailable:
-            client.forget(self.name)
+            self.client.forget(self.name)
             raise
 
     async def count_tokens(
@@ -154,29 +186,13 @@ class OllamaModel:
         invokers: Sequence[Invoker] = (),
         load: Loader = refuse_loading,
     ) -> TokenCount:
-        """About how many tokens the model would read; always an estimate."""
-        return await self.client.tokenizer.count(canisters, invokers, self, load)
-
-    async def preview(
-        self,
-        canisters: Sequence[Canister],
-        invokers: Sequence[Invoker],
-        controls: Controls,
-        context: TurnContext,
-    ) -> bytes:
-        """The body of the request that `converse` would send; the server is not asked."""
-        request = await self.encode(canisters, invokers, controls, context)
-        return b"".join(await request.produce_body())
-
-    async def measure(
-        self, canisters: Sequence[Canister], invokers: Sequence[Invoker], load: Loader
-    ) -> Measure:
-        """How large a conversation is on the wire."""
+        """About how many tokens the model would read: the interface does not count."""
         cache = Cache()
         history = await self._extend(cache, canisters, TurnContext(load=load))
-        return history.measure + self._encode_tools(cache, invokers).measure
+        measure = history.measure + self._encode_tools(cache, invokers).measure
+        return TokenCount(measure.likely, estimated=True)
 
-    async def encode(
+    async def assemble(
         self,
         canisters: Sequence[Canister],
         invokers: Sequence[Invoker],
@@ -200,7 +216,7 @@ class OllamaModel:
     ) -> ExaminedRequest:
         settled, native, extras = self._nativize_controls(controls, context)
         history = await self._extend(cache, canisters, context)
-        offered = self._choose_tools(invokers, settled, context)
+        offered = offer_tools(self, invokers, settled.tool_choice, context)
         if (tools := self._encode_tools(cache, offered)) is not cache.tools:
             # What the server counted before was with other tools.
             cache.tools, cache.anchor = tools, None
@@ -219,7 +235,7 @@ class OllamaModel:
         if tools.encoded:
             fragments += [b',"tools":[', *tools.encoded, b"]"]
         if (dropped := self._find_excess(fragments, context)) - history.without:
-            cache.begin(History(self.client.messages, self, history.without | dropped))
+            cache.begin(OllamaHistory(self, history.without | dropped))
             cache.anchor = None
             return await self._encode(canisters, invokers, controls, context, cache)
         examination = Examination(self, cache, history, tools, measure, window, context)
@@ -227,25 +243,24 @@ class OllamaModel:
             fragments,
             members,
             context.load,
-            None if members["truncate"] else examination.examine,
+            examine=None if members["truncate"] else examination.examine,
         )
 
-    def _produce_assimilator(
-        self, names: Mapping[str, str], examine: Examiner | None
-    ) -> OllamaAssimilator:
-        return OllamaAssimilator(
-            self.provider, lambda name: names.get(name, name), examine, self.name
-        )
+    def produce_assimilator(self, names: Mapping[str, str], request: Request) -> OllamaAssimilator:
+        """The translator of one reply, which compares what was read with what was sent."""
+        examine = request.examine if isinstance(request, ExaminedRequest) else None
+        name_of = lambda name: names.get(name, name)  # noqa: E731
+        return OllamaAssimilator(self.provider, name_of, examine, self.name)
 
     def _nativize_controls(
         self, controls: Controls, context: TurnContext
     ) -> tuple[Controls, Mapping[str, Any], Mapping[str, Any]]:
         """The controls to send, their members, and the members that are given as they are."""
-        (settled, members), extras = nativize_controls(
+        (settled, members), extras = apply_controls(
             self,
             controls,
             context,
-            lambda settled: (settled, self.client.controls.nativize(settled, self)),
+            lambda settled: (settled, nativize_controls(settled, self)),
         )
         for name in ("messages", "tools"):
             if name in extras:
@@ -256,16 +271,6 @@ class OllamaModel:
                 )
         return settled, members, extras
 
-    def _choose_tools(
-        self, invokers: Sequence[Invoker], controls: Controls, context: TurnContext
-    ) -> tuple[Invoker, ...]:
-        if not invokers or controls.tool_choice == "none":
-            return ()
-        if self.attributes.tools != "native":
-            tell(self, context, "the model cannot call tools, so none are offered to it")
-            return ()
-        return tuple(invokers)
-
     def _produce_members(
         self,
         controls: Controls,
@@ -273,8 +278,8 @@ class OllamaModel:
         measure: Measure,
         cache: Cache,
     ) -> dict[str, Any]:
-        settings, attributes = self.client.settings, self.attributes
-        # Newer servers refuse what is too long, instead of cutting it, if they are told to.
+        settings, attributes = self.settings, self.attributes
+        # Newer servers refuse what is too long, instead of cutting it, if asked to.
         members: dict[str, Any] = {
             "model": self.name,
             "truncate": False,
@@ -292,7 +297,7 @@ class OllamaModel:
             members["keep_alive"] = settings.keep_alive
         return members
 
-    def _measure(self, cache: Cache, history: History, tools: Tools) -> Measure:
+    def _measure(self, cache: Cache, history: OllamaHistory, tools: Tools) -> Measure:
         measure = history.measure + tools.measure
         if cache.anchor is not None:
             return cache.anchor.raise_by(measure, history.hidden)
@@ -312,8 +317,8 @@ class OllamaModel:
                 dropped.add(slot.origin)
         if limit is not None and size > limit:
             raise RequestTooLarge(
-                f"the request would have {size} bytes, {self.name} takes {limit}; go on in a fork "
-                "of an earlier point, or leave pictures out",
+                f"the request would have {size} bytes, {self.name} takes {limit}; continue in a "
+                "fork from an earlier message, or leave images out",
                 provider=self.provider,
             )
         for slot in slots:
@@ -324,37 +329,41 @@ class OllamaModel:
 
     def _overflow(self, what: str, tokens: int, limit: int | None) -> ContextOverflow:
         error = ContextOverflow(
-            f"{what}; go on in a fork of an earlier point, with a larger num-ctx in the row, or "
-            "with a model that has a larger context",
+            f"{what}; continue in a fork from an earlier message, with a larger num-ctx in the "
+            "row, or with a model that has a larger context",
             provider=self.provider,
             code="context_overflow",
         )
         error.tokens, error.limit = tokens, limit
         return error
 
+    def _check_sent(self, canister: Canister) -> None:
+        # By now the server was asked, if it can be.
+        check_contents(canister, self, lambda content: unsupported(content, self))
+
     async def _extend(
         self, cache: Cache, canisters: Sequence[Canister], context: TurnContext
-    ) -> History:
+    ) -> OllamaHistory:
         if cache.attributes is not self.attributes:
             cache.history, cache.attributes = None, self.attributes
 
-        def produce() -> History:
+        def produce() -> OllamaHistory:
             cache.anchor = None
-            return History(self.client.messages, self)
+            return OllamaHistory(self)
 
         return await cache.extend(
             canisters,
             context,
             produce,
-            lambda canister: self.client.messages.check(canister, self),
-            _read,
+            self._check_sent,
+            load_words,
         )
 
     def _encode_tools(self, cache: Cache, invokers: Sequence[Invoker]) -> Tools:
         if not invokers:
             return Tools() if cache.tools.encoded else cache.tools
         encoded = cache.encode_tools(
-            invokers, (), lambda new: self.client.invocations.nativize(new, self)
+            invokers, (), lambda new: [nativize_invoker(one) for one in new]
         )
         if encoded is cache.tools.encoded:
             return cache.tools
@@ -374,7 +383,7 @@ class Examination(Struct, frozen=True):
 
     model: OllamaModel
     cache: Cache
-    history: History
+    history: OllamaHistory
     tools: Tools
     measure: Measure
     window: int | None
@@ -402,12 +411,3 @@ def _notify_once(told: set[Notice], notify: Notifier, notice: Notice) -> None:
     if notice not in told:
         told.add(notice)
         notify(notice)
-
-
-async def _read(canisters: Sequence[Canister], load: Loader) -> Mapping[str, bytes]:
-    """The texts of canisters, and the files that are text."""
-    texts = await load_texts(canisters, load)
-    references: list[Reference] = [
-        reference for canister in canisters for reference in list_references(canister)
-    ]
-    return {**texts, **await load(references)} if references else texts

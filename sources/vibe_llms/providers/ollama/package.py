@@ -16,6 +16,7 @@ from vibe_llms.connections import choose_proxy
 from vibe_llms.credentials import guard_loggers
 from vibe_llms.exceptions import (
     PackageMissing,
+    ProviderError,
     ProviderUnreachable,
     ReplyCut,
     ReplyMalformed,
@@ -24,7 +25,8 @@ from vibe_llms.exceptions import (
 from vibe_llms.files import describe_download
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.offline import permit_request
-from vibe_llms.providers.ollama.errors import advise_unreachable, produce_error
+from vibe_llms.providers.http_errors import ErrorObject
+from vibe_llms.providers.ollama.errors import ERRORS, advise_unreachable
 from vibe_llms.redaction import redact
 
 if TYPE_CHECKING:
@@ -152,7 +154,7 @@ class OllamaLibrary:
                 yield PullProgress(status, step.digest or "", step.completed or 0, step.total or 0)
         if status != "success":
             raise ReplyCut(
-                f"pulling {name!r} ended before it was complete; pull it again to go on",
+                f"pulling {name!r} ended before it was complete; pull it again to continue",
                 provider=self._provider,
             )
 
@@ -206,13 +208,9 @@ class OllamaLibrary:
             yield
         except ollama.ResponseError as error:
             status = error.status_code if error.status_code > 0 else None
-            raise produce_error(
-                self._provider, str(error.error), status=status, model=model
-            ) from error
+            raise self._translate(str(error.error), status, model) from error
         except ollama.RequestError as error:
-            raise produce_error(
-                self._provider, str(error.error), status=400, model=model
-            ) from error
+            raise self._translate(str(error.error), 400, model) from error
         except httpx.TimeoutException as error:
             limit = "connect-seconds" if isinstance(error, httpx.ConnectTimeout) else "idle-seconds"
             seconds = self._connect_seconds if limit == "connect-seconds" else self._idle_seconds
@@ -235,3 +233,6 @@ class OllamaLibrary:
                 f"the server sent what the interface does not promise: {redact(str(error))[:200]}",
                 provider=self._provider,
             ) from error
+
+    def _translate(self, words: str, status: int | None, model: str) -> ProviderError:
+        return ERRORS.produce(self._provider, ErrorObject(words), status=status, model=model)

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 from msgspec import Raw, Struct
 
-from vibe_llms.exceptions import ProviderError, ReplyCut, ReplyMalformed
+from vibe_llms.exceptions import ProviderError
 from vibe_llms.messages.canisters import StopReason, Usage
 from vibe_llms.messages.contents import repair_text
+from vibe_llms.providers.assimilators import StreamAssimilator
 from vibe_llms.providers.deltas import (
     ArgumentsDelta,
     Delta,
@@ -27,10 +28,11 @@ from vibe_llms.providers.deltas import (
     TextDelta,
     UsageDelta,
 )
-from vibe_llms.providers.ollama.errors import produce_error
+from vibe_llms.providers.http_errors import ErrorObject
+from vibe_llms.providers.ollama.errors import ERRORS
 from vibe_llms.providers.pieces import compact, encode_json
 from vibe_llms.providers.repairs import TextJoiner, escape, parse_object
-from vibe_llms.providers.wire import EventTooLarge, LineSplitter
+from vibe_llms.providers.wire import LineSplitter
 
 #: `load` and `unload` answer a request without messages: nothing was asked, so nothing was said.
 STOP_REASONS = {
@@ -74,8 +76,10 @@ _KNOWN = frozenset({"id", "type", "function"})
 Examiner = Callable[[int | None, int | None], None]
 
 
-class OllamaAssimilator:
-    """One reply of Ollama's; `name_of` gives the canonical name of a tool's name on the wire."""
+class OllamaAssimilator(StreamAssimilator):
+    """One reply of Ollama's."""
+
+    splitter = LineSplitter
 
     def __init__(
         self,
@@ -84,29 +88,22 @@ class OllamaAssimilator:
         examine: Examiner | None = None,
         model: str = "",
     ) -> None:
-        self._provider = provider
-        self._name_of = name_of
+        super().__init__(provider, name_of)
         self._examine = examine
         self._model = model
-        self._splitter = LineSplitter()
         self._joiner = TextJoiner()
         # What the text is that the joiner has.
         self._kind: type[TextDelta | ReasoningDelta] = TextDelta
         self._called = False
-        self._closed = False
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
         """The deltas that some more bytes of the stream make."""
-        try:
-            lines = self._splitter.feed(chunk)
-        except EventTooLarge as error:
-            raise self._malformed(str(error)) from error
-        for data in lines:
+        for data in self.split(chunk):
             try:
                 line = _LINE.decode(data)
             except (ValueError, RecursionError) as error:
                 yield from self._advance(self._decode_leniently(data, error))
-                if self._closed:
+                if self.closed:
                     return
                 continue
             message = line.message
@@ -123,20 +120,17 @@ class OllamaAssimilator:
                 yield TextDelta(message.content)
                 continue
             yield from self._advance(line)
-            if self._closed:
+            if self.closed:
                 return
 
     def conclude(self) -> Iterable[Delta]:
         """Nothing, or `ReplyCut` where `done` has not been seen."""
-        if not self._closed:
+        if not self.closed:
             # The last line needs no end to be whole.
             deltas = [delta for data in self._splitter.conclude() for delta in self._finish(data)]
-            if self._closed:
+            if self.closed:
                 return deltas
-            raise ReplyCut(
-                "the stream ended before the reply was complete", provider=self._provider
-            )
-        return ()
+        return super().conclude()
 
     def assimilate(self, body: bytes) -> Iterator[Delta]:
         """The deltas of a reply that was not streamed; a stream in one piece serves as well."""
@@ -147,7 +141,7 @@ class OllamaAssimilator:
             yield from self.conclude()
             return
         if not line.done and not line.error:
-            raise self._malformed("a whole reply that is not done")
+            raise self.malformed("a whole reply that is not done")
         yield from self._advance(line)
 
     def _finish(self, data: bytes) -> Iterator[Delta]:
@@ -190,12 +184,12 @@ class OllamaAssimilator:
             identity = _TEXT.decode(call["id"]) if "id" in call else ""
             arguments = self._read_arguments(function.arguments)
         except (ValueError, RecursionError) as error:
-            raise self._malformed(f"a call that is none ({error})") from error
+            raise self.malformed(f"a call that is none ({error})") from error
         if not function.name:
-            raise self._malformed("a call without the name of its tool")
+            raise self.malformed("a call without the name of its tool")
         extra = {name: value for name, value in call.items() if name not in _KNOWN}
         self._called = True
-        yield InvocationOpened(self._name_of(repair_text(function.name)), repair_text(identity))
+        yield InvocationOpened(self.name_of(repair_text(function.name)), repair_text(identity))
         yield ArgumentsDelta(arguments)
         yield InvocationClosed(Raw(encode_json(extra)) if extra else None)
 
@@ -223,7 +217,7 @@ class OllamaAssimilator:
         reason = STOP_REASONS.get(native, native)
         if self._called and reason == StopReason.FINISHED:
             reason = StopReason.INVOCATIONS
-        self._closed = True
+        self.closed = True
         yield ReplyClosed(reason, native)
 
     def _read_error(self, raw: Raw) -> ProviderError:
@@ -232,14 +226,14 @@ class OllamaAssimilator:
             words = _TEXT.decode(text)
         except ValueError:
             words = text.decode("utf-8", "replace")
-        return produce_error(self._provider, words, model=self._model)
+        return ERRORS.produce(self.provider, ErrorObject(words), model=self._model)
 
     def _decode_leniently(self, data: bytes, error: Exception) -> _Line:
         """A line with lone surrogates, which the typed decoder refuses."""
         try:
             value = parse_object(data)
         except ValueError:
-            raise self._malformed(f"{data[:80]!r} is no line of a reply ({error})") from error
+            raise self.malformed(f"{data[:80]!r} is no line of a reply ({error})") from error
         message = value.get("message")
         if isinstance(message, dict) and isinstance(message.get("tool_calls"), list):
             message["tool_calls"] = [
@@ -250,12 +244,5 @@ class OllamaAssimilator:
             ]
         if "error" in value:
             value["error"] = escape(value["error"])
-        try:
-            return msgspec.convert(value, _Line)
-        except (ValueError, TypeError) as fault:
-            raise self._malformed(f"a line has not its promised form: {fault}") from fault
-
-    def _malformed(self, what: str) -> ReplyMalformed:
-        return ReplyMalformed(
-            f"the server sent what the interface does not promise: {what}", provider=self._provider
-        )
+        line: _Line = self.convert(value, _Line)
+        return line

@@ -8,8 +8,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.exceptions import ReplyMalformed
-
 _MODALITIES = {
     "image": ("image", "image/png", "image/jpeg", "image/gif", "image/webp"),
     "audio": ("audio", "audio/wav", "audio/x-wav", "audio/mpeg"),
@@ -63,13 +61,10 @@ class _ModelPage(Struct):
     data: list[ModelEntry]
 
 
-def decode_models(body: bytes, provider: str) -> Sequence[ModelEntry]:
-    """The models of a list; `ReplyMalformed` where it is none."""
-    try:
-        if body.lstrip()[:1] == b"[":
-            return msgspec.json.decode(body, type=list[ModelEntry])
-        return msgspec.json.decode(body, type=_ModelPage).data
-    except (ValueError, RecursionError) as error:
-        raise ReplyMalformed(
-            f"the list of models is not in {body[:80]!r}", provider=provider
-        ) from error
+def decode_models(body: bytes) -> Sequence[ModelEntry]:
+    """The models of a list, by their names; `ValueError` where it is none."""
+    if body.lstrip()[:1] == b"[":
+        found = msgspec.json.decode(body, type=list[ModelEntry])
+    else:
+        found = msgspec.json.decode(body, type=_ModelPage).data
+    return sorted(found, key=lambda entry: entry.id)

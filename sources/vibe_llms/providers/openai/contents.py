@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vibe_llms.exceptions import ContentUnsupported
-from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import (
     AudioContent,
     FileContent,
@@ -34,7 +32,7 @@ SOUNDS = {
 def unsupported(content: MediaContent, model: Model, places: Mapping[str, tuple[str, ...]]) -> str:
     """Why a model cannot take a content, in words; empty where it can.
 
-    `places` names by kind (`image`, `audio`, `file`) where an interface lets data lie besides in
+    `places` names by kind (`image`, `audio`, `file`) where an interface lets data be besides in
     the request itself: `url`, `upload`.
     """
     name = name_content(content)
@@ -60,14 +58,6 @@ def unsupported(content: MediaContent, model: Model, places: Mapping[str, tuple[
     return "" if taken else name
 
 
-def check_contents(canister: Canister, model: Model, places: Mapping[str, tuple[str, ...]]) -> None:
-    """`ContentUnsupported` where the model cannot take a content of this canister as it is."""
-    for content in getattr(canister, "contents", ()):
-        if isinstance(content, MediaContent) and (reason := unsupported(content, model, places)):
-            address = f"{model.provider}/{model.name}"
-            raise ContentUnsupported(f"{address} cannot take {repair_text(reason)}")
-
-
 def is_textual(content: MediaContent) -> bool:
     """Whether a file is text, which is sent as such."""
     return isinstance(content, FileContent) and content.mimetype.startswith("text/")
@@ -84,7 +74,7 @@ def encode_slot(
 ) -> Block:
     """The block of a content whose bytes are filled in when it is sent.
 
-    The bytes stand between `before` and `after`, as base64 or, of a text file, as text after its
+    The bytes are between `before` and `after`, as base64 or, of a text file, as text after its
     name; with `uri` as a data URI. `instead` is the block that takes its place where it is left
     out.
     """

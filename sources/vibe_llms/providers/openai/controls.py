@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from vibe_llms.controls import Controls
-from vibe_llms.exceptions import ConfigurationError, ControlInvalid
+from vibe_llms.exceptions import ControlInvalid
+from vibe_llms.invocation.invokers import name_tools
+from vibe_llms.providers import requests
 from vibe_llms.providers.interfaces import Model
 
 _LONGEST_SCHEMA_NAME = 64
@@ -20,10 +21,10 @@ class NativeAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_field
     """What only these interfaces need to know of a model: `native` in its attributes.
 
     `output-limit` is the name of the member of Chat Completions that bounds a reply. `system-role`
-    is the role of system text, `system-messages` whether it may stand in the middle of a
-    conversation. `summaries` tells that reasoning can be summed up. `replays-reasoning` tells that
+    is the role of system text, `system-messages` whether it may be in the middle of a
+    conversation. `summaries` says that reasoning can be summed up. `replays-reasoning` says that
     the model wants the reasoning of its earlier replies back, in the member in which it came.
-    `short-calls` tells that identities of calls have nine letters and digits, as Mistral's do.
+    `short-calls` says that identities of calls have nine letters and digits, as Mistral's do.
     """
 
     output_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -35,15 +36,8 @@ class NativeAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_field
 
 
 def read_native(model: Model) -> NativeAttributes:
-    """The provider's own attributes of a model; `ConfigurationError` where they are wrong."""
-    try:
-        return msgspec.convert(model.attributes.native, NativeAttributes)
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(
-            f"the attributes of {model.name!r} are wrong: {error}",
-            table=f"providers.{model.provider}.models",
-            key="native",
-        ) from error
+    """What only this provider knows of a model; `ConfigurationError` where it is wrong."""
+    return requests.read_native(model, NativeAttributes)
 
 
 def nativize_shared(controls: Controls) -> dict[str, Any]:
@@ -75,9 +69,8 @@ def nativize_choice(controls: Controls, names: Mapping[str, str]) -> str | None:
         return "required" if choice == "any" else choice
     if choice in names:
         return names[choice]
-    offered = ", ".join(sorted(names)) or "none"
     raise ControlInvalid(
-        f"there is no tool {choice!r} to choose; the tools are {offered}", control="tool-choice"
+        f"there is no tool {choice!r} to choose; {name_tools(sorted(names))}", control="tool-choice"
     )
 
 

@@ -12,25 +12,14 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
 from vibe_llms.exceptions import ReplyMalformed
 from vibe_llms.messages.canisters import Usage
-from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.embeddings import check_vectors
-from vibe_llms.providers.exchanges import JSON_HEADERS
 from vibe_llms.providers.interfaces import Embeddings
-from vibe_llms.providers.limits import access_passage
-from vibe_llms.providers.pieces import encode_json
-from vibe_llms.providers.transport import Outgoing
-
-if TYPE_CHECKING:
-    from vibe_llms.providers.openai.client import OpenAIClient
-
-_PATH = "/embeddings"
 
 
 class _Item(Struct, frozen=True):
@@ -50,28 +39,21 @@ class _Answer(Struct, frozen=True):
 _ANSWER = msgspec.json.Decoder(_Answer)
 
 
-async def embed(
-    client: OpenAIClient, model: str, texts: Sequence[str], dimensions: int | None
+def read_embeddings(
+    body: bytes, count: int, *, provider: str, dimensions: int | None
 ) -> Embeddings:
-    """A vector for each text; see `vibe_llms.providers.interfaces.EmbeddingClient`."""
-    if not texts:
-        return Embeddings((), Usage())
-    request: dict[str, Any] = {"model": model, "input": [repair_text(text) for text in texts]}
-    if dimensions is not None:
-        request["dimensions"] = dimensions
-    outgoing = Outgoing("POST", _PATH, (encode_json(request),), JSON_HEADERS)
-    body = await client.fetch(outgoing, passage=access_passage())
+    """The vectors of so many texts; `ReplyMalformed` where there is not one for each."""
     try:
         answer = _ANSWER.decode(body)
         vectors = [_read_numbers(item.embedding) for item in answer.data]
     except (ValueError, RecursionError) as error:
         raise ReplyMalformed(
-            f"the vectors cannot be read from {body[:80]!r}", provider=client.provider
+            f"the vectors cannot be read from {body[:80]!r}", provider=provider
         ) from error
-    check_vectors(vectors, len(texts), provider=client.provider, dimensions=dimensions)
+    check_vectors(vectors, count, provider=provider, dimensions=dimensions)
     used = (answer.usage or _Usage()).prompt_tokens or 0
     return Embeddings(
-        _order(answer.data, vectors, client.provider), Usage(uncached_input_tokens=max(used, 0))
+        _order(answer.data, vectors, provider), Usage(uncached_input_tokens=max(used, 0))
     )
 
 
@@ -90,7 +72,7 @@ def _read_numbers(embedding: list[float] | str) -> array[float]:
 def _order(
     items: Sequence[_Item], vectors: Sequence[array[float]], provider: str
 ) -> Sequence[array[float]]:
-    """The vectors in the order of their texts; servers that tell no index keep it."""
+    """The vectors in the order of their texts; servers that send no index keep it."""
     if all(item.index is None for item in items):
         return vectors
     places = {item.index: vector for item, vector in zip(items, vectors, strict=True)}

@@ -1,4 +1,4 @@
-"""The errors of OpenAI's interfaces and of servers like them, told apart by type, code and status.
+"""The errors of OpenAI's interfaces and of servers like them, by type, code and status.
 
 Source: the classes in `openai._exceptions` and the codes in `types/responses/response_error.py` of
 openai 3.54.0; https://developers.openai.com/api/docs/guides/error-codes (2026-11).
@@ -9,10 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
-
-import msgspec
-from msgspec import Struct
 
 from vibe_llms.exceptions import (
     ContextOverflow,
@@ -22,36 +18,10 @@ from vibe_llms.exceptions import (
     ProviderError,
     ProviderOverloaded,
     RateLimited,
-    ReplyMalformed,
     RequestRefused,
     RequestTooLarge,
 )
-from vibe_llms.providers.refusals import (
-    advise,
-    clear_words,
-    describe_answer,
-    read_reset,
-    read_retry_after,
-    refuse_redirect,
-)
-from vibe_llms.providers.repairs import parse_object, repair
-
-BY_STATUS: dict[int, type[ProviderError]] = {
-    400: RequestRefused,
-    401: CredentialRefused,
-    402: PaymentRequired,
-    403: CredentialRefused,
-    404: ModelUnavailable,
-    405: RequestRefused,
-    408: ProviderOverloaded,
-    409: ProviderOverloaded,
-    413: RequestTooLarge,
-    415: RequestRefused,
-    422: RequestRefused,
-    429: RateLimited,
-    431: RequestRefused,
-    499: ProviderOverloaded,
-}
+from vibe_llms.providers.http_errors import ErrorMap, ErrorObject, read_reset
 
 BY_TYPE: dict[str, type[ProviderError]] = {
     "invalid_request_error": RequestRefused,
@@ -118,8 +88,7 @@ BY_CODE: dict[str, type[ProviderError]] = {
     ),
 }
 
-_MOST_DIGITS = 12
-# Compatible servers have neither a type nor a code for an overflow, so their words have to tell it.
+# Compatible servers have neither a type nor a code for an overflow, only a message.
 _OVERFLOWS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
@@ -133,167 +102,32 @@ _OVERFLOWS = tuple(
     )
 )
 
-
-# llama-cpp-python's server has no other sign than the text of pydantic's and FastAPI's errors.
-_INVALID = re.compile(r"\A\d{1,6} validation errors?\b|'loc': \('body'")
+_NOWHERE = re.compile(rb'\s*\{\s*"detail"\s*:\s*"Not Found"\s*\}\s*')
 
 
-class ErrorObject(Struct, frozen=True):
-    """What a server says of an error: in a body, in the middle of a stream, or in a response.
+class OpenAIErrors(ErrorMap, frozen=True):
+    """The errors of both interfaces, in the forms of all the servers that speak them."""
 
-    `status` is a status of the 400s that the object itself names, whatever the answer's status is;
-    an object that lists what does not fit in the request has 422.
-    """
+    def is_misplaced(self, status: int, error: ErrorObject, body: bytes) -> bool:
+        """Whether nothing of this interface is there, as FastAPI and llama.cpp say it too."""
+        silent = not (error.message or error.type or error.code)
+        nowhere = _NOWHERE.fullmatch(body) or error.message == "File Not Found"
+        return status == 404 and bool(silent or nowhere)
 
-    message: str = ""
-    type: str = ""
-    code: str = ""
-    tokens: int | None = None
-    limit: int | None = None
-    status: int | None = None
+    def find_overflow(
+        self, kind: type[ProviderError], error: ErrorObject, message: str
+    ) -> tuple[int | None, int | None] | None:
+        """The sizes of an overflow, also of an inner error: some servers answer 500 to it."""
+        if issubclass(kind, RequestTooLarge):
+            return None
+        if not issubclass(kind, RequestRefused | ProviderOverloaded):
+            return None
+        return super().find_overflow(kind, error, message)
 
-
-def read_object(value: Any) -> ErrorObject:
-    """An error object in any of the forms that servers send: an object, a text, nothing."""
-    value = repair(value)
-    if not isinstance(value, dict):
-        value = {"message": value} if value else {}
-    message = value.get("message") or value.get("msg") or value.get("detail") or ""
-    code = value.get("code")
-    words = message if isinstance(message, str) else msgspec.json.encode(message).decode()
-    return ErrorObject(
-        words,
-        _word(value.get("type")),
-        "" if isinstance(code, int) else _word(code),
-        _number(value.get("n_prompt_tokens")),
-        _number(value.get("n_ctx")),
-        422 if _lists_problems(message) or _INVALID.search(words) else _read_status(code),
-    )
+    def read_wait(self, kind: type[ProviderError], headers: Mapping[str, str]) -> float | None:
+        """The seconds to wait, also until the limits that are used up are so no more."""
+        wait = super().read_wait(kind, headers)
+        return read_reset(headers) if wait is None and kind is RateLimited else wait
 
 
-def find_error(body: Mapping[str, Any]) -> ErrorObject | None:
-    """The error that a JSON object of a server holds, if it holds one.
-
-    OpenAI's have `error`; old vLLM's are the object itself, those of FastAPI have `detail`.
-    """
-    if body.get("error"):
-        return read_object(body["error"])
-    if body.get("object") == "error" or body.get("type") == "error":
-        return read_object(body)
-    if "detail" in body and "choices" not in body and "output" not in body:
-        return read_object(body["detail"]) if body["detail"] else None
-    return None
-
-
-def read_error(
-    provider: str, status: int, headers: Mapping[str, str], body: bytes, *, size: int = 0
-) -> ProviderError:
-    """The error of an answer whose status is not success; `size` is the bytes of the request."""
-    if 300 <= status < 400:
-        return refuse_redirect(provider, status, headers)
-    try:
-        told = parse_object(body)
-        error = find_error(told) or read_object(told)
-    except ValueError:
-        told, error = {}, ErrorObject()
-    # What FastAPI, and the server of llama.cpp, say where there is no such path, before it is any
-    # interface's turn to speak.
-    untold = not error.type and not error.code
-    nowhere = untold and (not error.message or told.get("detail") == "Not Found")
-    if status == 404 and (nowhere or error.message == "File Not Found"):
-        words = describe_answer(status, headers, body)
-        return ReplyMalformed(f"{words}; is base-url right?", provider=provider, status=status)
-    if not error.message:
-        error = msgspec.structs.replace(error, message=describe_answer(status, headers, body))
-    if status == 413 and size:
-        error = msgspec.structs.replace(error, message=f"{error.message} (it has {size} bytes)")
-    made = produce_error(provider, error, status=status, request_id=headers.get("x-request-id", ""))
-    if isinstance(made, RateLimited | ProviderOverloaded):
-        made.retry_after = read_retry_after(headers)
-        if made.retry_after is None and isinstance(made, RateLimited):
-            made.retry_after = read_reset(headers)
-    return made
-
-
-def produce_error(
-    provider: str, error: ErrorObject, *, status: int | None = None, request_id: str = ""
-) -> ProviderError:
-    """The error of an error object, in a body or in the middle of a stream."""
-    kind = BY_CODE.get(error.code) or BY_TYPE.get(error.type)
-    named = status
-    if error.status is not None and (status is None or status >= 500):
-        # The server failed, but at what the request says: sent again it would fail again.
-        named = error.status
-        kind = None if kind is ProviderOverloaded else kind
-    known = BY_STATUS.get(named) if named is not None else None
-    if kind is RequestRefused and named in (401, 402, 403, 404, 413, 429):
-        kind = BY_CODE.get(error.code) or known
-    if kind is None:
-        kind = known or (
-            RequestRefused if named is not None and named < 500 else ProviderOverloaded
-        )
-    message = clear_words(error.message) or error.code or error.type or "an error"
-    overflow = _find_overflow(message, kind)
-    if overflow is not None and not issubclass(kind, RequestTooLarge):
-        return _produce_overflow(overflow, error, message, provider, status, request_id)
-    return kind(
-        f"{message}{advise(kind, provider)}",
-        provider=provider,
-        status=status,
-        code=error.code or error.type,
-        request_id=request_id,
-    )
-
-
-def _find_overflow(message: str, kind: type[ProviderError]) -> Mapping[str, str | None] | None:
-    # Also of an inner error: some local servers answer 500 to what they cannot take.
-    if not issubclass(kind, RequestRefused | ProviderOverloaded):
-        return None
-    found = next((found for one in _OVERFLOWS if (found := one.search(message))), None)
-    if found is not None:
-        return found.groupdict()
-    return {} if kind is ContextOverflow else None
-
-
-def _produce_overflow(
-    sizes: Mapping[str, str | None],
-    error: ErrorObject,
-    message: str,
-    provider: str,
-    status: int | None,
-    request_id: str,
-) -> ContextOverflow:
-    made = ContextOverflow(
-        f"the history is too long for this model ({message}); go on in a fork of an earlier "
-        "point, or with a model that has a larger context",
-        provider=provider,
-        status=status,
-        code="context_overflow",
-        request_id=request_id,
-    )
-    made.tokens = error.tokens or _number(sizes.get("tokens"))
-    made.limit = error.limit or _number(sizes.get("limit"))
-    return made
-
-
-def _lists_problems(value: object) -> bool:
-    """Whether this is what FastAPI and pydantic say of a request that does not fit its schema."""
-    return isinstance(value, list) and any(
-        isinstance(one, dict) and {"loc", "msg", "type"} <= one.keys() for one in value
-    )
-
-
-def _read_status(code: object) -> int | None:
-    """The status in the 400s that a code is, as a number or its digits."""
-    text = str(code) if isinstance(code, int | str) else ""
-    return int(text) if re.fullmatch(r"4[0-9]{2}", text, re.ASCII) else None
-
-
-def _word(value: object) -> str:
-    return clear_words(value) if isinstance(value, str) else ""
-
-
-def _number(value: object) -> int | None:
-    if isinstance(value, str):
-        return int(value) if value.isdecimal() and len(value) <= _MOST_DIGITS else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+ERRORS = OpenAIErrors(types=BY_TYPE, codes=BY_CODE, overflows=_OVERFLOWS)

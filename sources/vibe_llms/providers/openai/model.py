@@ -1,136 +1,120 @@
-"""What the models of both interfaces have in common: a request put together, and sent."""
+"""What the models of both interfaces have in common: how a request is put together."""
 
 from __future__ import annotations
 
-from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from msgspec import Struct
 
 from vibe_llms.configuration import merge
 from vibe_llms.controls import Controls, leave_choice
-from vibe_llms.exceptions import ControlInvalid, ProviderError
+from vibe_llms.exceptions import ControlInvalid
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.messages.canisters import Canister, Provenance, ReplyCanister
-from vibe_llms.providers.accumulators import Accumulator
-from vibe_llms.providers.attributes import ModelAttributes, settle_controls
-from vibe_llms.providers.exchanges import JSON_HEADERS, Exchange, hold
-from vibe_llms.providers.interfaces import Loader, TokenCount, TurnContext, refuse_loading
+from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.contents import MediaContent
+from vibe_llms.providers.attributes import ModelAttributes
+from vibe_llms.providers.interfaces import TurnContext
+from vibe_llms.providers.models import Connection, HttpModel, HttpSettings
+from vibe_llms.providers.openai.catalogue import decode_models
+from vibe_llms.providers.openai.contents import unsupported
 from vibe_llms.providers.openai.controls import read_native
-from vibe_llms.providers.openai.framing import History, read_tools
+from vibe_llms.providers.openai.errors import ERRORS
+from vibe_llms.providers.openai.history import OpenAIHistory
+from vibe_llms.providers.openai.package import PackageTransport
 from vibe_llms.providers.pieces import Fragment
-from vibe_llms.providers.requests import HistoryCache, Request, fit_request, nativize_controls
-from vibe_llms.providers.transport import Outgoing
+from vibe_llms.providers.requests import HistoryCache, Request, apply_controls, fit_request
+from vibe_llms.providers.tool_names import nativize_name
 
-if TYPE_CHECKING:
-    from vibe_llms.providers.openai.client import OpenAIClient
+BASE_URL = "https://api.openai.com/v1"
+
+
+class Settings(HttpSettings, frozen=True):
+    """The keys that the rows of both modules have.
+
+    `organization` and `project` are sent with each request, where a key serves several.
+    """
+
+    base_url: str = BASE_URL
+    organization: str = ""
+    project: str = ""
+
+
+S = TypeVar("S", bound=Settings)
 
 
 class Prepared(Struct, frozen=True):
     """What a request is made of: the history, the member `tools`, and the other members."""
 
-    history: History[Any]
+    history: OpenAIHistory[Any]
     tools: Sequence[Fragment]
     members: Mapping[str, Any]
 
 
-class OpenAIModel(ABC):
-    """A model of either interface; subclasses say how it is asked."""
+class OpenAIModel(HttpModel[S]):
+    """A model of either interface; subclasses say how it is asked.
 
-    client: OpenAIClient
+    `reserved` are members of a request that `extras` must not hold, since canisters or controls
+    say them. `places` names by kind of content (`image`, `audio`, `file`) where its data may be
+    besides in the request itself: `url`, `upload`.
+    """
 
-    def __init__(self, name: str, attributes: ModelAttributes) -> None:
-        self.name = name
-        self.attributes = attributes
+    errors = ERRORS
+    attributes_files = ("families", "openai")
+    models_path = "/models"
+    package = PackageTransport
+    reserved: ClassVar[tuple[str, ...]]
+    places: ClassVar[Mapping[str, tuple[str, ...]]]
+
+    def __init__(self, client: Connection[S], name: str, attributes: ModelAttributes) -> None:
+        super().__init__(client, name, attributes)
         self.native = read_native(self)
 
-    @property
-    def provider(self) -> str:
-        """The name of the row."""
-        return self.client.provider
+    @classmethod
+    def headers(cls, settings: S) -> Mapping[str, str]:
+        """The organization and the project that pay."""
+        given = {
+            "openai-organization": settings.organization,
+            "openai-project": settings.project,
+        }
+        return {name: value for name, value in given.items() if value}
 
-    def produce_cache(self) -> HistoryCache[History[Any]]:
+    @classmethod
+    def read_models(cls, body: bytes) -> Mapping[str, Mapping[str, Any]]:
+        """The models in a list, with what it says of them."""
+        return {entry.id: entry.attributes() for entry in decode_models(body)}
+
+    @abstractmethod
+    def produce_history(self) -> OpenAIHistory[Any]:
+        """An empty history for this model."""
+
+    @abstractmethod
+    def nativize_controls(self, controls: Controls, names: Mapping[str, str]) -> dict[str, Any]:
+        """The members that controls become; `names` are the names on the wire of the tools."""
+
+    @abstractmethod
+    def nativize_invoker(self, invoker: Invoker) -> Mapping[str, Any]:
+        """The declaration of a tool."""
+
+    @abstractmethod
+    def frame_members(self, *, streaming: bool) -> dict[str, Any]:
+        """The members that every request of this interface has."""
+
+    def unsupported(self, content: MediaContent) -> str:
+        """Why the model cannot take a content, in words; empty where it can."""
+        return unsupported(content, self, self.places)
+
+    def check_controls(self, controls: Controls) -> None:
+        """`ControlInvalid` for what the interface does not take."""
+        # Which tools there will be is not known yet.
+        self.nativize_controls(leave_choice(controls), {})
+
+    def produce_cache(self) -> HistoryCache[OpenAIHistory[Any]]:
         """A fresh cache of encoded history."""
         return HistoryCache()
 
-    def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
-        """Raise for what this model cannot take, or what is missing, before anything is kept."""
-        self.client.transport.prepare()
-        for canister in canisters:
-            self.client.check(canister, self)
-        settled, _ = settle_controls(controls, Controls(), self.attributes, self.name)
-        # Which tools there will be is not known yet.
-        self.client.nativize_controls(leave_choice(settled), self, {})
-
-    async def converse(
-        self,
-        canisters: Sequence[Canister],
-        invokers: Sequence[Invoker] = (),
-        controls: Controls = Controls(),
-        context: TurnContext = TurnContext(),
-    ) -> tuple[ReplyCanister, ...]:
-        """One round trip; see `vibe_llms.providers.interfaces.Model`."""
-        request = await self.encode(canisters, invokers, controls, context)
-        return await self.send(request, invokers, context)
-
-    async def send(
-        self,
-        request: Request,
-        invokers: Sequence[Invoker],
-        context: TurnContext,
-        *,
-        instead: Callable[[], Request] | None = None,
-    ) -> tuple[ReplyCanister, ...]:
-        """The reply to a request; `instead` makes that for a server which lost what it kept."""
-        client = self.client
-        names = client.invocations.assimilate_names(invokers)
-        outgoing = Outgoing("POST", client.path, await request.produce_body(), JSON_HEADERS)
-
-        async def produce_other(error: ProviderError) -> Outgoing | None:
-            if instead is None or not client_forgot(error):
-                return None
-            return Outgoing("POST", client.path, await instead().produce_body(), JSON_HEADERS)
-
-        exchange = Exchange(
-            provider=self.provider,
-            transport=client.transport,
-            settings=client.stream,
-            produce_assimilator=lambda: client.produce_assimilator(names),
-            read_error=partial(client.read_error, size=outgoing.size),
-            notify=context.notify,
-            throttle=context.throttle,
-            streaming=context.streaming,
-        )
-        accumulator = Accumulator(
-            Provenance(client.module, self.provider, self.name),
-            context.event_handler or client.event_handler,
-            context.conversation,
-        )
-        return await hold(exchange, outgoing, accumulator, otherwise=produce_other)
-
-    async def count_tokens(
-        self,
-        canisters: Sequence[Canister],
-        invokers: Sequence[Invoker] = (),
-        load: Loader = refuse_loading,
-    ) -> TokenCount:
-        """How many tokens the model would read."""
-        return await self.client.tokenizer.count(canisters, invokers, self, load)
-
-    async def preview(
-        self,
-        canisters: Sequence[Canister],
-        invokers: Sequence[Invoker],
-        controls: Controls,
-        context: TurnContext,
-    ) -> bytes:
-        """The body of the request that `converse` would send."""
-        request = await self.encode(canisters, invokers, controls, context)
-        return b"".join(await request.produce_body())
-
-    async def encode(
+    async def assemble(
         self,
         canisters: Sequence[Canister],
         invokers: Sequence[Invoker],
@@ -148,16 +132,15 @@ class OpenAIModel(ABC):
         context: TurnContext,
     ) -> Prepared:
         """What a request is made of."""
-        client = self.client
         members, tools = self.frame_controls(controls, invokers, context)
-        cache: HistoryCache[History[Any]] = (
+        cache: HistoryCache[OpenAIHistory[Any]] = (
             context.cache if isinstance(context.cache, HistoryCache) else HistoryCache()
         )
         history = await cache.extend(
             canisters,
             context,
-            lambda: client.produce_history(self),
-            lambda canister: client.check(canister, self),
+            self.produce_history,
+            self.check_canister,
         )
         return Prepared(history, self.encode_tools(cache, invokers, tools), members)
 
@@ -171,29 +154,25 @@ class OpenAIModel(ABC):
         self, controls: Controls, invokers: Sequence[Invoker], context: TurnContext
     ) -> tuple[dict[str, Any], Sequence[Any]]:
         """The members besides the history, and the tools that are given as they are."""
-        client = self.client
         rows = (controls.extras, context.default_controls.extras)
         found = (row[self.provider] for row in rows if "tools" in row.get(self.provider, ()))
         tools = read_tools(next(found, {}))
-        names = client.invocations.collect_names(invokers, tools)
-        members, extras = nativize_controls(
-            self,
-            controls,
-            context,
-            lambda settled: client.nativize_controls(settled, self, names),
+        names = collect_names(invokers, tools)
+        members, extras = apply_controls(
+            self, controls, context, lambda settled: self.nativize_controls(settled, names)
         )
-        for name in client.reserved:
+        for name in self.reserved:
             if name in extras:
                 raise ControlInvalid(
                     f"{name!r} cannot be given as it is", control="extras", model=self.name
                 )
         given = {name: value for name, value in extras.items() if name != "tools"}
-        fixed = client.frame_members(streaming=context.streaming)
+        fixed = self.frame_members(streaming=context.streaming)
         return {"model": self.name, **merge({**fixed, **members}, given)}, tools
 
     def encode_tools(
         self,
-        cache: HistoryCache[History[Any]],
+        cache: HistoryCache[OpenAIHistory[Any]],
         invokers: Sequence[Invoker],
         native: Sequence[Any],
     ) -> Sequence[Fragment]:
@@ -201,11 +180,31 @@ class OpenAIModel(ABC):
         if not invokers and not native:
             return []
         encoded = cache.encode_tools(
-            invokers, native, lambda new: self.client.nativize_tools(new, self)
+            invokers, native, lambda new: [self.nativize_invoker(one) for one in new]
         )
         return [b',"tools":[', *encoded, b"]"]
 
 
-def client_forgot(error: ProviderError) -> bool:
-    """Whether a server does not have the response on which a request builds."""
-    return error.code == "previous_response_not_found"
+def describe(invoker: Invoker) -> dict[str, Any]:
+    """The members that the declaration of a tool has in both interfaces."""
+    described: dict[str, Any] = {"name": nativize_name(invoker.name)}
+    if invoker.description:
+        described["description"] = invoker.description
+    described["parameters"] = invoker.arguments_schema
+    return described
+
+
+def collect_names(invokers: Sequence[Invoker], native: Sequence[Any]) -> Mapping[str, str]:
+    """The names on the wire of all tools that are offered, by those that users write."""
+    names: dict[str, str] = {}
+    for tool in native:
+        function = tool.get("function", tool) if isinstance(tool, dict) else {}
+        if isinstance(name := function.get("name"), str):
+            names[name] = name
+    return {**names, **{one.name: nativize_name(one.name) for one in invokers}}
+
+
+def read_tools(extras: Mapping[str, Any]) -> Sequence[Any]:
+    """The tools that are given as they are."""
+    tools = extras.get("tools", ())
+    return tools if isinstance(tools, list | tuple) else ()

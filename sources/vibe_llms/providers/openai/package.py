@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vibe_llms.providers.packages import OfficialTransport
+from vibe_llms.providers.sdk_transport import OfficialTransport
 
 
 class PackageTransport(OfficialTransport):

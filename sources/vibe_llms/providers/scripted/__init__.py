@@ -4,7 +4,7 @@ Its model `demo` holds a small conversation about this library. With a script of
 double to test programs with: text, reasoning, tool calls, delays, errors and cuts, on demand.
 """
 
-from vibe_llms.providers.core import register
+from vibe_llms.providers.registry import register
 from vibe_llms.providers.scripted.client import ScriptedProvider
 
 register("scripted", ScriptedProvider)

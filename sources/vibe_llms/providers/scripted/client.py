@@ -16,15 +16,15 @@ from vibe_llms.configuration import StreamSettings
 from vibe_llms.controls import Controls
 from vibe_llms.events import EventHandler
 from vibe_llms.exceptions import ModelNotFound
-from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.invocation.invokers import Invoker, describe
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
     InvocationCanister,
-    Provenance,
     ReplyCanister,
     Usage,
 )
+from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.deltas import (
@@ -40,7 +40,6 @@ from vibe_llms.providers.deltas import (
     TextDelta,
     UsageDelta,
 )
-from vibe_llms.providers.exchanges import attempt_reply
 from vibe_llms.providers.interfaces import (
     Loader,
     ProviderConfiguration,
@@ -49,10 +48,9 @@ from vibe_llms.providers.interfaces import (
     refuse_loading,
 )
 from vibe_llms.providers.pieces import encode_json, load_texts
-from vibe_llms.providers.scripted.controls import ScriptedControlsProcessor
+from vibe_llms.providers.row_models import RowModel
 from vibe_llms.providers.scripted.demo import improvise, last_words
-from vibe_llms.providers.scripted.invocations import ScriptedInvocationsProcessor
-from vibe_llms.providers.scripted.messages import ScriptedMessagesProcessor
+from vibe_llms.providers.scripted.messages import nativize
 from vibe_llms.providers.scripted.scripts import (
     Improvisation,
     Part,
@@ -61,20 +59,20 @@ from vibe_llms.providers.scripted.scripts import (
     produce_fault,
     read_script,
 )
-from vibe_llms.providers.scripted.tokenizer import ScriptedConversationTokenizer
 from vibe_llms.providers.transport import Watch
 
 MODULE = "vibe_llms.providers.scripted"
 READABLE_PACE_SECONDS = 0.02
 DEMO = "demo"
+_BYTES_PER_TOKEN = 4
 
 
 class Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """The keys of a row of this module.
 
-    `scripts` are further models: names to paths of TOML files, which lie beside the configuration
-    if they are not absolute. `pace-seconds` is the wait between two words; without it there is none
-    unless a person watches.
+    `scripts` are further models: names to paths of TOML files, relative to the folder of the
+    configuration if they are not absolute. `pace-seconds` is the wait between two words; without it
+    there is none unless a person watches.
     """
 
     scripts: dict[str, str] = {}
@@ -101,7 +99,7 @@ class ScriptedProvider:
         self.pace_seconds = watched if settings.pace_seconds is None else settings.pace_seconds
 
     def produce_client(self) -> ScriptedClient:
-        """A new client; whoever asks for it closes it."""
+        """A new client; the caller closes it."""
         return ScriptedClient(
             self.name,
             self.event_handler,
@@ -112,7 +110,7 @@ class ScriptedProvider:
 
 
 class ScriptedClient:
-    """The four processors, and no connection."""
+    """The scripts of a row; there is no connection."""
 
     def __init__(
         self,
@@ -127,10 +125,6 @@ class ScriptedClient:
         self.event_handler = event_handler
         self.stream = stream
         self.pace_seconds = pace_seconds
-        self.controls = ScriptedControlsProcessor()
-        self.invocations = ScriptedInvocationsProcessor()
-        self.messages = ScriptedMessagesProcessor()
-        self.tokenizer = ScriptedConversationTokenizer()
         self._scripts = scripts
 
     async def access_model(self, name: str) -> ScriptedModel:
@@ -163,12 +157,14 @@ class ScriptedClient:
         """There is nothing to close."""
 
 
-class ScriptedModel:
+class ScriptedModel(RowModel[ScriptedClient]):
     """One script.
 
     With `recording`, `requests` holds every request that the model was sent, for tests to look at.
     Each holds its whole history, so a conversation without a test does not record.
     """
+
+    module = MODULE
 
     def __init__(
         self,
@@ -178,8 +174,7 @@ class ScriptedModel:
         *,
         recording: bool = False,
     ) -> None:
-        self.client = client
-        self.name = name
+        super().__init__(client, name)
         self.attributes = ModelAttributes(
             accepts=("image", "audio", "video", "file"), title="a script, not a model"
         )
@@ -187,11 +182,6 @@ class ScriptedModel:
         self._recording = recording
         self._script = script
         self._served = 0
-
-    @property
-    def provider(self) -> str:
-        """The name of the row."""
-        return self.client.provider
 
     def produce_cache(self) -> None:
         """A script needs no cache."""
@@ -209,13 +199,8 @@ class ScriptedModel:
         """One round trip; see `vibe_llms.providers.interfaces.Model`."""
         if self._recording:
             self.requests.append(await self._encode(canisters, invokers, controls, context))
-        accumulator = Accumulator(
-            Provenance(MODULE, self.provider, self.name),
-            context.event_handler or self.client.event_handler,
-            context.conversation,
-        )
 
-        async def attempt(watch: Watch) -> None:
+        async def play(watch: Watch, accumulator: Accumulator) -> None:
             reply = self._choose(canisters, invokers)
             watch.expect("first-byte-seconds", self.client.stream.first_byte_seconds)
             async for delta in self._play(reply, context.streaming):
@@ -225,13 +210,7 @@ class ScriptedModel:
                     await context.throttle()
                 watch.expect("idle-seconds", self.client.stream.idle_seconds)
 
-        return await attempt_reply(
-            attempt,
-            accumulator,
-            provider=self.provider,
-            settings=self.client.stream,
-            notify=context.notify,
-        )
+        return await self.attempt(play, context)
 
     async def count_tokens(
         self,
@@ -239,8 +218,9 @@ class ScriptedModel:
         invokers: Sequence[Invoker] = (),
         load: Loader = refuse_loading,
     ) -> TokenCount:
-        """An estimate of the tokens that a model would read."""
-        return await self.client.tokenizer.count(canisters, invokers, self, load)
+        """An estimate: a token for every four bytes."""
+        size = sum(len(encode_canister(canister)) for canister in canisters)
+        return TokenCount(size // _BYTES_PER_TOKEN, estimated=True)
 
     async def preview(
         self,
@@ -260,12 +240,11 @@ class ScriptedModel:
         context: TurnContext,
     ) -> Mapping[str, Any]:
         texts = await load_texts(canisters, context.load)
-        client = self.client
         settled = controls.over(context.default_controls)
         return {
-            "messages": [client.messages.nativize(c, self, texts)[0] for c in canisters],
-            "tools": client.invocations.nativize(invokers, self),
-            "controls": client.controls.nativize(settled, self),
+            "messages": [nativize(canister, texts) for canister in canisters],
+            "tools": [describe(invoker) for invoker in invokers],
+            "controls": settled.given(),
             "streaming": context.streaming,
         }
 
@@ -273,7 +252,7 @@ class ScriptedModel:
         if not isinstance(self._script, Script):
             return self._script(canisters, invokers)
         # Each attempt takes the next reply; a conversation that is continued in another process
-        # goes on after the replies that it already has.
+        # continues after the replies that it already has.
         answered = {
             canister.reply
             for canister in canisters
@@ -292,7 +271,7 @@ class ScriptedModel:
             if (fault := produce_fault(part, self.provider)) is not None:
                 raise fault
             if part.stall:
-                # Until the limit of the row ends it, or whoever waits.
+                # Until the limit of the row or the caller ends it.
                 await asyncio.Event().wait()
             async for delta in self._play_part(part, streaming):
                 if not opened:

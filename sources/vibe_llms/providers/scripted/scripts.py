@@ -159,7 +159,7 @@ def produce_script(tree: Mapping[str, Any], origin: str) -> Script:
 
 
 def produce_fault(part: Part, provider: str) -> ProviderError | None:
-    """The error that a part of a script stands for, if it stands for one."""
+    """The error of a part of a script, if it is one."""
     if part.error is None:
         return ReplyCut("the script cuts the reply here", provider=provider) if part.cut else None
     if part.error not in FAULTS:

@@ -14,6 +14,15 @@ from msgspec import Struct
 from vibe_llms.messages.canisters import StopReason, SupervisorCanister, Usage
 from vibe_llms.testing.listening import Answer, Request
 from vibe_llms.testing.wires.anthropic_messages import Message, MessagesReader, read_texts, sign
+from vibe_llms.testing.wires.anthropic_replies import (
+    Events,
+    begin,
+    describe,
+    end,
+    text_block,
+    thinking_block,
+    tool_block,
+)
 from vibe_llms.testing.wires.core import (
     Asked,
     Catalogue,
@@ -90,7 +99,7 @@ class AnthropicWire:
         )
 
     def authorize(self, request: Request, key: str) -> None:
-        """The key stands in `authorization` or in `x-api-key`."""
+        """The key is in `authorization` or `x-api-key`."""
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
         given = bearer or request.headers.get("x-api-key", "")
         if not given:
@@ -136,7 +145,7 @@ class AnthropicWire:
         )
 
     def narrate(self, asked: Asked, usage: Usage) -> _Narrator:
-        """Who tells a message."""
+        """The narrator of a message."""
         return _Narrator(asked, usage)
 
     def answer(self, request: Request, catalogue: Catalogue) -> Answer:
@@ -152,7 +161,7 @@ class AnthropicWire:
         if request.method == "GET" and address.path.startswith(f"{MODELS}/"):
             name = address.path.removeprefix(f"{MODELS}/")
             catalogue.require(name)
-            return answer_json(_describe(name), headers=_HEADERS)
+            return answer_json(_list(name), headers=_HEADERS)
         raise Refusal(f"Not found: {address.path}", status=404)
 
     def refuse(self, failure: Failure) -> Answer:
@@ -173,91 +182,68 @@ class _Narrator:
         self._arguments: dict[int, Sequence[str]] = {}
 
     def begin(self) -> Iterable[bytes]:
-        """The message, empty yet, and a ping."""
-        message = {**self._head(), "content": [], **_ending(None), "usage": self._count(1)}
-        yield encode_event({"type": "message_start", "message": message})
-        yield encode_event({"type": "ping"})
+        """The message, empty so far, and a ping."""
+        return self._encode(
+            begin(identity=self._identity, model=self._asked.model, usage=self._count(1))
+        )
 
     def say(self, chunks: Sequence[str], *, reasoning: bool) -> Iterable[bytes]:
         """A block of text, or of thinking with its signature."""
-        text = "".join(chunks)
+        text, index = "".join(chunks), len(self._content)
         if not reasoning:
-            whole = {"type": "text", "text": text}
-            deltas = [{"type": "text_delta", "text": chunk} for chunk in chunks]
-            yield from self._add({"type": "text", "text": ""}, whole, deltas)
-            return
+            self._content.append({"type": "text", "text": text})
+            return self._encode(text_block(index, *chunks))
         signature = sign(self._asked.model, text)
-        whole = {"type": "thinking", "thinking": text, "signature": signature}
-        deltas = [{"type": "thinking_delta", "thinking": chunk} for chunk in chunks]
-        deltas.append({"type": "signature_delta", "signature": signature})
-        yield from self._add({**whole, "thinking": "", "signature": ""}, whole, deltas)
+        self._content.append({"type": "thinking", "thinking": text, "signature": signature})
+        return self._encode(thinking_block(index, *chunks, signature=signature))
 
     def call(self, name: str, pieces: Sequence[str]) -> Iterable[bytes]:
         """A block of the type `tool_use`."""
         index = len(self._content)
         self._arguments[index] = pieces
         call = self._asked.name_call("toolu_", index)
-        begun = {"type": "tool_use", "id": call, "name": name, "input": {}}
-        deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", *pieces)]
-        yield from self._add(begun, begun, deltas)
+        self._content.append({"type": "tool_use", "id": call, "name": name})
+        return self._encode(tool_block(index, name, "", *pieces, call=call))
 
     def fail(self, failure: Failure) -> Iterable[bytes]:
         """An event of the type `error`."""
         if failure.error == "malformed":
-            yield b'event: content_block_delta\ndata: {"type":"content_block_\n\n'
-            return
+            return [b'event: content_block_delta\ndata: {"type":"content_block_\n\n']
         _, kind, message = _name(failure)
-        yield encode_event({"type": "error", "error": {"type": kind, "message": message}})
+        return self._encode([{"type": "error", "error": {"type": kind, "message": message}}])
 
     def end(self, reason: str) -> Iterable[bytes]:
-        """How the message ended, and its usage."""
-        usage = self._count(self._usage.output_tokens + self._usage.reasoning_tokens)
-        ended = {"type": "message_delta", "delta": _ending(reason), "usage": usage}
-        yield encode_event(ended)
-        yield encode_event({"type": "message_stop"})
+        """The stop reason and the usage."""
+        return self._encode(end(STOP_REASONS.get(reason, reason), self._count()))
 
     def whole(self, reason: str) -> Any:
         """The message."""
         content = [
-            {**block, "input": parse_arguments(self._arguments[index])}
+            {**item, "input": parse_arguments(self._arguments[index])}
             if index in self._arguments
-            else block
-            for index, block in enumerate(self._content)
+            else item
+            for index, item in enumerate(self._content)
         ]
-        usage = self._count(self._usage.output_tokens + self._usage.reasoning_tokens)
-        return {**self._head(), "content": content, **_ending(reason), "usage": usage}
+        native = STOP_REASONS.get(reason, reason)
+        return describe(self._identity, self._asked.model, content, native, self._count())
 
-    def _add(
-        self,
-        begun: Mapping[str, Any],
-        whole: dict[str, Any],
-        deltas: Iterable[Mapping[str, Any]],
-    ) -> Iterable[bytes]:
-        place = {"index": len(self._content)}
-        self._content.append(whole)
-        yield encode_event({"type": "content_block_start", **place, "content_block": begun})
-        for delta in deltas:
-            yield encode_event({"type": "content_block_delta", **place, "delta": delta})
-        yield encode_event({"type": "content_block_stop", **place})
+    @property
+    def _identity(self) -> str:
+        return f"msg_{self._asked.label}"
 
-    def _head(self) -> dict[str, Any]:
-        head = {"id": f"msg_{self._asked.label}", "type": "message", "role": "assistant"}
-        return {**head, "model": self._asked.model}
+    def _encode(self, events: Events) -> Iterable[bytes]:
+        return map(encode_event, events)
 
-    def _count(self, output: int) -> dict[str, Any]:
+    def _count(self, output: int | None = None) -> dict[str, Any]:
         usage = self._usage
+        whole = usage.output_tokens + usage.reasoning_tokens
         return {
             "input_tokens": usage.uncached_input_tokens,
             "cache_creation_input_tokens": usage.cache_write_tokens,
             "cache_read_input_tokens": usage.cache_read_tokens,
-            "output_tokens": output,
+            "output_tokens": whole if output is None else output,
             "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
         }
-
-
-def _ending(reason: str | None) -> dict[str, Any]:
-    native = None if reason is None else STOP_REASONS.get(reason, reason)
-    return {"stop_reason": native, "stop_sequence": None}
 
 
 def _name(failure: Failure) -> tuple[int, str, str]:
@@ -280,7 +266,7 @@ def _list_models(models: Sequence[str], query: Mapping[str, Sequence[str]]) -> A
     page = models[start : start + (int(limit) if limit.isdecimal() else 20)]
     return answer_json(
         {
-            "data": [_describe(name) for name in page],
+            "data": [_list(name) for name in page],
             "has_more": start + len(page) < len(models),
             "first_id": page[0] if page else None,
             "last_id": page[-1] if page else None,
@@ -289,7 +275,7 @@ def _list_models(models: Sequence[str], query: Mapping[str, Sequence[str]]) -> A
     )
 
 
-def _describe(name: str) -> dict[str, Any]:
+def _list(name: str) -> dict[str, Any]:
     return {
         "type": "model",
         "id": name,

@@ -53,7 +53,7 @@ class MessagesReader:
         self._place = ""
 
     def add(self, message: Message, place: str) -> None:
-        """Take the next message; `place` is where it stands in the request."""
+        """Take the next message; `place` is where it is in the request."""
         role = message.role
         if role not in ("user", "assistant", "system"):
             raise Refusal(f"{place}.role: Input should be 'user', 'assistant' or 'system'")
@@ -202,5 +202,5 @@ def read_texts(system: str | list[dict[str, Any]], where: str) -> tuple[Content,
     if isinstance(system, str):
         return (TextualContent(system),)
     if any(block.get("type") != "text" for block in system):
-        raise Refusal(f"{where}: only blocks of text may stand here")
+        raise Refusal(f"{where}: only text blocks are allowed here")
     return tuple(_read_block(block, "", where) for block in system)

@@ -24,6 +24,14 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import Content, ReasoningContent
 from vibe_llms.testing.listening import Answer, Request
+from vibe_llms.testing.wires.chat_completions_replies import (
+    OPENING,
+    Events,
+    call_chunks,
+    chunk,
+    complete,
+    text_chunks,
+)
 from vibe_llms.testing.wires.core import (
     Asked,
     Catalogue,
@@ -105,11 +113,11 @@ class ChatCompletionsWire:
     name = "chat-completions"
 
     def claims(self, request: Request) -> bool:
-        """Whatever lies below `/v1`; Anthropic and Responses are asked first."""
+        """All paths below `/v1` that Anthropic and Responses do not have."""
         return urlsplit(request.path).path.startswith(f"{PREFIX}/")
 
     def authorize(self, request: Request, key: str) -> None:
-        """The key stands in `authorization`."""
+        """The key is in `authorization`."""
         authorize(request, key)
 
     def asks(self, request: Request) -> bool:
@@ -141,7 +149,7 @@ class ChatCompletionsWire:
         )
 
     def narrate(self, asked: Asked, usage: Usage) -> _Narrator:
-        """Who tells a completion."""
+        """The narrator of a completion."""
         return _Narrator(asked, usage)
 
     def answer(self, request: Request, catalogue: Catalogue) -> Answer:
@@ -162,73 +170,50 @@ class _Narrator:
     def __init__(self, asked: Asked, usage: Usage) -> None:
         self._asked = asked
         self._usage = count_usage(usage, prompt="prompt", reply="completion")
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
-        self._calls: list[dict[str, Any]] = []
+        self._head = {"id": f"chatcmpl-{asked.label}", "created": 1, "model": asked.model}
+        self._said: Events = [chunk(OPENING, head=self._head)]
+        self._calls = 0
 
     def begin(self) -> Iterable[bytes]:
         """A chunk with the role."""
-        yield self._chunk({"role": "assistant", "content": "", "refusal": None})
+        return [encode_event(one, named=False) for one in self._said]
 
     def say(self, chunks: Sequence[str], *, reasoning: bool) -> Iterable[bytes]:
         """Chunks of text."""
-        member, said = (
-            ("reasoning_content", self._reasoning) if reasoning else ("content", self._text)
-        )
-        said += chunks
-        for chunk in chunks:
-            yield self._chunk({member: chunk})
+        member = "reasoning_content" if reasoning else "content"
+        return self._tell(text_chunks(*chunks, member=member, head=self._head))
 
     def call(self, name: str, pieces: Sequence[str]) -> Iterable[bytes]:
-        """Chunks of one call; only the first has its identity and its name."""
-        index = len(self._calls)
-        function = {"name": name, "arguments": ""}
-        head = {"id": self._asked.name_call("call_", index), "type": "function"}
-        self._calls.append({**head, "function": {**function, "arguments": "".join(pieces)}})
-        yield self._chunk({"tool_calls": [{"index": index, **head, "function": function}]})
-        for piece in pieces:
-            part = {"index": index, "function": {"arguments": piece}}
-            yield self._chunk({"tool_calls": [part]})
+        """Chunks of one call."""
+        index, self._calls = self._calls, self._calls + 1
+        call = self._asked.name_call("call_", index)
+        return self._tell(call_chunks(index, name, *pieces, call=call, head=self._head))
 
     def fail(self, failure: Failure) -> Iterable[bytes]:
         """An error object in place of a chunk."""
         if failure.error == "malformed":
-            yield b'data: {"choices":[{"delta"\n\n'
-            return
-        yield encode_event({"error": name_error(failure)[1]}, named=False)
+            return [b'data: {"choices":[{"delta"\n\n']
+        return [encode_event({"error": name_error(failure)[1]}, named=False)]
 
     def end(self, reason: str) -> Iterable[bytes]:
         """The reason, the usage if it was asked for, and the mark of the end."""
-        yield self._chunk({}, STOP_REASONS.get(reason, reason))
-        options = self._asked.body.get("stream_options") or {}
-        if options.get("include_usage"):
-            ended = {**self._head("chat.completion.chunk"), "choices": [], "usage": self._usage}
-            yield encode_event(ended, named=False)
-        yield b"data: [DONE]\n\n"
+        last = [chunk({}, STOP_REASONS.get(reason, reason), head=self._head)]
+        if (self._asked.body.get("stream_options") or {}).get("include_usage"):
+            last.append(chunk(usage=self._usage, head=self._head))
+        return [*self._tell(last), b"data: [DONE]\n\n"]
 
     def whole(self, reason: str) -> Any:
         """The completion."""
-        message: dict[str, Any] = {
-            "role": "assistant",
-            "content": "".join(self._text) if self._text or not self._calls else None,
-            "refusal": None,
-        }
-        if self._reasoning:
-            message["reasoning_content"] = "".join(self._reasoning)
-        if self._calls:
-            message["tool_calls"] = self._calls
-        native = STOP_REASONS.get(reason, reason)
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": native}
-        return {**self._head("chat.completion"), "choices": [choice], "usage": self._usage}
+        last = chunk({}, STOP_REASONS.get(reason, reason), head=self._head)
+        whole = complete([*self._said, last, chunk(usage=self._usage, head=self._head)])
+        if not self._calls:
+            message = whole["choices"][0]["message"]
+            message["content"] = message["content"] or ""
+        return whole
 
-    def _chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        head = self._head("chat.completion.chunk")
-        return encode_event({**head, "choices": [choice], "usage": None}, named=False)
-
-    def _head(self, kind: str) -> dict[str, Any]:
-        head = {"id": f"chatcmpl-{self._asked.label}", "object": kind, "created": 1}
-        return {**head, "model": self._asked.model}
+    def _tell(self, events: Events) -> list[bytes]:
+        self._said += events
+        return [encode_event(one, named=False) for one in events]
 
 
 def _read_messages(messages: Sequence[_Message]) -> Iterable[Canister]:
@@ -246,7 +231,7 @@ def _read_messages(messages: Sequence[_Message]) -> Iterable[Canister]:
         if waiting:
             _miss(waiting)
         contents: tuple[Content, ...] = ()
-        # Beside calls empty text, null and nothing say the same.
+        # With calls, empty text, null and no text mean the same.
         if message.content is not None and not (message.tool_calls and message.content == ""):
             contents = read_parts(message.content, where)
         match message.role:

@@ -1,7 +1,7 @@
 """What all wire formats share: a request as canisters, a scripted reply as the bytes of an answer.
 
-A `Wire` reads requests and complains of them as its server does; a `Narrator` tells one reply in
-its server's words, step by step for a stream and as one object otherwise. `play` walks through the
+A `Wire` reads requests and refuses them as its server does. A `Narrator` writes one reply in its
+server's format, as a stream or as one object. `play` walks through the
 parts of a scripted reply and is the same for all.
 """
 
@@ -125,7 +125,7 @@ class Wire(Protocol):
         ...
 
     def narrate(self, asked: Asked, usage: Usage) -> Narrator:
-        """Who tells the reply to a request."""
+        """The narrator of the reply to a request."""
         ...
 
     def answer(self, request: Request, catalogue: Catalogue) -> Answer:
@@ -164,7 +164,7 @@ class Narrator(Protocol):
         ...
 
     def whole(self, reason: str) -> Any:
-        """All that was told, as it is sent where nothing is streamed."""
+        """The whole reply, as it is sent without streaming."""
         ...
 
 
@@ -187,13 +187,13 @@ class _Steps:
     def produce_answer(self, narrator: Narrator, size: int | None, **ending: Any) -> Answer:
         """The stream, its bytes in chunks of a size if there is one."""
         if len(self.chunks) in self.waits:
-            # A wait at the end needs something to stand before.
+            # A wait at the end needs a chunk after it.
             self.chunks.append(b"")
         steps = self if size is None else self._split(size)
         return Answer(200, dict(narrator.headers), steps.chunks, waits=steps.waits, **ending)
 
     def _split(self, size: int) -> _Steps:
-        """The same bytes in chunks of so many, wherever the events end."""
+        """The same bytes in chunks of one size, without regard to events."""
         split = _Steps()
         held = b""
         for index, chunk in enumerate([*self.chunks, b""]):
@@ -313,7 +313,7 @@ def _chunks(text: str | tuple[str, ...]) -> Sequence[str]:
 def answer_json(
     body: Any, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Answer:
-    """A whole body, its length told."""
+    """A whole body with its length."""
     data = msgspec.json.encode(body)
     told = {"content-type": "application/json", "content-length": str(len(data))}
     return Answer(status, {**(headers or {}), **told}, [data])
@@ -342,7 +342,7 @@ def convert(value: Any, kind: type[T]) -> T:
 
 
 def label(request: Request) -> str:
-    """Letters and digits that tell one request from all others: it holds what was said before."""
+    """Letters and digits that identify a request by its messages."""
     return hashlib.sha256(request.body).hexdigest()[:20]
 
 

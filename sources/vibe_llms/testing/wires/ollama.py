@@ -39,6 +39,7 @@ from vibe_llms.testing.wires.core import (
     parse_arguments,
     produce_invoker,
 )
+from vibe_llms.testing.wires.ollama_replies import CREATED, Events, call, end, gather, line
 
 CHAT = "/api/chat"
 VERSION = "0.33.3"
@@ -62,7 +63,6 @@ _STATUSES = {
     "overloaded": 503,
 }
 _CAPABILITIES = ("completion", "tools", "thinking", "vision")
-_CREATED = "2026-01-01T00:00:00Z"
 
 
 class _CalledFunction(Struct):
@@ -114,7 +114,7 @@ class OllamaWire:
     name = "ollama"
 
     def claims(self, request: Request) -> bool:
-        """Whether the path lies below `/api`, or is the root."""
+        """Whether the path is below `/api`, or the root."""
         path = urlsplit(request.path).path
         return path == "/" or path.startswith("/api/")
 
@@ -151,7 +151,7 @@ class OllamaWire:
         )
 
     def narrate(self, asked: Asked, usage: Usage) -> _Narrator:
-        """Who tells a chat."""
+        """The narrator of a chat."""
         return _Narrator(asked, usage)
 
     def answer(self, request: Request, catalogue: Catalogue) -> Answer:
@@ -187,7 +187,8 @@ class _Narrator:
     def __init__(self, asked: Asked, usage: Usage) -> None:
         self._asked = asked
         self._usage = usage
-        self._message: dict[str, Any] = {"role": "assistant", "content": ""}
+        self._said: Events = []
+        self._calls = 0
 
     def begin(self) -> Iterable[bytes]:
         """Nothing: the first line is the first word."""
@@ -195,57 +196,46 @@ class _Narrator:
 
     def say(self, chunks: Sequence[str], *, reasoning: bool) -> Iterable[bytes]:
         """A line for each chunk."""
-        member = "thinking" if reasoning else "content"
-        for chunk in chunks:
-            self._message[member] = self._message.get(member, "") + chunk
-            yield self._line({"content": "", member: chunk})
+        if reasoning:
+            return self._tell([line(thinking=chunk) for chunk in chunks])
+        return self._tell([line(chunk) for chunk in chunks])
 
     def call(self, name: str, pieces: Sequence[str]) -> Iterable[bytes]:
         """A line with the whole call."""
-        calls = self._message.setdefault("tool_calls", [])
-        index = len(calls)
-        function = {"index": index, "name": name, "arguments": parse_arguments(pieces)}
-        call = {"id": self._asked.name_call("call_", index), "function": function}
-        calls.append(call)
-        yield self._line({"content": "", "tool_calls": [call]})
+        index, self._calls = self._calls, self._calls + 1
+        identity = self._asked.name_call("call_", index)
+        return self._tell([line(tool_calls=[call(name, parse_arguments(pieces), identity, index)])])
 
     def fail(self, failure: Failure) -> Iterable[bytes]:
         """A line with the words of the error."""
         if failure.error == "malformed":
-            yield b'{"message":{"role\n'
-        else:
-            yield _encode({"error": _name(failure)[1]})
+            return [b'{"message":{"role\n']
+        return [_encode({"error": _name(failure)[1]})]
 
     def end(self, reason: str) -> Iterable[bytes]:
         """The last line, with the counts."""
-        yield self._line({"content": ""}, self._conclude(reason))
+        return self._tell([self._conclude(reason)])
 
     def whole(self, reason: str) -> Any:
         """All lines in one."""
-        return {**self._head(), "message": self._message, **self._conclude(reason)}
+        return {**gather([*self._said, self._conclude(reason)]), "model": self._asked.model}
 
-    def _line(self, message: Mapping[str, Any], more: Mapping[str, Any] | None = None) -> bytes:
-        said = {"role": "assistant", **message}
-        line = {**self._head(), "message": said, "done": False, **(more or {})}
-        return _encode(line)
-
-    def _head(self) -> dict[str, Any]:
-        return {"model": self._asked.model, "created_at": _CREATED}
+    def _tell(self, lines: Events) -> list[bytes]:
+        self._said += lines
+        return [_encode({**one, "model": self._asked.model}) for one in lines]
 
     def _conclude(self, reason: str) -> dict[str, Any]:
         usage = self._usage
-        return {
-            "done": True,
-            "done_reason": STOP_REASONS.get(reason, reason),
-            "total_duration": 1,
-            "load_duration": 1,
-            "prompt_eval_count": usage.input_tokens,
-            "prompt_eval_cached_count": usage.cache_read_tokens,
-            "prompt_eval_duration": 1,
-            # It does not tell reasoning from other words.
-            "eval_count": usage.output_tokens + usage.reasoning_tokens,
-            "eval_duration": 1,
-        }
+        return end(
+            STOP_REASONS.get(reason, reason),
+            load_duration=1,
+            prompt_eval_count=usage.input_tokens,
+            prompt_eval_cached_count=usage.cache_read_tokens,
+            prompt_eval_duration=1,
+            # It does not separate reasoning from other text.
+            eval_count=usage.output_tokens + usage.reasoning_tokens,
+            eval_duration=1,
+        )
 
 
 def _encode(line: Mapping[str, Any]) -> bytes:
@@ -276,12 +266,12 @@ def _read_messages(messages: Sequence[_Message]) -> Iterable[Canister]:
                     contents = (ReasoningContent(message.thinking), *contents)
                 if contents:
                     yield AssistantCanister(contents=contents)
-                for number, call in enumerate(message.tool_calls or ()):
-                    arguments = msgspec.json.encode(call.function.arguments).decode()
+                for number, made in enumerate(message.tool_calls or ()):
+                    arguments = msgspec.json.encode(made.function.arguments).decode()
                     canister = InvocationCanister(
-                        name=call.function.name, arguments=arguments, call=call.id
+                        name=made.function.name, arguments=arguments, call=made.id
                     )
-                    waiting[call.id or f"{index}.{number}"] = canister.identity
+                    waiting[made.id or f"{index}.{number}"] = canister.identity
                     yield canister
             case "tool":
                 name = message.tool_call_id or next(iter(waiting), "")
@@ -305,7 +295,7 @@ def _list(name: str) -> dict[str, Any]:
     return {
         "name": name,
         "model": name,
-        "modified_at": _CREATED,
+        "modified_at": CREATED,
         "size": 1,
         "digest": hashlib.sha256(name.encode()).hexdigest(),
         "details": _DETAILS,
@@ -323,7 +313,7 @@ def _show() -> dict[str, Any]:
             "fake.context_length": CONTEXT_TOKENS,
         },
         "capabilities": _CAPABILITIES,
-        "modified_at": _CREATED,
+        "modified_at": CREATED,
     }
 
 

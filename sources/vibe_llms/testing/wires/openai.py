@@ -46,7 +46,7 @@ ERRORS: dict[str, tuple[int, str, str]] = {
 
 
 def authorize(request: Request, key: str) -> None:
-    """The key stands in `authorization`."""
+    """The key is in `authorization`."""
     given = request.headers.get("authorization", "")
     if not given.startswith("Bearer "):
         # There is no code where nothing was given.

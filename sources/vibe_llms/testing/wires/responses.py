@@ -46,6 +46,15 @@ from vibe_llms.testing.wires.openai import (
     read_parts,
     refuse,
 )
+from vibe_llms.testing.wires.responses_replies import (
+    Events,
+    begin,
+    function_call,
+    item_events,
+    message,
+    response,
+)
+from vibe_llms.testing.wires.responses_replies import reasoning as think
 
 RESPONSES = "/v1/responses"
 COUNT = "/v1/responses/input_tokens"
@@ -95,7 +104,7 @@ class ResponsesWire:
         return path == RESPONSES or path.startswith(f"{RESPONSES}/")
 
     def authorize(self, request: Request, key: str) -> None:
-        """The key stands in `authorization`."""
+        """The key is in `authorization`."""
         authorize(request, key)
 
     def asks(self, request: Request) -> bool:
@@ -128,7 +137,7 @@ class ResponsesWire:
         )
 
     def narrate(self, asked: Asked, usage: Usage) -> _Narrator:
-        """Who tells a response; what was told is stored, unless the request says otherwise."""
+        """The narrator of a response, which is stored unless the request says otherwise."""
 
         def keep(identity: str, output: Sequence[Mapping[str, Any]]) -> None:
             if asked.body.get("store") is not False:
@@ -177,127 +186,67 @@ class _Narrator:
         self._asked = asked
         self._usage = count_usage(usage, prompt="input", reply="output")
         self._keep = keep
+        self._head = {"id": f"resp_{asked.label}", "model": asked.model}
         self._output: list[dict[str, Any]] = []
         self._number = 0
 
     def begin(self) -> Iterable[bytes]:
-        """The response, empty yet."""
-        begun = self._response("in_progress", [])
-        yield self._event("response.created", response=begun)
-        yield self._event("response.in_progress", response=begun)
+        """The response, empty so far."""
+        return self._tell(begin(**self._head))
 
     def say(self, chunks: Sequence[str], *, reasoning: bool) -> Iterable[bytes]:
         """A message of one part, or reasoning with a summary."""
-        yield from self._think(chunks) if reasoning else self._speak(chunks)
+        text = "".join(chunks)
+        if not reasoning:
+            return self._add("msg_", message(text), chunks)
+        asked = _ENCRYPTED in (self._asked.body.get("include") or ())
+        encrypted = encrypt(self._asked.model, text) if asked else None
+        return self._add("rs_", think(text, encrypted=encrypted), chunks)
 
     def call(self, name: str, pieces: Sequence[str]) -> Iterable[bytes]:
         """A call of a function."""
-        index, identity = self._place("fc_")
-        arguments = "".join(pieces)
-        whole = {
-            "id": identity,
-            "type": "function_call",
-            "call_id": self._asked.name_call("call_", index),
-            "name": name,
-            "arguments": arguments,
-            "status": "completed",
-        }
-        place = {"item_id": identity, "output_index": index}
-        yield self._add(index, {**whole, "arguments": "", "status": "in_progress"})
-        for piece in pieces:
-            yield self._event("response.function_call_arguments.delta", **place, delta=piece)
-        yield self._event(
-            "response.function_call_arguments.done", **place, name=name, arguments=arguments
-        )
-        yield self._close(index, whole)
+        call = self._asked.name_call("call_", len(self._output))
+        return self._add("fc_", function_call(name, "".join(pieces), call), pieces)
 
     def fail(self, failure: Failure) -> Iterable[bytes]:
         """The response as failed."""
         if failure.error == "malformed":
-            yield b'event: response.completed\ndata: {"type":"response.completed","resp\n\n'
-            return
+            return [b'event: response.completed\ndata: {"type":"response.completed","resp\n\n']
         _, error = name_error(failure)
         told = {"code": error["code"] or "server_error", "message": failure.message}
-        failed = {**self._response("failed", self._output), "error": told}
-        yield self._event("response.failed", response=failed)
+        return self._tell([{"type": "response.failed", "response": self._respond("failed", told)}])
 
     def end(self, reason: str) -> Iterable[bytes]:
         """The whole response."""
         whole = self.whole(reason)
-        yield self._event(f"response.{whole['status']}", response=whole)
+        return self._tell([{"type": f"response.{whole['status']}", "response": whole}])
 
     def whole(self, reason: str) -> Any:
         """The response."""
-        self._keep(f"resp_{self._asked.label}", self._output)
+        self._keep(self._head["id"], self._output)
         if (why := _INCOMPLETE.get(reason)) is None:
-            return {**self._response("completed", self._output), "usage": self._usage}
-        response = self._response("incomplete", self._output)
-        return {**response, "incomplete_details": {"reason": why}, "usage": self._usage}
+            return {**self._respond("completed"), "usage": self._usage}
+        details = {"incomplete_details": {"reason": why}, "usage": self._usage}
+        return {**self._respond("incomplete"), **details}
 
-    def _speak(self, chunks: Sequence[str]) -> Iterable[bytes]:
-        index, identity = self._place("msg_")
-        part = {"type": "output_text", "text": "".join(chunks), "annotations": [], "logprobs": []}
-        item = {"id": identity, "type": "message", "role": "assistant"}
-        place = {"item_id": identity, "output_index": index, "content_index": 0}
-        yield self._add(index, {**item, "status": "in_progress", "content": []})
-        yield self._event("response.content_part.added", **place, part={**part, "text": ""})
-        for chunk in chunks:
-            yield self._event("response.output_text.delta", **place, delta=chunk, logprobs=[])
-        yield self._event("response.output_text.done", **place, text=part["text"], logprobs=[])
-        yield self._event("response.content_part.done", **place, part=part)
-        yield self._close(index, {**item, "status": "completed", "content": [part]})
-
-    def _think(self, chunks: Sequence[str]) -> Iterable[bytes]:
-        index, identity = self._place("rs_")
-        text = "".join(chunks)
-        part = {"type": "summary_text", "text": text}
-        item: dict[str, Any] = {"id": identity, "type": "reasoning", "summary": [part]}
-        if _ENCRYPTED in (self._asked.body.get("include") or ()):
-            item["encrypted_content"] = encrypt(self._asked.model, text)
-        place = {"item_id": identity, "output_index": index, "summary_index": 0}
-        yield self._add(index, {**item, "summary": []})
-        empty = {**part, "text": ""}
-        yield self._event("response.reasoning_summary_part.added", **place, part=empty)
-        for chunk in chunks:
-            yield self._event("response.reasoning_summary_text.delta", **place, delta=chunk)
-        yield self._event("response.reasoning_summary_text.done", **place, text=text)
-        yield self._event("response.reasoning_summary_part.done", **place, part=part)
-        yield self._close(index, item)
-
-    def _place(self, prefix: str) -> tuple[int, str]:
+    def _add(self, prefix: str, item: dict[str, Any], pieces: Sequence[str]) -> Iterable[bytes]:
         index = len(self._output)
-        return index, self._asked.name_call(prefix, index)
+        named = {**item, "id": self._asked.name_call(prefix, index)}
+        self._output.append(named)
+        return self._tell(item_events(index, named, pieces))
 
-    def _add(self, index: int, item: Mapping[str, Any]) -> bytes:
-        return self._event("response.output_item.added", output_index=index, item=item)
+    def _tell(self, events: Events) -> Iterable[bytes]:
+        for event in events:
+            yield encode_event({**event, "sequence_number": self._number})
+            self._number += 1
 
-    def _close(self, index: int, item: dict[str, Any]) -> bytes:
-        self._output.append(item)
-        return self._event("response.output_item.done", output_index=index, item=item)
-
-    def _event(self, kind: str, **members: Any) -> bytes:
-        self._number += 1
-        return encode_event({"type": kind, "sequence_number": self._number - 1, **members})
-
-    def _response(self, status: str, output: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        return {
-            "id": f"resp_{self._asked.label}",
-            "object": "response",
-            "created_at": 1,
-            "model": self._asked.model,
-            "status": status,
-            "output": list(output),
-            "parallel_tool_calls": True,
-            "tool_choice": "auto",
-            "tools": [],
-            "error": None,
-            "incomplete_details": None,
-            "usage": None,
-        }
+    def _respond(self, status: str, error: object = None) -> dict[str, Any]:
+        more = {"usage": None, "error": error}
+        return response(*self._output, status=status, **self._head, **more)
 
 
 def encrypt(model: str, reasoning: str) -> str:
-    """What stands for reasoning; nobody can read it, and another model cannot use it."""
+    """In place of encrypted reasoning, which only its model can use."""
     return base64.b64encode(hashlib.sha256(f"{model}\n{reasoning}".encode()).digest()).decode()
 
 

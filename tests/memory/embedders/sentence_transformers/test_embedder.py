@@ -61,7 +61,9 @@ def produce(
     settings = {name.replace("_", "-"): row[name] for name in row}
     overrides = {"embedders": {ROW: settings}, "offline": offline}
     configuration = load_configuration(overrides=overrides)
-    return produce_embedder(configuration, address, tell=(told if told is not None else []).append)
+    return produce_embedder(
+        configuration, address, notify=(told if told is not None else []).append
+    )
 
 
 # Names.
@@ -211,7 +213,7 @@ def test_several_event_loops_wait_for_a_model_together(
 
     monkeypatch.setattr(package, "load_model", load_slowly)
     assert load_in_loops(folder) == []
-    monkeypatch.setattr(embedder_module, "Turnstile", asyncio.Lock)
+    monkeypatch.setattr(embedder_module, "CrossLoopLock", asyncio.Lock)
     assert load_in_loops(folder, seconds=2) != []
 
 

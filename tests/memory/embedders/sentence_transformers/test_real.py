@@ -60,7 +60,9 @@ def weights() -> Path:
 def produce(address: str, told: list[str] | None = None, **row: Any) -> StrictEmbedder:
     rows = {"sentence-transformers": {"device": "cpu", **row}}
     configuration = load_configuration(overrides={"embedders": rows})
-    return produce_embedder(configuration, address, tell=(told if told is not None else []).append)
+    return produce_embedder(
+        configuration, address, notify=(told if told is not None else []).append
+    )
 
 
 @pytest.fixture
@@ -231,7 +233,7 @@ from vibe_llms.exceptions import VibeLlmsError
 from vibe_llms.memory.embedders.rows import produce_embedder
 
 async def main():
-    embedder = produce_embedder(load_configuration(), sys.argv[1], tell=print)
+    embedder = produce_embedder(load_configuration(), sys.argv[1], notify=print)
     started = time.monotonic()
     try:
         if len(sys.argv) > 2:

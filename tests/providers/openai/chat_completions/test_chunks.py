@@ -8,20 +8,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.fakes.openai import chunk, encode_event, text_chunks
-from tests.fakes.openai_clients import assimilate
-from tests.providers.openai.test_streams import read_canisters
+from tests.fakes.recordings import CHAT, RESPONSES
+from tests.fakes.strict import encode_event
 from vibe_llms.exceptions import ReplyMalformed
 from vibe_llms.messages.canisters import AssistantCanister, InvocationCanister, StopReason, Usage
 from vibe_llms.messages.contents import TextualContent
 from vibe_llms.providers.openai.chat_completions.chunks import NativeUsage, read_usage
+from vibe_llms.testing.wires.chat_completions_replies import chunk, text_chunks
 
 
 def hear(*events: dict[str, Any], finish: str = "stop") -> list[Any]:
     """Thoughts, text, calls, reason and tokens of these chunks and an end."""
     chunks = [encode_event(one) for one in (*events, chunk({}, finish))]
-    canisters, _ = assimilate("chat", [*chunks, b"data: [DONE]\n\n"])
-    return read_canisters(canisters)
+    canisters, _ = CHAT.assimilate([*chunks, b"data: [DONE]\n\n"])
+    return CHAT.read_canisters(canisters)
 
 
 def test_parts_of_text_and_of_thinking_are_told_apart() -> None:
@@ -48,7 +48,7 @@ def test_a_call_that_is_none_is_malformed() -> None:
 def test_a_call_and_text_after_it_keep_their_order() -> None:
     call = {"index": 0, "id": "x", "function": {"name": "f", "arguments": '{"a":1}'}}
     events = [chunk({"tool_calls": [call]}), *text_chunks("So."), chunk({}, "tool_calls")]
-    canisters, _ = assimilate("chat", [*map(encode_event, events), b"data: [DONE]\n\n"])
+    canisters, _ = CHAT.assimilate([*map(encode_event, events), b"data: [DONE]\n\n"])
     assert [type(one) for one in canisters] == [InvocationCanister, AssistantCanister]
 
 
@@ -58,7 +58,7 @@ def test_a_call_that_a_limit_cut_is_a_mark_and_earlier_ones_are_whole() -> None:
         {"index": 1, "id": "y", "function": {"name": "g", "arguments": '{"b":'}},
     ]
     events = [chunk({"tool_calls": [call]}) for call in calls]
-    canisters, _ = assimilate("chat", [*map(encode_event, [*events, chunk({}, "length")])])
+    canisters, _ = CHAT.assimilate([*map(encode_event, [*events, chunk({}, "length")])])
     assert [getattr(one, "name", "") for one in canisters] == ["f", ""]
     ending = canisters[-1].ending
     assert ending is not None
@@ -75,7 +75,7 @@ def test_sources_stand_with_their_text() -> None:
     source = {"url": "https://example.org", "title": "E", "start_index": 0, "end_index": 2}
     said = chunk({"annotations": [{"type": "url_citation", "url_citation": source}, {}]})
     events = [said, *text_chunks("Hi"), said, chunk({}, "stop")]
-    (reply,), _ = assimilate("chat", [*map(encode_event, events)])
+    (reply,), _ = CHAT.assimilate([*map(encode_event, events)])
     assert isinstance(reply, AssistantCanister)
     (text,) = reply.contents
     assert isinstance(text, TextualContent)
@@ -87,23 +87,23 @@ def test_sources_stand_with_their_text() -> None:
 def test_a_body_that_is_no_stream_is_read_as_a_whole() -> None:
     message = {"role": "assistant", "content": "Whole."}
     body = {"id": "c", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
-    (reply,), _ = assimilate("chat", [json.dumps(body).encode()])
+    (reply,), _ = CHAT.assimilate([json.dumps(body).encode()])
     assert getattr(reply, "text", "") == "Whole."
     for odd, words in (
         ({"id": "c", "usage": {}}, "without choices"),
         ({**body, "choices": []}, "finish"),
     ):
         with pytest.raises(ReplyMalformed, match=words):
-            assimilate("chat", [json.dumps(odd).encode()], whole=True)
+            CHAT.assimilate([json.dumps(odd).encode()], whole=True)
 
 
 def test_an_event_without_end_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
     from vibe_llms.providers import wire
 
     monkeypatch.setattr(wire, "LIMIT_BYTES", 1_000)
-    for interface in ("chat", "responses"):
+    for recordings in (CHAT, RESPONSES):
         with pytest.raises(ReplyMalformed, match="more than 1000 bytes"):
-            assimilate(interface, [b"data: " + b"x" * 600] * 4)
+            recordings.assimilate([b"data: " + b"x" * 600] * 4)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.fakes.openai_clients import produce_openai_model
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import FileContent, ImageContent
-from vibe_llms.providers.openai.chat_completions.tokenizer import BYTES_A_TOKEN, MEDIA_TOKENS
+from vibe_llms.providers.tokenizers import BYTES_A_TOKEN, MEDIA_TOKENS
 
 
 async def test_words_are_counted_by_their_bytes_and_media_by_the_piece() -> None:

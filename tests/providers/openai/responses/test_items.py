@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from tests.fakes.openai import encode_event, function_call, item_events, message, response
-from tests.fakes.openai_clients import assimilate
-from tests.providers.openai.test_streams import read_canisters
+from tests.fakes.recordings import RESPONSES, strip
+from tests.fakes.strict import encode_event
 from vibe_llms.exceptions import ReplyMalformed
 from vibe_llms.messages.canisters import AssistantCanister, InvocationCanister, ReplyCanister
 from vibe_llms.messages.contents import ImageContent, TextualContent
 from vibe_llms.providers.openai.responses import items
+from vibe_llms.testing.wires.responses_replies import (
+    function_call,
+    item_events,
+    message,
+    reasoning,
+    refusal,
+    response,
+)
 
 CALL = function_call("add", '{"a":2}')
 
@@ -24,7 +32,7 @@ def tell(
     """The canisters of these events with the begin and the end of a response around them."""
     begun = {"type": "response.created", "response": response(status="in_progress")}
     whole = {"type": f"response.{status}", "response": response(*output, status=status)}
-    told, _ = assimilate("responses", [encode_event(one) for one in (begun, *events, whole)])
+    told, _ = RESPONSES.assimilate([encode_event(one) for one in (begun, *events, whole)])
     return list(told)
 
 
@@ -92,6 +100,63 @@ def test_items_that_come_mixed_are_told_in_their_order() -> None:
     assert said(tell([*mixed, *rest])) == ["First.", "f"]
 
 
+SOURCES = [{"type": "url_citation", "url": f"https://example.org/{n}"} for n in range(2)]
+OUTPUT = (
+    reasoning("One.", "Two."),
+    message("It is blue, ", "they say.", annotations=SOURCES),
+    function_call("f", '{"a":12345}'),
+    {"id": "ig_1", "type": "image_generation_call", "status": "completed", "result": "aGk="},
+    {**reasoning(encrypted=None), "id": "rs_2", "content": [{"type": "t", "text": "Hm."}]},
+    {"id": "ws_1", "type": "web_search_call", "status": "completed"},
+    function_call("g", "{}", "call_2"),
+)
+REFUSED = (*OUTPUT[:2], {**refusal("I will not."), "id": "msg_2"})
+
+
+def mix(chance: random.Random, output: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The events of items, which begin in order: of some only a beginning, or none, and an end."""
+    streams = []
+    for index, item in enumerate(output):
+        *events, end = item_events(index, item)
+        kept = chance.choice([0, len(events), chance.randint(0, len(events))])
+        streams.append([*events[:kept], end])
+    mixed, begun = [], 1
+    while streams:
+        index = chance.randrange(min(begun, len(streams)))
+        mixed.append(streams[index].pop(0))
+        begun = max(begun, index + 2)
+        if not streams[index]:
+            del streams[index]
+            begun -= 1
+    return mixed
+
+
+@pytest.mark.parametrize(("output", "canisters"), [(OUTPUT, 4), (REFUSED, 1)])
+def test_however_events_are_mixed_and_whatever_is_not_streamed_the_reply_is_the_same(
+    output: Sequence[Mapping[str, Any]], canisters: int
+) -> None:
+    in_order = [event for index, item in enumerate(output) for event in item_events(index, item)]
+    expected = strip(tell(in_order, *output))
+    assert len(expected) == canisters
+    for name, call, _, native, *_ in (one for one in expected if isinstance(one[0], str)):
+        assert native == {"id": f"fc_{call}", "status": "completed"}, name
+    # The bytes of a picture are kept once.
+    assert "aGk=" not in str(expected)
+    for seed in range(100):
+        chance = random.Random(seed)
+        streamed = chance.choice([len(output), chance.randint(0, len(output))])
+        assert strip(tell(mix(chance, output[:streamed]), *output)) == expected, seed
+
+
+def test_arguments_that_end_otherwise_than_they_were_streamed_stay_as_they_were_told() -> None:
+    *events, end = item_events(0, CALL)
+    for final, kept in (('{"b":3}', '{"a":2}'), ("", '{"a":2}'), ('{"a":2} ', '{"a":2} ')):
+        whole = {**CALL, "arguments": final}
+        (call,) = tell([*events, {**end, "item": whole}], whole)
+        assert isinstance(call, InvocationCanister)
+        assert call.arguments == kept
+
+
 def test_events_of_an_item_that_is_whole_are_passed_over() -> None:
     late = {"type": "response.output_text.delta", "output_index": 0, "delta": "late"}
     events = [*item_events(0, message("Once.")), {**late, "content_index": 0}]
@@ -106,7 +171,7 @@ def test_deltas_without_a_beginning_are_an_item_all_the_same() -> None:
     for event in (thought, summary):
         reasoned = {"id": "rs_1", "type": "reasoning", "summary": [], "content": []}
         (reply,) = tell([event], reasoned)
-        assert read_canisters([reply])[0] == "Hm"
+        assert RESPONSES.read_canisters([reply])[0] == "Hm"
 
 
 def test_arguments_and_sources_that_belong_to_nothing_are_passed_over() -> None:
@@ -134,7 +199,7 @@ def test_an_item_that_a_limit_cut_keeps_what_came(limited: str) -> None:
     assert isinstance(reply, AssistantCanister)
     assert reply.ending is not None
     assert reply.ending.severed == (("add",) if limited == "function_call" else ())
-    assert read_canisters([reply])[:2] == {
+    assert RESPONSES.read_canisters([reply])[:2] == {
         "message": ["", "A long story"],
         "reasoning": ["Let me see", ""],
         "function_call": ["", ""],

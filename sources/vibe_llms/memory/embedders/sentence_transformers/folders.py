@@ -1,4 +1,4 @@
-"""The folder of a model on this disk: what tells it apart, and whether it may be loaded.
+"""The folder of a model on this disk: what identifies it, and whether it may be loaded.
 
 A folder names the classes that it is loaded by, and its weights may be pickles, which run code when
 they are read. So only classes of the package itself are taken, and only weights in safetensors.

@@ -96,7 +96,7 @@ def is_offline(row: str) -> bool:
 
 
 def find_folder(row: str, name: str) -> Path | None:
-    """The folder of a model that is on this disk, whole; nobody is asked.
+    """The folder of a model that is on this disk, whole; no server is asked.
 
     `ModelUnavailable` where there is one that may not be loaded.
     """
@@ -169,53 +169,21 @@ def load_model(
     row: str, folder: Path, *, device: str, batch_texts: int, dimensions: int | None
 ) -> LoadedModel:
     """The model of a folder, which is checked first. Takes seconds."""
-    check_folder(row, folder)
-    package = _import(row, _NAME)
-    logging = _import(row, "transformers").utils.logging
-    broken = _import(row, "safetensors").SafetensorError
-    shown = logging.is_progress_bar_enabled()
-    with _switched_off(logging.disable_progress_bar, logging.enable_progress_bar, shown):
-        try:
-            model = package.SentenceTransformer(
-                str(folder),
-                device=device or None,
-                trust_remote_code=False,
-                local_files_only=True,
-                model_kwargs={"use_safetensors": True},
-            )
-        except (OSError, ValueError, RuntimeError, LookupError, TypeError, broken) as error:
-            raise _refuse(
-                row,
-                f"{folder} cannot be loaded: {_words(error)} (fetch it again if it is damaged; "
-                "take a smaller model or another device if memory is short)",
-            ) from error
+    remedy = (
+        " (fetch it again if it is damaged; take a smaller model or another device if memory is "
+        "short)"
+    )
+    model = _load(row, folder, "SentenceTransformer", remedy=remedy, device=device or None)
     return LoadedModel(model, batch_texts, dimensions)
 
 
 def load_cross_encoder(row: str, folder: Path) -> Scorer:
-    """What gives the raw logits of pairs of texts by the model of a folder, which is checked first.
+    """A function that gives the raw logits of pairs of texts; the folder is checked first.
 
-    Takes seconds; what it gives is to be called on one thread at a time.
+    Takes seconds; call the result on one thread at a time.
     """
-    check_folder(row, folder)
-    package = _import(row, _NAME)
+    model = _load(row, folder, "CrossEncoder", failure=" as a cross-encoder", num_labels=1)
     torch = _import(row, "torch")
-    logging = _import(row, "transformers").utils.logging
-    broken = _import(row, "safetensors").SafetensorError
-    shown = logging.is_progress_bar_enabled()
-    with _switched_off(logging.disable_progress_bar, logging.enable_progress_bar, shown):
-        try:
-            model = package.CrossEncoder(
-                str(folder),
-                num_labels=1,
-                trust_remote_code=False,
-                local_files_only=True,
-                model_kwargs={"use_safetensors": True},
-            )
-        except (OSError, ValueError, RuntimeError, LookupError, TypeError, broken) as error:
-            raise _refuse(
-                row, f"{folder} cannot be loaded as a cross-encoder: {_words(error)}"
-            ) from error
 
     def score(pairs: Sequence[tuple[str, str]]) -> list[float]:
         # Without this the package may or may not make shares of the logits, as the folder says.
@@ -226,8 +194,32 @@ def load_cross_encoder(row: str, folder: Path) -> Scorer:
     return score
 
 
+def _load(
+    row: str, folder: Path, kind: str, *, failure: str = "", remedy: str = "", **options: Any
+) -> Any:
+    """A model of a class of the package; no code of the folder runs, and no server is asked."""
+    check_folder(row, folder)
+    package = _import(row, _NAME)
+    logging = _import(row, "transformers").utils.logging
+    broken = _import(row, "safetensors").SafetensorError
+    shown = logging.is_progress_bar_enabled()
+    with _switched_off(logging.disable_progress_bar, logging.enable_progress_bar, shown):
+        try:
+            return getattr(package, kind)(
+                str(folder),
+                trust_remote_code=False,
+                local_files_only=True,
+                model_kwargs={"use_safetensors": True},
+                **options,
+            )
+        except (OSError, ValueError, RuntimeError, LookupError, TypeError, broken) as error:
+            raise _refuse(
+                row, f"{folder} cannot be loaded{failure}: {_words(error)}{remedy}"
+            ) from error
+
+
 def nativize_name(name: str) -> str:
-    """The name on the hub: models of the package's own stand under its organization."""
+    """The name on the hub: the package's own models are in its organization."""
     return name if "/" in name else f"{ORGANIZATION}{name}"
 
 

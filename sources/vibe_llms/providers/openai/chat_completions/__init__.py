@@ -1,6 +1,6 @@
 """Chat Completions of OpenAI, and of the many servers that speak it."""
 
-from vibe_llms.providers.core import register
-from vibe_llms.providers.openai.chat_completions.client import ChatCompletionsProvider
+from vibe_llms.providers.openai.chat_completions.model import ChatCompletionsProvider
+from vibe_llms.providers.registry import register
 
 register("openai-chat-completions", ChatCompletionsProvider)

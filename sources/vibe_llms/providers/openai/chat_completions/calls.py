@@ -33,8 +33,8 @@ class CallQueue:
     """Pieces of calls in, deltas of one call after the other out.
 
     A piece belongs to the call of its index, unless it can only begin another one: some servers
-    give all calls the same index, or none. The first call that is not whole is told as it comes,
-    those after it wait, since a reply is told in order.
+    give all calls the same index, or none. The first call that is not whole is passed on as it
+    arrives, those after it wait, since a reply is passed on in order.
     """
 
     def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:

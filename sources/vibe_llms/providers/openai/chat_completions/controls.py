@@ -16,39 +16,36 @@ from vibe_llms.providers.openai.controls import (
 )
 
 
-class ChatCompletionsControlsProcessor:
-    """Controls to members of the request's body."""
+def nativize_controls(
+    controls: Controls, model: Model, names: Mapping[str, str] = {}
+) -> dict[str, Any]:
+    """The members; controls that the attributes refuse have been refused before.
 
-    def nativize(
-        self, controls: Controls, model: Model, names: Mapping[str, str] = {}
-    ) -> dict[str, Any]:
-        """The members; controls that the attributes refuse have been refused before.
-
-        `names` are the names on the wire of the tools that are offered.
-        """
-        body = nativize_shared(controls)
-        if controls.output_tokens is not None:
-            body[read_native(model).output_limit] = controls.output_tokens
-        # Local servers take it; OpenAI's models do not, as their attributes say.
-        for name, value in (("top_k", controls.top_k), ("seed", controls.seed)):
-            if value is not None:
-                body[name] = value
-        if controls.stop is not None:
-            body["stop"] = controls.stop
-        if controls.effort is not None:
-            body["reasoning_effort"] = controls.effort
-        if controls.reasoning_tokens is not None:
-            raise refuse_control(
-                "reasoning-tokens", "Chat Completions has no budget; use effort", model
-            )
-        if controls.response_schema is not None:
-            schema = nativize_schema(controls.response_schema)
-            body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        choice = nativize_choice(controls, names)
-        if choice in ("auto", "required", "none"):
-            body["tool_choice"] = choice
-        elif choice is not None:
-            body["tool_choice"] = {"type": "function", "function": {"name": choice}}
-        if controls.parallel_invocations is not None and names:
-            body["parallel_tool_calls"] = controls.parallel_invocations
-        return body
+    `names` are the names on the wire of the tools that are offered.
+    """
+    body = nativize_shared(controls)
+    if controls.output_tokens is not None:
+        body[read_native(model).output_limit] = controls.output_tokens
+    # Local servers take it; OpenAI's models do not, as their attributes say.
+    for name, value in (("top_k", controls.top_k), ("seed", controls.seed)):
+        if value is not None:
+            body[name] = value
+    if controls.stop is not None:
+        body["stop"] = controls.stop
+    if controls.effort is not None:
+        body["reasoning_effort"] = controls.effort
+    if controls.reasoning_tokens is not None:
+        raise refuse_control(
+            "reasoning-tokens", "Chat Completions has no budget; use effort", model
+        )
+    if controls.response_schema is not None:
+        schema = nativize_schema(controls.response_schema)
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    choice = nativize_choice(controls, names)
+    if choice in ("auto", "required", "none"):
+        body["tool_choice"] = choice
+    elif choice is not None:
+        body["tool_choice"] = {"type": "function", "function": {"name": choice}}
+    if controls.parallel_invocations is not None and names:
+        body["parallel_tool_calls"] = controls.parallel_invocations
+    return body

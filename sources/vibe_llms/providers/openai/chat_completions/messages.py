@@ -22,26 +22,24 @@ from vibe_llms.messages.canisters import (
     DocumentCanister,
     InvocationCanister,
     ResultCanister,
-    SupervisorCanister,
-    UserCanister,
 )
 from vibe_llms.messages.contents import (
     AudioContent,
-    Content,
     FileContent,
     ImageContent,
     Location,
+    MediaContent,
     NativeContent,
     ReasoningContent,
     TextualContent,
     Upload,
     repair_text,
 )
-from vibe_llms.providers.conversions import Conversion, name_document
+from vibe_llms.providers.conversions import Writer, head_document, nativize_arguments
+from vibe_llms.providers.histories import BEGIN, CONTINUE, FAILED, Exchange
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.openai.contents import (
     SOUNDS,
-    check_contents,
     describe_left_out,
     encode_slot,
     is_textual,
@@ -49,12 +47,12 @@ from vibe_llms.providers.openai.contents import (
     unsupported,
 )
 from vibe_llms.providers.openai.controls import read_native
-from vibe_llms.providers.openai.framing import BEGIN, CONTINUE, Open
-from vibe_llms.providers.openai.invocations import OpenAIInvocationsProcessor
+from vibe_llms.providers.openai.history import OpenAIHistory
 from vibe_llms.providers.pieces import Block, Fragment, encode_json, interleave
+from vibe_llms.providers.tool_names import nativize_name
 
 MODULE = "vibe_llms.providers.openai.chat_completions"
-#: Where data may lie, besides in the request itself.
+#: Where data may be, besides in the request itself.
 PLACES: Mapping[str, tuple[str, ...]] = {"image": ("url",), "audio": (), "file": ("upload",)}
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 
@@ -76,134 +74,124 @@ class Piece(Struct, frozen=True):
     reasoning: Mapping[str, str] = {}
 
 
-class ChatCompletionsMessagesProcessor:
-    """Canisters to pieces, each encoded once."""
+class _Work(Writer[Piece, Part]):
+    """One canister on its way to the messages of a request."""
 
-    def __init__(self, invocations: OpenAIInvocationsProcessor) -> None:
-        self._invocations = invocations
-
-    def nativize(
-        self, canister: Canister, model: Model, texts: Mapping[str, bytes], *, call: str = ""
-    ) -> tuple[Piece, Sequence[Notice]]:
-        """The piece of a canister, and what of it this model cannot be sent.
-
-        `texts` are the bytes of texts that the canister has by reference, `call` is the identity on
-        the wire of a call, for the canister of the call and for its result.
-        """
-        work = Conversion(canister, model, MODULE, texts)
-        match canister:
-            case AssistantCanister():
-                piece = self._nativize_reply(work, canister)
-            case InvocationCanister():
-                piece = Piece("assistant", call=self._nativize_call(work, canister, call))
-            case ResultCanister():
-                piece = self._nativize_result(work, canister, call)
-            case DocumentCanister():
-                piece = Piece("user", self._nativize_document(work, canister))
-            case SupervisorCanister():
-                piece = self._nativize_instructions(work, canister)
-            case UserCanister():
-                piece = Piece("user", tuple(_nativize_contents(work, canister.contents)))
-            case _:
-                work.leave_out(f"a message of the unknown role {canister.label!r}")
-                piece = Piece("user")
-        return piece, work.notices
-
-    def check(self, canister: Canister, model: Model) -> None:
-        """`ContentUnsupported` where the model cannot take a content of this canister as it is."""
-        check_contents(canister, model, PLACES)
-
-    def _nativize_reply(self, work: Conversion, canister: AssistantCanister) -> Piece:
+    def write_reply(self, canister: AssistantCanister) -> Piece:
         texts: list[str] = []
         reasoning: dict[str, str] = {}
         for content in canister.contents:
             match content:
                 case TextualContent(data=data):
-                    work.leave_out_sources(content)
-                    texts.append(work.text(data))
+                    self.leave_out_sources(content)
+                    texts.append(self.text(data))
                 case ReasoningContent():
-                    self._nativize_reasoning(work, content, reasoning)
+                    self._nativize_reasoning(content, reasoning)
                 case NativeContent(label=label):
-                    work.leave_out(f"a block {label!r} that only its model understands")
+                    self.leave_out(f"a block {label!r} that only its model understands")
                 case _:
                     # A model's own picture or sound cannot be given back as its words.
-                    texts.append(work.describe(content))
+                    texts.append(self.describe(content))
         text = "".join(texts)
         parts = (encode_json(text),) if text.strip() else ()
         return Piece("assistant", parts, reasoning=reasoning)
 
-    def _nativize_reasoning(
-        self, work: Conversion, content: ReasoningContent, reasoning: dict[str, str]
-    ) -> None:
+    def _nativize_reasoning(self, content: ReasoningContent, reasoning: dict[str, str]) -> None:
         native = content.native
-        if native is None or not work.issued(native):
-            work.leave_out("the reasoning of another model")
+        if native is None or not self.issued(native):
+            self.leave_out("the reasoning of another model")
             return
-        if not read_native(work.model).replays_reasoning:
+        if not read_native(self.model).replays_reasoning:
             # The interface has no place for its own, and no model of OpenAI's misses it.
             return
         member = msgspec.json.decode(_MEMBERS.decode(native.data)["member"], type=str)
-        reasoning[member] = reasoning.get(member, "") + work.text(content.data)
+        reasoning[member] = reasoning.get(member, "") + self.text(content.data)
 
-    def _nativize_call(self, work: Conversion, canister: InvocationCanister, call: str) -> Block:
-        extra: Mapping[str, Raw] = {}
-        if canister.native is not None:
-            if work.issued(canister.native):
-                extra = _MEMBERS.decode(canister.native.data)
-            else:
-                work.leave_out_members(canister.native)
-        function = {
-            "name": self._invocations.nativize_name(canister.name),
-            "arguments": nativize_arguments(canister),
-        }
-        block = {"id": call, "type": "function", "function": function, **extra}
-        return (encode_json(block),)
+    def write_call(self, canister: InvocationCanister) -> Piece:
+        arguments = repair_text(canister.arguments.strip() or "{}")
+        if canister.parsed is None:
+            arguments = bytes(nativize_arguments(canister)).decode()
+        function = {"name": nativize_name(canister.name), "arguments": arguments}
+        extra = self.members(canister)
+        block = {"id": self.call, "type": "function", "function": function, **extra}
+        return Piece("assistant", call=(encode_json(block),))
 
-    def _nativize_result(self, work: Conversion, canister: ResultCanister, call: str) -> Piece:
-        parts = _nativize_contents(work, canister.contents)
+    def write_result(self, canister: ResultCanister) -> Piece:
+        parts = self.encode(canister.contents)
         texts = [part for part in parts if isinstance(part, bytes)]
         shown: tuple[Part, ...] = tuple(part for part in parts if not isinstance(part, bytes))
         if canister.failed:
-            texts.insert(0, _FAILED)
+            texts.insert(0, encode_json(FAILED))
         if shown:
             texts.append(encode_json(f"(What it returned besides follows, {len(shown)} in all.)"))
             shown = (encode_json("(Returned by the tool:)"), *shown)
-        before = encode_json({"role": "tool", "tool_call_id": call})[:-1]
+        before = encode_json({"role": "tool", "tool_call_id": self.call})[:-1]
         block = (before + b',"content":' + (join_texts(texts) or b'""') + b"}",)
         return Piece("tool", (block,), shown=shown)
 
-    def _nativize_document(self, work: Conversion, canister: DocumentCanister) -> tuple[Part, ...]:
-        parts = _nativize_contents(work, canister.contents)
+    def write_document(self, canister: DocumentCanister) -> Piece:
+        parts = self.encode(canister.contents)
         if not parts:
-            return ()
-        name = ", ".join(filter(None, name_document(canister)))
-        heading = f"Document: {name}" if name else "Document:"
-        return (encode_json(heading), *parts)
+            return Piece("user")
+        heading = encode_json(head_document(canister) or "Document:")
+        return Piece("user", (heading, *parts))
 
-    def _nativize_instructions(self, work: Conversion, canister: SupervisorCanister) -> Piece:
-        texts: list[Part] = []
-        for content in canister.contents:
-            if not isinstance(content, TextualContent):
-                texts.append(encode_json(work.describe(content)))
-            elif (text := work.text(content.data)).strip():
-                texts.append(encode_json(text))
-        return Piece("system", tuple(texts))
+    def frame(self, role: Literal["user", "system"], blocks: Sequence[Part]) -> Piece:
+        return Piece(role, tuple(blocks))
+
+    def encode_text(self, text: str) -> Part:
+        return encode_json(text)
+
+    def unsupported(self, content: MediaContent) -> str:
+        return unsupported(content, self.model, PLACES)
+
+    def encode_media(self, content: MediaContent) -> Part:
+        instead: dict[str, Any] = {"type": "text", "text": describe_left_out(content)}
+        match content:
+            case ImageContent(data=Location(url)):
+                image = {"url": repair_text(url)}
+                return (encode_json({"type": "image_url", "image_url": image}),)
+            case ImageContent():
+                before = b'{"type":"image_url","image_url":{"url":'
+                return encode_slot(content, before, b"}}", instead, self.origin, uri=True)
+            case AudioContent():
+                sound = encode_json(SOUNDS[content.mimetype])
+                before = b'{"type":"input_audio","input_audio":{"format":' + sound + b',"data":'
+                return encode_slot(content, before, b"}}", instead, self.origin)
+            case FileContent(data=Upload(identity)):
+                file = {"file_id": repair_text(identity)}
+                return (encode_json({"type": "file", "file": file}),)
+            case FileContent() if is_textual(content):
+                before = b'{"type":"text","text":'
+                return encode_slot(content, before, b"}", instead, self.origin)
+            case _:
+                head = encode_json({"filename": name_sent(content)})[:-1]
+                before = b'{"type":"file","file":' + head + b',"file_data":'
+                return encode_slot(content, before, b"}}", instead, self.origin, uri=True)
 
 
-class ChatCompletionsFramer:
-    """Pieces to messages: roles merged, results after their calls, system text where it may be."""
+class ChatCompletionsHistory(OpenAIHistory[Piece]):
+    """The messages of one conversation for one model."""
 
     def __init__(self, model: Model) -> None:
+        super().__init__(b'{"messages":[', model)
         native = read_native(model)
         self._midway = native.system_messages
         self._role = native.system_role
+
+    def nativize(
+        self, canister: Canister, texts: Mapping[str, bytes], call: str
+    ) -> tuple[Piece, Sequence[Notice]]:
+        """The piece of a canister."""
+        work = _Work(canister, self.model, MODULE, texts, call)
+        return work.write(), work.notices
 
     def is_empty(self, piece: Piece) -> bool:
         """Whether nothing of a canister is sent."""
         return not piece.parts and piece.call is None
 
-    def frame(self, state: Open[Piece], *, first: bool, last: bool) -> Iterator[Block]:
-        """The messages of what is open."""
+    def frame(self, state: Exchange[Piece], *, first: bool, last: bool) -> Iterator[Block]:
+        """The messages of an exchange: roles merged, results after their calls."""
         if state.spoken:
             if first:
                 yield frame_message("user", [encode_json(BEGIN)])
@@ -231,7 +219,7 @@ class ChatCompletionsFramer:
     ) -> list[tuple[str, list[Part]]]:
         """Neighbours of one role as one; `head` if these are the first messages of all.
 
-        System text that may not stand where it does is said by the user.
+        System text in a place where it is not allowed is said by the user.
         """
         runs: list[tuple[str, list[Part]]] = [("user", list(shown))] if shown else []
         for piece in pieces:
@@ -260,7 +248,7 @@ class ChatCompletionsFramer:
             for member, text in piece.reasoning.items():
                 reasoning[member] = reasoning.get(member, "") + text
         fragments: list[Fragment] = [b'{"role":"assistant","content":']
-        # The interface takes null beside calls, or no member at all. The types of the server of
+        # With calls, the interface takes null, or no member at all. The types of the server of
         # llama-cpp-python 0.3.36 refuse null, and most of its chat formats need the member.
         fragments.append(join_texts(texts) or b'""')
         if reasoning:
@@ -292,57 +280,6 @@ def join_texts(texts: Sequence[bytes]) -> bytes:
     return b'"' + b"\\n\\n".join(text[1:-1] for text in texts) + b'"' if texts else b""
 
 
-def nativize_arguments(canister: InvocationCanister) -> str:
-    """The arguments of a call as the text of a JSON object."""
-    if canister.parsed is not None:
-        return repair_text(canister.arguments.strip() or "{}")
-    return encode_json({"arguments": repair_text(canister.arguments)}).decode()
-
-
-def _nativize_contents(work: Conversion, contents: Sequence[Content]) -> list[Part]:
-    parts: list[Part] = []
-    for content in contents:
-        match content:
-            case TextualContent(data=data):
-                if (text := work.text(data)).strip():
-                    parts.append(encode_json(text))
-            case ImageContent() | AudioContent() | FileContent():
-                if reason := unsupported(content, work.model, PLACES):
-                    parts.append(encode_json(work.describe(content, reason)))
-                else:
-                    parts.append(_nativize_media(work, content))
-            case ReasoningContent() | NativeContent():
-                work.leave_out("a part that only a model's own reply can hold")
-            case _:
-                parts.append(encode_json(work.describe(content)))
-    return parts
-
-
-def _nativize_media(work: Conversion, content: ImageContent | AudioContent | FileContent) -> Block:
-    instead: dict[str, Any] = {"type": "text", "text": describe_left_out(content)}
-    match content:
-        case ImageContent(data=Location(url)):
-            image = {"url": repair_text(url)}
-            return (encode_json({"type": "image_url", "image_url": image}),)
-        case ImageContent():
-            before = b'{"type":"image_url","image_url":{"url":'
-            return encode_slot(content, before, b"}}", instead, work.origin, uri=True)
-        case AudioContent():
-            sound = encode_json(SOUNDS[content.mimetype])
-            before = b'{"type":"input_audio","input_audio":{"format":' + sound + b',"data":'
-            return encode_slot(content, before, b"}}", instead, work.origin)
-        case FileContent(data=Upload(identity)):
-            file = {"file_id": repair_text(identity)}
-            return (encode_json({"type": "file", "file": file}),)
-        case FileContent() if is_textual(content):
-            before = b'{"type":"text","text":'
-            return encode_slot(content, before, b"}", instead, work.origin)
-        case _:
-            head = encode_json({"filename": name_sent(content)})[:-1]
-            before = b'{"type":"file","file":' + head + b',"file_data":'
-            return encode_slot(content, before, b"}}", instead, work.origin, uri=True)
-
-
 def _block_of(piece: Piece) -> Block:
     (part,) = piece.parts
     return (part,) if isinstance(part, bytes) else part
@@ -351,6 +288,3 @@ def _block_of(piece: Piece) -> Block:
 def _interrupted(call: str) -> Block:
     message = {"role": "tool", "tool_call_id": call, "content": INTERRUPTED}
     return (encode_json(message),)
-
-
-_FAILED = encode_json("(The call failed.)")

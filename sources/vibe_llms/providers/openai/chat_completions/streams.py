@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator
 import msgspec
 from msgspec import Raw
 
-from vibe_llms.exceptions import ReplyCut, ReplyMalformed
+from vibe_llms.exceptions import ReplyCut
 from vibe_llms.messages.canisters import StopReason
 from vibe_llms.messages.contents import repair_text
+from vibe_llms.providers.assimilators import StreamAssimilator
 from vibe_llms.providers.deltas import (
     CitationDelta,
     ContentClosed,
@@ -30,6 +31,7 @@ from vibe_llms.providers.deltas import (
     TextDelta,
     UsageDelta,
 )
+from vibe_llms.providers.http_errors import find_error
 from vibe_llms.providers.openai.chat_completions.calls import CallQueue
 from vibe_llms.providers.openai.chat_completions.chunks import (
     CHUNK,
@@ -41,10 +43,9 @@ from vibe_llms.providers.openai.chat_completions.chunks import (
     read_citation,
     read_usage,
 )
-from vibe_llms.providers.openai.errors import find_error, produce_error
+from vibe_llms.providers.openai.errors import ERRORS
 from vibe_llms.providers.pieces import encode_json
-from vibe_llms.providers.repairs import TextJoiner, keep_json, parse_object
-from vibe_llms.providers.wire import EventSplitter, EventTooLarge
+from vibe_llms.providers.repairs import TextJoiner, parse_object
 
 STOP_REASONS = {
     "stop": StopReason.FINISHED,
@@ -60,12 +61,11 @@ _HEAD_BYTES = 64 * 1024
 _LINES = (b"data:", b"event:", b"id:", b":", b"retry:")
 
 
-class ChatCompletionsAssimilator:
-    """One reply; `name_of` gives the canonical name of a tool's name on the wire."""
+class ChatCompletionsAssimilator(StreamAssimilator):
+    """One reply of Chat Completions."""
 
     def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
-        self._provider = provider
-        self._splitter = EventSplitter()
+        super().__init__(provider, name_of)
         self._joiner = TextJoiner()
         self._calls = CallQueue(provider, name_of)
         # What is open: text, refusal, or the member in which reasoning comes.
@@ -74,16 +74,12 @@ class ChatCompletionsAssimilator:
         self._refused = False
         self._called = False
         self._finish: str | None = None
-        self._closed = False
         # The beginning of a body in which no event has been found.
         self._head: bytes | None = b""
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
         """The deltas that some more bytes of the stream make."""
-        try:
-            payloads = self._splitter.feed(chunk)
-        except EventTooLarge as error:
-            raise self._malformed(str(error)) from error
+        payloads = self.split(chunk)
         if self._head is not None:
             self._head = None if payloads else (self._head + chunk)[:_HEAD_BYTES]
         for data in payloads:
@@ -103,7 +99,7 @@ class ChatCompletionsAssimilator:
 
     def conclude(self) -> Iterator[Delta]:
         """The end, where a finish reason was seen; else `ReplyCut`."""
-        if self._closed:
+        if self.closed:
             return
         if self._finish is not None:
             yield from self._end()
@@ -114,7 +110,7 @@ class ChatCompletionsAssimilator:
             # Not a stream at all, though it was called one.
             yield from self.assimilate(head)
             return
-        raise ReplyCut("the stream ended before the reply was complete", provider=self._provider)
+        yield from super().conclude()
 
     def assimilate(self, body: bytes) -> Iterator[Delta]:
         """The deltas of a reply that was not streamed: each block in one step."""
@@ -124,9 +120,9 @@ class ChatCompletionsAssimilator:
             whole = self._decode_leniently(body, error)
         yield from self._advance(whole, body)
         if whole.choices is None:
-            raise self._malformed(f"a reply without choices: {body[:80]!r}")
+            raise self.malformed(f"a reply without choices: {body[:80]!r}")
         if self._finish is None:
-            raise self._malformed("a reply without a finish reason")
+            raise self.malformed("a reply without a finish reason")
         yield from self._end()
 
     def _advance(self, chunk: Chunk, data: bytes) -> Iterator[Delta]:
@@ -199,10 +195,10 @@ class ChatCompletionsAssimilator:
         cut = reason in (StopReason.LENGTH, StopReason.REFUSED)
         if self._finish is None and not self._calls.whole:
             raise ReplyCut(
-                "the stream ended within the arguments of a call", provider=self._provider
+                "the stream ended within the arguments of a call", provider=self.provider
             )
         yield from self._calls.conclude(cut=cut)
-        self._closed = True
+        self.closed = True
         if self._called and reason == StopReason.FINISHED:
             reason = StopReason.INVOCATIONS
         if self._refused and reason == StopReason.FINISHED:
@@ -215,29 +211,21 @@ class ChatCompletionsAssimilator:
         except ValueError:
             error = None
         if error is not None:
-            raise produce_error(self._provider, error)
+            raise ERRORS.produce(self.provider, error)
 
     def _decode_leniently(self, data: bytes, error: Exception) -> Chunk:
         """A chunk that the typed decoder refuses: lone surrogates, or a form of another server."""
         try:
             told = parse_object(data)
         except ValueError:
-            raise self._malformed(f"{data[:80]!r} is not JSON of a chunk ({error})") from error
+            raise self.malformed(f"{data[:80]!r} is not JSON of a chunk ({error})") from error
         self._raise_error(data)
         try:
             return msgspec.convert(adapt(told), Chunk, strict=False)
         except (ValueError, TypeError) as other:
-            raise self._malformed(f"a chunk has not its promised form: {other}") from other
+            raise self.malformed(f"a chunk has not its promised form: {other}") from other
 
     def _keep(self, raw: Raw) -> Raw | None:
         if bytes(raw) == b"null":
             return None
-        try:
-            return Raw(b'{"extra_content":' + bytes(keep_json(bytes(raw))) + b"}")
-        except ValueError as error:
-            raise self._malformed(f"{bytes(raw)[:80]!r} is not JSON ({error})") from error
-
-    def _malformed(self, what: str) -> ReplyMalformed:
-        return ReplyMalformed(
-            f"the server sent what the interface does not promise: {what}", provider=self._provider
-        )
+        return Raw(b'{"extra_content":' + bytes(self.keep(raw)) + b"}")

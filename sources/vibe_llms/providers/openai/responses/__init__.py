@@ -1,6 +1,6 @@
 """Responses, OpenAI's own interface."""
 
-from vibe_llms.providers.core import register
-from vibe_llms.providers.openai.responses.client import ResponsesProvider
+from vibe_llms.providers.openai.responses.model import ResponsesProvider
+from vibe_llms.providers.registry import register
 
 register("openai-responses", ResponsesProvider)

@@ -18,42 +18,35 @@ from vibe_llms.providers.openai.controls import (
 _ABSENT = ("stop", "seed", "top_k", "reasoning_tokens")
 
 
-class ResponsesControlsProcessor:
-    """Controls to members of the request's body; `summary` is how reasoning is summed up."""
+def nativize_controls(
+    controls: Controls, model: Model, names: Mapping[str, str] = {}, summary: str = "auto"
+) -> dict[str, Any]:
+    """The members; controls that the attributes refuse have been refused before.
 
-    def __init__(self, summary: str = "auto") -> None:
-        self._summary = summary
-
-    def nativize(
-        self, controls: Controls, model: Model, names: Mapping[str, str] = {}
-    ) -> dict[str, Any]:
-        """The members; controls that the attributes refuse have been refused before.
-
-        `names` are the names on the wire of the tools that are offered.
-        """
-        for name in _ABSENT:
-            if getattr(controls, name) is not None:
-                raise refuse_control(
-                    name.replace("_", "-"), "Responses has no member for it", model
-                )
-        body = nativize_shared(controls)
-        if controls.output_tokens is not None:
-            body["max_output_tokens"] = controls.output_tokens
-        reasoning: dict[str, Any] = {}
-        if controls.effort is not None:
-            reasoning["effort"] = controls.effort
-        if self._summary != "off" and read_native(model).summaries and controls.effort != "none":
-            reasoning["summary"] = self._summary
-        if reasoning:
-            body["reasoning"] = reasoning
-        if controls.response_schema is not None:
-            schema = nativize_schema(controls.response_schema)
-            body["text"] = {"format": {"type": "json_schema", **schema}}
-        choice = nativize_choice(controls, names)
-        if choice in ("auto", "required", "none"):
-            body["tool_choice"] = choice
-        elif choice is not None:
-            body["tool_choice"] = {"type": "function", "name": choice}
-        if controls.parallel_invocations is not None and names:
-            body["parallel_tool_calls"] = controls.parallel_invocations
-        return body
+    `names` are the names on the wire of the tools that are offered, `summary` is how reasoning is
+    summed up.
+    """
+    for name in _ABSENT:
+        if getattr(controls, name) is not None:
+            raise refuse_control(name.replace("_", "-"), "Responses has no member for it", model)
+    body = nativize_shared(controls)
+    if controls.output_tokens is not None:
+        body["max_output_tokens"] = controls.output_tokens
+    reasoning: dict[str, Any] = {}
+    if controls.effort is not None:
+        reasoning["effort"] = controls.effort
+    if summary != "off" and read_native(model).summaries and controls.effort != "none":
+        reasoning["summary"] = summary
+    if reasoning:
+        body["reasoning"] = reasoning
+    if controls.response_schema is not None:
+        schema = nativize_schema(controls.response_schema)
+        body["text"] = {"format": {"type": "json_schema", **schema}}
+    choice = nativize_choice(controls, names)
+    if choice in ("auto", "required", "none"):
+        body["tool_choice"] = choice
+    elif choice is not None:
+        body["tool_choice"] = {"type": "function", "name": choice}
+    if controls.parallel_invocations is not None and names:
+        body["parallel_tool_calls"] = controls.parallel_invocations
+    return body

@@ -53,8 +53,9 @@ _BETWEEN_SUMMARIES = "\n\n"
 class OpenItem:
     """The item that is being received.
 
-    `said` is what was told of its parts so far, of reasoning and arguments in `said[0]`. `told` are
-    the citations of its parts that were told, `ended` the members of the parts that are closed.
+    `said` is what was passed on of its parts so far, of reasoning and arguments in `said[0]`.
+    `told` are the citations of its parts that were passed on, `ended` the members of the parts that
+    are closed.
     """
 
     def __init__(self, index: int, kind: str) -> None:
@@ -70,9 +71,9 @@ class OpenItem:
 class ItemQueue:
     """Events of items in, deltas of one item after the other out.
 
-    An item is known by its place. Some servers give one place to several items and tell a message
-    twice; there its identity decides. They also add an empty message to calls, which is told only
-    where the reply says nothing else. `open` is the item that is being received; `called` tells
+    An item is known by its place. Some servers give one place to several items and send a message
+    twice; there its identity decides. They also add an empty message to calls, which is passed on
+    only where the reply says nothing else. `open` is the item that is being received; `called` says
     whether a function was called, `refused` whether the model refused.
     """
 
@@ -86,7 +87,7 @@ class ItemQueue:
         self._waiting: dict[int, list[ItemEvent]] = {}
         # The identities of the items that are whole, by their places.
         self._done: dict[int, str] = {}
-        # What was told of the messages that are whole, by their identities.
+        # What was passed on of the messages that are whole, by their identities.
         self._heard: dict[str, str] = {}
         self._blank: tuple[OpenItem, Item, Raw] | None = None
         self._spoke = False
@@ -104,7 +105,7 @@ class ItemQueue:
             self._repaired.add(index)
 
     def accept(self, event: ItemEvent) -> Iterator[Delta]:
-        """An event of the open item; those of others wait, since a reply is told in order."""
+        """An event of the open item; those of others wait, since a reply is passed on in order."""
         item = self.open
         if item is not None and event.output_index != item.index:
             self._waiting.setdefault(event.output_index, []).append(event)
@@ -314,14 +315,15 @@ class ItemQueue:
 
     def _close_reasoning(self, item: OpenItem, head: Item, kept: Raw) -> Iterator[Delta]:
         if item.place is None:
-            places = [("summary", part.text) for part in head.summary or ()]
-            places += [("content", self._reader.read(PART, raw).text) for raw in head.content or ()]
-            for number, (place, text) in enumerate(places):
-                if text:
-                    yield from self._think(item, (place, number), text)
-        if item.place is None:
             yield ContentOpened("reasoning")
-        if rest := item.joiner.conclude():
+        parts = [
+            *(head.summary or ()),
+            *(self._reader.read(PART, raw) for raw in head.content or ()),
+        ]
+        whole = repair_text(_BETWEEN_SUMMARIES.join(part.text for part in parts if part.text))
+        told = "".join(item.said.get(0, ()))
+        rest = item.joiner.join(whole[len(told) :] if whole.startswith(told) else "")
+        if rest := rest + item.joiner.conclude():
             yield ReasoningDelta(rest)
         # Altered reasoning is refused, also where only its summary is.
         yield ContentClosed(None if item.index in self._repaired else kept)

@@ -7,16 +7,17 @@ known are kept as they came. Nothing of a reply is complete before `response.com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 from msgspec import Raw
 
-from vibe_llms.exceptions import ReplyCut
 from vibe_llms.messages.canisters import StopReason, Usage
 from vibe_llms.messages.contents import repair_text
+from vibe_llms.providers.assimilators import StreamAssimilator
 from vibe_llms.providers.deltas import Delta, ReplyClosed, ReplyOpened, TextDelta, UsageDelta
-from vibe_llms.providers.openai.errors import find_error, produce_error, read_object
+from vibe_llms.providers.http_errors import find_error, read_object
+from vibe_llms.providers.openai.errors import ERRORS
 from vibe_llms.providers.openai.responses.events import (
     EVENT,
     EVENT_TYPE,
@@ -37,7 +38,6 @@ from vibe_llms.providers.openai.responses.events import (
 )
 from vibe_llms.providers.openai.responses.items import ItemQueue
 from vibe_llms.providers.repairs import escape
-from vibe_llms.providers.wire import EventSplitter, EventTooLarge
 
 INCOMPLETE_REASONS = {
     "max_output_tokens": StopReason.LENGTH,
@@ -47,22 +47,17 @@ INCOMPLETE_REASONS = {
 _NULL = b"null"
 
 
-class ResponsesAssimilator:
-    """One reply; `name_of` gives the canonical name of a tool's name on the wire."""
+class ResponsesAssimilator(StreamAssimilator):
+    """One reply of Responses."""
 
     def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
-        self._provider = provider
+        super().__init__(provider, name_of)
         self._reader = Reader(provider)
-        self._splitter = EventSplitter()
         self._items = ItemQueue(self._reader, name_of)
-        self._closed = False
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
         """The deltas that some more bytes of the stream make."""
-        try:
-            payloads = self._splitter.feed(chunk)
-        except EventTooLarge as error:
-            raise self._reader.malformed(str(error)) from error
+        payloads = self.split(chunk)
         for data in payloads:
             if data.strip() == b"[DONE]":
                 continue
@@ -82,16 +77,8 @@ class ResponsesAssimilator:
                         yield TextDelta(text)
                     continue
             yield from self._advance(event, data)
-            if self._closed:
+            if self.closed:
                 return
-
-    def conclude(self) -> Iterable[Delta]:
-        """Nothing, or `ReplyCut` where the end of the response has not been seen."""
-        if not self._closed:
-            raise ReplyCut(
-                "the stream ended before the reply was complete", provider=self._provider
-            )
-        return ()
 
     def assimilate(self, body: bytes) -> Iterator[Delta]:
         """The deltas of a reply that was not streamed: each item in one step."""
@@ -99,16 +86,16 @@ class ResponsesAssimilator:
             status = RESPONSE.decode(body).status
             raw = Raw(body)
         except (ValueError, RecursionError) as error:
-            members = self._reader.parse(body, error)
+            members = self.parse(body, error)
             for index, item in enumerate(members.get("output") or ()):
                 self._items.note_repair(index, item)
             raw = escape(members)
             status = self._reader.read(RESPONSE, raw).status
         if status is None:
-            error_object = find_error(self._reader.parse(body, ValueError("no status")))
+            error_object = find_error(self.parse(body, ValueError("no status")))
             if error_object is not None:
-                raise produce_error(self._provider, error_object)
-            raise self._reader.malformed(f"a reply without a status: {body[:80]!r}")
+                raise ERRORS.produce(self.provider, error_object)
+            raise self.malformed(f"a reply without a status: {body[:80]!r}")
         yield from self._advance(ResponseCreated(raw), body)
         match status:
             case "completed":
@@ -118,7 +105,7 @@ class ResponsesAssimilator:
             case "failed":
                 yield from self._advance(ResponseFailed(raw), body)
             case _:
-                raise self._reader.malformed(f"a reply whose status is {status!r}")
+                raise self.malformed(f"a reply whose status is {status!r}")
 
     def _advance(self, event: ResponseEvent, data: bytes) -> Iterator[Delta]:
         match event:
@@ -130,13 +117,11 @@ class ResponsesAssimilator:
                 yield from self._end(self._reader.read(RESPONSE, response), "incomplete")
             case ResponseFailed(response):
                 told = bytes(self._reader.read(RESPONSE, response).error)
-                error = read_object(
-                    None if told == _NULL else self._reader.parse(told, ValueError())
-                )
-                raise produce_error(self._provider, error)
+                error = read_object(None if told == _NULL else self.parse(told, ValueError()))
+                raise ERRORS.produce(self.provider, error)
             case ErrorTold():
-                error_object = find_error(self._reader.parse(data, ValueError()))
-                raise produce_error(self._provider, error_object or read_object(""))
+                error_object = find_error(self.parse(data, ValueError()))
+                raise ERRORS.produce(self.provider, error_object or read_object(""))
             case _:
                 yield from self._items.accept(event)
 
@@ -146,7 +131,7 @@ class ResponsesAssimilator:
         for index, raw in enumerate(response.output or ()):
             yield from items.accept_rest(index, raw)
         if whole and items.waiting:
-            raise self._reader.malformed("the reply ends within an item")
+            raise self.malformed("the reply ends within an item")
         yield from items.conclude()
         if response.usage is not None:
             yield UsageDelta(_read_usage(response.usage))
@@ -160,15 +145,15 @@ class ResponsesAssimilator:
             reason = StopReason.REFUSED
         elif items.called:
             reason = StopReason.INVOCATIONS
-        self._closed = True
+        self.closed = True
         yield ReplyClosed(reason, native)
 
     def _decode_leniently(self, data: bytes, error: Exception) -> ResponseEvent | None:
         """An event that the typed decoder refuses: a newer kind, or text with lone surrogates."""
-        event = self._reader.parse(data, error)
+        event = self.parse(data, error)
         kind = event.get("type")
         if kind is None and (told := find_error(event)) is not None:
-            raise produce_error(self._provider, told)
+            raise ERRORS.produce(self.provider, told)
         if str(kind) not in KINDS:
             return None
         if kind == "response.output_item.done":
@@ -179,7 +164,7 @@ class ResponsesAssimilator:
         try:
             decoded: ResponseEvent = msgspec.convert(event, EVENT_TYPE)
         except (ValueError, TypeError) as other:
-            raise self._reader.malformed(f"an event has not its promised form: {other}") from other
+            raise self.malformed(f"an event has not its promised form: {other}") from other
         return decoded
 
 

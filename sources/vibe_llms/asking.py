@@ -1,0 +1,61 @@
+"""One question to a model, answered with a value of a type; nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from vibe_llms.controls import Controls
+from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.conversations.history import History
+from vibe_llms.conversations.settings import ConversationSettings, Services
+from vibe_llms.events import Event, TurnEndedEvent
+from vibe_llms.exceptions import ModelNotFound
+from vibe_llms.messages.canisters import SupervisorCanister, Usage
+from vibe_llms.providers.interfaces import Model
+from vibe_llms.providers.limits import Limiter
+
+T = TypeVar("T")
+
+
+async def _access_none(name: str) -> Model:
+    raise ModelNotFound(f"a question is not asked of another model: {name!r}")
+
+
+class ModelAsker:
+    """Asks any model: with a schema where the model takes one, otherwise with an instruction.
+
+    An answer that does not fit is asked for again, at most twice. `output_tokens` limits each
+    answer, reasoning included, where the model has such a limit. `access_controls` and
+    `access_limiter` apply a session's settings for the model.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        output_tokens: int = 2000,
+        access_controls: Callable[[Model], Controls] = lambda _: Controls(),
+        access_limiter: Callable[[Model], Limiter | None] = lambda _: None,
+    ) -> None:
+        self.usage = Usage()
+        services = Services(
+            event_handler=self._hear,
+            access_model=_access_none,
+            access_controls=access_controls,
+            access_limiter=access_limiter,
+        )
+        # Controls of the conversation, not of the call: what the model does not take is left out.
+        controls = Controls(output_tokens=output_tokens)
+        self._settings = ConversationSettings(model=model, services=services, controls=controls)
+
+    async def ask(self, supervisor: str, text: str, output: type[T]) -> T:
+        """See `Asker.ask`."""
+        instructions = SupervisorCanister.from_text(supervisor)
+        history = History.begin(None, canisters=[instructions])
+        conversation = Conversation(history, self._settings, enter=lambda _: None)
+        return (await conversation.converse(text, output=output)).output
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, TurnEndedEvent):
+            self.usage += event.turn.usage

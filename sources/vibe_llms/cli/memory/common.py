@@ -1,0 +1,255 @@
+"""What the subcommands of `memory` share: opening it, scopes, options, and printing entries."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Any, Concatenate, ParamSpec, TextIO, TypeVar
+
+import click
+import msgspec
+
+from vibe_llms.attachments import read_text
+from vibe_llms.cli.progress import Waiting
+from vibe_llms.cli.running import asynchronous, interruptible
+from vibe_llms.cli.terminal import (
+    columns,
+    is_terminal,
+    note,
+    one_line,
+    shown,
+    visible,
+    write,
+    write_json,
+)
+from vibe_llms.cli.text import cut
+from vibe_llms.configuration import load_configuration
+from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, SecretRefused, StorageError
+from vibe_llms.memory.core import Memory
+from vibe_llms.memory.entries import GLOBAL, LARGEST_BYTES, Entry, Scope
+from vibe_llms.memory.files import MemoryFiles
+from vibe_llms.memory.recall import SHORT
+from vibe_llms.memory.settings import MemorySettings, produce_memory, read_memory_settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Standard input or standard output.
+STANDARD = "-"
+#: The least number of characters of a text that are shown.
+_LEAST_ROOM = 20
+
+scope_option = click.option(
+    "--scope",
+    metavar="SCOPE",
+    help="Use this scope: global, user-NAME or conversation-ID (default: yours, by memory.user).",
+)
+only_scope_option = click.option(
+    "--scope",
+    metavar="SCOPE",
+    help="Look only in this scope, which may be another user's.",
+)
+secrets_option = click.option(
+    "-y", "--yes", is_flag=True, help="Store text that looks like a secret."
+)
+
+
+def with_memory(
+    work: Callable[Concatenate[Memory, MemorySettings, P], Coroutine[Any, Any, T]],
+) -> Callable[P, T]:
+    """A command that runs with the user's memory and the settings of `[memory]`."""
+
+    @asynchronous
+    @functools.wraps(work)
+    async def command(*arguments: P.args, **options: P.kwargs) -> T:
+        configuration = load_configuration()
+        settings = read_memory_settings(configuration)
+        memory = produce_memory(configuration, settings, notify=tell)
+        try:
+            return await work(memory, settings, *arguments, **options)
+        finally:
+            with progress("finishing"):
+                await memory.close()
+
+    return command
+
+
+def words_argument(name: str, *, required: bool = True) -> Callable[[Any], Any]:
+    """An argument of words that make one text; `-` alone reads standard input.
+
+    It is `None` without words.
+    """
+
+    def read(context: click.Context, _: click.Parameter, words: Sequence[str]) -> str | None:
+        return read_words(words) if words and not context.resilient_parsing else None
+
+    return click.argument(name, nargs=-1, required=required, callback=read)
+
+
+@contextmanager
+def progress(words: str) -> Iterator[Callable[[int], None]]:
+    """Show on a terminal what is waited for; returns a function that shows a count."""
+    line = Waiting()
+    line.show(words)
+    try:
+        yield lambda count: line.change(f"{words}: {count}")
+    finally:
+        line.clear()
+
+
+@contextmanager
+def keeping(describe: Callable[[], str]) -> Iterator[None]:
+    """Add to storage errors what was done before them."""
+    try:
+        yield
+    except StorageError as error:
+        # The class of the error stays, and with it the exit status.
+        error.args = (f"{describe()}: {error}",)
+        raise
+
+
+async def ask_before_secrets(store: Callable[[bool], Awaitable[T]], *, yes: bool) -> T:
+    """The result of `store(keep_secrets)`; asks at a terminal if the text looks like a secret.
+
+    Without a terminal, only --yes stores one. Raises `click.exceptions.Exit` if the answer is no.
+    """
+    try:
+        return await store(yes)
+    except SecretRefused as error:
+        if not confirm_secret(error):
+            note("nothing was stored")
+            raise click.exceptions.Exit(1) from None
+    return await store(True)
+
+
+def confirm_secret(error: SecretRefused) -> bool:
+    """Ask at the terminal whether to store a secret; without a terminal raises the error."""
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        error.args = (f"{error}; to store it anyway: --yes",)
+        raise error
+    note(f"this looks like a secret: {error.masked}")
+    note("memory is kept as plain text and is sent to models")
+    with interruptible():
+        return click.confirm("Store it anyway?", err=True)
+
+
+def scope_of(scope: str | None, settings: MemorySettings) -> Scope:
+    """The given scope, or else the user's own."""
+    return Scope.of_user(settings.user) if scope is None else Scope.parse(scope)
+
+
+async def visible_scopes(
+    store: Memory, settings: MemorySettings, scope: str | None = None
+) -> Sequence[Scope]:
+    """Where an id is looked for: in the given scope, or in all except those of other users."""
+    if scope is not None:
+        return [Scope.parse(scope)]
+    own = scope_of(None, settings)
+    there = await asyncio.to_thread(MemoryFiles(store.folder).survey_scopes)
+    return [one for one in there if one.kind != "user" or one == own]
+
+
+def survey_latest(count: int) -> Sequence[Entry]:
+    """The latest entries that the user can see, read directly from their files."""
+    configuration = load_configuration()
+    settings = read_memory_settings(configuration)
+    files = MemoryFiles(configuration.places.data / "memory")
+    entries: list[Entry] = []
+    for scope in (scope_of(None, settings), GLOBAL):
+        for place in sorted(files.scan(scope), reverse=True)[:count]:
+            with suppress(FileNotFoundError, MemoryDamaged):
+                entries.append(files.read(scope, place))
+    entries.sort(key=lambda entry: entry.created, reverse=True)
+    return entries[:count]
+
+
+def read_words(words: Sequence[str]) -> str:
+    """The text of words on the command line; `-` alone reads standard input.
+
+    Raises `MemoryInvalid` if that is not text.
+    """
+    if tuple(words) != (STANDARD,):
+        return _decode(" ".join(words))
+    with interruptible():
+        data = sys.stdin.buffer.read(LARGEST_BYTES + 1)
+    if len(data) > LARGEST_BYTES:
+        raise MemoryInvalid(f"standard input is longer than {LARGEST_BYTES >> 20} MiB")
+    text = read_text(data)
+    if text is None:
+        raise MemoryInvalid("standard input is not UTF-8 text")
+    return text.strip()
+
+
+def _decode(text: str) -> str:
+    """The text decoded as UTF-8, which a locale without UTF-8 does not do."""
+    try:
+        return os.fsencode(text).decode()
+    except UnicodeError:
+        return text
+
+
+def short_identity(entry: Entry) -> str:
+    """The short id of an entry."""
+    return entry.identity[-SHORT:]
+
+
+def local_time(time: datetime) -> str:
+    """A time in the local time zone."""
+    return time.astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def count_entries(number: int) -> str:
+    """The number of entries, as text."""
+    return "1 entry" if number == 1 else f"{number} entries"
+
+
+def describe_entry(entry: Entry, stream: TextIO | None = None, *, indent: str = "") -> str:
+    """An entry as one line, cut at the width of a terminal."""
+    seen = sys.stdout if stream is None else stream
+    head = f"{indent}{short_identity(entry)}  {local_time(entry.created)}  "
+    speaker = f"{entry.speaker}: " if entry.speaker else ""
+    return fit(f"{head}{one_line(f'{speaker}{entry.content}')}", seen, least=len(head))
+
+
+def describe_deleted(entry: Entry) -> str:
+    """The notice on a deleted entry."""
+    return fit(f"deleted {short_identity(entry)}: {one_line(entry.content)}", sys.stderr)
+
+
+def fit(text: str, stream: TextIO, *, least: int = 0) -> str:
+    """The text for a stream: on a terminal, visible and cut to one line.
+
+    However narrow it is, `least` characters and a few more are kept.
+    """
+    if not is_terminal(stream):
+        return text
+    room = max(least + _LEAST_ROOM, columns(stream))
+    return cut(visible(text), room)
+
+
+def print_entry(entry: Entry, *, indent: str = "") -> None:
+    """Print an entry as one line."""
+    write(sys.stdout, f"{describe_entry(entry, indent=indent)}\n")
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON."""
+    write_json(json.dumps(value, ensure_ascii=False))
+
+
+def encode_entry(entry: Entry) -> dict[str, Any]:
+    """An entry as JSON."""
+    encoded: dict[str, Any] = msgspec.to_builtins(entry)
+    identity = encoded.pop("identity")
+    return {"id": identity, **encoded, "scope": str(entry.scope)}
+
+
+def tell(text: str) -> None:
+    """Print a note."""
+    note(f"note: {shown(one_line(text))}")

@@ -1,0 +1,305 @@
+"""The commands `models`, `providers` and `plugins`, and the offer to install a plugin."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from vibe_llms.cli.commands import json_option, yes_option
+from vibe_llms.cli.completion import complete_default, complete_providers
+from vibe_llms.cli.config_file import set_value
+from vibe_llms.cli.failures import explain, status_of
+from vibe_llms.cli.questions import confirm
+from vibe_llms.cli.running import asynchronous, bound_import, interruptible
+from vibe_llms.cli.terminal import is_terminal, note, one_line, shown, write, write_json
+from vibe_llms.cli.text import pad
+from vibe_llms.configuration import Configuration, load_configuration
+from vibe_llms.exceptions import (
+    PluginMissing,
+    ProviderError,
+    RegistrationError,
+    RequestError,
+    VibeLlmsError,
+)
+from vibe_llms.plugins.installing import Installation, install, plan_installation, remove
+from vibe_llms.plugins.pins import Plugin, survey_folder
+from vibe_llms.plugins.records import Record, survey_records, verify
+from vibe_llms.providers.interfaces import Model
+from vibe_llms.providers.provider_pool import ProviderStatus, survey_plugins
+from vibe_llms.session import Session, open_session
+
+
+@click.command()
+@click.argument(
+    "words",
+    nargs=-1,
+    metavar="[PROVIDER | default [MODEL]]",
+    shell_complete=complete_default,
+)
+@json_option
+@click.option("-q", "--query", default="", metavar="TEXT", help="Filter by TEXT in the name.")
+@asynchronous
+async def models(words: tuple[str, ...], as_json: bool, query: str) -> int:
+    """List the models of all usable providers, or of one.
+
+    Asks the servers for them. `models default` prints the default model, `models default
+    MODEL` sets it.
+    """
+    if len(words) > (2 if words[:1] == ("default",) else 1):
+        raise click.UsageError(f"Too many arguments: {' '.join(words)}.")
+    if words[:1] == ("default",):
+        return await _default(words[1] if len(words) > 1 else None)
+    return await _survey(words[0] if words else None, as_json, query)
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Ask each usable server for its models.")
+@json_option
+@asynchronous
+async def providers(check: bool, as_json: bool) -> int:
+    """List providers and their status.
+
+    With --check, the exit status is that of the first failure.
+    """
+    rows: list[dict[str, Any]] = []
+    status = 0
+    async with open_session(import_guard=bound_import) as session:
+        usable = _usable(session)
+        for provider in session.survey_providers():
+            row = msgspec.to_builtins(provider)
+            rows.append(row)
+            if check and provider.name in usable:
+                try:
+                    row["models"] = len(await session.survey_models(provider.name))
+                except VibeLlmsError as error:
+                    if _is_absent(provider, error):
+                        row["running"] = False
+                        continue
+                    row["problem"] = explain(error)
+                    status = status or status_of(error)
+    if as_json:
+        write_json(json.dumps(rows))
+    for row in () if as_json else rows:
+        write(sys.stdout, shown(_describe_row(row)) + "\n")
+    return status
+
+
+async def _survey(provider: str | None, as_json: bool, query: str) -> int:
+    found: list[Model] = []
+    failures: list[VibeLlmsError] = []
+    async with open_session(import_guard=bound_import) as session:
+        # If a provider is named, no other is loaded.
+        usable = _usable(session) if provider is None else {}
+        for name in usable if provider is None else [provider]:
+            try:
+                found += await session.survey_models(name)
+            except VibeLlmsError as error:
+                if provider is not None:
+                    raise
+                if _is_absent(usable[name], error):
+                    continue
+                # The models of other servers are still listed.
+                failures.append(error)
+    found = [m for m in found if query.lower() in f"{m.provider}/{m.name}".lower()]
+    if as_json:
+        write_json(json.dumps([_describe_model(model) for model in found]))
+    for model in () if as_json else found:
+        words = (f"{model.provider}/{model.name}", model.attributes.title)
+        write(sys.stdout, shown("  ".join(one_line(word) for word in words if word)) + "\n")
+    for failure in failures:
+        note(f"vibe-llms: {explain(failure)}")
+    if not found and not failures and not as_json:
+        note("no models; see: vibe-llms providers")
+    return status_of(failures[0]) if failures else 0
+
+
+async def _default(name: str | None) -> int:
+    async with open_session(import_guard=bound_import) as session:
+        if name is None:
+            address, why = session.choose_model()
+            write(sys.stdout, shown(address) + "\n")
+            if why:
+                note(why)
+            return 0
+        model = await session.access_model(name)
+        if name not in session.configuration.aliases:
+            name = f"{model.provider}/{model.name}"
+        file = session.configuration.places.configuration_file
+    set_value(file, "default-model", name)
+    note(f"default-model is {name}")
+    return 0
+
+
+def _usable(session: Session) -> dict[str, ProviderStatus]:
+    return {
+        status.name: status
+        for status in session.survey_providers()
+        if status.present and not status.problem
+    }
+
+
+def _is_absent(provider: ProviderStatus, error: VibeLlmsError) -> bool:
+    """Whether an optional local server does not answer, which is no failure."""
+    return provider.optional and isinstance(error, ProviderError)
+
+
+def _describe_model(model: Model) -> dict[str, Any]:
+    return {
+        "model": f"{model.provider}/{model.name}",
+        **msgspec.to_builtins(model.attributes),
+    }
+
+
+def _describe_row(row: dict[str, Any]) -> str:
+    if row["problem"]:
+        state = f"cannot be used: {row['problem']}"
+    elif row.get("running") is False:
+        state = "needs no key; server is not running"
+    elif row["credential"] == "none" and "models" not in row:
+        state = "needs no key"
+    elif row["present"]:
+        state = "ready" if "models" not in row else f"ready, {row['models']} models"
+    elif row["credential"] == "package":
+        state = "uses the credentials of its package"
+    else:
+        state = f"no key; run: vibe-llms keys set {row['name']}"
+    return f"{pad(row['name'], 16)} {state}"
+
+
+@click.group("plugins")
+def plugins() -> None:
+    """Install, list and remove the plugins that the configuration pins.
+
+    Nothing is installed without a question, and a plugin runs only when its row is used.
+    """
+
+
+@plugins.command("list")
+def list_plugins() -> int:
+    """List plugins and their status.
+
+    Includes installed plugins that are no longer pinned.
+    """
+    configuration = load_configuration()
+    pinned = survey_plugins(configuration)
+    for plugin in pinned:
+        _print(plugin.row, _describe_plugin(plugin))
+    for _, record in _survey_left(configuration, pinned):
+        _print(
+            record.row,
+            f"{record.name}: no longer pinned; run: vibe-llms plugins rm {record.row}",
+        )
+    return 0
+
+
+@plugins.command("install")
+@click.argument("name", shell_complete=complete_providers)
+@yes_option
+def install_plugin(name: str, yes: bool) -> int:
+    """Install or reinstall a plugin.
+
+    Installs what the row NAME pins. Shows the command first, and asks.
+    """
+    configuration = load_configuration()
+    plugin = next((one for one in survey_plugins(configuration) if one.row == name), None)
+    if plugin is None:
+        raise RequestError(f"no table [providers.{name}.install]; see: vibe-llms plugins list")
+    try:
+        verify(plugin)
+    except (PluginMissing, RegistrationError):
+        pass
+    else:
+        note(f"{plugin.name} is already installed")
+        return 0
+    plan = plan_installation(plugin, offline=configuration.offline)
+    tell(plan)
+    if not confirm("Install it?", yes=yes, remedy=f"to install it: {plugin.remedy} --yes"):
+        raise click.Abort
+    carry_out(plan)
+    return 0
+
+
+@plugins.command("rm")
+@click.argument("name", shell_complete=complete_providers)
+def remove_plugin(name: str) -> int:
+    """Remove the plugin of the row NAME, older versions included."""
+    configuration = load_configuration()
+    home = survey_folder(configuration.places.data)
+    pinned = [plugin.folder for plugin in survey_plugins(configuration) if plugin.row == name]
+    found = [
+        (folder, record)
+        for folder, record in survey_records(home)
+        if folder in pinned or record.row == name
+    ]
+    if not found:
+        raise RequestError(f"nothing is installed for {name!r}; see: vibe-llms plugins list")
+    for folder, record in found:
+        remove(folder)
+        note(f"removed {record.name}")
+    return 0
+
+
+COMMANDS: dict[str, click.Command] = {
+    "models": models,
+    "providers": providers,
+    "plugins": plugins,
+}
+
+
+def offer_plugin(session: Session, row: str) -> bool:
+    """Offer to install a plugin; returns whether it was installed.
+
+    Without a terminal, returns False.
+    """
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        return False
+    plugin = next(one for one in survey_plugins(session.configuration) if one.row == row)
+    plan = plan_installation(plugin, offline=session.configuration.offline)
+    tell(plan)
+    if not confirm("Install it?"):
+        return False
+    with interruptible():
+        carry_out(plan)
+    return True
+
+
+def tell(plan: Installation) -> None:
+    """Show everything that will run."""
+    note(f"[providers.{plan.plugin.row}] needs a plugin. To install it, this runs:\n")
+    note(f"    {plan.line}\n")
+    note(f"It installs only these packages from {plan.plugin.index}:\n")
+    for line in plan.plugin.pinned.splitlines():
+        note(f"    {line}")
+    note("\nThey have their own folder. Their code runs with your rights when the row is used.")
+
+
+def carry_out(plan: Installation) -> None:
+    """Install, and report it."""
+    note("installing …")
+    install(plan)
+    note(f"installed {plan.plugin.name}")
+
+
+def _print(row: str, text: str) -> None:
+    write(sys.stdout, pad(shown(one_line(row)), 16) + " " + shown(one_line(text)) + "\n")
+
+
+def _describe_plugin(plugin: Plugin) -> str:
+    try:
+        verify(plugin)
+    except PluginMissing:
+        return f"{plugin.name}: not installed; run: {plugin.remedy}"
+    except RegistrationError:
+        return f"{plugin.name}: changed since it was installed; run: {plugin.remedy}"
+    return f"{plugin.name}: installed"
+
+
+def _survey_left(configuration: Configuration, pinned: list[Plugin]) -> list[tuple[Path, Record]]:
+    wanted = {plugin.folder for plugin in pinned}
+    found = survey_records(survey_folder(configuration.places.data))
+    return [(folder, record) for folder, record in found if folder not in wanted]

@@ -1,0 +1,145 @@
+"""What is printed after a turn: JSON, usage and cost, images, and why it ended early."""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from vibe_llms.cli.display import describe_usage
+from vibe_llms.cli.options import Options
+from vibe_llms.cli.terminal import is_terminal, note, write_json
+from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.costs import Cost
+from vibe_llms.exceptions import PackageMissing, RequestError
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    ResultCanister,
+    StopReason,
+    Turn,
+)
+from vibe_llms.messages.contents import ImageContent, Reference
+from vibe_llms.session import Session
+from vibe_llms.storage.archive import DirectoryArchive
+
+_NAME_CHARACTERS = 12
+
+
+async def report_turn(
+    session: Session, conversation: Conversation, turn: Turn, options: Options
+) -> None:
+    """Print what the options ask for after a turn."""
+    cost = access_cost(session, turn.canisters) if options.usage else None
+    if options.json:
+        write_json(_encode_turn(conversation, turn, cost, options))
+    elif options.schema is not None and not options.jsonl and turn.output is not None:
+        # On one line in a pipe, indented on a terminal.
+        indent = 2 if is_terminal(sys.stdout) else None
+        write_json(json.dumps(turn.output, ensure_ascii=False, indent=indent))
+    if turn.stop_reason == StopReason.LENGTH and not options.quiet:
+        note("note: the answer was cut off by its length limit (-o output-tokens N)")
+    if turn.stop_reason == StopReason.REFUSED and not options.quiet:
+        note("note: the model refused to answer")
+    if options.usage:
+        note(describe_usage(turn.usage, cost), dim=True)
+    await _report_images(session, turn, options)
+
+
+def access_cost(session: Session, canisters: Iterable[Canister]) -> Cost | None:
+    """The cost of replies; `None` without a list of prices, or if it has none for them."""
+    try:
+        cost = session.estimate_cost(canisters)
+    except PackageMissing:
+        return None
+    return cost if cost.dollars or not cost.unpriced else None
+
+
+def address_of(conversation: Conversation) -> str:
+    """The model of the conversation, as provider/model."""
+    return f"{conversation.model.provider}/{conversation.model.name}"
+
+
+def _encode_turn(
+    conversation: Conversation, turn: Turn, cost: Cost | None, options: Options
+) -> str:
+    return msgspec.json.encode(
+        {
+            "conversation": None if options.no_log else conversation.identity,
+            "model": address_of(conversation),
+            "text": turn.text,
+            **({} if options.schema is None else {"output": turn.output}),
+            "stop_reason": turn.stop_reason,
+            "usage": turn.usage,
+            "cost": None
+            if cost is None
+            else {
+                "dollars": float(cost.dollars),
+                "unpriced": cost.unpriced,
+                "source": cost.source,
+            },
+        }
+    ).decode()
+
+
+async def _report_images(session: Session, turn: Turn, options: Options) -> None:
+    """Print where each image of a tool or the model is: in the folder of --save, or the archive."""
+    for image in find_images(turn):
+        path: Path | None
+        if options.save is not None:
+            data = image.data
+            assert isinstance(data, bytes | Reference)
+            loaded = data if isinstance(data, bytes) else await session.load(data)
+            path = save_image(Path(options.save), loaded, image.mimetype)
+        else:
+            archive = session.archive
+            assert isinstance(archive, DirectoryArchive)
+            path = archive.contents.locate(_reference(image))
+        if options.quiet:
+            continue
+        if path is None:
+            note("an image was not saved; to save images: --save FOLDER")
+        else:
+            note(f"image: {path}")
+
+
+def find_images(turn: Turn) -> Iterator[ImageContent]:
+    """The images of a turn whose data is here, each once."""
+    seen: set[str] = set()
+    for canister in turn.canisters:
+        if not isinstance(canister, AssistantCanister | ResultCanister):
+            continue
+        for content in canister.contents:
+            if isinstance(content, ImageContent) and isinstance(content.data, bytes | Reference):
+                name = _reference(content).hash
+                if name not in seen:
+                    seen.add(name)
+                    yield content
+
+
+def save_image(folder: Path, data: bytes, mimetype: str) -> Path:
+    """Write an image into a folder, named by its hash; an existing file is kept."""
+    suffix = mimetypes.guess_extension(mimetype) or ".bin"
+    path = folder / f"{Reference.from_bytes(data).hash[:_NAME_CHARACTERS]}{suffix}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.write(data)
+    except FileExistsError:
+        if not path.is_file():
+            raise RequestError(f"cannot save the image: {path} is in the way") from None
+    except OSError as error:
+        raise RequestError(f"cannot save the image to {path}: {error.strerror}") from error
+    return path
+
+
+def _reference(image: ImageContent) -> Reference:
+    data = image.data
+    if isinstance(data, bytes):
+        return Reference.from_bytes(data)
+    assert isinstance(data, Reference)
+    return data

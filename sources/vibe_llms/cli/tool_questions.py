@@ -1,0 +1,284 @@
+"""Questions of tools at the terminal: approval of calls, and forms of servers (elicitation)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from vibe_llms.cli.questions import Line, Question, Questions, bind
+from vibe_llms.cli.terminal import BOLD, DIM, is_terminal, note, one_line, visible
+from vibe_llms.cli.text import cut
+from vibe_llms.ensembles.questions import (
+    ElicitationAnswer,
+    ElicitationField,
+    ElicitationRequest,
+    Elicitor,
+)
+from vibe_llms.exceptions import AnswerInvalid
+from vibe_llms.invocation.approval import ApprovalRequest, Approver, Decision
+from vibe_llms.messages.canisters import InvocationCanister
+
+_CHOICES = "[y]es, [n]o, [n]o because REASON"
+_FURTHER_CHOICES = ", [a]lways this call, always this [t]ool in this session"
+_MORE = ": v shows everything"
+_DECISIONS = {
+    **dict.fromkeys(("y", "yes"), Decision.ALLOW),
+    **dict.fromkeys(("a", "always"), Decision.ALWAYS),
+    **dict.fromkeys(("t", "tool"), Decision.ALWAYS_TOOL),
+    **dict.fromkeys(("", "n", "no"), Decision.DENY),
+}
+_REASON = re.compile(r"(?:n|no),? +(?:because +)?(\S.*)", re.IGNORECASE)
+_WORD = re.compile(r"[\w.-]+")
+_TOOL = re.compile(r"[\w./:-]+")
+#: Longer names of tools are shortened, so that the arguments fit on the screen.
+_LONGEST_NAME = 100
+#: A value up to this length stays on one line.
+_SHORT = 60
+#: Values at this depth stay on one line.
+_DEEPEST = 8
+#: About how many lines a form or an address takes below the server's text.
+_BELOW = 10
+#: The longest label or default of a field, in cells.
+_LONGEST_LABEL = 200
+_DECLINE, _CANCEL = ElicitationAnswer("decline"), ElicitationAnswer("cancel")
+
+
+def produce_approver(*, approve_all: bool, questions: Questions) -> Approver | None:
+    """The approver of calls: allows all, or asks at the terminal.
+
+    `None` without a terminal; calls that ask do not run then.
+    """
+    if approve_all:
+        return _allow
+    if is_terminal(sys.stdin) and is_terminal(sys.stderr):
+        return TerminalApprover(questions)
+    return None
+
+
+async def _allow(_: ApprovalRequest) -> Decision:
+    return Decision.ALLOW
+
+
+class TerminalApprover:
+    """Shows a call in full and asks, one call at a time."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    async def __call__(self, request: ApprovalRequest) -> Decision:
+        """The decision of the user; Ctrl-C interrupts the turn."""
+        name = _show_tool(request.invoker.name)
+        # Millions of lines take seconds, in which other turns continue.
+        body = await asyncio.to_thread(draw_arguments, request.invocation)
+        bindings = bind({"c-c": _interrupt, "c-d": _refuse})
+        async with self._questions.open() as question:
+            question.print(f"The model calls {name}", BOLD)
+            question.print(f"({request.reason})", DIM)
+            choices = _CHOICES if request.each_time else _CHOICES + _FURTHER_CHOICES
+            below = (len(choices) + len(name)) // question.cells + 4
+            cut = question.show(body, below=below, more=_MORE)
+            question.print(choices, DIM)
+            while True:
+                answer = (await question.read(f"Run {name}?", bindings)).strip()
+                if cut and answer.lower() == "v":
+                    question.show_whole(body)
+                elif (decision := read_decision(answer)) is not None:
+                    return decision
+                else:
+                    question.print(f"Please answer: {choices}", DIM)
+
+
+def read_decision(answer: str) -> Decision | None:
+    """The decision that an answer means; `None` if it is not understood.
+
+    >>> read_decision("No, because it is late").reason
+    'it is late'
+    """
+    if found := _REASON.fullmatch(answer):
+        return Decision(False, reason=found[1])
+    return _DECISIONS.get(answer.lower())
+
+
+def _show_tool(name: str) -> str:
+    """The name of a tool, in quotes if it could be read as our text."""
+    if len(name) > _LONGEST_NAME:
+        half = _LONGEST_NAME // 2
+        name = f"{name[:half]}…{name[-half:]}"
+    return name if _TOOL.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+
+
+def _refuse(event: Any) -> None:
+    event.app.exit(result="n")
+
+
+def _interrupt(event: Any) -> None:
+    event.app.exit(result="n")
+    # The handler of the turn ends it.
+    signal.raise_signal(signal.SIGINT)
+
+
+def draw_arguments(invocation: InvocationCanister) -> list[Line]:
+    """The arguments of a call in full; a text of several lines keeps its lines."""
+    parsed = invocation.parsed
+    if parsed is None:
+        return [Line(line) for line in invocation.arguments.split("\n")]
+    if not parsed:
+        return [Line("(no arguments)")]
+    try:
+        return [line for key, one in parsed.items() for line in _draw(f"{_name(key)}:", one, 0)]
+    except RecursionError:
+        return [Line(invocation.arguments)]
+
+
+def _draw(label: str, value: Any, indent: int) -> Iterator[Line]:
+    below = indent + 2
+    if isinstance(value, str) and "\n" in value:
+        yield Line(label, indent, below)
+        yield from (Line(line, below + 2, below + 2) for line in value.split("\n"))
+        return
+    parts: list[tuple[str, Any]] = []
+    if indent < 2 * _DEEPEST:
+        if isinstance(value, Mapping):
+            parts = [(f"{_name(key)}:", one) for key, one in value.items()]
+        elif isinstance(value, list):
+            parts = [("-", one) for one in value]
+    flat = json.dumps(value, ensure_ascii=False)
+    if not parts or (len(flat) <= _SHORT and "\\n" not in flat):
+        yield Line(f"{label} {flat}", indent, below + 2)
+        return
+    yield Line(label, indent, below)
+    for name, one in parts:
+        yield from _draw(name, one, below)
+
+
+def _name(key: str) -> str:
+    return key if _WORD.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+
+
+def produce_elicitor(questions: Questions) -> Elicitor:
+    """The elicitor: asks at the terminal; without a terminal, declines everything."""
+    if is_terminal(sys.stdin) and is_terminal(sys.stderr):
+        return TerminalElicitor(questions)
+    return _decline
+
+
+async def _decline(request: ElicitationRequest) -> ElicitationAnswer:
+    what = f"you to open {request.url}" if request.url else "you to fill in a form"
+    note(
+        f"{request.ensemble} asks {what} ({request.message}); declined: not a terminal",
+        dim=True,
+    )
+    return _DECLINE
+
+
+class _Left(Exception):
+    """The person ends a question without an answer."""
+
+    def __init__(self, answer: ElicitationAnswer) -> None:
+        super().__init__(answer.action)
+        self.answer = answer
+
+
+class TerminalElicitor:
+    """Shows who asks and what, then asks for one field at a time."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    async def __call__(self, request: ElicitationRequest) -> ElicitationAnswer:
+        """The answer of the person; Ctrl-D declines, Ctrl-C cancels."""
+        async with self._questions.open() as question:
+            lines = f"{request.ensemble} asks: {request.message}".split("\n")
+            body = [Line(line) for line in lines]
+            question.show(body, below=_BELOW)
+            try:
+                answering = self._lead if request.url else self._fill
+                return await answering(request, question)
+            except _Left as left:
+                return left.answer
+
+    async def _lead(self, request: ElicitationRequest, question: Question) -> ElicitationAnswer:
+        question.show([Line(f"It wants you to open {request.url}")], below=3)
+        if not await _decide("Open it in a browser? [y]es, [n]o:", question):
+            return _DECLINE
+        if not await asyncio.to_thread(webbrowser.open, request.url):
+            question.print("No browser found; open the address yourself.")
+        return ElicitationAnswer("accept")
+
+    async def _fill(self, request: ElicitationRequest, question: Question) -> ElicitationAnswer:
+        question.print("(Ctrl-D declines, Ctrl-C cancels)", DIM)
+        values: dict[str, Any] = {}
+        for field in request.fields:
+            for line in _describe(field):
+                question.print(line, DIM)
+            value = await _answer(request.ensemble, field, question)
+            if value is not None:
+                values[field.name] = value
+        agreed = "Do you agree? [y]es, [n]o:"
+        if not request.fields and not await _decide(agreed, question):
+            return _DECLINE
+        return ElicitationAnswer("accept", values)
+
+
+async def _answer(ensemble: str, field: ElicitationField, question: Question) -> Any:
+    """A valid value; `None` if an optional field is left empty.
+
+    Each line names who asks, because a long description may have scrolled the name away.
+    """
+    while True:
+        text = await _read_line(f"{ensemble} asks: {_label(field)}:", question)
+        if not text.strip() and (field.default is not None or not field.required):
+            return field.default
+        try:
+            return field.parse(text)
+        except AnswerInvalid as error:
+            question.print(str(error))
+
+
+async def _decide(words: str, question: Question) -> bool:
+    while True:
+        answer = (await _read_line(words, question)).strip().lower()
+        if answer in ("y", "yes", "n", "no"):
+            return answer.startswith("y")
+
+
+def _label(field: ElicitationField) -> str:
+    """The name of a field and its default."""
+    label = cut(visible(one_line(field.title or field.name)), _LONGEST_LABEL)
+    if field.default is not None:
+        label += f" [{cut(visible(one_line(_show(field.default))), _LONGEST_LABEL)}]"
+    elif not field.required:
+        label += " (optional)"
+    return label
+
+
+def _describe(field: ElicitationField) -> list[str]:
+    lines = [field.description] if field.description else []
+    lines += [
+        f"  {number}. {value}" + ("" if title == value else f" ({title})")
+        for number, (value, title) in enumerate(field.choices, 1)
+    ]
+    if field.kind == "boolean":
+        lines.append("  yes or no")
+    elif field.kind == "choices":
+        lines.append("  several, separated by commas")
+    return lines
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+async def _read_line(words: str, question: Question) -> str:
+    def leave(answer: ElicitationAnswer) -> Callable[[Any], None]:
+        return lambda event: event.app.exit(exception=_Left(answer))
+
+    return await question.read(words, bind({"c-c": leave(_CANCEL), "c-d": leave(_DECLINE)}))

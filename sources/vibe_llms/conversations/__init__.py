@@ -1,0 +1,1 @@
+"""Conversations: their turns, their history, their settings, their tools."""

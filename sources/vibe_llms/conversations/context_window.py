@@ -1,0 +1,93 @@
+"""Whether the messages fit into a model's context window, before anything is kept or sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from vibe_llms.exceptions import ContextOverflow, ProviderError
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import AssistantCanister, Canister, InvocationCanister
+from vibe_llms.messages.contents import Reference, TextualContent
+from vibe_llms.providers.interfaces import Loader, Model
+
+#: From this share of the context window on, the tokens are counted before they are sent.
+_COUNTED_SHARE = 0.8
+_CHARACTERS_PER_TOKEN = 3
+_PICTURE_TOKENS = 1600
+
+
+async def check_context_window(
+    model: Model,
+    history: Sequence[Canister],
+    said: Sequence[Canister],
+    invokers: Sequence[Invoker],
+    load: Loader,
+) -> None:
+    """Raise `ContextOverflow` if history and new messages are surely too long for a model."""
+    limit = model.attributes.context_tokens
+    if limit is None or not is_near_limit(model, history, said):
+        return
+    try:
+        count = await model.count_tokens([*history, *said], invokers, load)
+    except ContextOverflow:
+        raise
+    except ProviderError:
+        # Not every server counts tokens; the request itself will show.
+        return
+    tokens = count.at_least if count.estimated else count.tokens
+    if tokens > limit:
+        about = "at least " if count.estimated else ""
+        overflow = ContextOverflow(
+            f"the history and the new message have {about}{tokens} tokens, {model.name} takes "
+            f"{limit}; fork from an earlier point, or use another model",
+            provider=model.provider,
+        )
+        overflow.tokens, overflow.limit = tokens, limit
+        raise overflow
+
+
+def is_near_limit(model: Model, history: Sequence[Canister], said: Sequence[Canister]) -> bool:
+    """Whether history and new messages may be too long, so that tokens are counted."""
+    limit = model.attributes.context_tokens
+    backwards = chain(reversed(said), reversed(history))
+    return limit is not None and estimate_tokens(backwards) >= limit * _COUNTED_SHARE
+
+
+def is_near_size(model: Model, history: Sequence[Canister], said: Sequence[Canister]) -> bool:
+    """Whether history and new messages may be too many bytes for one request."""
+    limit = model.attributes.request_bytes
+    if limit is None:
+        return False
+    size = 0
+    for canister in chain(history, said):
+        size += len(getattr(canister, "arguments", ""))
+        for content in canister.contents:
+            data = getattr(content, "data", "")
+            if isinstance(data, Reference):
+                size += data.size
+            elif isinstance(data, bytes | str):
+                size += len(data)
+    # A medium grows by a third on the wire, and JSON by escapes.
+    return size > limit / 2
+
+
+def estimate_tokens(backwards: Iterable[Canister]) -> int:
+    """A low estimate: what the last reply counted, and the characters after it."""
+    tokens = 0
+    for canister in backwards:
+        if isinstance(canister, AssistantCanister | InvocationCanister):
+            usage = canister.ending.usage if canister.ending else None
+            if usage is not None and usage.input_tokens:
+                return tokens + usage.total_tokens
+            tokens += len(getattr(canister, "arguments", "")) // _CHARACTERS_PER_TOKEN
+        for content in canister.contents:
+            data = getattr(content, "data", "")
+            match content, data:
+                case TextualContent(), Reference(size=size):
+                    tokens += size // _CHARACTERS_PER_TOKEN
+                case TextualContent(), str():
+                    tokens += len(data) // _CHARACTERS_PER_TOKEN
+                case _:
+                    tokens += _PICTURE_TOKENS
+    return tokens

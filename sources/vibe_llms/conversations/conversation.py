@@ -1,0 +1,380 @@
+"""`Conversation`: messages, a model, tools; asked, streamed, forked, switched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, overload
+
+from msgspec.structs import replace
+
+from vibe_llms.controls import Controls
+from vibe_llms.conversations.history import History, finish, has_reply, locate, start_of_turn
+from vibe_llms.conversations.outputs import OutputType, produce_form
+from vibe_llms.conversations.prompts import Prompt, read_prompt
+from vibe_llms.conversations.settings import ConversationSettings, TurnMemo, TurnRequest
+from vibe_llms.conversations.streams import EventStream, RunningTurn
+from vibe_llms.conversations.tools import Tool
+from vibe_llms.conversations.turns import TurnRun
+from vibe_llms.ensembles.interfaces import Ensemble
+from vibe_llms.events import EventHandler, Notice, NoticeEvent
+from vibe_llms.exceptions import ConversationBusy, RequestError, SessionClosed
+from vibe_llms.hooks import TurnHook
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import Canister, Turn
+from vibe_llms.providers.interfaces import Model, TokenCount
+
+T = TypeVar("T")
+
+
+class Conversation:
+    """One conversation. Made by a session: `await session.begin(...)`.
+
+    One turn at a time; a second one raises `ConversationBusy`. Forks are independent of it.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        settings: ConversationSettings,
+        enter: Callable[[Conversation], object],
+    ) -> None:
+        """A conversation on a history; `enter` is called with it, and with each fork."""
+        self._history = history
+        self._settings = settings
+        self._enter = enter
+        self._memo = TurnMemo()
+        self._running: RunningTurn | None = None
+        self._closed = False
+        enter(self)
+
+    @property
+    def identity(self) -> str:
+        """The identity in the archive. It changes only where a notice says so."""
+        return self._history.identity
+
+    @property
+    def name(self) -> str:
+        """Its name; empty without one."""
+        return self._history.details.name
+
+    @property
+    def model(self) -> Model:
+        """The model that answers the next turn."""
+        return self._settings.model
+
+    @property
+    def canisters(self) -> tuple[Canister, ...]:
+        """All messages."""
+        return tuple(self._history.canisters)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn is running."""
+        return self._running is not None and not self._running.task.done()
+
+    @property
+    def invokers(self) -> Mapping[str, Invoker]:
+        """The tools that the next turn offers, by their names: its own, and those of ensembles."""
+        return self._settings.invokers
+
+    @property
+    def ensembles(self) -> Sequence[Ensemble]:
+        """The ensembles that its tools come from."""
+        return self._settings.toolbox.ensembles
+
+    @property
+    def withheld(self) -> Sequence[str]:
+        """The names of its tools that are not offered."""
+        toolbox = self._settings.toolbox
+        return [name for name in toolbox.every if name not in toolbox.offered]
+
+    async def offer(self, name: str) -> None:
+        """Offer a tool or an ensemble that was withheld, or open a row of `[ensembles]` for it."""
+        self._require_free()
+
+        async def open_row(row: str) -> Sequence[Ensemble]:
+            settings = self._settings
+            return await settings.services.open_ensembles([row], settings.event_handler)
+
+        toolbox = await self._settings.toolbox.offer(name, open_row)
+        self._settings = replace(self._settings, toolbox=toolbox)
+
+    def withhold(self, name: str) -> None:
+        """From the next turn on, do not offer a tool, or any tool of an ensemble."""
+        self._settings = replace(self._settings, toolbox=self._settings.toolbox.withhold(name))
+
+    @property
+    def hooks(self) -> Sequence[TurnHook]:
+        """The hooks of its turns; see `vibe_llms.hooks`."""
+        return self._settings.hooks
+
+    def add_hook(self, hook: TurnHook) -> None:
+        """Call a hook from the next turn on."""
+        self._settings = replace(self._settings, hooks=tuple(dict.fromkeys((*self.hooks, hook))))
+
+    def remove_hook(self, name: str) -> None:
+        """From the next turn on, no longer call the hook of this name.
+
+        Its work on earlier turns is still done. `RequestError` where there is no such hook.
+        """
+        if name not in (known := [hook.name for hook in self.hooks]):
+            raise RequestError(f"no hook {name!r}; known are: {', '.join(known) or 'none'}")
+        left = tuple(hook for hook in self.hooks if hook.name != name)
+        self._settings = replace(self._settings, hooks=left)
+
+    @overload
+    async def converse(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        invokers: Iterable[Tool] | None = None,
+        controls: Controls | None = None,
+        event_handler: EventHandler | None = None,
+        output: None = None,
+        streaming: bool = True,
+    ) -> Turn[None]: ...
+    @overload
+    async def converse(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        invokers: Iterable[Tool] | None = None,
+        controls: Controls | None = None,
+        event_handler: EventHandler | None = None,
+        output: type[T],
+        streaming: bool = True,
+    ) -> Turn[T]: ...
+    @overload
+    async def converse(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        invokers: Iterable[Tool] | None = None,
+        controls: Controls | None = None,
+        event_handler: EventHandler | None = None,
+        output: OutputType,
+        streaming: bool = True,
+    ) -> Turn[Any]: ...
+    async def converse(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        invokers: Iterable[Tool] | None = None,
+        controls: Controls | None = None,
+        event_handler: EventHandler | None = None,
+        output: OutputType = None,
+        streaming: bool = True,
+    ) -> Turn[Any]:
+        """Send a message and run the turn to its end, tool calls included.
+
+        Without a prompt the model continues from the end of the history. `invokers` and
+        `event_handler` replace the conversation's; `controls` are merged over them. With `output`,
+        a type or a JSON Schema, the reply becomes a value of it, the turn's `output`. A reply that
+        does not fit is asked for again, at most twice, before `OutputInvalid` is raised.
+
+        When this returns, everything is durable. If it raises, or is cancelled, what had arrived is
+        kept, marked as interrupted, and the next turn works.
+        """
+        running = self._start(
+            TurnRequest(
+                said=read_prompt(prompt),
+                invokers=invokers,
+                controls=controls,
+                event_handler=event_handler,
+                form=None if output is None else produce_form(output),
+                streaming=streaming,
+            )
+        )
+        try:
+            return await asyncio.shield(running.task)
+        except asyncio.CancelledError:
+            # The caller was cancelled, so the turn is; its end is waited for.
+            await running.end()
+            raise
+
+    @overload
+    def stream(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        invokers: Iterable[Tool] | None = None,
+        controls: Controls | None = None,
+        output: None = None,
+        streaming: bool = True,
+    ) -> EventStream[None]: ...
+    @overload
+    def stream(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        invokers: Iterable[Tool] | None = None,
+        controls: Controls | None = None,
+        output: type[T],
+        streaming: bool = True,
+    ) -> EventStream[T]: ...
+    @overload
+    def stream(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        invokers: Iterable[Tool] | None = None,
+        controls: Controls | None = None,
+        output: OutputType,
+        streaming: bool = True,
+    ) -> EventStream[Any]: ...
+    def stream(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        invokers: Iterable[Tool] | None = None,
+        controls: Controls | None = None,
+        output: OutputType = None,
+        streaming: bool = True,
+    ) -> EventStream[Any]:
+        """The same turn as a loop over its text, or over its events::
+
+            async for text in conversation.stream("Why?").text():
+                print(text, end="")
+
+            async with conversation.stream("Why?") as events:
+                async for event in events:
+                    ...
+
+        Leaving it early cancels the turn. A slow loop slows the stream down. With `output`,
+        `events.partial` is what has arrived of it so far.
+        """
+        stream: EventStream[Any] = EventStream()
+        running = self._start(
+            TurnRequest(
+                said=read_prompt(prompt),
+                invokers=invokers,
+                controls=controls,
+                event_handler=stream.channel.put,
+                form=None if output is None else produce_form(output),
+                streaming=streaming,
+                throttle=stream.throttle,
+            )
+        )
+        stream.begin(running)
+        return stream
+
+    async def add(self, said: Prompt) -> None:
+        """Keep messages without asking the model: instructions, documents, an example."""
+        self._require_free()
+        await self._history.append(read_prompt(said), self._notify)
+
+    async def cancel(self) -> None:
+        """Cancel the running turn, if there is one, and wait for its end.
+
+        What arrived is kept; `converse` returns a turn whose stop reason is `interrupted`.
+        """
+        running = self._running
+        if running is not None and not running.task.done():
+            running.interrupt(quietly=True)
+            # Not to the end if the task is cancelled: it may be a tool of this very turn.
+            await asyncio.wait([running.task])
+
+    async def fork(self, at: str | int | None = None, *, name: str = "") -> Conversation:
+        """An independent conversation with everything up to and including `at`.
+
+        `at` is the identity or the index of a canister; without it, everything is included. No
+        content is copied. `ForkPointInvalid` names the nearest points where a history can be cut.
+        """
+        self._require_free()
+        history = await finish(self._history.fork(locate(self._history.canisters, at), name=name))
+        return self._twin(history)
+
+    async def undo(self, turns: int = 1) -> Conversation:
+        """A fork without the last turns. It takes over the name and the place in lists.
+
+        This conversation stays in the archive, where `superseded=True` lists it.
+        """
+        return await self._rewind(turns, keep_prompt=False)
+
+    async def regenerate(self) -> Conversation:
+        """A fork that ends with the last prompt; `await it.converse()` answers it again.
+
+        Where the last prompt has no reply yet, such as after an error, it is this conversation.
+        """
+        self._require_free()
+        start = start_of_turn(self._history.canisters)
+        if start is not None and not has_reply(self._history.canisters[start:]):
+            return self
+        return await self._rewind(1, keep_prompt=True)
+
+    async def switch(self, model: str | Model) -> None:
+        """Continue with another model, of any provider; the history does not change."""
+        self._require_free()
+        if isinstance(model, str):
+            model = await self._settings.services.access_model(model)
+        self._settings = replace(self._settings, model=model)
+        await self._history.revise(model=f"{model.provider}/{model.name}")
+
+    async def rename(self, name: str) -> None:
+        """Give the conversation a name."""
+        await self._history.revise(name=name)
+
+    async def count_tokens(self) -> TokenCount:
+        """How many tokens the model would read for this history."""
+        model, tools = self._settings.settle(self._settings.invokers)
+        instructions = self._memo.instruct(self._settings.toolbox.instruct(tools))
+        messages = [*instructions, *self._history.canisters]
+        return await model.count_tokens(messages, tools, self._history.load)
+
+    async def preview(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        invokers: Iterable[Tool] | None = None,
+        controls: Controls | None = None,
+        output: OutputType = None,
+        streaming: bool = True,
+    ) -> str:
+        """The first request that `converse` would send, as its provider writes it.
+
+        Raises where `converse` would refuse. Nothing is kept and no message is sent; hooks are
+        called, and a server may be asked what its model can do.
+        """
+        request = TurnRequest(
+            said=read_prompt(prompt),
+            invokers=invokers,
+            controls=controls,
+            form=None if output is None else produce_form(output),
+            streaming=streaming,
+        )
+        return (await self._produce_run(request, TurnMemo()).preview()).decode("utf-8", "replace")
+
+    async def close(self) -> None:
+        """Cancel a running turn, and refuse further ones."""
+        self._closed = True
+        await self.cancel()
+
+    def _start(self, request: TurnRequest) -> RunningTurn:
+        run = self._produce_run(request, self._memo)
+        self._running = RunningTurn(run, name=f"turn of {self.identity}")
+        return self._running
+
+    def _produce_run(self, request: TurnRequest, memo: TurnMemo) -> TurnRun:
+        self._require_free()
+        if not request.said and not self._history.canisters:
+            raise RequestError("there is nothing to answer yet; say something")
+        return TurnRun(self._history, self._settings, request, memo)
+
+    def _notify(self, notice: Notice) -> None:
+        self._settings.event_handler(NoticeEvent(notice=notice, conversation=self.identity))
+
+    def _require_free(self) -> None:
+        if self._closed:
+            raise SessionClosed("the session of this conversation is closed; open another one")
+        if self.busy:
+            raise ConversationBusy(
+                "a turn of this conversation is running; wait for it, cancel it, or fork"
+            )
+
+    async def _rewind(self, turns: int, *, keep_prompt: bool) -> Conversation:
+        self._require_free()
+        return self._twin(await self._history.rewind(turns, keep_prompt=keep_prompt))
+
+    def _twin(self, history: History) -> Conversation:
+        return Conversation(history, self._settings, self._enter)

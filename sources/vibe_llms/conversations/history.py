@@ -1,0 +1,306 @@
+"""The history of one conversation: in memory, and in the archive if it has one.
+
+When `append` returns, the messages are durable. If another process has continued the conversation,
+the history continues in a fork, so that no reply is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from vibe_llms.events import Notice
+from vibe_llms.exceptions import (
+    ArchiveDamaged,
+    ConversationMoved,
+    ConversationNotFound,
+    ForkPointInvalid,
+    FormatNewer,
+    RequestError,
+    StorageError,
+)
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DocumentCanister,
+    InvocationCanister,
+    ResultCanister,
+    UserCanister,
+)
+from vibe_llms.providers.interfaces import Loader, refuse_loading
+from vibe_llms.storage.conversations import produce_conversation_identity
+from vibe_llms.storage.details import fork_details
+from vibe_llms.storage.interfaces import Archive, Details, Origin
+
+T = TypeVar("T")
+Notifier = Callable[[Notice], None]
+
+#: The lines of a conversation are gone or have changed.
+_GONE = (ConversationNotFound, ArchiveDamaged, FormatNewer)
+_REPLIES = (AssistantCanister, InvocationCanister, ResultCanister)
+
+
+class History:
+    """The messages of a conversation in order, and where they are stored."""
+
+    def __init__(
+        self,
+        archive: Archive | None,
+        details: Details,
+        *,
+        identity: str = "",
+        canisters: Sequence[Canister] = (),
+        stored: bool = False,
+    ) -> None:
+        self.archive = archive
+        self.details = details
+        self.identity = identity or produce_conversation_identity()
+        self.canisters = list(canisters)
+        self._stored = stored
+        # Results of parallel calls arrive together; they are appended one after the other.
+        self._lock = asyncio.Lock()
+
+    @classmethod
+    def begin(
+        cls,
+        archive: Archive | None,
+        *,
+        name: str = "",
+        model: str = "",
+        tags: Sequence[str] = (),
+        canisters: Sequence[Canister] = (),
+    ) -> Self:
+        """A new history; it is stored with the first message appended to it."""
+        details = Details(created=datetime.now(UTC), name=name, model=model, tags=tuple(tags))
+        return cls(archive, details, canisters=canisters)
+
+    @classmethod
+    async def restore(cls, archive: Archive, identity: str) -> tuple[Self, Sequence[Notice]]:
+        """A stored history, and notices on its state."""
+        restored = await archive.restore(identity)
+        history = cls(
+            archive,
+            restored.details,
+            identity=identity,
+            canisters=restored.canisters,
+            stored=True,
+        )
+        return history, restored.notices
+
+    @property
+    def load(self) -> Loader:
+        """Gives the bytes of references that its contents hold."""
+        return refuse_loading if self.archive is None else self.archive.load_all
+
+    @property
+    def stored(self) -> bool:
+        """Whether the archive has this conversation."""
+        return self._stored
+
+    async def append(self, canisters: Sequence[Canister], notify: Notifier) -> None:
+        """Keep canisters; once started, this completes even if the task is cancelled."""
+        if self.archive is None:
+            self.canisters += canisters
+        elif canisters:
+            await finish(self._append(self.archive, canisters, notify))
+
+    async def fork(self, at: int, *, name: str = "") -> History:
+        """An independent history of the canisters before the index `at`."""
+        last = self.canisters[at - 1].identity if at else ""
+        details = fork_details(self.details, Origin(self.identity, last), name)
+        twin = History(self.archive, details, canisters=self.canisters[:at])
+        if self.archive is not None and self._stored and at:
+            await self.archive.fork(self.identity, twin.identity, details, at=last)
+            twin._stored = True
+        return twin
+
+    async def rewind(self, turns: int, *, keep_prompt: bool) -> History:
+        """A fork without the last turns, or with the first prompt of them; it takes the name.
+
+        Raises `ForkPointInvalid` if there are fewer turns. Once the fork is stored, it supersedes
+        this history, which is renamed and left out of lists.
+        """
+        if turns < 1:
+            raise RequestError(f"{turns} turns cannot be undone; give a number from 1 on")
+        end = len(self.canisters)
+        for undone in range(turns):
+            start = start_of_turn(self.canisters[:end])
+            if start is None:
+                told = f"only {undone} of {turns} turns can be" if undone else "nothing can be"
+                raise ForkPointInvalid(f"{told} undone", nearest=())
+            end = start
+        if keep_prompt:
+            while end < len(self.canisters) and not isinstance(self.canisters[end], _REPLIES):
+                end += 1
+        name = self.details.name
+        twin = await finish(self.fork(end, name=name))
+        former = self._name_until(name) if name else None
+        await self.revise(name=former, superseded_by=twin.identity)
+        return twin
+
+    async def withdraw(self, at: int, notify: Notifier, reason: str) -> None:
+        """Continue in a fork of the canisters before the index `at`; the rest stays stored.
+
+        The fork takes the name. Once started, this completes even if the task is cancelled.
+        """
+        if self.archive is None or not self._stored:
+            del self.canisters[at:]
+        else:
+            await finish(self._withdraw(self.archive, at, notify, reason))
+
+    async def revise(
+        self,
+        *,
+        name: str | None = None,
+        model: str | None = None,
+        superseded_by: str | None = None,
+    ) -> None:
+        """Change the metadata of the history."""
+        given = {"name": name, "model": model, "superseded_by": superseded_by}
+        changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        async with self._lock:
+            if self.archive is not None and self._stored:
+                self.details = await self.archive.revise(self.identity, **changes)
+                return
+            self.details = msgspec.structs.replace(self.details, **changes)
+
+    async def _append(
+        self, archive: Archive, canisters: Sequence[Canister], notify: Notifier
+    ) -> None:
+        notices: list[Notice] = []
+        try:
+            async with self._lock:
+                try:
+                    notices += await self._keep(archive, canisters)
+                except (ConversationMoved, *_GONE) as error:
+                    # A paid reply is never lost: continue from our last line.
+                    notices.append(await self._leave(archive, error))
+                    notices += await self._keep(archive, canisters)
+        finally:
+            for notice in notices:
+                notify(notice)
+
+    async def _keep(self, archive: Archive, canisters: Sequence[Canister]) -> Sequence[Notice]:
+        if not self._stored:
+            every = [*self.canisters, *canisters]
+            self.canisters = list(await archive.create(self.identity, self.details, every))
+            self._stored = True
+            return ()
+        if self.details.superseded_by:
+            # A continued conversation is listed again.
+            self.details = await archive.revise(self.identity, superseded_by="")
+        after = self.canisters[-1].identity if self.canisters else None
+        kept, notices = await archive.append(self.identity, canisters, after=after)
+        self.canisters += kept
+        return notices
+
+    async def _leave(self, archive: Archive, error: StorageError | ConversationNotFound) -> Notice:
+        try:
+            twin = await self.fork(len(self.canisters))
+        except _GONE:
+            # Our own last line is gone, so everything is written anew.
+            origin = Origin(self.identity, self.canisters[-1].identity)
+            details = fork_details(self.details, origin, "")
+            twin = History(archive, details, canisters=self.canisters)
+        if isinstance(error, ConversationMoved):
+            return self._continue_in(twin, "another process has continued this conversation")
+        return self._continue_in(twin, str(error))
+
+    async def _withdraw(self, archive: Archive, at: int, notify: Notifier, reason: str) -> None:
+        async with self._lock:
+            name, identity = self.details.name, self.identity
+            former = self._name_until(name)
+            notice = self._continue_in(await self.fork(at, name=name), reason)
+            await archive.revise(
+                identity, name=former if name else None, superseded_by=self.identity
+            )
+        notify(notice)
+
+    def _name_until(self, name: str) -> str:
+        """The name of this history once a fork has taken its own."""
+        return f"{name} (until {self.canisters[-1].created:%Y-%m-%d %H:%M:%S})"
+
+    def _continue_in(self, twin: History, reason: str) -> Notice:
+        self.identity, self.details, self._stored = twin.identity, twin.details, twin._stored
+        self.canisters = twin.canisters
+        return Notice("fork", f"{reason}; this one continues as {twin.identity}, a fork")
+
+
+def locate(canisters: Sequence[Canister], at: str | int | None) -> int:
+    """The number of canisters up to and including `at`, an identity or an index.
+
+    `ForkPointInvalid` names the nearest valid points where the history cannot be cut there.
+    """
+    if at is None:
+        return len(canisters)
+    if isinstance(at, str):
+        index = next((i for i, one in enumerate(canisters) if one.identity == at), None)
+        if index is None:
+            raise ConversationNotFound(f"this conversation has no message {at!r}")
+    else:
+        index = at + len(canisters) if at < 0 else at
+        if not 0 <= index < len(canisters):
+            raise ConversationNotFound(
+                f"this conversation has {len(canisters)} messages, so none at {at}"
+            )
+    if _may_end(canisters, index):
+        return index + 1
+    before = next((i for i in range(index - 1, -1, -1) if _may_end(canisters, i)), None)
+    after = next(i for i in range(index + 1, len(canisters)) if _may_end(canisters, i))
+    nearest = tuple(canisters[i].identity for i in (before, after) if i is not None)
+    raise ForkPointInvalid(
+        "a conversation cannot be cut within a reply, nor between calls and their results; "
+        f"the nearest points are {' and '.join(nearest)}",
+        nearest=nearest,
+    )
+
+
+def _may_end(canisters: Sequence[Canister], index: int) -> bool:
+    if index + 1 == len(canisters):
+        return True
+    this, following = canisters[index], canisters[index + 1]
+    if isinstance(following, ResultCanister):
+        return False
+    both = isinstance(this, AssistantCanister | InvocationCanister) and isinstance(
+        following, AssistantCanister | InvocationCanister
+    )
+    return not (both and this.reply and this.reply == following.reply)  # type: ignore[union-attr]
+
+
+def has_reply(canisters: Sequence[Canister]) -> bool:
+    """Whether a model said or called anything among these canisters."""
+    return any(isinstance(canister, _REPLIES) for canister in canisters)
+
+
+def start_of_turn(canisters: Sequence[Canister]) -> int | None:
+    """The index at which the last turn begins: its prompt and what was said with it."""
+    index = len(canisters) - 1
+    while index >= 0 and not isinstance(canisters[index], UserCanister):
+        index -= 1
+    if index < 0:
+        return None
+    while index > 0 and isinstance(canisters[index - 1], UserCanister | DocumentCanister):
+        index -= 1
+    return index
+
+
+async def finish(work: Awaitable[T]) -> T:
+    """The result of work that completes even if the task is cancelled.
+
+    A cancellation is raised afterwards, unless the work failed: then its error is raised.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    result = task.result()
+    if cancelled is not None:
+        raise cancelled
+    return result

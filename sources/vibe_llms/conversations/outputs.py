@@ -1,0 +1,213 @@
+"""Typed output: a type becomes the JSON Schema of the reply, and the reply a value of the type.
+
+Types are pydantic models, dataclasses, typed dictionaries, `msgspec.Struct`s and all others that
+pydantic supports; a mapping is a JSON Schema.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, is_typeddict
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.exceptions import RequestError
+from vibe_llms.invocation.schemata import Schema, describe_problems
+
+#: A type, or a JSON Schema.
+OutputType: TypeAlias = Any
+
+_FENCE = re.compile(r"```[\w-]*\s*")
+_WRAPPED = "value"
+
+
+class OutputMismatch(ValueError):
+    """A text is not a value of the type; the message tells the model what to correct."""
+
+
+class OutputForm(Struct, frozen=True):
+    """The form of a reply.
+
+    `schema` is always that of an object, since most providers accept no other. Other types are
+    wrapped in an object with the one member `value`.
+    """
+
+    name: str
+    schema: Schema
+    decode: Callable[[str], object]
+
+    @property
+    def instruction(self) -> str:
+        """The instruction for a model that takes no schema."""
+        schema = msgspec.json.encode(self.schema).decode()
+        return (
+            "Answer with a single JSON object and nothing else: no other text, no Markdown. "
+            f"It must match this JSON Schema:\n{schema}"
+        )
+
+    def read(self, text: str) -> object:
+        """The value of a reply's text; `OutputMismatch` lists what does not fit."""
+        if not (body := _strip_fence(text.strip())):
+            raise OutputMismatch("The reply is empty.")
+        return self.decode(body)
+
+
+def _strip_fence(text: str) -> str:
+    """The content of a single code block, or else the text itself."""
+    first, _, rest = text.partition("\n")
+    body, line, last = rest.rpartition("\n")
+    fenced = line and last.strip() == "```" and _FENCE.fullmatch(first)
+    return body.strip() if fenced else text
+
+
+def produce_form(output: OutputType) -> OutputForm:
+    """The form of a type or of a JSON Schema; raises `RequestError` where there is none."""
+    if isinstance(output, Mapping):
+        return _of_schema(output)
+    # Before Python 3.12 pydantic refuses the typed dictionaries of the standard library.
+    if is_typeddict(output) or (isinstance(output, type) and issubclass(output, Struct)):
+        return _of_struct(output)
+    return _of_type(output)
+
+
+def read_partial(text: str) -> Any:
+    """The JSON value in a text that is still growing; `None` where there is nothing yet.
+
+    >>> read_partial('{"name": "Ada", "born": 18')
+    {'name': 'Ada', 'born': 18}
+    """
+    from pydantic_core import from_json
+
+    begin = text.find("{")
+    if begin < 0:
+        return None
+    try:
+        return from_json(text[begin:], allow_partial="trailing-strings")
+    except ValueError:
+        return None
+
+
+def _of_schema(given: Mapping[str, Any]) -> OutputForm:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+    from referencing import Registry
+
+    plain = dict(given)
+    try:
+        Draft202012Validator.check_schema(plain)
+    except SchemaError as error:
+        raise RequestError(f"the output is not a valid JSON Schema: {error.message}") from error
+    # An empty registry: nothing that a schema refers to is ever fetched.
+    validator = Draft202012Validator(plain, registry=Registry())
+
+    def check(value: Any) -> object:
+        problems = [
+            f"{'.'.join(map(str, error.absolute_path))}: {error.message}".removeprefix(": ")
+            for error in validator.iter_errors(value)
+        ]
+        if problems:
+            raise OutputMismatch("\n".join(problems[:20]))
+        return value
+
+    wrapped = plain.get("type") != "object"
+    return OutputForm(
+        str(plain.get("title", "output")),
+        _wrap(plain) if wrapped else plain,
+        lambda text: check(_unwrap(_parse(text)) if wrapped else _parse(text)),
+    )
+
+
+def _of_struct(output: Any) -> OutputForm:
+    try:
+        schema = _inline(msgspec.json.schema(output))
+    except TypeError as error:
+        raise RequestError(f"{output.__name__} has no JSON Schema: {error}") from error
+    decoder = msgspec.json.Decoder(output)
+
+    def decode(text: str) -> object:
+        try:
+            return decoder.decode(text)
+        except (ValueError, RecursionError) as error:
+            raise OutputMismatch(str(error)) from error
+
+    return OutputForm(output.__name__, _close(schema), decode)
+
+
+def _of_type(output: Any) -> OutputForm:
+    from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
+    from pydantic.errors import PydanticUserError
+
+    name = getattr(output, "__name__", "output")
+    try:
+        adapter = TypeAdapter(output)
+        schema = _inline(adapter.json_schema())
+    except (PydanticUserError, PydanticSchemaGenerationError) as error:
+        reason = str(error).partition("\n")[0]
+        raise RequestError(f"{name} has no JSON Schema: {reason}") from error
+    wrapped = schema.get("type") != "object"
+
+    def decode(text: str) -> object:
+        try:
+            # What is no JSON to the letter is refused, though pydantic would take NaN, say.
+            value = _parse(text)
+            if wrapped:
+                return adapter.validate_json(msgspec.json.encode(_unwrap(value)))
+            return adapter.validate_json(text)
+        except ValidationError as error:
+            raise OutputMismatch(describe_problems(error)) from error
+
+    return OutputForm(name, _wrap(schema) if wrapped else _close(schema), decode)
+
+
+def _parse(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise OutputMismatch(f"This is not valid JSON: {error}") from error
+
+
+def _unwrap(value: Any) -> Any:
+    if not isinstance(value, dict) or set(value) != {_WRAPPED}:
+        raise OutputMismatch(f"It must be an object with the one member {_WRAPPED!r}.")
+    return value[_WRAPPED]
+
+
+def _wrap(schema: Schema) -> Schema:
+    inner = dict(schema)
+    shared = {"$defs": inner.pop("$defs")} if "$defs" in inner else {}
+    return {
+        "type": "object",
+        "properties": {_WRAPPED: _close(inner)},
+        "required": [_WRAPPED],
+        "additionalProperties": False,
+        **_close(shared),
+    }
+
+
+def _inline(schema: Schema) -> Schema:
+    """The schema with its own members at the top, where it only refers to one of its parts."""
+    reference = schema.get("$ref", "")
+    if not reference.startswith("#/$defs/"):
+        return schema
+    name = reference.removeprefix("#/$defs/")
+    parts = schema["$defs"]
+    inner = {"title": name, **parts[name]}
+    refers_back = f'"{reference}"' in msgspec.json.encode(parts).decode()
+    kept = {key: value for key, value in parts.items() if key != name or refers_back}
+    return {**inner, **({"$defs": kept} if kept else {})}
+
+
+def _close(node: Any) -> Any:
+    """The schema with every object closed that does not say otherwise."""
+    match node:
+        case dict():
+            closed = {key: _close(value) for key, value in node.items()}
+            if node.get("type") == "object" and isinstance(node.get("properties"), dict):
+                closed.setdefault("additionalProperties", False)
+            return closed
+        case list():
+            return [_close(item) for item in node]
+        case _:
+            return node

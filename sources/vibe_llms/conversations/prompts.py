@@ -1,0 +1,55 @@
+"""Prompts: text, contents or canisters, read as canisters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from vibe_llms.exceptions import RequestError
+from vibe_llms.messages.canisters import Canister, UserCanister
+from vibe_llms.messages.codecs import repair_canister
+from vibe_llms.messages.contents import Content, TextualContent
+
+#: Text, contents, whole canisters, or several of these.
+Prompt: TypeAlias = str | Content | Canister | Sequence[str | Content | Canister]
+
+
+def read_prompt(prompt: Prompt | None) -> tuple[Canister, ...]:
+    """The canisters of a prompt; adjacent texts and contents make one user message.
+
+    Lone surrogates become U+FFFD. Raises `RequestError` for a blank message or another type.
+    """
+    if prompt is None:
+        return ()
+    items = [prompt] if isinstance(prompt, str) or not isinstance(prompt, Sequence) else prompt
+    said: list[Canister] = []
+    contents: list[Content] = []
+    for item in items:
+        if isinstance(item, Canister):
+            if contents:
+                said.append(UserCanister(tuple(contents)))
+                contents = []
+            said.append(item)
+        elif isinstance(item, str):
+            contents.append(TextualContent(item))
+        elif isinstance(item, Content):
+            contents.append(item)
+        else:
+            raise RequestError(
+                f"a {type(item).__name__} is no prompt; pass text, contents or canisters"
+            )
+    if contents:
+        said.append(UserCanister(tuple(contents)))
+    for canister in said:
+        if isinstance(canister, UserCanister) and not _says_something(canister):
+            raise RequestError("the message is empty; say something")
+    return tuple(repair_canister(canister) for canister in said)
+
+
+def _says_something(canister: UserCanister) -> bool:
+    return any(
+        not isinstance(content, TextualContent)
+        or not isinstance(content.data, str)
+        or bool(content.data.strip())
+        for content in canister.contents
+    )

@@ -1,0 +1,121 @@
+"""What the turns of a conversation use: one value, made by the session and copied by forks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.configuration import ToolMode, ToolSettings
+from vibe_llms.controls import Controls
+from vibe_llms.conversations.outputs import OutputForm
+from vibe_llms.conversations.tools import Tool, Toolbox
+from vibe_llms.ensembles.interfaces import Ensemble
+from vibe_llms.events import EventHandler
+from vibe_llms.hooks import HookRunner, TurnHook
+from vibe_llms.invocation.approval import Gatekeeper
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import Canister, SupervisorCanister
+from vibe_llms.providers.contract.selection import settle_tools
+from vibe_llms.providers.interfaces import Model
+from vibe_llms.providers.limits import Limiter
+
+
+async def _open_none(_: Iterable[str], __: EventHandler) -> Sequence[Ensemble]:
+    return ()
+
+
+class Services(Struct, frozen=True, kw_only=True):
+    """What all conversations of a session share.
+
+    `access_controls` gives what the configuration says of a model's controls, and
+    `open_ensembles` opens rows by their names and sends notices to a handler.
+    """
+
+    event_handler: EventHandler
+    access_model: Callable[[str], Awaitable[Model]]
+    access_controls: Callable[[Model], Controls]
+    tools: ToolSettings = ToolSettings()
+    access_limiter: Callable[[Model], Limiter | None] = lambda _: None
+    gatekeeper: Gatekeeper = Gatekeeper()
+    open_ensembles: Callable[[Iterable[str], EventHandler], Awaitable[Sequence[Ensemble]]] = (
+        _open_none
+    )
+    hook_runner: HookRunner = msgspec.field(default_factory=HookRunner)
+
+
+class ConversationSettings(Struct, frozen=True, kw_only=True):
+    """What a conversation holds its turns with; a change makes a new value.
+
+    `controls` and `handler` are its own. What they leave open comes from its session.
+    """
+
+    model: Model
+    services: Services
+    toolbox: Toolbox = Toolbox()
+    controls: Controls = Controls()
+    handler: EventHandler | None = None
+    tool_mode: ToolMode | None = None
+    hooks: tuple[TurnHook, ...] = ()
+
+    @property
+    def event_handler(self) -> EventHandler:
+        """What receives the events of turns that bring no handler of their own."""
+        return self.handler or self.services.event_handler
+
+    @property
+    def invokers(self) -> Mapping[str, Invoker]:
+        """The tools that the next turn offers, by their names."""
+        return self.services.gatekeeper.settle(self.toolbox.offered)
+
+    @property
+    def mode(self) -> ToolMode:
+        """How tools are offered: as asked for here, or as the configuration says."""
+        return self.tool_mode or self.services.tools.mode
+
+    @property
+    def default_controls(self) -> Controls:
+        """The controls of the conversation, completed by those of the configuration."""
+        return self.controls.over(self.services.access_controls(self.model))
+
+    def settle(self, tools: Mapping[str, Invoker]) -> tuple[Model, Sequence[Invoker]]:
+        """The model to speak with and the tools to offer it, by what is known of it now."""
+        asked = self.tool_mode is not None
+        return settle_tools(self.model, tuple(tools.values()), self.mode, asked=asked)
+
+
+class TurnRequest(Struct, frozen=True, kw_only=True):
+    """What one turn is asked to do; what it leaves out is as the conversation has it."""
+
+    said: Sequence[Canister] = ()
+    invokers: Iterable[Tool] | None = None
+    controls: Controls | None = None
+    event_handler: EventHandler | None = None
+    form: OutputForm | None = None
+    streaming: bool = True
+    throttle: Callable[[], Awaitable[object]] | None = None
+
+
+class TurnMemo:
+    """What a conversation keeps from turn to turn: what was encoded, and notices already shown."""
+
+    def __init__(self) -> None:
+        self.shown: set[tuple[str, str]] = set()
+        self._instructions: Sequence[SupervisorCanister] = ()
+        self._caches: dict[tuple[str, str, type], object] = {}
+
+    def instruct(self, texts: Sequence[str]) -> Sequence[SupervisorCanister]:
+        """Instructions as canisters: the same ones until the texts change."""
+        if texts != [canister.text for canister in self._instructions]:
+            self._instructions = tuple(SupervisorCanister.from_text(text) for text in texts)
+            # What was encoded begins with other words now.
+            self._caches.clear()
+        return self._instructions
+
+    def access_cache(self, model: Model) -> object:
+        """What is kept for a model, apart from what is kept for it under the contract."""
+        address = (model.provider, model.name, type(model))
+        if address not in self._caches:
+            self._caches[address] = model.produce_cache()
+        return self._caches[address]

@@ -1,0 +1,164 @@
+"""A running turn: as a task of its conversation, and as a loop over its events or its text."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any, Generic, Self
+
+from vibe_llms.conversations.history import finish
+from vibe_llms.conversations.outputs import read_partial
+from vibe_llms.conversations.turns import TurnRun
+from vibe_llms.events import (
+    Event,
+    MessageProgressEvent,
+    MessageStartedEvent,
+    TextChunk,
+)
+from vibe_llms.exceptions import StorageError
+from vibe_llms.messages.canisters import StopReason, T, Turn
+
+_QUEUED_EVENTS = 256
+
+
+class RunningTurn:
+    """A turn as a task. It always begins, so that its end is reported and what arrived is kept."""
+
+    def __init__(self, run: TurnRun, *, name: str) -> None:
+        self._run = run
+        self._begun = False
+        self._doomed = False
+        self._quiet = False
+        self.task = asyncio.create_task(self._hold(), name=name)
+
+    def interrupt(self, *, quietly: bool = False) -> None:
+        """Cancel the turn; `quietly`, `converse` returns an interrupted turn."""
+        self._quiet = self._quiet or quietly
+        self._doomed = True
+        # A task that has not begun would never begin.
+        if self._begun:
+            self.task.cancel()
+
+    async def end(self) -> None:
+        """Cancel the turn if it runs, and wait for its end, however often that is cancelled.
+
+        Raises `StorageError` where something of the turn could not be kept.
+        """
+        if not self.task.done():
+            self.interrupt()
+            await finish(asyncio.wait([self.task]))
+        if not self.task.cancelled() and isinstance(error := self.task.exception(), StorageError):
+            raise error
+
+    async def _hold(self) -> Turn:
+        self._begun = True
+        if self._doomed:
+            self.task.cancel()
+        try:
+            return await self._run.run()
+        except asyncio.CancelledError:
+            if not self._quiet:
+                raise
+            return self._run.result(StopReason.INTERRUPTED)
+
+
+class _Channel:
+    """The events on their way to a loop."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.news = asyncio.Event()
+        self.room = asyncio.Event()
+        self.room.set()
+
+    def put(self, event: Event) -> None:
+        self.events.append(event)
+        self.news.set()
+        if len(self.events) >= _QUEUED_EVENTS:
+            self.room.clear()
+
+    def take(self) -> Sequence[Event]:
+        events, self.events = self.events, []
+        self.news.clear()
+        self.room.set()
+        return events
+
+
+class EventStream(Generic[T]):
+    """The events of a turn, for `async for`; as a context manager it ends the turn with the block.
+
+    `turn` is the finished turn, once the loop has ended.
+    """
+
+    def __init__(self) -> None:
+        self.channel = _Channel()
+        self.turn: Turn[T] | None = None
+        self._running: RunningTurn | None = None
+        self._pending: deque[Event] = deque()
+        self._texts: list[str] = []
+
+    def begin(self, running: RunningTurn) -> None:
+        """Follow a turn."""
+        self._running = running
+        news = self.channel.news
+        running.task.add_done_callback(lambda _: news.set())
+
+    async def text(self) -> AsyncIterator[str]:
+        """The pieces of text as they arrive; leaving the loop early cancels the turn."""
+        async with self:
+            async for event in self:
+                match event:
+                    case MessageProgressEvent(chunk=TextChunk(text)):
+                        yield text
+
+    @property
+    def partial(self) -> Any:
+        """What has arrived of the JSON of the current message, as plain values."""
+        return read_partial("".join(self._texts))
+
+    @property
+    def throttle(self) -> Callable[[], Awaitable[object]]:
+        """Waits while the loop is too far behind."""
+        return self.channel.room.wait
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # A failure after an early exit is not raised, unless something could not be kept.
+        if self._running is not None and not self._running.task.done():
+            await self._running.end()
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._running is None:
+            raise StopAsyncIteration
+        while not self._pending:
+            self._pending.extend(self.channel.take())
+            if not self._pending:
+                if self._running.task.done():
+                    self.turn = self._running.task.result()
+                    raise StopAsyncIteration
+                await self.channel.news.wait()
+        event = self._pending.popleft()
+        match event:
+            case MessageStartedEvent():
+                self._texts.clear()
+            case MessageProgressEvent(chunk=TextChunk(text)):
+                self._texts.append(text)
+        return event
+
+    def __del__(self) -> None:
+        # Left by `break` without a context manager: nothing waits for the end, but it comes.
+        running = self._running
+        if running is not None and not running.task.done():
+            running.task.get_loop().call_soon_threadsafe(running.interrupt)

@@ -1,0 +1,451 @@
+"""One turn: ask the model, run its tool calls, ask again, until it is done or a limit ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+
+from vibe_llms.configuration import ToolSettings
+from vibe_llms.controls import Controls, leave_choice
+from vibe_llms.conversations.context_window import (
+    check_context_window,
+    estimate_tokens,
+    is_near_limit,
+    is_near_size,
+)
+from vibe_llms.conversations.dispatcher import Dispatcher
+from vibe_llms.conversations.history import History, start_of_turn
+from vibe_llms.conversations.outputs import OutputForm, OutputMismatch
+from vibe_llms.conversations.settings import ConversationSettings, TurnMemo, TurnRequest
+from vibe_llms.events import Notice, NoticeEvent, TurnEndedEvent
+from vibe_llms.exceptions import (
+    ContextOverflow,
+    ControlInvalid,
+    OutputCut,
+    OutputInvalid,
+    ReplyMalformed,
+)
+from vibe_llms.hooks import HookRequest
+from vibe_llms.invocation.execution import Execution, execute
+from vibe_llms.invocation.invokers import Invoker, find_invoker, gather_invokers, name_tools
+from vibe_llms.invocation.reuse import reuse_result
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DocumentCanister,
+    InvocationCanister,
+    ReplyCanister,
+    ResultCanister,
+    StopReason,
+    SupervisorCanister,
+    Turn,
+    UserCanister,
+    usage_of,
+)
+from vibe_llms.messages.contents import TextualContent, text_of
+from vibe_llms.providers.interfaces import InquiringModel, Model, TurnContext
+from vibe_llms.providers.limits import limited
+
+#: How often a typed output is asked for.
+OUTPUT_ATTEMPTS = 3
+
+
+class TurnRun:
+    """A turn while it runs. Making one raises for a request that surely cannot be carried out."""
+
+    def __init__(
+        self,
+        history: History,
+        settings: ConversationSettings,
+        request: TurnRequest,
+        memo: TurnMemo,
+    ) -> None:
+        self._history = history
+        self._settings = settings
+        self._request = request
+        self._memo = memo
+        self._prompt: Sequence[Canister] = request.said
+        self._controls = request.controls or Controls()
+        if (form := request.form) is not None:
+            if settings.model.attributes.surely_takes("response-schema"):
+                self._controls = Controls(response_schema=form.schema).over(self._controls)
+            else:
+                self._prompt = (SupervisorCanister.from_text(form.instruction), *self._prompt)
+        given = request.invokers
+        self._invokers = settings.invokers if given is None else gather_invokers(given)
+        self._model: Model = settings.model
+        self._offered: Sequence[Invoker] = ()
+        self._check()
+        self._instructions = memo.instruct(settings.toolbox.instruct(self._invokers.values()))
+        handler = request.event_handler or settings.event_handler
+        self._dispatcher = Dispatcher(handler, self._invokers)
+        self._fresh = frozenset(canister.identity for canister in self._prompt)
+        self._start = len(history.canisters)
+        self._said = len(self._prompt)
+        self._added: list[Canister] = []
+        self._limits = CallLimits(settings.services.tools)
+        self._default_controls = settings.default_controls
+        self._limiter = settings.services.access_limiter(settings.model)
+        self._output: object = None
+        self._vouched: set[str] = set()
+        self._counts = True
+
+    async def run(self) -> Turn:
+        """Hold the turn. However it ends, what arrived is kept, and its end is reported last."""
+        reason: str = StopReason.FAILED
+        withdrawn = False
+        try:
+            await self._settle()
+            await self._check_length(self._prompt)
+            self._report_blocked()
+            try:
+                said = await self._add_context()
+            except asyncio.CancelledError:
+                # The user's message is not lost with what was looked up for it.
+                await self._keep(self._prompt)
+                raise
+            self._said = len(said)
+            await self._keep(said)
+            reason = await self._hold()
+            if self._request.form is not None:
+                reason = await self._require(self._request.form, reason)
+        except asyncio.CancelledError:
+            reason = StopReason.INTERRUPTED
+            raise
+        except ContextOverflow:
+            withdrawn = True
+            if len(self._history.canisters) > self._start:
+                await self._history.withdraw(
+                    self._start, self._notify, "the history has become too long for the model"
+                )
+            raise
+        finally:
+            try:
+                if self._added and not withdrawn:
+                    self._run_hooks_after(reason)
+            finally:
+                turn, conversation = self.result(reason), self._history.identity
+                self._dispatcher(
+                    TurnEndedEvent(turn=turn, reason=reason, conversation=conversation)
+                )
+        return self.result(reason)
+
+    async def preview(self) -> bytes:
+        """The body of the first request of the turn, after the checks that `run` makes.
+
+        Nothing is kept, and no content is sent. Where only the server can count the tokens of what
+        may be too long, a notice says so.
+        """
+        await self._settle()
+        self._counts = False
+        await self._check_length(self._prompt)
+        self._report_blocked()
+        said = await self._add_context()
+        messages = [*self._messages, *said]
+        context = self._produce_context()
+        return await self._model.preview(messages, self._offered, self._controls, context)
+
+    def result(self, reason: str) -> Turn:
+        """What the turn gave so far."""
+        received = self._added[self._said :]
+        replies = [c for c in received if isinstance(c, AssistantCanister | InvocationCanister)]
+        text = "".join(
+            text_of(canister.contents)
+            for canister in replies
+            if isinstance(canister, AssistantCanister) and canister.reply == replies[-1].reply
+        )
+        return Turn(tuple(self._added), text, self._output, usage_of(self._added), reason)
+
+    def _check(self) -> None:
+        """Raise for what surely cannot be, before the turn begins."""
+        settings = self._settings
+        _check_choice(
+            self._controls, {} if settings.mode == "off" else self._invokers, settings.model
+        )
+        # A model whose abilities only its server knows is checked again once it was asked.
+        known = not isinstance(settings.model, InquiringModel)
+        model = settings.settle(self._invokers)[0] if known else settings.model
+        model.check(self._prompt, self._controls if known else leave_choice(self._controls))
+
+    async def _settle(self) -> None:
+        """Choose how tools are offered, once it is known what the model can do."""
+        model = self._settings.model
+        if inquired := isinstance(model, InquiringModel):
+            # Which choices of tools it can be given depends on how they are offered.
+            await model.inquire(self._prompt, leave_choice(self._controls))
+        self._model, self._offered = self._settings.settle(self._invokers)
+        if inquired:
+            self._model.check(self._prompt, self._controls)
+
+    async def _add_context(self) -> Sequence[Canister]:
+        """The prompt, with what hooks add right before the user's message."""
+        hooks, prompt = self._settings.hooks, self._prompt
+        place = start_of_turn(prompt)
+        if not hooks or place is None:
+            return prompt
+        runner = self._settings.services.hook_runner
+        try:
+            contexts = await runner.before_turn(hooks, self._describe())
+            added = [canister for one in contexts for canister in one.canisters]
+            said = [*prompt[:place], *added, *prompt[place:]]
+            if added:
+                await self._check_length(said)
+        except ContextOverflow:
+            self._notify(Notice("hook", "what hooks add does not fit into the context window"))
+            return prompt
+        self._vouched = {c.identity for one in contexts if not one.outside for c in one.canisters}
+        return said
+
+    def _run_hooks_after(self, reason: str) -> None:
+        if hooks := self._settings.hooks:
+            turn, runner = self.result(reason), self._settings.services.hook_runner
+            runner.after_turn(hooks, self._describe(), turn)
+
+    def _describe(self) -> HookRequest:
+        """The turn for hooks; its conversation may have continued in a fork since it began."""
+        return HookRequest(
+            conversation=self._history.identity,
+            model=self._settings.model,
+            history=tuple(self._history.canisters[: self._start]),
+            said=self._prompt,
+            kept=self._history.archive is not None,
+            load=self._history.load,
+            notify=self._notify,
+        )
+
+    async def _hold(self) -> str:
+        """Ask, and run calls, until the model is done; why it ended."""
+        while True:
+            reply = await self._ask()
+            ending = reply[-1].ending
+            reason = ending.reason if ending is not None else StopReason.FINISHED
+            calls = [canister for canister in reply if isinstance(canister, InvocationCanister)]
+            runs = calls and reason in (StopReason.INVOCATIONS, StopReason.FINISHED)
+            if not runs and reason != StopReason.PAUSED:
+                return reason
+            if limit := self._limits.count(calls):
+                await self._refuse(calls, limit)
+                return StopReason.LIMIT
+            if calls:
+                await self._invoke(calls)
+
+    async def _require(self, form: OutputForm, reason: str) -> str:
+        """Read the typed output of the last reply; where it does not fit, ask for it again."""
+        provider, problems = self._settings.model.provider, ""
+        for attempt in range(OUTPUT_ATTEMPTS):
+            if reason == StopReason.LENGTH:
+                raise OutputCut(
+                    "the reply ended before its output was complete; allow more: output-tokens",
+                    provider=provider,
+                )
+            if reason != StopReason.FINISHED:
+                raise OutputInvalid(
+                    f"there is no output: the reply ended as {reason}", provider=provider
+                )
+            try:
+                self._output = form.read(self.result(reason).text)
+                return reason
+            except OutputMismatch as mismatch:
+                problems = str(mismatch)
+            if attempt + 1 < OUTPUT_ATTEMPTS:
+                self._notify(Notice("output", f"the output is asked for again: {problems}"))
+                said = UserCanister.from_text(
+                    f"This is not a valid answer:\n{problems}\nAnswer again, with JSON only."
+                )
+                await self._keep([said])
+                self._fresh = frozenset({said.identity})
+                reason = await self._hold()
+        raise OutputInvalid(
+            f"the output is not what was asked for, {OUTPUT_ATTEMPTS} times: {problems}",
+            provider=provider,
+            attempts=OUTPUT_ATTEMPTS,
+        )
+
+    async def _ask(self) -> Sequence[ReplyCanister]:
+        context = self._produce_context()
+        received = self._dispatcher.received
+        received.clear()
+        try:
+            with self._limited():
+                reply = await self._model.converse(
+                    self._messages, self._offered, self._controls, context
+                )
+            if not reply:
+                raise ReplyMalformed(
+                    "the model returned no reply", provider=self._settings.model.provider
+                )
+            reply = tuple(map(self._dispatcher.settle, reply))
+            received[:] = reply
+        finally:
+            # However it ended: what had arrived is kept, before any of its calls runs.
+            if any(_is_worth_keeping(canister) for canister in received):
+                await self._keep(tuple(received))
+        return reply
+
+    def _produce_context(self) -> TurnContext:
+        return TurnContext(
+            conversation=self._history.identity,
+            event_handler=self._dispatcher,
+            notify=self._notify,
+            load=self._history.load,
+            streaming=self._request.streaming,
+            fresh=self._fresh,
+            default_controls=self._default_controls,
+            cache=self._memo.access_cache(self._model),
+            throttle=self._request.throttle,
+        )
+
+    def _limited(self) -> AbstractContextManager[None]:
+        if self._limiter is None:
+            return limited(None)
+        return limited(self._limiter, estimate_tokens(reversed(self._history.canisters)))
+
+    async def _invoke(self, calls: Sequence[InvocationCanister]) -> None:
+        tools = self._settings.services.tools
+        await execute(
+            calls,
+            Execution(
+                invokers=self._invokers,
+                event_handler=self._dispatcher,
+                keep=self._keep,
+                admit=self._admit,
+                reuse=self._reuse,
+                conversation=self._history.identity,
+                timeout_seconds=tools.timeout_seconds,
+                parallel=tools.parallel,
+                shown_bytes=tools.shown_bytes,
+                kept_bytes=tools.kept_bytes,
+            ),
+        )
+
+    async def _admit(self, invocation: InvocationCanister, invoker: Invoker) -> str:
+        return await self._settings.services.gatekeeper.admit(
+            invocation,
+            invoker,
+            tainted=self._is_tainted(),
+            conversation=self._history.identity,
+        )
+
+    def _reuse(self, invocation: InvocationCanister, invoker: Invoker) -> ResultCanister | None:
+        return reuse_result(invocation, invoker, self._history.canisters, self._invokers)
+
+    def _is_tainted(self) -> bool:
+        """Whether text without authority is in this turn: a document, or a result from outside."""
+        outside = {
+            canister.identity
+            for canister in self._added
+            if isinstance(canister, InvocationCanister)
+            and (tool := find_invoker(self._invokers, canister.name)) is not None
+            and tool.outside
+        }
+        return any(
+            (isinstance(canister, DocumentCanister) and canister.identity not in self._vouched)
+            or (isinstance(canister, ResultCanister) and canister.invocation in outside)
+            for canister in self._added
+        )
+
+    def _report_blocked(self) -> None:
+        """Report once which tools do not run before the user has looked at them."""
+        blocked: dict[str, list[str]] = {}
+        for invoker in self._invokers.values():
+            if invoker.blocked:
+                blocked.setdefault(invoker.blocked, []).append(invoker.name)
+        for why, names in blocked.items():
+            self._notify_once(Notice("ensemble", f"{', '.join(names)}: {why}"))
+
+    async def _refuse(self, calls: Sequence[InvocationCanister], limit: str) -> None:
+        self._notify(Notice("limit", f"the turn ends here: {limit}"))
+        contents = (TextualContent(f"The call was not run: {limit}."),)
+        await self._keep(
+            [ResultCanister(contents, invocation=call.identity, failed=True) for call in calls]
+        )
+
+    async def _keep(self, canisters: Sequence[Canister]) -> None:
+        await self._history.append(canisters, self._notify)
+        self._added += canisters
+
+    def _notify(self, notice: Notice) -> None:
+        if notice.subject == "conversion":
+            self._notify_once(notice)
+        else:
+            self._dispatcher(NoticeEvent(notice=notice, conversation=self._history.identity))
+
+    def _notify_once(self, notice: Notice) -> None:
+        """Show a notice if this conversation has not shown it yet."""
+        if (shown := (notice.canister, notice.text)) not in self._memo.shown:
+            self._memo.shown.add(shown)
+            self._dispatcher(NoticeEvent(notice=notice, conversation=self._history.identity))
+
+    async def _check_length(self, said: Sequence[Canister]) -> None:
+        """Refuse what is surely too long before anything is kept or sent."""
+        messages, model = self._messages, self._model
+        if not self._counts:
+            if is_near_limit(model, messages, said):
+                text = f"this may be too long for {model.name}; a real request is counted first"
+                self._notify(Notice("preview", text))
+            return
+        await check_context_window(model, messages, said, self._offered, self._history.load)
+        if is_near_size(model, messages, said):
+            # The provider's own limit on bytes: it is known once the request is made.
+            context = TurnContext(
+                load=self._history.load,
+                fresh=frozenset(canister.identity for canister in said),
+                default_controls=self._default_controls,
+            )
+            await model.preview([*messages, *said], self._offered, self._controls, context)
+
+    @property
+    def _messages(self) -> Sequence[Canister]:
+        """What the model reads: the history, after the instructions of the tools it is offered."""
+        if not self._offered or not self._instructions:
+            return self._history.canisters
+        return [*self._instructions, *self._history.canisters]
+
+
+class CallLimits:
+    """Counts the tool calls of one turn, and knows when they are too many."""
+
+    def __init__(self, tools: ToolSettings) -> None:
+        self._tools = tools
+        self._rounds = 0
+        self._calls = 0
+        self._repeats = 0
+        self._previous = ("", "")
+
+    def count(self, calls: Sequence[InvocationCanister]) -> str:
+        """Which limit forbids another round, in words; empty if none does."""
+        self._rounds += 1
+        self._calls += len(calls)
+        if self._rounds > self._tools.max_rounds:
+            return f"the turn has had {self._tools.max_rounds} rounds of tool calls (max-rounds)"
+        if self._calls > self._tools.max_calls:
+            return f"the turn has had {self._tools.max_calls} tool calls (max-calls)"
+        for call in calls:
+            this = (call.name, call.arguments)
+            self._repeats = self._repeats + 1 if this == self._previous else 1
+            self._previous = this
+            if self._repeats >= self._tools.identical_calls:
+                return f"{call.name!r} was called {self._repeats} times alike (identical-calls)"
+        return ""
+
+
+def _check_choice(controls: Controls, tools: Mapping[str, Invoker], model: Model) -> None:
+    """Raise `ControlInvalid` where a tool is to be called that is not offered."""
+    choice = controls.tool_choice
+    if choice is None or choice in ("auto", "any", "none") or choice in tools:
+        return
+    raise ControlInvalid(
+        f"there is no tool {choice!r} to choose; {name_tools(tools)}",
+        control="tool-choice",
+        model=model.name,
+    )
+
+
+def _is_worth_keeping(canister: ReplyCanister) -> bool:
+    """Whether anything of a reply arrived: nothing is kept of one that was refused."""
+    if isinstance(canister, InvocationCanister) or canister.contents:
+        return True
+    ending = canister.ending
+    begun = canister.provenance is not None and bool(canister.provenance.response)
+    return begun or (ending is not None and (not ending.interrupted or bool(ending.severed)))

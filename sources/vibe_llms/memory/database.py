@@ -1,0 +1,418 @@
+"""The entries of a scope in an SQLite database in memory, found by their words.
+
+FTS5 keeps which entries have a word. The rare words of a question choose candidates, and all its
+words score them, by BM25 over fields (Robertson and Zaragoza, "The Probabilistic Relevance
+Framework: BM25 and Beyond", 2009, section 3.6). The fields are the text of an entry, its labels,
+and the turns around it: a question often has the words of the turn before the one that answers it.
+FTS5's own ranking would need those turns in each row, and takes 2 to 20 times as long (ADR 46).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import msgspec
+
+from vibe_llms.exceptions import StorageError
+from vibe_llms.memory.entries import Role
+from vibe_llms.memory.files import FileStat
+from vibe_llms.memory.records import IndexRecord
+
+K1, B = 1.2, 0.75
+#: What a word counts in the turns around the one that has it, by their distance behind it.
+WINDOW = {0: 1.0, 1: 0.6, 2: 0.4, 3: 0.3, 4: 0.2, -1: 0.3, -2: 0.2}
+_NEAREST_LAST = dict(sorted(WINDOW.items(), key=lambda one: one[1]))
+_BEFORE = [(distance, share) for distance, share in WINDOW.items() if distance > 0]
+#: What it counts as a label: who said the entry, when, what about.
+LABEL = 2.0
+#: Once this many entries have the rarest words of a question, and the best of them have this part
+#: of what the other words are worth, the others choose no candidates.
+_ENOUGH, _USUAL = 150, 0.4
+#: Turns that are further apart are not neighbours; their positions differ by more than a window.
+_HOUR, _APART = 3_600_000_000, 8
+#: The positions that a conversation has.
+_BLOCK = 1 << 24
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Marks a label among the words.
+_MARK = "@"
+
+_TABLES = """
+create table entries (
+    number integer primary key, place text unique not null, identity text not null,
+    role text not null, digest text not null, conversation text, created integer not null,
+    position integer not null, length integer not null, words text not null,
+    record blob not null);
+create index by_identity on entries (identity);
+create index by_digest on entries (digest);
+create index by_time on entries (conversation, created);
+create index by_position on entries (position);
+create virtual table postings using fts5 (
+    words, content='', detail=none, columnsize=0, tokenize="ascii tokenchars '@'''");
+create virtual table frequencies using fts5vocab (postings, 'row');
+"""
+_SPACE_OUT = """
+update entries set position = spaced.position from (
+    select number, :block + sum(step) over (turns rows unbounded preceding) as position
+    from (
+        select number, created, identity, place,
+            case when created - lag(created) over turns > :hour then :apart else 1 end as step
+        from entries where conversation = :conversation
+        window turns as (order by created, identity, place))
+    window turns as (order by created, identity, place)
+) as spaced where entries.number = spaced.number
+"""
+
+
+class _Spot(NamedTuple):
+    number: int
+    role: str
+    length: int
+
+
+class _Layout:
+    """The entries by their positions; turns of a conversation are next to each other."""
+
+    def __init__(self, spots: Sequence[tuple[int, _Spot]]) -> None:
+        self.spots = dict(spots)
+        self.positions = {spot.number: position for position, spot in spots}
+        lengths = sum(map(self.window_length, self.spots))
+        #: The mean length of a window.
+        self.mean = lengths / (len(spots) or 1) or 1.0
+
+    def role_at(self, position: int) -> str | None:
+        """The role of the entry at a position, if there is one."""
+        spot = self.spots.get(position)
+        return None if spot is None else spot.role
+
+    def window_length(self, position: int) -> float:
+        """The words of an entry, and those of the turns before it as they count."""
+        length = float(self.spots[position].length)
+        for distance, share in _BEFORE:
+            before = self.spots.get(position - distance)
+            if before is None:
+                break
+            length += share * before.length
+        return length
+
+
+class IndexDatabase:
+    """Entries with their words and labels; `data` is what `serialize` gave, or empty.
+
+    `ValueError` where `data` is no such database. One thread at a time may use it.
+    """
+
+    def __init__(self, data: bytes = b"") -> None:
+        self._database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        #: Conversations whose turns have no positions in their order yet.
+        self._disordered: set[str] = set()
+        self._layout: _Layout | None = None
+        self.stats: dict[str, FileStat] = {}
+        try:
+            if data:
+                self._database.deserialize(data)
+            else:
+                self._database.executescript(_TABLES)
+            self._database.execute("pragma secure_delete = on")
+            self.stats = {one.place: one.stat for one in self}
+        except (sqlite3.Error, AttributeError) as error:
+            # Before SQLite 3.36 there is no `deserialize`.
+            raise ValueError(f"it is no database of ours: {error}") from error
+
+    def __len__(self) -> int:
+        return len(self.stats)
+
+    def __iter__(self) -> Iterator[IndexRecord]:
+        """All entries, the oldest first."""
+        rows = self._database.execute("select record from entries order by created, identity")
+        return map(_decode, rows.fetchall())
+
+    def serialize(self) -> bytes:
+        """The database as bytes, without the words of entries that are gone.
+
+        `StorageError` where SQLite cannot do that.
+        """
+        if not hasattr(self._database, "serialize"):
+            raise StorageError("SQLite 3.36 is needed to store the index of memory")
+        self._lay_out()
+        self._database.execute("insert into postings (postings) values ('optimize')")
+        return self._database.serialize()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Many changes, which are faster within one transaction."""
+        self._database.execute("begin")
+        try:
+            yield
+        finally:
+            self._database.execute("commit")
+
+    def put(
+        self,
+        record: IndexRecord,
+        words: Sequence[str],
+        labels: Iterable[str],
+        conversation: str | None,
+    ) -> int:
+        """Add an entry, in place of the one at its place; its number, whatever the record has.
+
+        `conversation` is given for a turn that has neighbours.
+        """
+        created = (record.created - _EPOCH) // timedelta(microseconds=1)
+        order = (conversation, created, record.identity)
+        position = self._position_at(record.place, order)
+        if position is None:
+            self.drop(record.place)
+            position = self._append(record.place, *order)
+        else:
+            self._erase(record.place)
+        (number,) = self._database.execute(
+            "select coalesce(max(number), 0) + 1 from entries"
+        ).fetchone()
+        record = msgspec.structs.replace(record, number=number)
+        text = " ".join((*words, *(f"{_MARK}{name}" for name in labels)))
+        self._database.execute(
+            "insert into entries values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(number, record.place, record.identity, record.role, record.digest),
+                *(conversation, created, position, len(words), text),
+                msgspec.msgpack.encode(record),
+            ),
+        )
+        self._layout = None
+        self._database.execute("insert into postings (rowid, words) values (?, ?)", (number, text))
+        self._layout = None
+        self.stats[record.place] = record.stat
+        return int(number)
+
+    def drop(self, place: str) -> int | None:
+        """Remove the entry at a place; the number that it had."""
+        row = self._database.execute(
+            "select conversation, position from entries where place = ?", [place]
+        ).fetchone()
+        if row is None:
+            return None
+        conversation, position = row
+        if conversation is not None:
+            least, most = self._database.execute(
+                "select min(position), max(position) from entries where conversation = ?",
+                [conversation],
+            ).fetchone()
+            if least < position < most:
+                self._disordered.add(conversation)
+        return self._erase(place)
+
+    def record(self, number: int) -> IndexRecord | None:
+        """The entry with a number."""
+        return self._find("number = ?", number)
+
+    def records(self, numbers: Iterable[int]) -> Iterator[IndexRecord]:
+        """The entries with some numbers, in any order."""
+        for _, data in self._select("record", [*numbers]):
+            yield _decode((data,))
+
+    def at(self, place: str) -> IndexRecord | None:
+        """The entry whose file is at a place."""
+        return self._find("place = ?", place)
+
+    def find(self, identity: str) -> IndexRecord | None:
+        """The entry with an identity, the oldest where files were copied."""
+        return self._find("identity = ? order by created, place limit 1", identity)
+
+    def facts(self, digest: str) -> Sequence[IndexRecord]:
+        """The facts with a digest."""
+        rows = self._database.execute(
+            "select record from entries where digest = ? and role = ?", (digest, Role.FACT)
+        )
+        return [*map(_decode, rows)]
+
+    def count_entries(self, words: Iterable[str]) -> Mapping[str, int]:
+        """About how many entries have each word, in their texts or labels."""
+        terms = [term for word in words for term in (word, _MARK + word)]
+        marks = ", ".join("?" * len(terms))
+        counts = Counter[str]()
+        for term, count in self._database.execute(
+            f"select term, doc from frequencies where term in ({marks})",  # noqa: S608
+            terms,
+        ):
+            counts[term.removeprefix(_MARK)] += count
+        return {word: min(count, len(self)) for word, count in counts.items()}
+
+    def score(
+        self, rarities: Mapping[str, float], count: int, roles: Collection[Role]
+    ) -> dict[int, float]:
+        """The entries of some roles that fit words best, up to about `count`, by their numbers.
+
+        `rarities` says how much each word is worth; an entry gets at most their sum.
+        """
+        layout = self._lay_out()
+        scores: dict[int, float] = {}
+        found, left = 0, sum(rarities.values())
+        for word in sorted(rarities, key=rarities.__getitem__, reverse=True):
+            if found > _ENOUGH and _worst_of_best(scores, count) >= _USUAL * left:
+                break
+            left -= rarities[word]
+            # What the word is worth at each position, nearest last. An entry that has it twice in
+            # its window counts it once here: these scores only choose what is rated.
+            worth: dict[int, float] = {}
+            for positions, distances in (
+                (self._match(layout, word), _NEAREST_LAST),
+                (self._match(layout, _MARK + word), {0: LABEL}),
+            ):
+                found += len(positions)
+                for distance, share in distances.items():
+                    part = rarities[word] * share / (share + K1)
+                    worth.update(zip(map(distance.__add__, positions), repeat(part)))
+            for position in scores.keys() & worth.keys():
+                worth[position] += scores[position]
+            scores.update(worth)
+        least = _worst_of_best(scores, 2 * count)
+        best = [
+            position
+            for position, score in scores.items()
+            if score >= least and layout.role_at(position) in roles
+        ]
+        if len(best) < count < len(scores):
+            # Entries of other roles, or positions without an entry, took their places.
+            best = [position for position in scores if layout.role_at(position) in roles]
+        best.sort(key=scores.__getitem__, reverse=True)
+        return self._rate(layout, rarities, best[:count])
+
+    def assess(self, rarities: Mapping[str, float], numbers: Iterable[int]) -> dict[int, float]:
+        """How well some entries fit words."""
+        layout = self._lay_out()
+        return self._rate(layout, rarities, [layout.positions[number] for number in numbers])
+
+    def _rate(
+        self, layout: _Layout, rarities: Mapping[str, float], positions: Collection[int]
+    ) -> dict[int, float]:
+        """The scores of the entries at some positions, by number."""
+        held = self._count_words(layout, rarities, positions)
+        rated: dict[int, float] = {}
+        for position in positions:
+            weights: dict[str, float] = {}
+            for distance, share in WINDOW.items():
+                for word, count in held.get(position - distance, ()):
+                    if word[0] != _MARK:
+                        weights[word] = weights.get(word, 0.0) + share * count
+                    elif not distance:
+                        weights[word[1:]] = weights.get(word[1:], 0.0) + LABEL
+            flat = K1 * (1 - B + B * layout.window_length(position) / layout.mean)
+            rated[layout.spots[position].number] = sum(
+                rarities[word] * weight / (weight + flat) for word, weight in weights.items()
+            )
+        return rated
+
+    def _count_words(
+        self, layout: _Layout, words: Iterable[str], positions: Iterable[int]
+    ) -> dict[int, list[tuple[str, int]]]:
+        """How often words and labels are in the entries around some positions."""
+        near = {position - distance for position in positions for distance in WINDOW}
+        numbers = [layout.spots[position].number for position in near if position in layout.spots]
+        asked = {name for word in words for name in (word, _MARK + word)}
+        held: dict[int, list[tuple[str, int]]] = {}
+        for number, text in self._select("words", numbers):
+            its_words = text.split()
+            if found := asked.intersection(its_words):
+                held[layout.positions[number]] = [(word, its_words.count(word)) for word in found]
+        return held
+
+    def _match(self, layout: _Layout, word: str) -> list[int]:
+        """The positions of the entries that have a word."""
+        rows = self._database.execute(
+            "select rowid from postings where postings match ?", [f'"{word}"']
+        )
+        return [layout.positions[number] for (number,) in rows]
+
+    def _select(self, column: str, numbers: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        """A column of the entries with some numbers."""
+        for start in range(0, len(numbers), _ASKED):
+            some = numbers[start : start + _ASKED]
+            marks = ", ".join("?" * len(some))
+            yield from self._database.execute(
+                f"select number, {column} from entries where number in ({marks})",  # noqa: S608
+                some,
+            ).fetchall()
+
+    def _find(self, where: str, value: int | str) -> IndexRecord | None:
+        row = self._database.execute(
+            f"select record from entries where {where}",  # noqa: S608
+            [value],
+        ).fetchone()
+        return None if row is None else _decode(row)
+
+    def _erase(self, place: str) -> int | None:
+        row = self._database.execute(
+            "select number, words from entries where place = ?", [place]
+        ).fetchone()
+        if row is None:
+            return None
+        self._database.execute(
+            "insert into postings (postings, rowid, words) values ('delete', ?, ?)", row
+        )
+        self._database.execute("delete from entries where number = ?", row[:1])
+        self.stats.pop(place, None)
+        self._layout = None
+        return int(row[0])
+
+    def _position_at(self, place: str, order: tuple[str | None, int, str]) -> int | None:
+        """Where the entry at a place is, if it comes in the same order."""
+        row = self._database.execute(
+            "select position, conversation, created, identity from entries where place = ?", [place]
+        ).fetchone()
+        return None if row is None or row[1:] != order else int(row[0])
+
+    def _append(self, place: str, conversation: str | None, created: int, identity: str) -> int:
+        """The position of a new entry: behind the last turn of its conversation."""
+        last = None
+        if conversation is not None:
+            last = self._database.execute(
+                "select created, identity, place, position from entries where conversation = ? "
+                "order by created desc, identity desc, place desc limit 1",
+                [conversation],
+            ).fetchone()
+        if last is None:
+            return self._new_block()
+        if (created, identity, place) < last[:3]:
+            assert conversation is not None
+            self._disordered.add(conversation)
+        return int(last[3]) + (1 if created - last[0] <= _HOUR else _APART)
+
+    def _lay_out(self) -> _Layout:
+        """Where the entries are, with the turns of each conversation in their order."""
+        while self._disordered:
+            self._database.execute(
+                _SPACE_OUT,
+                {
+                    "block": self._new_block(),
+                    "conversation": self._disordered.pop(),
+                    "hour": _HOUR,
+                    "apart": _APART,
+                },
+            )
+        if self._layout is None:
+            rows = self._database.execute("select position, number, role, length from entries")
+            self._layout = _Layout([(position, _Spot(*row)) for position, *row in rows])
+        return self._layout
+
+    def _new_block(self) -> int:
+        (last,) = self._database.execute("select max(position) from entries").fetchone()
+        return ((last or 0) // _BLOCK + 1) * _BLOCK
+
+
+#: SQLite takes at least this many values in a statement.
+_ASKED = 30_000
+
+
+def _worst_of_best(scores: Mapping[int, float], count: int) -> float:
+    """The score of the last of so many best ones; 0 where there are fewer."""
+    return 0.0 if len(scores) < count else sorted(scores.values())[-count]
+
+
+def _decode(row: tuple[bytes]) -> IndexRecord:
+    return msgspec.msgpack.decode(row[0], type=IndexRecord)

@@ -1,0 +1,31 @@
+"""What the index keeps of an entry besides its words: its file, and what it is sorted by."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from vibe_llms.memory.entries import Role
+from vibe_llms.memory.files import FileStat
+from vibe_llms.memory.metadata import Metadata
+
+
+class IndexRecord(Struct, frozen=True, array_like=True):
+    """An entry in the index of its scope.
+
+    `number` identifies it there, `stat` is its file when it was read, `digest` is the digest of
+    its normalized text, and `asks` is true for a turn that ends with a question mark.
+    """
+
+    place: str
+    stat: FileStat
+    number: int
+    identity: str
+    role: Role
+    created: datetime
+    importance: float
+    conversation: str
+    digest: str
+    asks: bool
+    metadata: Metadata

@@ -1,0 +1,83 @@
+"""Snapshots of an index: a folder with a checksum for each part, which appears as a whole.
+
+A snapshot that does not fit its checksums is ignored, and the index is built from the files again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.files import LARGEST_FILE, LARGEST_SETTINGS, read_file
+from vibe_llms.storage.files import make_folder, new_folder, storage_errors, write_new
+
+#: Raise it when a part changes its form, or vectors are made of other chunks than before.
+_FORMAT = f"5 {sys.byteorder}"
+_MANIFEST = "manifest"
+
+
+class _Manifest(Struct):
+    format: str
+    embedder: str
+    checksums: dict[str, str]
+
+
+def read_snapshot(folder: Path, wanted: Collection[str]) -> tuple[str, dict[str, bytes]]:
+    """The embedder of a snapshot's vectors, and those of its parts that are wanted.
+
+    `ValueError`, `OSError` or `StorageError` where there is no such snapshot or it is damaged.
+    """
+    manifest = msgspec.json.decode(read_file(folder / _MANIFEST, LARGEST_SETTINGS), type=_Manifest)
+    if manifest.format != _FORMAT:
+        raise ValueError("another version made it")
+    parts = {
+        name: read_file(folder / name, LARGEST_FILE)
+        for name in manifest.checksums
+        if name in wanted
+    }
+    checksums = {name: _digest(data, manifest.embedder) for name, data in parts.items()}
+    if not checksums.items() <= manifest.checksums.items():
+        raise ValueError("its checksums do not match")
+    return manifest.embedder, parts
+
+
+def write_snapshot(place: Path, embedder: str, parts: Mapping[str, bytes]) -> None:
+    """Write a snapshot into a folder, then remove everything else there."""
+    checksums = {name: _digest(data, embedder) for name, data in parts.items()}
+    manifest = msgspec.json.encode(_Manifest(_FORMAT, embedder, checksums))
+    with storage_errors(place):
+        make_folder(place)
+        old = os.listdir(place)
+        with new_folder(place / os.urandom(8).hex(), durable=False) as folder:
+            for name, data in parts.items():
+                write_new(folder / name, data, durable=False)
+            write_new(folder / _MANIFEST, manifest, durable=False)
+        _remove(place, old)
+
+
+def discard_snapshots(place: Path) -> None:
+    """Remove everything in a folder of snapshots."""
+    with storage_errors(place), suppress(FileNotFoundError):
+        _remove(place, os.listdir(place))
+
+
+def _remove(place: Path, names: Collection[str]) -> None:
+    for name in names:
+        path = place / name
+        with suppress(FileNotFoundError):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def _digest(data: bytes, embedder: str) -> str:
+    return hashlib.sha256(embedder.encode() + b"\0" + data).hexdigest()

@@ -1,0 +1,118 @@
+"""What counts as a trace of words: in an entry, in a file that is none, and in its name."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from vibe_llms.exceptions import MemoryDamaged
+from vibe_llms.files import read_file
+from vibe_llms.memory.entries import LARGEST_BYTES, Entry, Scope, decode_entry
+from vibe_llms.memory.files import MemoryFiles, identity_in
+from vibe_llms.messages.contents import repair_text
+
+#: What every file of ours has in its front matter, and what therefore says nothing.
+_PLAIN = re.compile(
+    r"^(?:(?:id|role|created_at|importance|conversation_id|turn|replaced_by):[^#\n]*"
+    r"|(?:category|topics|speaker|merged_from):)",
+    re.MULTILINE,
+)
+#: The ends of ids that are in a summary, which say as little.
+_SUMMED_UP = re.compile(r"^sums_up: '?[0-9a-f]{12}(?: [0-9a-f]{12})*'?$", re.MULTILINE)
+
+#: So much of a part is read again with the next one, where words may end that begin in it.
+_OVERLAP = 64 * 1024
+
+
+def fold(text: str) -> str:
+    """The text as it is compared: whatever its case, its spaces and how its accents are kept."""
+    return " ".join(unicodedata.normalize("NFKC", repair_text(text)).casefold().split())
+
+
+def holds(wanted: str, texts: Sequence[str]) -> bool:
+    """Whether a text of these has the words, which are folded already."""
+    return any(wanted in fold(text) for text in texts)
+
+
+def find_holding(files: MemoryFiles, scope: Scope, wanted: str) -> list[tuple[str, Entry]]:
+    """The places within a scope that have folded words, and their entries."""
+    found: list[tuple[str, Entry]] = []
+    for place in files.survey_files(scope):
+        if files.is_long(scope, place):
+            created, name = datetime.fromtimestamp(0, UTC), os.path.basename(place)
+            parts = files.read_parts(scope, place)
+            if holds(wanted, [name]) or _holds_in_parts(wanted, parts):
+                found.append(
+                    (place, Entry(content=name, identity="", scope=scope, created=created))
+                )
+            continue
+        entry, texts = examine(files.read_data(scope, place), scope, place)
+        if holds(wanted, texts):
+            found.append((place, entry))
+    return found
+
+
+def find_all(files: MemoryFiles, scope: Scope) -> list[tuple[str, Entry]]:
+    """All places within a scope, and their entries."""
+    # Every text contains no words.
+    return find_holding(files, scope, "")
+
+
+def _holds_in_parts(wanted: str, parts: Iterable[bytes]) -> bool:
+    """Whether a text has the words that is too long to be read at once."""
+    before = b""
+    for part in parts:
+        data = before + part
+        if holds(wanted, [data.decode("utf-8", "replace")]):
+            return True
+        before = data[-_OVERLAP:]
+    return False
+
+
+def find_strays(files: MemoryFiles, wanted: str) -> list[Path]:
+    """The files outside the scopes that have folded words: their purpose is unknown."""
+    found: list[Path] = []
+    for path in files.survey_strays():
+        with suppress(OSError):
+            if path.stat().st_size <= LARGEST_BYTES:
+                text = read_file(path, LARGEST_BYTES).decode("utf-8", "replace")
+                if holds(wanted, (text, path.name)):
+                    found.append(path)
+    return found
+
+
+def examine(data: bytes, scope: Scope, place: str) -> tuple[Entry, Sequence[str]]:
+    """The entry in a file's bytes, or its whole text where it is none; and all that it says."""
+    text = data.decode("utf-8", "replace")
+    own = identity_in(place)
+    name = "" if own else os.path.basename(place)
+    try:
+        entry = decode_entry(data, scope, place)
+    except MemoryDamaged:
+        created = datetime.fromtimestamp(0, UTC)
+        return Entry(content=text, identity=own, scope=scope, created=created), (text, name)
+    said = (entry.content, entry.category, *entry.topics, entry.speaker)
+    further = entry.further.items()
+    told = [one for one in further if not _SUMMED_UP.fullmatch(": ".join(map(str, one)))]
+    return entry, (*said, *_find_texts(told), _SUMMED_UP.sub("", _PLAIN.sub("", text)), name)
+
+
+def _find_texts(value: Any) -> list[str]:
+    """All texts in a value of YAML."""
+    texts: list[str] = []
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, Mapping):
+            left += [*one.keys(), *one.values()]
+        elif isinstance(one, list | tuple | set):
+            left += one
+        else:
+            texts.append(str(one))
+    return texts

@@ -1,0 +1,78 @@
+"""What Anthropic says of its models, in the terms of our attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.providers.anthropic.controls import SMALLEST_BUDGET_TOKENS, ThinkingType
+from vibe_llms.providers.anthropic.messages import PDF
+
+_PICTURES = ("image", "image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+class ModelEntry(Struct):
+    """An item of the list of models. Source: `types/model_info.py` of anthropic 2.12.0."""
+
+    id: str
+    display_name: str = ""
+    max_input_tokens: int | None = None
+    max_tokens: int | None = None
+    retires_at: str | None = None
+    capabilities: dict[str, Any] | None = None
+
+    def attributes(self) -> Mapping[str, Any]:
+        """What the server says of the model, in the terms of our attributes."""
+        controls: dict[str, Any] = {}
+        told: dict[str, Any] = {"title": self.display_name, "retires": self.retires_at or ""}
+        if self.max_input_tokens:
+            told["context-tokens"] = self.max_input_tokens
+        if self.max_tokens:
+            told["output-tokens"] = self.max_tokens
+            controls["output-tokens"] = {"minimum": 1, "maximum": self.max_tokens}
+        capabilities = self.capabilities
+        if capabilities is not None:
+            accepts = [*_PICTURES] if _supported(capabilities, "image_input") else []
+            accepts += [PDF] if _supported(capabilities, "pdf_input") else []
+            told["accepts"] = accepts
+            told["reasoning"] = _supported(capabilities, "thinking")
+            types = _table(_table(capabilities, "thinking"), "types")
+            thinking = [name for name in get_args(ThinkingType) if _supported(types, name)]
+            if thinking:
+                told["native"] = {"thinking": thinking}
+                controls["reasoning-tokens"] = self._bound_budget(thinking)
+            effort = _table(capabilities, "effort")
+            levels = [name for name in effort if name != "supported" and _supported(effort, name)]
+            if effort:
+                controls["effort"] = {"choices": levels} if levels else False
+        return {**told, "controls": controls}
+
+    def _bound_budget(self, thinking: Sequence[str]) -> Mapping[str, int] | bool:
+        if "enabled" in thinking:
+            bounds = {"minimum": 0 if "disabled" in thinking else SMALLEST_BUDGET_TOKENS}
+            return {**bounds, "maximum": self.max_tokens - 1} if self.max_tokens else bounds
+        return {"minimum": 0, "maximum": 0} if "disabled" in thinking else False
+
+
+class ModelPage(Struct):
+    """A page of the list."""
+
+    data: list[ModelEntry]
+    has_more: bool = False
+    last_id: str | None = None
+
+
+def _table(capabilities: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A table of what the server says; empty where it says something else."""
+    entry = capabilities.get(name)
+    return entry if isinstance(entry, dict) else {}
+
+
+def _supported(capabilities: Mapping[str, Any], name: str) -> bool:
+    return _table(capabilities, name).get("supported") is True
+
+
+PAGE = msgspec.json.Decoder(ModelPage)

@@ -1,0 +1,228 @@
+"""A model of Anthropic's Messages interface, and how its requests are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import Meta
+
+from vibe_llms.configuration import merge
+from vibe_llms.controls import Controls
+from vibe_llms.exceptions import ControlInvalid
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import Canister, DocumentCanister
+from vibe_llms.messages.contents import FileContent, MediaContent
+from vibe_llms.providers.anthropic.controls import nativize_choice, nativize_controls, read_native
+from vibe_llms.providers.anthropic.errors import ERRORS
+from vibe_llms.providers.anthropic.history import AnthropicHistory
+from vibe_llms.providers.anthropic.messages import MODULE, unsupported
+from vibe_llms.providers.anthropic.package import PackageTransport
+from vibe_llms.providers.anthropic.streams import AnthropicAssimilator
+from vibe_llms.providers.attributes import ModelAttributes
+from vibe_llms.providers.interfaces import TurnContext
+from vibe_llms.providers.models import Connection, HttpModel, HttpSettings
+from vibe_llms.providers.pieces import Fragment, append_member, encode_json
+from vibe_llms.providers.requests import HistoryCache, Request, apply_controls, fit_request, tell
+from vibe_llms.providers.tool_names import nativize_name
+
+BASE_URL = "https://api.anthropic.com"
+#: The version of the interface that this code speaks.
+VERSION = "2026-10-21"
+#: How long Anthropic shall keep the prefix of a conversation for the next turn.
+CacheDuration: TypeAlias = Literal["5m", "1h", "off"]
+#: The name of an experimental feature, as a header may contain it.
+Beta: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+\Z")]
+_MARKS: dict[CacheDuration, bytes] = {
+    "5m": b'"cache_control":{"type":"ephemeral"}',
+    "1h": b'"cache_control":{"type":"ephemeral","ttl":"1h"}',
+    "off": b"",
+}
+#: What is said with canisters, or by which model and how a conversation is held.
+_OURS = ("messages", "system", "model", "stream")
+
+
+class Settings(HttpSettings, frozen=True):
+    """The keys of a row of this module.
+
+    `cache` is how long Anthropic shall keep the prefix of a conversation for the next turn,
+    `citations` whether documents are sent so that the model can cite them, `beta` the names of
+    experimental features.
+    """
+
+    base_url: str = BASE_URL
+    cache: CacheDuration = "5m"
+    citations: bool = True
+    beta: tuple[Beta, ...] = ()
+
+
+class Cache(HistoryCache[AnthropicHistory]):
+    """What a conversation keeps for a model; `citing` says whether its documents can be cited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.citing = True
+
+
+class AnthropicModel(HttpModel[Settings]):
+    """One of Anthropic's models."""
+
+    module = MODULE
+    path = "/v1/messages"
+    assimilator = AnthropicAssimilator
+    errors = ERRORS
+    attributes_files = ("anthropic",)
+    count_path = "/v1/messages/count_tokens"
+    #: What the counting endpoint takes besides the messages.
+    counted = ("model", "output_config", "thinking", "tool_choice")
+    package = PackageTransport
+
+    def __init__(
+        self, client: Connection[Settings], name: str, attributes: ModelAttributes
+    ) -> None:
+        super().__init__(client, name, attributes)
+        self._mark = _MARKS[self.settings.cache]
+        read_native(self)
+
+    @classmethod
+    def headers(cls, settings: Settings) -> Mapping[str, str]:
+        """The version of the interface, and experimental features."""
+        beta = {"anthropic-beta": ",".join(settings.beta)} if settings.beta else {}
+        return {"anthropic-version": VERSION, **beta}
+
+    def produce_cache(self) -> Cache:
+        """A fresh cache of encoded history."""
+        return Cache()
+
+    def unsupported(self, content: MediaContent) -> str:
+        """Why the model cannot take a content, in words; empty where it can."""
+        return unsupported(content, self)
+
+    def check_controls(self, controls: Controls) -> None:
+        """`ControlInvalid` for what the interface does not take."""
+        self._pick_extras(controls)
+        nativize_controls(controls, self)
+
+    async def assemble(
+        self,
+        canisters: Sequence[Canister],
+        invokers: Sequence[Invoker],
+        controls: Controls,
+        context: TurnContext,
+    ) -> Request:
+        """The request of a round trip, its history taken from the cache as far as that goes."""
+        (members, extras), _ = apply_controls(
+            self, controls, context, lambda settled: self._nativize(settled, invokers, context)
+        )
+        tools = extras.pop("tools", ())
+        members = {"model": self.name, **merge(members, extras), "stream": context.streaming}
+        citing = self._decide_citing(members, canisters, context)
+        cache = context.cache if isinstance(context.cache, Cache) else Cache()
+        if cache.citing != citing:
+            cache.citing = citing
+            cache.begin(AnthropicHistory(self, citing=citing))
+        history = await cache.extend(
+            canisters,
+            context,
+            lambda: AnthropicHistory(self, citing=citing),
+            self.check_canister,
+        )
+        if history.forbids_thinking and _kind_of(members, "thinking") == "enabled":
+            del members["thinking"]
+            text = "reasoning-tokens is not sent while calls go on that began without reasoning"
+            tell(self, context, text)
+        fragments = history.messages(self._mark)
+        if system := history.system(self._mark):
+            fragments += [b',"system":[', *system, b"]"]
+        if invokers or tools:
+            encoded = self._encode_tools(cache, invokers, tools)
+            fragments += [b',"tools":[', *encoded, b"]"]
+        room = len(encode_json(members))
+        return Request(fit_request(fragments, self, context, room=room), members, context.load)
+
+    def _nativize(
+        self, controls: Controls, invokers: Sequence[Invoker], context: TurnContext
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The members that the controls become, and those that are given as they are."""
+        extras = self._pick_extras(controls)
+        native = extras.get("tools", ())
+        names = {tool["name"]: tool["name"] for tool in native if "name" in tool}
+        for invoker in invokers:
+            names[invoker.name] = nativize_name(invoker.name)
+        members = dict(nativize_controls(controls, self, streaming=context.streaming))
+        offered = bool(invokers or native)
+        choice = nativize_choice(controls, names, offered=offered)
+        if choice is not None:
+            members["tool_choice"] = choice
+        return members, extras
+
+    def _pick_extras(self, controls: Controls) -> dict[str, Any]:
+        """What goes to the wire as it is, checked as far as we have to do with it."""
+        extras = dict(controls.extras.get(self.provider, {}))
+        for name in _OURS:
+            if name in extras:
+                raise ControlInvalid(
+                    f"{name!r} cannot be given as it is; it is a part of the conversation",
+                    control="extras",
+                    model=self.name,
+                )
+        tools = extras.get("tools", ())
+        if not isinstance(tools, list | tuple) or not all(isinstance(one, dict) for one in tools):
+            raise ControlInvalid(
+                "'tools' must be a list of tables", control="extras", model=self.name
+            )
+        return extras
+
+    def _decide_citing(
+        self,
+        members: Mapping[str, Any],
+        canisters: Sequence[Canister],
+        context: TurnContext,
+    ) -> bool:
+        """Whether documents can be cited in this request.
+
+        A reply that follows a schema has no place for citations, and the interface answers 400 to
+        both at once. Source: https://platform.claude.com/docs/en/build-with-claude/structured-outputs
+        (2026-11).
+        """
+        citations, output = self.settings.citations, members.get("output_config")
+        if not citations or not isinstance(output, dict) or "format" not in output:
+            return citations
+        if any(_is_document(canister) for canister in canisters):
+            tell(self, context, "documents are not cited in a reply that follows a schema")
+        return False
+
+    def _encode_tools(
+        self,
+        cache: Cache,
+        invokers: Sequence[Invoker],
+        native: Sequence[Mapping[str, Any]],
+    ) -> Sequence[Fragment]:
+        *before, last = cache.encode_tools(
+            invokers, native, lambda new: [nativize_invoker(one) for one in new]
+        )
+        # Marks are few, so one that was given as it is replaces ours.
+        if self._mark and not any("cache_control" in tool for tool in native):
+            return [*before, *append_member((last,), self._mark)]
+        return [*before, last]
+
+
+def _kind_of(members: Mapping[str, Any], name: str) -> object:
+    member = members.get(name)
+    return member.get("type") if isinstance(member, dict) else None
+
+
+def _is_document(canister: Canister) -> bool:
+    return isinstance(canister, DocumentCanister) or any(
+        isinstance(content, FileContent) for content in canister.contents
+    )
+
+
+def nativize_invoker(invoker: Invoker) -> dict[str, Any]:
+    """The declaration of a tool."""
+    return {
+        "name": nativize_name(invoker.name),
+        **({"description": invoker.description} if invoker.description else {}),
+        # The type has to be said, which a foreign schema need not do.
+        "input_schema": {"type": "object", **invoker.arguments_schema},
+    }

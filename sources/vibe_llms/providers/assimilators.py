@@ -1,0 +1,126 @@
+"""What the translators of all streams share: bytes cut into events, and how a reply can be wrong.
+
+An assimilator is made anew for every attempt at a reply, and keeps the state of that one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+from vibe_llms.exceptions import ReplyCut, ReplyMalformed
+from vibe_llms.providers.deltas import Delta, ReplyClosed
+from vibe_llms.providers.repairs import keep_json, parse_object
+from vibe_llms.providers.wire import EventSplitter, EventTooLarge, LineSplitter
+
+T = TypeVar("T")
+
+
+class StreamAssimilator(ABC):
+    """Translates the bytes of one reply to deltas.
+
+    `name_of` gives the canonical name of a tool's name on the wire. A subclass cuts bytes with
+    `split`, and sets `closed` where it has seen the end of the reply.
+    """
+
+    splitter: ClassVar[type[EventSplitter | LineSplitter]] = EventSplitter
+
+    def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
+        self.provider = provider
+        self.name_of = name_of
+        self.closed = False
+        self._splitter = self.splitter()
+
+    @abstractmethod
+    def feed(self, chunk: bytes) -> Iterator[Delta]:
+        """The deltas that some more bytes of the stream make, wherever the network cut them."""
+
+    def conclude(self) -> Iterable[Delta]:
+        """The deltas that the end of the bytes makes; `ReplyCut` where the reply has no end."""
+        if not self.closed:
+            raise ReplyCut("the stream ended before the reply was complete", provider=self.provider)
+        return ()
+
+    def assimilate(self, body: bytes) -> Iterator[Delta]:
+        """The deltas of a reply that came whole; by itself, a stream in one piece."""
+        yield from self.feed(body)
+        yield from self.conclude()
+
+    def split(self, chunk: bytes) -> Sequence[bytes]:
+        """The events that some more bytes complete."""
+        try:
+            return self._splitter.feed(chunk)
+        except EventTooLarge as error:
+            raise self.malformed(str(error)) from error
+
+    def decode(self, decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+        """What the data of an event say."""
+        try:
+            return decoder.decode(data)
+        except (ValueError, RecursionError) as error:
+            raise self.malformed(f"{data[:80]!r} ({error})") from error
+
+    def parse(self, data: bytes, error: Exception) -> dict[str, Any]:
+        """An object as Python reads it; `error` is why it could not be decoded by its type."""
+        try:
+            return parse_object(data)
+        except ValueError:
+            raise self.malformed(f"{data[:80]!r} is not JSON of an event ({error})") from error
+
+    def keep(self, raw: msgspec.Raw) -> msgspec.Raw:
+        """JSON that can be kept and sent back: compact, in UTF-8, without lone surrogates."""
+        try:
+            return keep_json(bytes(raw))
+        except ValueError as error:
+            raise self.malformed(f"{bytes(raw)[:80]!r} is not JSON ({error})") from error
+
+    def convert(self, value: object, kind: Any) -> Any:
+        """What Python has read, as a type of the interface's."""
+        try:
+            return msgspec.convert(value, kind)
+        except (ValueError, TypeError) as error:
+            raise self.malformed(f"an event has not its promised form: {error}") from error
+
+    def malformed(self, what: str) -> ReplyMalformed:
+        """The error of what the interface does not promise."""
+        return ReplyMalformed(
+            f"the server sent what the interface does not promise: {what}", provider=self.provider
+        )
+
+
+class EventAssimilator(StreamAssimilator):
+    """Translates server-sent events, each by itself; a `ReplyClosed` is the end of the reply.
+
+    Each reply has its own assimilator, so that it may keep what it needs between events.
+    """
+
+    @abstractmethod
+    def advance(self, data: bytes) -> Iterator[Delta]:
+        """The deltas of one event: its data, or one line."""
+
+    def feed(self, chunk: bytes) -> Iterator[Delta]:
+        """The deltas that some more bytes of the stream make."""
+        yield from self._advance_all(self.split(chunk))
+
+    def conclude(self) -> Iterator[Delta]:
+        """The deltas of a last event without its end; `ReplyCut` where the reply has none."""
+        if not self.closed:
+            yield from self._advance_all(self._splitter.conclude())
+        yield from super().conclude()
+
+    def _advance_all(self, events: Sequence[bytes]) -> Iterator[Delta]:
+        for data in events:
+            for delta in self.advance(data):
+                self.closed = self.closed or isinstance(delta, ReplyClosed)
+                yield delta
+            if self.closed:
+                return
+
+
+class LineAssimilator(EventAssimilator):
+    """Translates JSON lines, each by itself; a `ReplyClosed` is the end of the reply."""
+
+    splitter = LineSplitter

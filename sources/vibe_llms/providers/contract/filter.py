@@ -1,0 +1,229 @@
+"""The replies of the model within, read and passed on through one accumulator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from vibe_llms.events import (
+    Event,
+    MessageCompletedEvent,
+    MessageFailedEvent,
+    MessageProgressEvent,
+    ReasoningChunk,
+    TextChunk,
+)
+from vibe_llms.exceptions import ProviderError
+from vibe_llms.messages.canisters import (
+    Ending,
+    InvocationCanister,
+    ReplyCanister,
+    StopReason,
+    Usage,
+)
+from vibe_llms.messages.contents import Content, ReasoningContent, TextualContent
+from vibe_llms.providers.accumulators import Accumulator
+from vibe_llms.providers.contract.objects import IsKnown
+from vibe_llms.providers.contract.parser import Outcome, Reading
+from vibe_llms.providers.deltas import (
+    ArgumentsDelta,
+    InvocationClosed,
+    InvocationOpened,
+    ReasoningDelta,
+    ReplyClosed,
+    TextDelta,
+    UsageDelta,
+)
+
+
+class Hearing:
+    """The event handler of the model within: passes the attempts at one reply on as one reply.
+
+    With `patient` no words are shown before the end, since they may not be what was asked for.
+    Where one of `stop` comes in the words they end before it.
+    """
+
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        is_known: IsKnown,
+        *,
+        stop: Sequence[str] = (),
+        patient: bool = False,
+    ) -> None:
+        self.shown = False
+        self._accumulator = accumulator
+        self._knows = is_known
+        self._stop = stop
+        self._patient = patient
+        self._begun = False
+        self._ending = False
+        self._thought: list[Content] = []
+        self._spent: Usage | None = None
+        self._renew()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # What was refused before anything was sent has no events.
+        if error is None or not self._begun:
+            return
+        if not self._ending:
+            self._take_over(self._received, prose=False)
+            ours = isinstance(error, ProviderError | asyncio.CancelledError | KeyboardInterrupt)
+            if ours and (name := self._reading.severed) is not None:
+                self._accumulator.accept(InvocationOpened(name))
+        self._accumulator.__exit__(kind, error, trace)
+
+    def __call__(self, event: Event) -> None:
+        """Take an event of the model within."""
+        self._begun = True
+        match event:
+            case MessageProgressEvent(chunk=TextChunk(text)):
+                said = self._reading.feed(text)
+                if self._patient:
+                    self._waiting.append(said)
+                else:
+                    self._show(self._cutter.feed(said))
+            case MessageProgressEvent(chunk=ReasoningChunk(text)):
+                self._accumulator.accept(ReasoningDelta(text))
+            case MessageCompletedEvent(canister=canister) | MessageFailedEvent(partial=canister):
+                self._received.append(canister)
+
+    def conclude(self) -> Outcome:
+        """What the try has come to that has just ended."""
+        return self._reading.conclude()
+
+    def abandon(self, reply: Sequence[ReplyCanister]) -> None:
+        """Give the try up, for another; what was thought stays, since it was seen."""
+        self._spent = _add(self._spent, reply)
+        self._thought += [
+            msgspec.structs.replace(content, native=None)
+            for content in _contents_of(reply)
+            if isinstance(content, ReasoningContent) and content.data
+        ]
+        self._renew()
+
+    def finish(self, reply: Sequence[ReplyCanister], outcome: Outcome) -> None:
+        """Report the end of the reply: the rest of the words, the calls, and how it ended."""
+        ending = reply[-1].ending or Ending(StopReason.FINISHED)
+        cut = ending.reason in (StopReason.LENGTH, StopReason.REFUSED)
+        severed = self._reading.severed if cut and not outcome.calls else None
+        rest = "" if cut and outcome.problem else outcome.text
+        words = "".join([*self._waiting, rest])
+        self._show(self._cutter.feed(words) + self._cutter.conclude())
+        stopped = self._cutter.found
+        self._take_over(reply, prose=outcome.prose and not stopped)
+        self._ending = True
+        calls: list[InvocationCanister] = []
+        if not stopped:
+            calls += [InvocationCanister(name=one.name, arguments=one.arguments)
+                      for one in outcome.calls]  # fmt: skip
+            calls += [one for one in reply if isinstance(one, InvocationCanister)]
+        accept = self._accumulator.accept
+        for call in calls:
+            accept(InvocationOpened(call.name, call.call))
+            accept(ArgumentsDelta(call.arguments))
+            accept(InvocationClosed())
+        if severed is not None:
+            accept(InvocationOpened(severed))
+        if (usage := _add(self._spent, reply)) is not None:
+            accept(UsageDelta(usage))
+        reason = ending.reason
+        if calls and reason == StopReason.FINISHED:
+            reason = StopReason.INVOCATIONS
+        accept(ReplyClosed(reason, ending.native_reason, stopped or ending.detail))
+
+    def _renew(self) -> None:
+        self._received: list[ReplyCanister] = []
+        self._reading = Reading(self._knows)
+        self._cutter = Cutter(self._stop)
+        self._waiting: list[str] = []
+        self._said: list[str] = []
+
+    def _show(self, text: str) -> None:
+        if text:
+            self.shown = True
+            self._said.append(text)
+            self._accumulator.accept(TextDelta(text))
+
+    def _take_over(self, reply: Sequence[ReplyCanister], *, prose: bool) -> None:
+        """The contents as the model within has made them, with our words in place of its own."""
+        contents = _contents_of(reply)
+        if not prose:
+            contents = _replace_words(contents, "".join(self._said))
+        made_by = next((one.provenance for one in reply if one.provenance is not None), None)
+        self._accumulator.take_over([*self._thought, *contents], made_by, _add(self._spent, reply))
+
+
+class Cutter:
+    """Ends words before the first of some texts that comes in them.
+
+    These are not sent to the model within: in JSON they would not look as they do in the words.
+    """
+
+    def __init__(self, stop: Sequence[str]) -> None:
+        self.found = ""
+        self._stop = [text for text in stop if text]
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        """What of some more words can be shown."""
+        if not self._stop:
+            return text
+        if self.found:
+            return ""
+        text, self._held = self._held + text, ""
+        places = [(place, one) for one in self._stop if (place := text.find(one)) >= 0]
+        if places:
+            place, self.found = min(places)
+            return text[:place]
+        longest = max(map(len, self._stop)) - 1
+        for start in range(max(0, len(text) - longest), len(text)):
+            if any(one.startswith(text[start:]) for one in self._stop):
+                text, self._held = text[:start], text[start:]
+                break
+        return text
+
+    def conclude(self) -> str:
+        """What waited for its end, which does not come any more."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _contents_of(reply: Sequence[ReplyCanister]) -> list[Content]:
+    return [content for canister in reply for content in canister.contents]
+
+
+def _replace_words(contents: Sequence[Content], words: str) -> list[Content]:
+    """The contents with these words in the place of all text, and what the text has as sources."""
+    texts = [content for content in contents if isinstance(content, TextualContent)]
+    citations = tuple(citation for text in texts for citation in text.citations)
+    replaced: list[Content] = []
+    for content in contents:
+        if not isinstance(content, TextualContent):
+            replaced.append(content)
+        elif content is texts[0] and words:
+            replaced.append(TextualContent(words, citations=citations))
+    if words and not texts:
+        replaced.append(TextualContent(words))
+    return replaced
+
+
+def _add(spent: Usage | None, reply: Sequence[ReplyCanister]) -> Usage | None:
+    """The usage of the tries before, and of this one."""
+    ending = reply[-1].ending if reply else None
+    usage = ending.usage if ending is not None else None
+    if spent is None or usage is None:
+        return usage if spent is None else spent
+    return spent + usage

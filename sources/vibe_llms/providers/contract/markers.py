@@ -1,0 +1,133 @@
+"""How a reply begins that may be in the form of the contract, decided on as little as possible.
+
+A decision on the beginning of a text is never taken back when more of it comes, so that it does not
+matter in which pieces a reply arrives.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+#: Words for the two kinds of objects; models are asked to write the first of each.
+FINALS = frozenset({"final", "final_answer", "answer"})
+CALLS = frozenset({"tool_call", "function_call", "tool_use", "function"})
+#: If the first member of an object is one of these, it may be in the form of the contract.
+NAMES = ("name", "tool", "tool_name", "function")
+ARGUMENTS = ("arguments", "parameters", "args", "input")
+_MEMBERS = frozenset({"type", "content", *NAMES, *ARGUMENTS})
+
+#: What models put around and between the objects: fences, tags, brackets, ends of turns.
+_TAG = re.compile(r"</?(?:tool_calls?|function_calls?|tools?|s)>|<\|[a-z_]{1,30}\|>")
+MARK = re.compile(
+    rf"\s+|\[/?TOOL_CALLS\]|[\[\],;]|`{{3}}(?!`)[\w-]*|~{{3}}(?!~)[\w-]*|{_TAG.pattern}"
+)
+_PART_OF_A_TAG = re.compile(r"<(?:/?[a-z_]{0,15}|\|[a-z_]{0,30}\|?)")
+_FENCE = re.compile(r"(`+|~+)([\w-]*)")
+_LIST = "[TOOL_CALLS]"
+_KEY = re.compile(r"\{\s*(?:\"([^\"\\\s]{0,40})\"|'([^'\\\s]{0,40})'|(\w{1,40}))\s*:")
+_PART_OF_A_KEY = re.compile(r"\{\s*(?:(?:\"[^\"\\\s]{0,40}\"?|'[^'\\\s]{0,40}'?|\w{1,40})\s*)?")
+_WORD = re.compile(r"\s*[\"']([\w-]{0,40})[\"']")
+_PART_OF_A_WORD = re.compile(r"\s*(?:[\"'][\w-]{0,40})?")
+#: Where the text has more than this before its kind is known, it waits for its end.
+_LONGEST = 4096
+
+
+class Beginning(NamedTuple):
+    """What a text is by its beginning; `start` is where the content of a final answer begins."""
+
+    kind: Literal["open", "prose", "form", "content"]
+    start: int = 0
+
+
+OPEN, PROSE, FORM = Beginning("open"), Beginning("prose"), Beginning("form")
+
+
+def read_beginning(text: str) -> Beginning:
+    r"""What a text is: prose, in the form of the contract, or still open.
+
+    >>> read_beginning("Hello").kind, read_beginning('```json\n{"ty').kind
+    ('prose', 'open')
+    >>> read_beginning('{"type": "final", "content": "He')
+    Beginning(kind='content', start=30)
+    """
+    beginning = _read_marks(text[:_LONGEST])
+    return FORM if beginning is OPEN and len(text) >= _LONGEST else beginning
+
+
+def spell(word: str) -> str:
+    """The word for a kind as models vary it."""
+    return word.casefold().replace("-", "_")
+
+
+def _read_marks(text: str) -> Beginning:
+    position = 0
+    while True:
+        rest = text[position:].lstrip()
+        position = len(text) - len(rest)
+        match rest[:1]:
+            case "":
+                return OPEN
+            case "{":
+                return _read_object(text, position)
+            case "[":
+                found = _read_bracket(rest)
+            case "`" | "~":
+                found = _read_fence(rest)
+            case "<":
+                found = _read_tag(rest)
+            case _:
+                return PROSE
+        if isinstance(found, Beginning):
+            return found
+        position += found
+
+
+def _read_bracket(rest: str) -> Beginning | int:
+    """The length of a bracket that opens a list of objects."""
+    if rest.startswith(_LIST):
+        return len(_LIST)
+    inner = rest[1:].lstrip()
+    if not inner or _LIST.startswith(rest):
+        return OPEN
+    return 1 if inner[0] == "{" else PROSE
+
+
+def _read_fence(rest: str) -> Beginning | int:
+    found = _FENCE.match(rest)
+    assert found is not None
+    if found.end() == len(rest):
+        return OPEN
+    # A longer one quotes what has a fence itself.
+    return found.end() if len(found[1]) == 3 else PROSE
+
+
+def _read_tag(rest: str) -> Beginning | int:
+    if found := _TAG.match(rest):
+        return found.end()
+    return OPEN if _PART_OF_A_TAG.fullmatch(rest) else PROSE
+
+
+def _read_object(text: str, position: int) -> Beginning:
+    found = _KEY.match(text, position)
+    if found is None:
+        return OPEN if _PART_OF_A_KEY.fullmatch(text, position) else PROSE
+    member = spell(found[1] or found[2] or found[3] or "")
+    if member != "type":
+        return FORM if member in _MEMBERS else PROSE
+    word = _WORD.match(text, found.end())
+    if word is None:
+        return OPEN if _PART_OF_A_WORD.fullmatch(text, found.end()) else PROSE
+    if spell(word[1]) in CALLS:
+        return FORM
+    return _read_final(text, word.end()) if spell(word[1]) in FINALS else PROSE
+
+
+def _read_final(text: str, position: int) -> Beginning:
+    """Where the content begins, if it comes next and is a text."""
+    for mark in (",", '"content"', ":", '"'):
+        rest = text[position:].lstrip()
+        if not rest.startswith(mark):
+            return OPEN if mark.startswith(rest) else FORM
+        position = len(text) - len(rest) + len(mark)
+    return Beginning("content", position)

@@ -1,0 +1,207 @@
+"""What all wires demand of a history, settled once: calls have results, and roles take turns.
+
+A history is folded as it grows. Each canister becomes a piece of the wire when it is first seen.
+Pieces gather in the open exchange, which is the only part that later canisters can still change;
+what is closed is framed once and kept as bytes. A turn therefore costs what it adds.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import ClassVar, Generic, TypeVar
+
+from vibe_llms.events import Notice
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    InvocationCanister,
+    ResultCanister,
+    SupervisorCanister,
+    UnknownCanister,
+    UserCanister,
+)
+from vibe_llms.messages.contents import TextualContent
+from vibe_llms.providers.interfaces import Model
+from vibe_llms.providers.pieces import Baked, Fragment
+
+#: What is said where a wire wants words and the history has none.
+BEGIN = "(The conversation begins.)"
+CONTINUE = "(Please continue.)"
+FAILED = "(The call failed.)"
+NOTHING = "(It returned nothing.)"
+
+P = TypeVar("P")
+M = TypeVar("M")
+
+
+class Exchange(Generic[P]):
+    """A reply of the assistant's, the results of its calls, and what others said after it.
+
+    `calls` are the calls by their ids on the wire, `answers` the results by the same ids.
+    """
+
+    def __init__(self) -> None:
+        self.reply = ""
+        self.spoken: list[P] = []
+        self.calls: dict[str, InvocationCanister] = {}
+        self.answers: dict[str, P] = {}
+        self.others: list[P] = []
+
+    @property
+    def answered(self) -> bool:
+        """Whether the user's side has begun."""
+        return bool(self.answers or self.others)
+
+
+class WireHistory(ABC, Generic[P]):
+    """The messages of one conversation for one model; grows as the conversation does.
+
+    `call_form` is the form of an id of a call on this wire, `call_prefix` the start of an id that
+    is made up here. Where `heads` is set, instructions at the very beginning are kept apart.
+    """
+
+    call_form: re.Pattern[str]
+    call_prefix: ClassVar[str] = "call_"
+    heads: ClassVar[bool] = True
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.instructions: list[P] = []
+        self.open: Exchange[P] = Exchange()
+        self._calls: set[str] = set()
+        self._begun = False
+
+    @abstractmethod
+    def nativize(
+        self, canister: Canister, texts: Mapping[str, bytes], call: str
+    ) -> tuple[P, Sequence[Notice]]:
+        """The piece of a canister; `call` is the id on the wire of a call or of its result."""
+
+    @abstractmethod
+    def is_empty(self, piece: P) -> bool:
+        """Whether nothing of a canister is sent."""
+
+    @abstractmethod
+    def settle(self, exchange: Exchange[P]) -> None:
+        """Keep an exchange that is closed: no later canister changes it."""
+
+    def add(self, canister: Canister, texts: Mapping[str, bytes]) -> Sequence[Notice]:
+        """Add the next canister; the notices say what of it is not sent as it is."""
+        call = ""
+        if isinstance(canister, InvocationCanister):
+            call = next(call for call in self.propose_calls(canister) if self.is_free(call))
+        elif isinstance(canister, ResultCanister):
+            answered = self._find_call(canister)
+            canister = self.unpair(canister) if answered is None else canister
+            call = answered or ""
+        piece, notices = self.nativize(canister, texts, call)
+        match canister:
+            case UnknownCanister():
+                pass
+            case SupervisorCanister() if self.heads and not self._begun:
+                self.instructions.append(piece)
+            case AssistantCanister() | InvocationCanister():
+                self._begun = True
+                self.add_reply(canister, piece, call)
+            case ResultCanister():
+                self.open.answers[call] = piece
+            case _:
+                self._begun = True
+                if not self.is_empty(piece):
+                    self.open.others.append(piece)
+        return notices
+
+    def add_reply(
+        self, canister: AssistantCanister | InvocationCanister, piece: P, call: str
+    ) -> None:
+        """Add a part of a reply. A reply after results, or after calls of another, opens anew."""
+        state = self.open
+        if state.answered or (state.calls and state.reply != canister.reply):
+            self.close()
+            state = self.open
+        state.reply = canister.reply
+        state.spoken.append(piece)
+        if isinstance(canister, InvocationCanister):
+            self._calls.add(call)
+            state.calls[call] = canister
+
+    def close(self) -> None:
+        """Close the open exchange."""
+        exchange, self.open = self.open, Exchange()
+        self.settle(exchange)
+
+    def propose_calls(self, canister: InvocationCanister) -> Iterator[str]:
+        """Ids of a call on the wire, the provider's own first."""
+        yield canister.call
+        yield f"{self.call_prefix}{canister.identity.replace('-', '')}"
+        yield from (f"{self.call_prefix}{number}" for number in count(len(self._calls)))
+
+    def unpair(self, canister: ResultCanister) -> UserCanister:
+        """A result that does not follow its call, as words: it cannot be paired."""
+        return UserCanister(
+            (TextualContent("A tool returned:"), *canister.contents), identity=canister.identity
+        )
+
+    def is_free(self, call: str) -> bool:
+        """Whether a call can have this id on the wire."""
+        return bool(self.call_form.fullmatch(call)) and call not in self._calls
+
+    def _find_call(self, canister: ResultCanister) -> str | None:
+        """The call of the open exchange that a result answers, or nothing."""
+        state = self.open
+        waiting = (
+            call
+            for call, made in state.calls.items()
+            if made.identity == canister.invocation and call not in state.answers
+        )
+        return next(waiting, None)
+
+
+class MessageHistory(WireHistory[P], Generic[P, M]):
+    """A history of messages whose last ones may still grow: neighbours of one role are merged.
+
+    The last `unbaked` messages stay as they are, the ones before are baked.
+    """
+
+    unbaked: ClassVar[int]
+
+    def __init__(self, model: Model, start: bytes = b"") -> None:
+        super().__init__(model)
+        self.recent: list[M] = []
+        self.baked = Baked(start)
+
+    @abstractmethod
+    def push(self, recent: list[M], exchange: Exchange[P], *, last: bool) -> None:
+        """Append the messages of an exchange; `last` if no other follows."""
+
+    @abstractmethod
+    def copy(self, message: M) -> M:
+        """A message that can grow without the original."""
+
+    @abstractmethod
+    def frame(self, message: M) -> list[Fragment]:
+        """A message as JSON."""
+
+    def settle(self, exchange: Exchange[P]) -> None:
+        """Keep an exchange that is closed."""
+        self.push(self.recent, exchange, last=False)
+        while len(self.recent) > self.unbaked:
+            self.baked.append(self.frame(self.recent.pop(0)))
+
+    def current(self) -> list[M]:
+        """The messages that are not baked, the open exchange included."""
+        recent = [self.copy(message) for message in self.recent]
+        self.push(recent, self.open, last=True)
+        return recent
+
+    def join(self, recent: Sequence[M]) -> list[Fragment]:
+        """The baked messages and these, as members of an array."""
+        fragments = self.baked.fragments()
+        for index, message in enumerate(recent):
+            if index or self.baked.count:
+                fragments.append(b",")
+            fragments += self.frame(message)
+        return fragments

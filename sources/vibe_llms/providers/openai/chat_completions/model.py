@@ -1,0 +1,64 @@
+"""A model that is spoken with by Chat Completions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vibe_llms.controls import Controls
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.providers.models import HttpProvider
+from vibe_llms.providers.openai.chat_completions.controls import nativize_controls
+from vibe_llms.providers.openai.chat_completions.messages import (
+    MODULE,
+    PLACES,
+    ChatCompletionsHistory,
+)
+from vibe_llms.providers.openai.chat_completions.streams import ChatCompletionsAssimilator
+from vibe_llms.providers.openai.client import OpenAIClient
+from vibe_llms.providers.openai.model import OpenAIModel, Settings, describe
+
+
+class ChatCompletionsSettings(Settings, frozen=True):
+    """The keys of a row of this module.
+
+    `stream-usage` asks for the usage at the end of a stream; a few servers refuse to be asked.
+    """
+
+    stream_usage: bool = True
+
+
+class ChatCompletionsModel(OpenAIModel[ChatCompletionsSettings]):
+    """A model that is spoken with by Chat Completions."""
+
+    module = MODULE
+    path = "/chat/completions"
+    assimilator = ChatCompletionsAssimilator
+    places = PLACES
+    reserved = ("stream", "messages", "n", "audio", "modalities", "functions")
+
+    def produce_history(self) -> ChatCompletionsHistory:
+        """An empty history for this model."""
+        return ChatCompletionsHistory(self)
+
+    def nativize_controls(self, controls: Controls, names: Mapping[str, str]) -> dict[str, Any]:
+        """The members that controls become."""
+        return nativize_controls(controls, self, names)
+
+    def nativize_invoker(self, invoker: Invoker) -> Mapping[str, Any]:
+        """The declaration of a tool."""
+        return {"type": "function", "function": describe(invoker)}
+
+    def frame_members(self, *, streaming: bool) -> dict[str, Any]:
+        """Whether to stream, and with the usage."""
+        if not streaming:
+            return {"stream": False}
+        usage = {"stream_options": {"include_usage": True}} if self.settings.stream_usage else {}
+        return {"stream": True, **usage}
+
+
+ChatCompletionsProvider = HttpProvider.of(
+    ChatCompletionsModel,
+    ChatCompletionsSettings,
+    OpenAIClient[ChatCompletionsModel, ChatCompletionsSettings],
+)

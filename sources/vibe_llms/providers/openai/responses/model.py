@@ -1,0 +1,109 @@
+"""A model that is spoken with by Responses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from vibe_llms.controls import Controls
+from vibe_llms.exceptions import ProviderError
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import Canister
+from vibe_llms.providers.interfaces import TurnContext
+from vibe_llms.providers.models import HttpProvider
+from vibe_llms.providers.openai.client import OpenAIClient
+from vibe_llms.providers.openai.model import OpenAIModel, Settings, describe
+from vibe_llms.providers.openai.responses.controls import nativize_controls
+from vibe_llms.providers.openai.responses.messages import MODULE, PLACES, ResponsesHistory
+from vibe_llms.providers.openai.responses.streams import ResponsesAssimilator
+from vibe_llms.providers.requests import Request
+
+
+class ResponsesSettings(Settings, frozen=True):
+    """The keys of a row of this module.
+
+    `state` says who keeps the conversation: with `none` it is sent with every request and OpenAI
+    stores nothing; with `server` OpenAI stores the replies, and only what is new is sent.
+    `summary` asks for summaries of the reasoning of models that give them.
+    """
+
+    state: Literal["none", "server"] = "none"
+    summary: Literal["auto", "concise", "detailed", "off"] = "auto"
+
+
+class ResponsesModel(OpenAIModel[ResponsesSettings]):
+    """A model that is spoken with by Responses."""
+
+    module = MODULE
+    path = "/responses"
+    assimilator = ResponsesAssimilator
+    places = PLACES
+    reserved = ("stream", "input", "instructions", "previous_response_id", "conversation", "store")
+    count_path = "/responses/input_tokens"
+    #: What the counting endpoint takes besides the messages.
+    counted = (
+        "model",
+        "parallel_tool_calls",
+        "previous_response_id",
+        "reasoning",
+        "text",
+        "tool_choice",
+        "truncation",
+    )
+
+    @property
+    def stateful(self) -> bool:
+        """Whether OpenAI keeps the conversation."""
+        return self.settings.state == "server"
+
+    def produce_history(self) -> ResponsesHistory:
+        """An empty history for this model."""
+        return ResponsesHistory(self, stateful=self.stateful)
+
+    def nativize_controls(self, controls: Controls, names: Mapping[str, str]) -> dict[str, Any]:
+        """The members that controls become, and what a model that reasons is asked for."""
+        members = nativize_controls(controls, self, names, self.settings.summary)
+        if self.attributes.reasoning and not self.stateful:
+            members["include"] = ["reasoning.encrypted_content"]
+        return members
+
+    def nativize_invoker(self, invoker: Invoker) -> Mapping[str, Any]:
+        """The declaration of a tool.
+
+        The member `strict` is demanded; a schema that is not made for it would be rewritten, and
+        arguments are checked by us anyway.
+        """
+        return {"type": "function", **describe(invoker), "strict": False}
+
+    def frame_members(self, *, streaming: bool) -> dict[str, Any]:
+        """Whether to stream, and whether OpenAI shall keep the reply."""
+        return {"stream": streaming, "store": self.stateful}
+
+    async def assemble(
+        self,
+        canisters: Sequence[Canister],
+        invokers: Sequence[Invoker],
+        controls: Controls,
+        context: TurnContext,
+    ) -> Request:
+        """The request; of a conversation that OpenAI keeps, what is new."""
+        prepared = await self.prepare(canisters, invokers, controls, context)
+        if not (kept := prepared.history.kept):
+            return self.build(prepared, context)
+        members = {**prepared.members, "previous_response_id": kept}
+        later = msgspec.structs.replace(prepared, members=members)
+
+        def send_whole(error: ProviderError) -> Request | None:
+            # Responses are not kept for ever; then the whole history is sent again.
+            forgot = error.code == "previous_response_not_found"
+            return self.build(prepared, context) if forgot else None
+
+        brief = self.build(later, context, later=True)
+        return msgspec.structs.replace(brief, otherwise=send_whole)
+
+
+ResponsesProvider = HttpProvider.of(
+    ResponsesModel, ResponsesSettings, OpenAIClient[ResponsesModel, ResponsesSettings]
+)

@@ -1,0 +1,352 @@
+"""The providers of a session: the rows of `[providers]`, their clients, models and limiters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
+from difflib import get_close_matches
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from vibe_llms.configuration import Configuration, Positive, Seconds, StreamSettings
+from vibe_llms.controls import Controls, read_controls
+from vibe_llms.credentials import Credential, check_key
+from vibe_llms.events import EventHandler
+from vibe_llms.exceptions import ModelNotFound, ProviderError, VibeLlmsError
+from vibe_llms.plugins.loading import open_plugin
+from vibe_llms.plugins.pins import InstallSettings, Plugin, read_plugin
+from vibe_llms.providers.interfaces import Client, Model, Provider, ProviderConfiguration
+from vibe_llms.providers.limits import Limiter
+from vibe_llms.providers.matching import list_some, match_model, suggest_models
+from vibe_llms.providers.registry import access_provider, guard_row
+from vibe_llms.registries import Row
+
+PROVIDERS = "providers"
+FALLBACK = "scripted/demo"
+# How long servers on this machine are asked for a model that nothing else knows.
+_SERVED_SECONDS = 1.0
+# How close the name of a provider must be to be suggested.
+_SIMILAR = 0.7
+#: Surrounds the import of a module that may take so many seconds.
+ImportGuard: TypeAlias = Callable[[float], AbstractContextManager[object]]
+
+
+def unguarded(_: float) -> AbstractContextManager[object]:
+    """An import takes as long as it takes."""
+    return nullcontext()
+
+
+class _RowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """The keys that every row of a provider may have, whatever its module."""
+
+    credential: Literal["key", "none", "package"] = "key"
+    api_key_environment: str = ""
+    api_key_command: tuple[str, ...] = ()
+    default_model: str = ""
+    known_models: tuple[str, ...] = ()
+    models: dict[str, Any] = {}
+    controls: dict[str, Any] = {}
+    prices: str = ""
+    install: InstallSettings | None = None
+    import_seconds: Seconds = 30.0
+    requests_per_minute: Positive | None = None
+    tokens_per_minute: Positive | None = None
+
+
+class ProviderStatus(Struct, frozen=True):
+    """What is known of a row without asking its server.
+
+    `problem` says why it cannot be used, if it cannot.
+    """
+
+    name: str
+    module: str
+    default_model: str
+    credential: str
+    present: bool
+    problem: str = ""
+
+    @property
+    def optional(self) -> bool:
+        """Whether it may be a server of the user's own that does not run now: it has no key."""
+        return self.credential == "none"
+
+
+class Providers:
+    """What the rows of `[providers]` give, each loaded when it is first needed, and kept."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        event_handler: EventHandler,
+        *,
+        keys: Mapping[str, str] | None = None,
+        interactive: bool = False,
+        import_guard: ImportGuard = unguarded,
+    ) -> None:
+        self._configuration = configuration
+        self._event_handler = event_handler
+        self._keys = {row: check_key(key, "the caller") for row, key in (keys or {}).items()}
+        self._interactive = interactive
+        self._import_guard = import_guard
+        self._rows = {row.name: row for row in configuration.rows(PROVIDERS)}
+        self._providers: dict[str, Provider] = {}
+        self._clients: dict[str, Client] = {}
+        self._limiters: dict[str, Limiter] = {}
+
+    async def access_model(self, name: str) -> Model:
+        """The model of an address or an alias, as `locate` finds it, or of a server that runs here.
+
+        Servers that need no key are asked for a name that nothing else fits, for a second at most.
+        """
+        try:
+            row, model = self.locate(name)
+        except ModelNotFound:
+            served = await self._locate_served(name)
+            if served is None:
+                raise
+            row, model = served
+        client = self.access_client(row)
+        with guard_row(row):
+            return await client.access_model(model)
+
+    def access_client(self, row: Row) -> Client:
+        """The client of a row, which is kept and closed here."""
+        if row.name not in self._clients:
+            provider = self._access_provider(row)
+            with guard_row(row), self._import_guard(self._read_row(row).import_seconds):
+                self._clients[row.name] = provider.produce_client()
+        return self._clients[row.name]
+
+    def locate(self, name: str) -> tuple[Row, str]:
+        """The row of an address `provider/model`, and the model's own name; an alias serves too.
+
+        So does the name of a known model, or a part of it that only one has. `ModelNotFound` where
+        nothing fits.
+        """
+        address = self._configuration.aliases.get(name, name)
+        if found := self._split(address):
+            return found
+        if address in self._rows and (default := self._read_row(self._rows[address]).default_model):
+            return self._rows[address], default
+        known = self._survey_known()
+        if match := match_model(address, known):
+            return self._rows[match[0]], match[1]
+        hint = f" (the alias {name!r} stands for it)" if address != name else ""
+        raise ModelNotFound(self._explain(address, known, hint))
+
+    def _split(self, address: str) -> tuple[Row, str] | None:
+        for row in sorted(self._rows, key=len, reverse=True):
+            for separator in "/:":
+                if address.startswith(row + separator):
+                    return self._rows[row], address[len(row) + 1 :]
+        return None
+
+    def _explain(self, address: str, known: Sequence[tuple[str, str]], hint: str) -> str:
+        if not address:
+            return "no model is named; write provider/model"
+        text = f"no known model is called {address!r}{hint}"
+        if suggested := suggest_models(address, known):
+            return f"{text}; did you mean {list_some(suggested)}? See: vibe-llms models"
+        row, separator, _ = address.partition("/")
+        if not separator:
+            return f"{text}; write provider/model, see: vibe-llms models"
+        return f"{address!r}{hint}: {self._explain_provider(row)}"
+
+    def _explain_provider(self, name: str) -> str:
+        close = get_close_matches(name, self._rows, n=1, cutoff=_SIMILAR)
+        meant = f"; did you mean {close[0]!r}? See: " if close else "; see: "
+        return f"there is no provider {name!r}{meant}vibe-llms providers"
+
+    def _survey_known(self) -> Sequence[tuple[str, str]]:
+        """The rows and models that are known without asking, those that can be used first."""
+        found: list[tuple[bool, str, str]] = []
+        for row in self._rows.values():
+            settings = self._read_row(row)
+            models = dict.fromkeys((settings.default_model, *settings.known_models))
+            if any(models):
+                present = self._produce_credential(row, settings).present()
+                found += [(not present, row.name, model) for model in models if model]
+        return [(row, model) for _, row, model in sorted(found, key=lambda one: one[0])]
+
+    async def _locate_served(self, name: str) -> tuple[Row, str] | None:
+        """The row and the model of a server of the user's own that has one of this name."""
+        if not name or "/" in name:
+            return None
+        known: list[tuple[str, str]] = []
+
+        async def ask(row: Row) -> None:
+            with suppress(VibeLlmsError):
+                known.extend((row.name, model.name) for model in await self._survey_models(row))
+
+        rows = [row for row in self._rows.values() if self._read_row(row).credential == "none"]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SERVED_SECONDS), asyncio.TaskGroup() as group:
+                for row in rows:
+                    group.create_task(ask(row))
+        found = match_model(name, known)
+        return None if found is None else (self._rows[found[0]], found[1])
+
+    def choose(self) -> tuple[str, str]:
+        """The address of the model where none is given, as `Session.choose_model` says it."""
+        if self._configuration.default_model:
+            return self._configuration.default_model, ""
+        for row in self._rows.values():
+            settings = self._read_row(row)
+            credential = self._produce_credential(row, settings)
+            if credential.kind == "key" and settings.default_model and credential.present():
+                return f"{row.name}/{settings.default_model}", ""
+        return FALLBACK, (
+            "no key is set, so scripted/demo answers; choose a model with -m, set a key with "
+            "`vibe-llms keys set anthropic`, or set default-model in config.toml"
+        )
+
+    async def survey_models(self, provider: str | None = None) -> Sequence[Model]:
+        """The models that one provider offers, or all that can be used; asks their servers."""
+        if provider is not None:
+            if provider not in self._rows:
+                raise ModelNotFound(self._explain_provider(provider))
+            return await self._survey_models(self._rows[provider])
+        models: list[Model] = []
+        for status in self.survey():
+            if not status.present or status.problem:
+                continue
+            try:
+                models += await self._survey_models(self._rows[status.name])
+            except ProviderError:
+                if not status.optional:
+                    raise
+        return models
+
+    def survey_addresses(self) -> Sequence[str]:
+        """The names of models that are known without loading a provider, aliases first."""
+        addresses: list[str] = []
+        for name, row in self._rows.items():
+            settings = self._read_row(row)
+            models = dict.fromkeys((settings.default_model, *settings.known_models))
+            addresses += [f"{name}/{model}" for model in models if model]
+        return [*self._configuration.aliases, *addresses]
+
+    def check(self, name: str) -> None:
+        """Raise for what is wrong with a row; its module is imported, and no server is asked."""
+        row = self._rows[name]
+        self._produce_credential(row, self._read_row(row)).present()
+        self._access_provider(row)
+
+    def survey(self) -> Sequence[ProviderStatus]:
+        """The rows of the configuration, whether they load and whether a key is there."""
+        statuses: list[ProviderStatus] = []
+        for row in self._rows.values():
+            problem, credential, present, default = "", "", False, ""
+            try:
+                settings = self._read_row(row)
+                credential, default = settings.credential, settings.default_model
+                present = self._produce_credential(row, settings).present()
+                self._access_provider(row)
+            except VibeLlmsError as error:
+                problem = str(error)
+            statuses.append(
+                ProviderStatus(row.name, row.module, default, credential, present, problem)
+            )
+        return statuses
+
+    def access_controls(self, model: Model) -> Controls:
+        """The controls that the configuration has for all models, and for those of this row."""
+        row = self._rows.get(model.provider)
+        own = {} if row is None else self._read_row(row).controls
+        return read_controls({**self._configuration.controls, **own})
+
+    def access_limiter(self, model: Model) -> Limiter | None:
+        """The limiter that all conversations with models of this row share, if it has limits."""
+        return self.access_row_limiter(model.provider)
+
+    def access_row_limiter(self, name: str) -> Limiter | None:
+        """The limiter of a row by its name, if it has limits."""
+        if name not in self._limiters:
+            if name not in self._rows:
+                return None
+            settings = self._read_row(self._rows[name])
+            requests, tokens = settings.requests_per_minute, settings.tokens_per_minute
+            if requests is None and tokens is None:
+                return None
+            self._limiters[name] = Limiter(name, requests=requests, tokens=tokens)
+        return self._limiters[name]
+
+    def access_prices(self, row: str) -> str:
+        """The name of the price list of a row; empty if it names none."""
+        return self._read_row(self._rows[row]).prices if row in self._rows else ""
+
+    async def close(self) -> None:
+        """Close all clients; whatever fails on the way, the rest is closed too."""
+        clients, self._clients = self._clients, {}
+        async with AsyncExitStack() as stack:
+            for client in clients.values():
+                stack.push_async_callback(client.close)
+
+    async def _survey_models(self, row: Row) -> Sequence[Model]:
+        client = self.access_client(row)
+        with guard_row(row):
+            return list(await client.survey_models())
+
+    def _access_provider(self, row: Row) -> Provider:
+        if row.name not in self._providers:
+            settings = self._read_row(row)
+            stream = {**_kebab(self._configuration.stream), **_pick(row.settings, StreamSettings)}
+            configuration = ProviderConfiguration(
+                configuration=self._configuration,
+                settings={
+                    key: value
+                    for key, value in row.settings.items()
+                    if key not in _COMMON and key not in stream
+                },
+                stream=self._configuration.read(StreamSettings, stream, PROVIDERS, row.name),
+                credential=self._produce_credential(row, settings),
+                interactive=self._interactive,
+            )
+            if settings.install is not None:
+                open_plugin(read_plugin(self._configuration, row, settings.install))
+            with guard_row(row), self._import_guard(settings.import_seconds):
+                provider = access_provider(row, configuration, self._event_handler)
+            self._providers[row.name] = provider
+        return self._providers[row.name]
+
+    def _read_row(self, row: Row) -> _RowSettings:
+        return _read_row(self._configuration, row)
+
+    def _produce_credential(self, row: Row, settings: _RowSettings) -> Credential:
+        return Credential(
+            row.name,
+            settings.credential,
+            settings.api_key_environment,
+            settings.api_key_command,
+            self._configuration.places.keys_file,
+            self._keys.get(row.name),
+        )
+
+
+def survey_plugins(configuration: Configuration) -> list[Plugin]:
+    """The packages that rows install on demand, whether they are installed or not."""
+    return [
+        read_plugin(configuration, row, install)
+        for row in configuration.rows(PROVIDERS)
+        if (install := _read_row(configuration, row).install) is not None
+    ]
+
+
+def _read_row(configuration: Configuration, row: Row) -> _RowSettings:
+    values = _pick(row.settings, _RowSettings)
+    return configuration.read(_RowSettings, values, PROVIDERS, row.name)
+
+
+def _kebab(settings: StreamSettings) -> dict[str, Any]:
+    names = zip(settings.__struct_encode_fields__, settings.__struct_fields__, strict=True)
+    return {encoded: getattr(settings, name) for encoded, name in names}
+
+
+def _pick(values: Mapping[str, Any], cls: type[Struct]) -> dict[str, Any]:
+    return {name: values[name] for name in cls.__struct_encode_fields__ if name in values}
+
+
+_COMMON = frozenset(_RowSettings.__struct_encode_fields__)

@@ -1,0 +1,364 @@
+"""One round trip over a transport: send, wait within limits, translate, accumulate, retry.
+
+This is the only place that sends anything twice, and it does so only while nothing of the reply has
+been seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Protocol, TypeVar
+
+from msgspec import Struct
+
+from vibe_llms.configuration import StreamSettings
+from vibe_llms.events import Notice
+from vibe_llms.exceptions import (
+    ProviderError,
+    ProviderOverloaded,
+    ProviderUnreachable,
+    RateLimited,
+    ReplyCut,
+    ReplyMalformed,
+    RequestRefused,
+)
+from vibe_llms.messages.canisters import ReplyCanister
+from vibe_llms.providers.accumulators import Accumulator
+from vibe_llms.providers.deltas import Delta
+from vibe_llms.providers.interfaces import Notifier, ignore_notices
+from vibe_llms.providers.limits import LimiterSlot, access_slot
+from vibe_llms.providers.transport import Incoming, Outgoing, Transport, Watch
+
+T = TypeVar("T")
+
+ERROR_BODY_BYTES = 1024 * 1024
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 8.0
+DRAIN_SECONDS = 0.5
+#: More than this is worked on piece by piece, and others get their turn when it takes longer.
+PIECE_BYTES = 16 * 1024
+BUSY_SECONDS = 0.01
+#: So many steps that no time is given back for them.
+ALL_OURS = 1_000_000_000
+JSON = "application/json"
+#: Of a request whose body is JSON.
+JSON_HEADERS = {"content-type": JSON}
+HTML = "text/html"
+
+
+class Assimilator(Protocol):
+    """Translates the bytes of one reply; made anew for every attempt."""
+
+    def feed(self, chunk: bytes) -> Iterable[Delta]:
+        """The steps that some more bytes of the stream make."""
+        ...
+
+    def conclude(self) -> Iterable[Delta]:
+        """The steps that the end of the stream makes; `ReplyCut` if it came too early."""
+        ...
+
+    def assimilate(self, body: bytes) -> Iterable[Delta]:
+        """The steps of a reply that was not streamed."""
+        ...
+
+
+#: What the notice of another attempt says of the error before it.
+_BRIEFLY: tuple[tuple[type[ProviderError], str], ...] = (
+    (RateLimited, "rate limited"),
+    (ProviderOverloaded, "overloaded"),
+    (ReplyCut, "connection lost"),
+    (ProviderError, "no connection"),
+)
+
+
+class RoundTrip(Struct, frozen=True, kw_only=True):
+    """What a round trip needs to know of its provider.
+
+    `read_error` makes the error of a status other than success out of the body and the headers.
+    """
+
+    provider: str
+    transport: Transport
+    settings: StreamSettings
+    produce_assimilator: Callable[[], Assimilator]
+    read_error: Callable[[int, Mapping[str, str], bytes], ProviderError]
+    notify: Notifier
+    throttle: Callable[[], Awaitable[object]] | None = None
+    streaming: bool = True
+
+
+async def hold(
+    trip: RoundTrip,
+    outgoing: Outgoing,
+    accumulator: Accumulator,
+    *,
+    otherwise: Callable[[ProviderError], Awaitable[Outgoing | None]] | None = None,
+) -> tuple[ReplyCanister, ...]:
+    """Send a request and return the canisters of its reply; events go out as they arise.
+
+    `otherwise` may give another request in place of one that was refused: the whole history, say,
+    where the server has forgotten the part of it that it should have kept.
+    """
+    sent = outgoing
+
+    async def attempt(watch: Watch) -> None:
+        nonlocal sent
+        try:
+            await _attempt(trip, sent, accumulator, watch)
+        except RequestRefused as error:
+            other = await otherwise(error) if otherwise is not None and sent is outgoing else None
+            if other is None or not accumulator.reset():
+                raise
+            sent = other
+            await _attempt(trip, sent, accumulator, watch)
+
+    return await attempt_reply(
+        attempt,
+        accumulator,
+        provider=trip.provider,
+        settings=trip.settings,
+        notify=trip.notify,
+    )
+
+
+async def attempt_reply(
+    attempt: Callable[[Watch], Awaitable[None]],
+    accumulator: Accumulator,
+    *,
+    provider: str,
+    settings: StreamSettings,
+    notify: Notifier,
+) -> tuple[ReplyCanister, ...]:
+    """Make attempts at a reply until one succeeds, something of it was seen, or none is left.
+
+    `attempt` feeds the accumulator and sets the limit of the watch for each wait. On every way out
+    of here, also a cancel, the failure of an open message has been reported.
+    """
+    slot = access_slot()
+    # The watch is the inner one: the accumulator has to see its timeout, not a cancel.
+    with accumulator:
+        if slot is None:
+            await _repeat(attempt, accumulator.reset, provider, settings, notify)
+        else:
+            through = _pass(attempt, slot, settings, notify)
+            try:
+                await _repeat(through, accumulator.reset, provider, settings, notify)
+            finally:
+                slot.settle(accumulator.usage)
+    return accumulator.canisters
+
+
+def _pass(
+    attempt: Callable[[Watch], Awaitable[T]],
+    slot: LimiterSlot,
+    settings: StreamSettings,
+    notify: Notifier,
+) -> Callable[[Watch], Awaitable[T]]:
+    """The attempt, made when the limits of the row allow it; no time limit runs before."""
+
+    async def wait_and_attempt(watch: Watch) -> T:
+        watch.rest()
+        await slot.enter(notify, settings.retry_wait_seconds)
+        watch.expect("reply-seconds")
+        try:
+            return await attempt(watch)
+        except ProviderError as error:
+            slot.fail(error)
+            raise
+
+    return wait_and_attempt
+
+
+async def fetch(
+    transport: Transport,
+    outgoing: Outgoing,
+    *,
+    provider: str,
+    settings: StreamSettings,
+    read_error: Callable[[int, Mapping[str, str], bytes], ProviderError],
+    notify: Notifier = ignore_notices,
+    costly: bool = False,
+    slot: LimiterSlot | None = None,
+) -> bytes:
+    """The whole body of a reply that is no conversation: a list of models, a count of tokens.
+
+    What is `costly` is sent again only where it was refused: after a broken connection it may have
+    been done, and be paid for twice. What counts against the limits of a row has a `slot`.
+    """
+    refused = True
+
+    async def attempt(watch: Watch) -> bytes:
+        nonlocal refused
+        body = _hand_over(outgoing, watch, settings.first_byte_seconds)
+        try:
+            async with transport.open(outgoing, body) as incoming:
+                return await _read_whole(incoming, provider, settings, read_error, watch)
+        except ProviderError as error:
+            refused = isinstance(error, RateLimited | ProviderOverloaded)
+            raise
+
+    through = attempt if slot is None else _pass(attempt, slot, settings, notify)
+    return await _repeat(through, lambda: refused or not costly, provider, settings, notify)
+
+
+async def _repeat(
+    attempt: Callable[[Watch], Awaitable[T]],
+    reset: Callable[[], bool],
+    provider: str,
+    settings: StreamSettings,
+    notify: Notifier,
+) -> T:
+    """The result of the first attempt that succeeds; `reset` says whether another may be made."""
+    async with Watch(provider, settings.reply_seconds) as watch:
+        retry = 0
+        while True:
+            retry += 1
+            try:
+                return await attempt(watch)
+            except ProviderError as error:
+                wait = _wait_before_retry(error, retry, settings)
+                if wait is None or not reset():
+                    raise
+                brief = next(words for kind, words in _BRIEFLY if isinstance(error, kind))
+                seconds = f"{wait:.1f}".removesuffix(".0")
+                turn = f"{retry} of {settings.retries}"
+                text = f"{brief}; retrying in {seconds} s ({turn})"
+            notify(Notice("retry", text))
+            watch.expect("reply-seconds")
+            await asyncio.sleep(wait)
+
+
+async def _attempt(
+    trip: RoundTrip, outgoing: Outgoing, accumulator: Accumulator, watch: Watch
+) -> None:
+    settings = trip.settings
+    first_byte = settings.first_byte_seconds if trip.streaming else None
+    assimilator = trip.produce_assimilator()
+    accept = accumulator.accept
+    async with trip.transport.open(outgoing, _hand_over(outgoing, watch, first_byte)) as incoming:
+        if (
+            incoming.status != 200
+            or not trip.streaming
+            # Also where streaming was asked for: some servers do not stream and answer whole.
+            or _kind_of(incoming) in (JSON, HTML)
+        ):
+            body = await _read_whole(incoming, trip.provider, settings, trip.read_error, watch)
+            watch.rest()
+            for delta in assimilator.assimilate(body):
+                accept(delta)
+            return
+        size = 0
+        async for chunk in incoming.chunks:
+            watch.work()
+            size += len(chunk)
+            if size > settings.reply_bytes:
+                raise _exceed(trip.provider, settings)
+            steps = 1
+            if len(chunk) > PIECE_BYTES:
+                await _work_through(chunk, assimilator, accumulator, watch)
+                steps = ALL_OURS
+            else:
+                for steps, delta in enumerate(assimilator.feed(chunk), 1):  # noqa: B007
+                    accept(delta)
+            if accumulator.ended:
+                await _drain(incoming)
+                return
+            if trip.throttle is not None:
+                watch.rest()
+                await trip.throttle()
+            watch.expect("idle-seconds", settings.idle_seconds, steps)
+        watch.rest()
+        for delta in assimilator.conclude():
+            accept(delta)
+
+
+async def _work_through(
+    chunk: bytes, assimilator: Assimilator, accumulator: Accumulator, watch: Watch
+) -> None:
+    """Take in a large chunk; others get their turn in between."""
+    clock = asyncio.get_running_loop().time
+    for start in range(0, len(chunk), PIECE_BYTES):
+        begun, steps = clock(), 1
+        piece = chunk[start : start + PIECE_BYTES]
+        for steps, delta in enumerate(assimilator.feed(piece), 1):  # noqa: B007
+            accumulator.accept(delta)
+        if accumulator.ended:
+            return
+        watch.spare(clock() - begun, steps)
+        if clock() - begun > BUSY_SECONDS:
+            await asyncio.sleep(0)
+
+
+def _exceed(provider: str, settings: StreamSettings) -> ReplyMalformed:
+    return ReplyMalformed(
+        f"the reply has more than {settings.reply_bytes:,} bytes (reply-bytes)", provider=provider
+    )
+
+
+async def _hand_over(
+    outgoing: Outgoing, watch: Watch, first_byte_seconds: float | None
+) -> AsyncIterator[bytes]:
+    for part in outgoing.body:
+        yield part
+    if first_byte_seconds is not None:
+        watch.expect("first-byte-seconds", first_byte_seconds)
+
+
+async def _read_whole(
+    incoming: Incoming,
+    provider: str,
+    settings: StreamSettings,
+    read_error: Callable[[int, Mapping[str, str], bytes], ProviderError],
+    watch: Watch,
+) -> bytes:
+    """The body of an answer that is no stream; raises the error that it may be."""
+    limit = settings.reply_bytes if incoming.status == 200 else ERROR_BODY_BYTES
+    parts: list[bytes] = []
+    size = 0
+    watch.expect("idle-seconds", settings.idle_seconds)
+    async for chunk in incoming.chunks:
+        parts.append(chunk)
+        size += len(chunk)
+        if size > limit:
+            if incoming.status == 200:
+                raise _exceed(provider, settings)
+            break
+        watch.expect("idle-seconds", settings.idle_seconds)
+    body = b"".join(parts)
+    if incoming.status != 200:
+        raise read_error(incoming.status, incoming.headers, body)
+    if _kind_of(incoming) == HTML:
+        raise ReplyMalformed(
+            "the server answered with a web page instead of a reply; is base-url right?",
+            provider=provider,
+        )
+    return body
+
+
+async def _drain(incoming: Incoming) -> None:
+    """Read to the end of a reply that is complete, so that its connection can serve again."""
+    with suppress(ProviderError, TimeoutError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            async for _ in incoming.chunks:
+                pass
+
+
+def _kind_of(incoming: Incoming) -> str:
+    return incoming.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _wait_before_retry(error: ProviderError, retry: int, settings: StreamSettings) -> float | None:
+    """Seconds to wait before a retry, counted from 1; `None` where there shall be none."""
+    if retry > settings.retries:
+        return None
+    if isinstance(error, RateLimited | ProviderOverloaded) and error.retry_after is not None:
+        advised: float = error.retry_after
+        return advised if advised <= settings.retry_wait_seconds else None
+    if not isinstance(error, RateLimited | ProviderOverloaded | ProviderUnreachable | ReplyCut):
+        return None
+    import random
+
+    longest = min(FIRST_WAIT_SECONDS * 2 ** (retry - 1), LONGEST_WAIT_SECONDS)
+    return float(longest * (0.5 + random.random() / 2))  # noqa: S311

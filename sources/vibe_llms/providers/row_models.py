@@ -1,0 +1,76 @@
+"""What the models of all rows share, whether a server, a file or a script answers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from vibe_llms.configuration import StreamSettings
+from vibe_llms.events import EventHandler
+from vibe_llms.messages.canisters import Provenance, ReplyCanister
+from vibe_llms.providers.accumulators import Accumulator
+from vibe_llms.providers.interfaces import TurnContext
+from vibe_llms.providers.round_trip import attempt_reply
+from vibe_llms.providers.transport import Watch
+
+
+class RowClient(Protocol):
+    """What every model needs of the client that made it."""
+
+    @property
+    def provider(self) -> str:
+        """The name of the row."""
+        ...
+
+    @property
+    def stream(self) -> StreamSettings:
+        """The limits of the row."""
+        ...
+
+    @property
+    def event_handler(self) -> EventHandler:
+        """The handler of events for turns that bring none."""
+        ...
+
+    async def close(self) -> None:
+        """Release what the client holds; safe to call twice."""
+        ...
+
+
+C = TypeVar("C", bound=RowClient)
+
+
+class RowModel(Generic[C]):
+    """A model of a row; `module` is the provider's module."""
+
+    module: ClassVar[str]
+
+    def __init__(self, client: C, name: str) -> None:
+        self.client = client
+        self.name = name
+
+    @property
+    def provider(self) -> str:
+        """The name of the row."""
+        return self.client.provider
+
+    def produce_accumulator(self, context: TurnContext) -> Accumulator:
+        """What puts the reply of a round trip together."""
+        return Accumulator(
+            Provenance(self.module, self.provider, self.name),
+            context.event_handler or self.client.event_handler,
+            context.conversation,
+        )
+
+    async def attempt(
+        self, play: Callable[[Watch, Accumulator], Awaitable[None]], context: TurnContext
+    ) -> tuple[ReplyCanister, ...]:
+        """The reply that `play` feeds to an accumulator; see `attempt_reply`."""
+        accumulator = self.produce_accumulator(context)
+        return await attempt_reply(
+            lambda watch: play(watch, accumulator),
+            accumulator,
+            provider=self.provider,
+            settings=self.client.stream,
+            notify=context.notify,
+        )

@@ -1,0 +1,118 @@
+"""Pages of HTML: what each kind of message and content looks like. `test_export` attacks them."""
+
+from __future__ import annotations
+
+import pytest
+
+from vibe_llms.cli.pages import describe_content, draw_page, model_of
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DocumentCanister,
+    Ending,
+    InvocationCanister,
+    Provenance,
+    ResultCanister,
+    StopReason,
+    SupervisorCanister,
+    UserCanister,
+)
+from vibe_llms.messages.contents import (
+    AudioContent,
+    Content,
+    FileContent,
+    ImageContent,
+    Location,
+    ReasoningContent,
+    Reference,
+    TextualContent,
+    VideoContent,
+)
+
+
+def draw(*canisters: Canister) -> str:
+    return draw_page("A <title>", {"Model": "a & b"}, canisters).partition("<body>")[2]
+
+
+def shown(*contents: Content) -> str:
+    return draw(AssistantCanister(contents))
+
+
+def test_the_heading_and_the_facts_are_escaped() -> None:
+    page = draw()
+    assert "<h1>A &lt;title&gt;</h1>" in page
+    assert "<dt>Model</dt><dd>a &amp; b</dd>" in page
+
+
+def test_every_kind_of_message_is_shown() -> None:
+    page = draw(
+        SupervisorCanister.from_text("Be brief."),
+        DocumentCanister((TextualContent("# not drawn"),), title="notes.md"),
+        UserCanister.from_text("one\ntwo"),
+        AssistantCanister.from_text("**bold**"),
+    )
+    assert "<summary>Instructions</summary>" in page
+    assert "<summary>Document: notes.md</summary>" in page
+    assert "# not drawn" in page
+    assert "one<br" in page
+    assert "<strong>bold</strong>" in page
+
+
+def test_a_result_is_shown_with_its_call() -> None:
+    call = InvocationCanister(name="look", arguments='{"code": "a\\nb", "n": [1]}')
+    result = ResultCanister((TextualContent("warm"),), invocation=call.identity, failed=True)
+    page = draw(call, result)
+    assert page.count("<details>") == 1
+    assert "Tool call: <code>look</code>" in page
+    assert '<span class="bad">(failed)</span>' in page
+    # A text of several lines keeps its lines.
+    assert "<code>a\nb</code>" in page
+    assert "<code>warm</code>" in page
+    assert '<span class="bad">(no result)</span>' in draw(call)
+    assert "<summary>Tool result</summary>" in draw(result)
+    broken = InvocationCanister(name="look", arguments="{")
+    assert "<code>{</code>" in draw(broken)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (ImageContent(b"x", "image/png"), '<img alt="image" src="data:image/png;base64,eA==">'),
+        (ImageContent(b"x", 'image/png" onload="a'), "data:application/octet-stream;base64,eA=="),
+        (AudioContent(b"x", "audio/wav"), '<audio controls src="data:audio/wav;base64,eA==">'),
+        (VideoContent(b"x", "video/mp4"), '<video controls src="data:video/mp4;base64,eA==">'),
+        (
+            FileContent(b"x", "text/html", name="a.html"),
+            'download="a.html" href="data:application/',
+        ),
+        (ImageContent(Location("https://e.org/a.png"), ""), '<a href="https://e.org/a.png" rel='),
+        (ImageContent(Location("javascript:alert(1)"), ""), '<p class="note">[image]</p>'),
+        (ReasoningContent("why <b>"), '<div class="plain">why &lt;b&gt;</div>'),
+        (TextualContent("![a](https://e.org/b.png)"), '<a href="https://e.org/b.png"'),
+        (TextualContent("[a](javascript:b)"), "[a](javascript:b)"),
+        (TextualContent("<script>"), "&lt;script&gt;"),
+    ],
+)
+def test_every_kind_of_content_is_shown_or_named(content: Content, words: str) -> None:
+    page = shown(content)
+    assert words in page
+    assert "<script" not in page
+    assert 'href="javascript' not in page
+
+
+def test_an_empty_message_is_left_out_and_an_interrupted_one_is_marked() -> None:
+    assert "<article" not in shown(TextualContent(" "), ReasoningContent(""))
+    ending = Ending(StopReason.INTERRUPTED, interrupted=True)
+    assert "(interrupted)" in draw(AssistantCanister((TextualContent("x"),), ending=ending))
+
+
+def test_a_content_is_named_by_what_is_known_of_it() -> None:
+    missing = FileContent(Reference.from_bytes(b"x"), "text/plain", name="a\nb.txt")
+    assert describe_content(missing) == "file text/plain a b.txt"
+
+
+def test_the_model_of_a_reply_is_its_address() -> None:
+    provenance = Provenance("anthropic", "row", "model")
+    reply = AssistantCanister((), provenance=provenance)
+    assert model_of(reply) == f"{provenance.row}/{provenance.model}"
+    assert model_of(UserCanister.from_text("x")) == ""

@@ -1,0 +1,64 @@
+"""Whether there is room: an estimate from behind, and a count only near the limit.
+
+How turns refuse what is too long is tested with them, in `test_turns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.fakes.models import endless
+from vibe_llms.conversations.context_window import check_context_window, estimate_tokens
+from vibe_llms.exceptions import ContextOverflow
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    Ending,
+    InvocationCanister,
+    Usage,
+    UserCanister,
+)
+from vibe_llms.messages.contents import ImageContent, Reference, TextualContent
+from vibe_llms.providers.attributes import ModelAttributes
+from vibe_llms.providers.interfaces import TokenCount, refuse_loading
+
+
+def test_the_last_reply_counts_for_all_before_it() -> None:
+    ending = Ending("finished", Usage(uncached_input_tokens=100, output_tokens=7))
+    reply = AssistantCanister.from_text("x" * 900)
+    counted = AssistantCanister(contents=reply.contents, ending=ending)
+    said: list[Canister] = [UserCanister.from_text("y" * 9000), counted]
+    assert estimate_tokens(reversed([*said, UserCanister.from_text("z" * 30)])) == 107 + 10
+    assert estimate_tokens(reversed([said[0], reply])) == 3000 + 300
+
+
+def test_calls_references_and_pictures_are_estimated_too() -> None:
+    call = InvocationCanister(name="look", arguments='{"a":"' + "x" * 52 + '"}')
+    long = UserCanister(
+        (TextualContent(Reference("a" * 64, 3000)), ImageContent(b"x", "image/png"))
+    )
+    assert estimate_tokens([call]) == 20
+    assert estimate_tokens([long]) == 1000 + 1600
+
+
+@pytest.mark.parametrize(("length", "counted"), [(30, 0), (3000, 1)])
+async def test_the_model_counts_only_near_its_limit(length: int, counted: int) -> None:
+    asked: list[int] = []
+
+    async def count(canisters: Sequence[Canister], *_: object) -> TokenCount:
+        asked.append(len(canisters))
+        return TokenCount(2000, estimated=False)
+
+    model = endless()
+    model.attributes = ModelAttributes(context_tokens=1000)
+    model.count_tokens = count  # type: ignore[method-assign, assignment]
+    said = [UserCanister.from_text("x" * length)]
+    if counted:
+        with pytest.raises(ContextOverflow, match="2000 tokens, script takes 1000") as caught:
+            await check_context_window(model, said, said, (), refuse_loading)
+        assert (caught.value.tokens, caught.value.limit) == (2000, 1000)
+    else:
+        await check_context_window(model, said, said, (), refuse_loading)
+    assert asked == [2] * counted

@@ -1,0 +1,1 @@
+"""What holds of every interface alike: one law a file."""

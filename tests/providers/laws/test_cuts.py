@@ -1,0 +1,321 @@
+"""T1: a stream that is cut is a failure, never an answer; and what had arrived of it is kept.
+
+Every recorded stream is cut at many bytes, and at every one with `--nightly`: cleanly, as if it
+were whole, and by a connection that breaks, in chunks of three sizes. Most of it runs without
+sockets, since each takes milliseconds; a sample over sockets, where the server closes or resets the
+connection.
+
+The mark of the end is `message_stop` for Anthropic, `response.completed` or its kin for Responses,
+`done` for Ollama. For Chat Completions it is a finish reason with `[DONE]` after it; a body that
+ends as HTTP wants it after a finish reason alone is whole, a connection that breaks there has cut
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.fakes.interfaces import (
+    ANTHROPIC,
+    CHAT,
+    OLLAMA,
+    RESPONSES,
+    Interface,
+    every_interface,
+    every_recording,
+)
+from tests.fakes.recordings import ReplayTransport, is_cut, places, strip
+from tests.fakes.server import End
+from vibe_llms.configuration import StreamSettings
+from vibe_llms.events import (
+    Event,
+    InvocationStartedEvent,
+    MessageCompletedEvent,
+    MessageFailedEvent,
+    MessageStartedEvent,
+)
+from vibe_llms.exceptions import ProviderUnreachable, ReplyCut
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    InvocationCanister,
+    ReplyCanister,
+    UserCanister,
+)
+from vibe_llms.messages.contents import ReasoningContent
+from vibe_llms.providers.accumulators import Accumulator
+from vibe_llms.providers.deltas import ReplyClosed
+from vibe_llms.providers.interfaces import TurnContext, ignore_notices
+from vibe_llms.providers.ollama.streams import _Line
+from vibe_llms.providers.round_trip import RoundTrip, hold
+from vibe_llms.providers.transport import Outgoing
+from vibe_llms.testing import check_events
+
+SIZES = (1, 31, 512)
+ENDS: tuple[End, ...] = ("clean", "close")
+HI = [UserCanister.from_text("Hi")]
+
+
+class Outcome(NamedTuple):
+    """What a reply gave: canisters and events, and whether it failed as cut."""
+
+    canisters: Sequence[ReplyCanister]
+    events: Sequence[Event]
+    failed: bool
+
+
+def ways(cut: int, *, every: bool) -> Iterator[tuple[End, int]]:
+    """How a stream is cut at a place, and in what chunks: in all ways, or in one of its own."""
+    sizes = SIZES if every else (SIZES[(cut % 50 > 0) + (cut % 5 > 0)],)
+    for end in ENDS if every else (ENDS[cut % 2],):
+        for size in sizes:
+            yield end, size
+
+
+async def replay(interface: Interface, name: str, cut: int, end: End, size: int) -> Outcome:
+    """What a recorded stream gives without a socket."""
+    recordings = interface.recordings
+    raw, row = recordings.load(name), recordings.row
+    events: list[Event] = []
+    accumulator = Accumulator(recordings.provenance, events.append)
+    trip = RoundTrip(
+        provider=row,
+        transport=ReplayTransport(raw, size, cut=cut, end=end, kind=recordings.kind),
+        settings=StreamSettings(retries=0),
+        produce_assimilator=recordings.produce_assimilator,
+        read_error=lambda status, headers, body: ReplyCut("refused", provider=row),
+        notify=ignore_notices,
+    )
+    try:
+        await hold(trip, Outgoing("POST", "/"), accumulator)
+    except ReplyCut:
+        return Outcome(accumulator.canisters, events, failed=True)
+    return Outcome(accumulator.canisters, events, failed=False)
+
+
+async def hear(model: Any, end: End) -> Outcome:
+    """What a reply over sockets gives, whose connection ends so."""
+    events: list[Event] = []
+    try:
+        canisters = await model.converse(HI, context=TurnContext(event_handler=events.append))
+    except (ReplyCut, ProviderUnreachable) as error:
+        # A reset may take the headers too, before they were read.
+        if not isinstance(error, ReplyCut) and end != "reset":
+            raise
+        received = tuple(
+            event.partial if isinstance(event, MessageFailedEvent) else event.canister
+            for event in events
+            if isinstance(event, MessageCompletedEvent | MessageFailedEvent)
+        )
+        return Outcome(received, events, failed=True)
+    return Outcome(canisters, events, failed=False)
+
+
+def check_outcome(interface: Interface, name: str, cut: int, end: End, outcome: Outcome) -> None:
+    """What T1 promises of a stream that was cut after so many bytes.
+
+    A reset may take from the reader what was sent before it, so the end may be missing even when
+    all was sent.
+    """
+    place = f"{name} cut at {cut} by {end}"
+    whole, stripped = interface.recordings.whole(name)
+    canisters, events, failed = outcome
+    check_events(events, turn=False)
+    clean, surely = interface.recordings.ends(name)
+    if cut >= (clean if end == "clean" else surely) and not (end == "reset" and failed):
+        assert not failed, place
+        if cut >= surely:
+            assert strip(canisters) == stripped, place
+        # Between the two only the usage may be missing.
+        said = [one.text for one in canisters if isinstance(one, AssistantCanister)]
+        assert said == [one.text for one in whole if isinstance(one, AssistantCanister)], place
+        return
+    assert failed, f"{place}: a cut reply was taken for whole"
+    failures = [event for event in events if isinstance(event, MessageFailedEvent)]
+    assert len(failures) == 1, place
+    assert events[-1] is failures[0], place
+    completed = [event.canister for event in events if isinstance(event, MessageCompletedEvent)]
+    # Messages before it are whole, as they would have been without the cut.
+    assert strip(completed) == stripped[: len(completed)], place
+    partial = failures[0].partial
+    assert is_cut(partial), place
+    assert [*completed, partial] == [*canisters], place
+    begun = [event for event in events if isinstance(event, MessageStartedEvent)][-1]
+    expected = whole[len(completed)] if len(completed) < len(whole) else None
+    check_partial(partial, expected, begun, place)
+
+
+def check_partial(
+    partial: ReplyCanister, expected: ReplyCanister | None, begun: MessageStartedEvent, place: str
+) -> None:
+    """What came of the message that was cut is how it begins."""
+    assert partial.ending is not None
+    severed = partial.ending.severed
+    if isinstance(partial, InvocationCanister):
+        # All of the call had come; only what follows it was cut.
+        assert isinstance(expected, InvocationCanister), place
+        assert (partial.name, partial.arguments) == (expected.name, expected.arguments), place
+        assert severed == (), place
+    elif begun.role == "invocation" or not isinstance(expected, AssistantCanister):
+        assert partial.contents == (), place
+        marked = expected.ending.severed if expected is not None and expected.ending else ()
+        assert set(severed) <= {getattr(expected, "name", ""), *marked} - {""}, place
+        assert bool(severed) == (begun.role == "invocation"), place
+    else:
+        assert expected.text.startswith(partial.text), place
+        assert _thoughts(expected).startswith(_thoughts(partial)), place
+        assert severed == (), place
+
+
+def _thoughts(canister: AssistantCanister) -> str:
+    return "".join(c.text for c in canister.contents if isinstance(c, ReasoningContent))
+
+
+async def check_cuts(
+    interface: Interface, name: str, cuts: Iterable[int], *, every: bool = False
+) -> None:
+    """Cut a stream at these places; in `every` way, or each in one, its neighbours in others."""
+    for cut in cuts:
+        for end, size in ways(cut, every=every):
+            outcome = await replay(interface, name, cut, end, size)
+            check_outcome(interface, name, cut, end, outcome)
+
+
+@pytest.mark.storm
+@every_recording
+async def test_a_stream_cut_at_any_byte_fails_and_keeps_what_came(
+    interface: Interface, name: str, rounds: Callable[[int, int], int]
+) -> None:
+    step = rounds(17, 1)
+    cuts = places(interface.recordings.load(name), step)
+    await check_cuts(interface, name, cuts, every=step == 1)
+
+
+@pytest.mark.parametrize("name", ["text", "tools"])
+@every_interface
+async def test_taking_the_end_of_the_body_for_success_would_be_found_out(
+    interface: Interface, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def conclude(self: Any) -> Iterable[Any]:
+        if self.closed:
+            return ()
+        if interface is ANTHROPIC:
+            return [self._produce_ending()]
+        if interface is OLLAMA:
+            return list(self._close(_Line(done=True)))
+        return self._end() if interface is CHAT else [ReplyClosed("finished")]
+
+    kind = type(interface.recordings.produce_assimilator())
+    monkeypatch.setattr(kind, "conclude", conclude)
+    with pytest.raises(AssertionError):
+        await check_cuts(interface, name, range(0, len(interface.recordings.load(name)), 50))
+
+
+async def test_taking_a_broken_connection_for_the_end_would_be_found_out() -> None:
+    clean, surely = CHAT.recordings.ends("text")
+    outcome = await replay(CHAT, "text", clean, "clean", 512)
+    assert not outcome.failed
+    with pytest.raises(AssertionError):
+        check_outcome(CHAT, "text", clean, "close", outcome)
+    assert clean < surely
+
+
+@pytest.mark.storm
+@every_recording
+async def test_a_connection_closed_or_reset_at_any_byte_is_a_failure(
+    interface: Interface, name: str, rounds: Callable[[int, int], int]
+) -> None:
+    raw = interface.recordings.load(name)
+    cuts = range(0, len(raw) + 1, rounds(len(raw) // 3, 1))
+    with interface.produce_server() as server:
+        model = await interface.produce_model(server.url)
+        for size in SIZES[-1:] if len(cuts) < 10 else SIZES:
+            chunks = [raw[start : start + size] for start in range(0, len(raw), size)]
+            for cut in cuts:
+                for end in (*ENDS, "reset"):
+                    server.replies = [interface.stream_bytes(chunks, cut=cut, end=end)]
+                    check_outcome(interface, name, cut, end, await hear(model, end))
+        await model.client.close()
+        await server.settled()
+        assert not server.refusals
+
+
+#: Where the recorded reply with tools is cut: before, within and after its calls.
+MARKS = {
+    ANTHROPIC.row: (b"toolu_B", b"message_delta"),
+    RESPONSES.row: (b"call_A", b"call_B"),
+    CHAT.row: (b"call_A", b"call_B"),
+    OLLAMA.row: (b"call_a1", b"call_e5"),
+}
+
+
+@every_interface
+async def test_a_cut_reply_runs_no_tool_and_is_stored_with_its_mark(interface: Interface) -> None:
+    runs: list[str] = []
+
+    def weather(city: str, days: int = 1, note: str = "") -> str:
+        runs.append(city)
+        return "fine"
+
+    raw = interface.recordings.load("tools")
+    last = interface.recordings.ends("tools")[0] - (40 if interface is CHAT else 1)
+    with interface.produce_server() as server:
+        interface.remember(server, interface.recordings.events("tools"))
+        async with interface.open_session(server) as session:
+            for cut in (*map(raw.index, MARKS[interface.row]), last):
+                server.replies = [interface.stream_bytes([raw], cut=cut)]
+                events: list[Event] = []
+                conversation = await session.begin(
+                    interface.address, invokers=[weather], event_handler=events.append
+                )
+                with pytest.raises(ReplyCut):
+                    await conversation.converse("Weather?")
+                kept = conversation.canisters[-1]
+                assert isinstance(kept, AssistantCanister | InvocationCanister)
+                assert is_cut(kept)
+                # The strict server takes the next turn.
+                assert (await conversation.converse("And now?")).text == "Hello."
+                again = await session.resume(conversation.identity)
+                assert is_cut(again.canisters[len(conversation.canisters) - 3])  # type: ignore[arg-type]
+                check_events(events)
+                assert not any(isinstance(event, InvocationStartedEvent) for event in events)
+        assert server.refusals == []
+    assert runs == []
+
+
+@every_interface
+async def test_a_connection_that_stays_open_after_the_end_of_a_reply_does_no_harm(
+    interface: Interface,
+) -> None:
+    raw = interface.recordings.load("text")
+    more = [b"\n" if interface is OLLAMA else b": more\n\n"] * 10
+    with interface.produce_server() as server:
+        server.replies = [
+            interface.stream_bytes([raw], stall=len(raw)),
+            interface.stream_bytes([raw, *more]),
+        ]
+        model = await interface.produce_model(server.url)
+        async with asyncio.timeout(10):
+            for _ in range(2):
+                canisters = await model.converse(HI)
+                assert strip(canisters) == interface.recordings.whole("text")[1]
+        await model.client.close()
+        await server.settled()
+        assert server.closed_by_client == 1
+
+
+@every_interface
+async def test_a_whole_reply_leaves_its_connection_to_the_next(interface: Interface) -> None:
+    raw = interface.recordings.load("text")
+    more = b"\n" if interface is OLLAMA else b": more\n\n"
+    with interface.produce_server() as server:
+        # What follows a complete reply is read and left.
+        server.replies = [interface.stream_bytes([raw, more, more])]
+        model = await interface.produce_model(server.url)
+        for _ in range(3):
+            await model.converse(HI)
+        assert server.connections == 1
+        await model.client.close()

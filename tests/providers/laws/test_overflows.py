@@ -1,0 +1,187 @@
+"""T7: what is too long is said, before the call or after it, and the conversation stays usable.
+
+Three shapes: long text, many pictures, and many results of tools, each with every interface, whose
+server refuses them in its own words. Anthropic's also counts beforehand. See
+`anthropic/test_overflow.py` for pictures that give way and `ollama/test_context.py` for a server
+that cuts what is too long and says nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes import anthropic, openai
+from tests.fakes.interfaces import ANTHROPIC, OLLAMA, Interface, every_interface
+from tests.fakes.ollama import FakeModel
+from tests.fakes.server import Answer, Request
+from vibe_llms.conversations import context_window
+from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.conversations.history import History
+from vibe_llms.conversations.prompts import Prompt
+from vibe_llms.events import Event
+from vibe_llms.exceptions import ContextOverflow
+from vibe_llms.messages.contents import ImageContent
+from vibe_llms.session import Session
+from vibe_llms.testing import check_events
+
+LIMIT_TOKENS = 4_000
+PICTURE_TOKENS = 300
+_PICTURE = re.compile(rb'"type":"(?:input_)?image(?:_url)?"')
+
+
+def picture(number: int, size: int = 30) -> ImageContent:
+    return ImageContent(number.to_bytes(2, "big") * (size // 2), "image/png")
+
+
+def read(page: int) -> str:
+    """Read a page."""
+    return f"page {page} " * 300
+
+
+LONG_TEXT: Prompt = "word " * 9_000
+MANY_PICTURES: Prompt = ["Look:", *(picture(number) for number in range(30))]
+MANY_RESULTS: Prompt = "Read it all"
+#: What is said, and how many round trips it has before it overflows.
+SHAPES: dict[str, tuple[Prompt, int]] = {
+    "long text": (LONG_TEXT, 0),
+    "many pictures": (MANY_PICTURES, 0),
+    "many results": (MANY_RESULTS, 1),
+}
+
+
+def measure(body: bytes) -> int:
+    """The tokens of a request, by rule of thumb."""
+    return len(body) // 4 + PICTURE_TOKENS * len(_PICTURE.findall(body))
+
+
+def refuse(interface: Interface, tokens: int) -> Answer:
+    """What the server says of a request with too many tokens."""
+    if interface is ANTHROPIC:
+        words = f"prompt is too long: {tokens} tokens > {LIMIT_TOKENS} maximum"
+        return anthropic.failure(400, "invalid_request_error", words)
+    words = (
+        f"This model's maximum context length is {LIMIT_TOKENS} tokens. However, your messages "
+        f"resulted in {tokens} tokens. Please reduce the length of the messages."
+    )
+    return openai.failure(400, "invalid_request_error", words, "context_length_exceeded")
+
+
+@contextmanager
+def limited_server(interface: Interface, *, counts: bool) -> Iterator[Any]:
+    """The strict fake with a small context; that of Ollama counts by itself."""
+    with interface.produce_server() as server:
+        server.overflows = 0
+        if interface is OLLAMA:
+            server.models[interface.model] = FakeModel(trained=4_096)
+        else:
+            respond = server.respond
+
+            def refuse_long(request: Request) -> Answer:
+                tokens = measure(request.body)
+                if request.path.endswith("count_tokens"):
+                    server.count = tokens if counts else anthropic.failure(404, "not_found_error")
+                elif tokens > LIMIT_TOKENS:
+                    server.overflows += 1
+                    return refuse(interface, tokens)
+                answer: Answer = respond(request)
+                return answer
+
+            server.respond = refuse_long
+        yield server
+
+
+async def check_overflow(
+    interface: Interface, home: Path, shape: str, *, counts: bool = True
+) -> tuple[ContextOverflow, int]:
+    """The error of an overflow, after which the conversation continues as if it had not been.
+
+    And how many requests the server refused.
+    """
+    prompt, round_trips = SHAPES[shape]
+    events: list[Event] = []
+    with limited_server(interface, counts=counts) as server:
+        models = (
+            {interface.model: {"context-tokens": LIMIT_TOKENS}} if interface is ANTHROPIC else {}
+        )
+        async with interface.open_session(server, home, models=models) as session:
+            conversation = await session.begin(
+                interface.address, invokers=[read], event_handler=events.append, name="talk"
+            )
+            await conversation.converse("Hello")
+            before = conversation.canisters
+            if round_trips:
+                calls = (("read", f'{{"page":{number}}}') for number in range(12))
+                server.replies = [interface.tools(*calls)]
+            with pytest.raises(ContextOverflow) as caught:
+                await conversation.converse(prompt)
+            server.replies = []
+            assert conversation.canisters == before
+            await check_usable(session, conversation)
+            check_events(events)
+        assert server.refusals == []
+        return caught.value, server.overflows
+
+
+async def check_usable(session: Session, conversation: Conversation) -> None:
+    """A shorter turn works, now and after a restart; nothing of the long one is sent."""
+    assert (await conversation.converse("Something shorter")).text == "Hello."
+    again = await session.resume(conversation.identity)
+    assert (await again.converse("And now?")).text == "Hello."
+    assert conversation.name == "talk"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@every_interface
+async def test_an_overflow_is_told_and_the_conversation_stays_usable(
+    interface: Interface, shape: str, tmp_path: Path
+) -> None:
+    error, _ = await check_overflow(interface, tmp_path, shape)
+    assert "fork" in str(error)
+    assert error.limit is None or error.limit <= 4_096
+    # A server of Ollama's says no number, so that only what we count ourselves has one.
+    if interface is not OLLAMA:
+        assert error.tokens is not None
+        assert error.tokens > LIMIT_TOKENS == error.limit
+        assert str(error.tokens) in str(error)
+
+
+@pytest.mark.parametrize("counts", [True, False], ids=["counting", "not counting"])
+async def test_long_text_is_counted_before_it_is_sent_where_that_can_be(
+    counts: bool, tmp_path: Path
+) -> None:
+    _, overflows = await check_overflow(ANTHROPIC, tmp_path, "long text", counts=counts)
+    assert overflows == (0 if counts else 1)
+
+
+async def test_a_count_that_is_not_made_would_be_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context_window, "estimate_tokens", lambda backwards: 0)
+    with pytest.raises(AssertionError):
+        await test_long_text_is_counted_before_it_is_sent_where_that_can_be(True, tmp_path)
+
+
+def keep_what_overflowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def withdraw(*arguments: Any) -> None:
+        pass
+
+    monkeypatch.setattr(History, "withdraw", withdraw)
+
+
+@pytest.mark.parametrize("seed", [keep_what_overflowed])
+@every_interface
+async def test_an_overflow_that_is_kept_would_be_found_out(
+    interface: Interface,
+    seed: Callable[[pytest.MonkeyPatch], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    seed(monkeypatch)
+    with pytest.raises(AssertionError):
+        await check_overflow(interface, tmp_path, "many results")

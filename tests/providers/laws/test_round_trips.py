@@ -1,0 +1,245 @@
+"""One round trip with every interface: what is sent, what is heard, and who hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from tests.fakes.interfaces import OLLAMA, Interface, asked, every_interface
+from tests.fakes.recordings import strip
+from vibe_llms.configuration import StreamSettings
+from vibe_llms.controls import Controls
+from vibe_llms.events import Event, MessageCompletedEvent, MessageProgressEvent, Notice
+from vibe_llms.exceptions import ControlInvalid, RequestTooLarge
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    InvocationCanister,
+    StopReason,
+    SupervisorCanister,
+    UserCanister,
+)
+from vibe_llms.messages.contents import ImageContent, ReasoningContent
+from vibe_llms.providers.interfaces import TurnContext
+from vibe_llms.testing import check_events
+
+HI = [UserCanister.from_text("Hi")]
+PNG = b"\x89PNG\r\n\x1a\n"
+#: Members that say what canisters say, so that they cannot be given as they are.
+RESERVED: Mapping[str, Sequence[str]] = {"openai": ["input"], "ollama": ["messages", "tools"]}
+
+
+def speak(word: str) -> str:
+    """Speak."""
+    return word
+
+
+SPEAK = Invoker.from_function(speak, name="tools/speak")
+
+
+@every_interface
+async def test_a_reply_is_the_same_streamed_and_unstreamed(interface: Interface) -> None:
+    with interface.produce_server() as server:
+        model = await interface.produce_model(server.url)
+        heard = []
+        for streaming in (True, False):
+            # A server that is not asked to stream, and one that does not although it is asked to.
+            events = interface.thoughts("Let me see.", "é😀", '{"word":"a"}')
+            for reply in (events, interface.whole(events)):
+                told: list[Event] = []
+                server.replies = [reply]
+                context = TurnContext(
+                    streaming=streaming, event_handler=told.append, conversation="c1"
+                )
+                heard.append(await model.converse(HI, [SPEAK], context=context))
+                check_events(told, turn=False)
+                assert {event.conversation for event in told} == {"c1"}
+            assert asked(server)[-1].json["stream"] is streaming
+        assert server.refusals == []
+        await model.client.close()
+    # Only the first prompt of Ollama's was not in the server's cache.
+    stripped = [[one[:-1] for one in strip(reply)] for reply in heard]
+    assert all(one == stripped[0] for one in stripped)
+    said, call = heard[0]
+    assert isinstance(said, AssistantCanister)
+    assert isinstance(call, InvocationCanister)
+    assert isinstance(said.contents[0], ReasoningContent)
+    assert (call.name, call.parsed) == ("speak", {"word": "a"})
+    assert call.ending is not None
+    assert call.ending.reason == StopReason.INVOCATIONS
+    assert call.provenance is not None
+    assert call.provenance.module == interface.recordings.module
+
+
+@every_interface
+async def test_a_turn_with_tools_is_held_and_forked(interface: Interface) -> None:
+    def weather(city: str) -> str:
+        """Tell the weather."""
+        return f"18 C in {city}"
+
+    events: list[Event] = []
+    with interface.produce_server() as server:
+        calls = (("weather", '{"city":"Paris"}'), ("weather", '{"city":"Rome"}'))
+        server.replies = [interface.tools(*calls), interface.texts("Mi", "ld.")]
+        async with interface.open_session(server) as session:
+            conversation = await session.begin(
+                interface.address,
+                supervisor="Be brief.",
+                invokers=[weather],
+                event_handler=events.append,
+            )
+            assert (await conversation.converse("Weather?")).text == "Mild."
+            other = await conversation.fork()
+            assert (await other.converse("And then?")).text == "Hello."
+        sent = asked(server)[1].body.decode()
+        assert sent.index("18 C in Paris") < sent.index("18 C in Rome")
+        assert server.refusals == []
+    check_events([one for one in events if one.conversation == conversation.identity])
+
+
+@every_interface
+async def test_a_preview_is_what_is_sent_and_opens_no_connection(interface: Interface) -> None:
+    said: list[Canister] = [SupervisorCanister.from_text("Be brief."), *HI]
+    controls, context = Controls(output_tokens=99), TurnContext()
+    with interface.produce_server() as server:
+        model = await interface.produce_model(server.url)
+        model.check(said, controls)
+        body = await model.preview(said, [SPEAK], controls, context)
+        await model.client.close()
+        assert server.connections == 0
+        await model.converse(said, [SPEAK], controls, context)
+        await model.client.close()
+        await model.client.close()
+        if interface is not OLLAMA:
+            # Ollama's server is first asked what its model can do.
+            assert asked(server)[0].body == body
+        with pytest.raises(ControlInvalid):
+            await model.converse(HI, controls=Controls(temperature=9.0))
+        assert len(asked(server)) == 1
+
+
+@pytest.mark.parametrize("kind", [MessageProgressEvent, MessageCompletedEvent])
+@every_interface
+async def test_a_handler_that_raises_stops_the_reply_and_is_not_called_again(
+    interface: Interface, kind: type[Event]
+) -> None:
+    seen: list[Event] = []
+
+    def handle(event: Event) -> None:
+        seen.append(event)
+        if isinstance(event, kind):
+            raise ZeroDivisionError
+
+    with interface.produce_server() as server:
+        server.replies = [interface.texts("a", "b")]
+        async with interface.open_session(server, retries=2) as session:
+            conversation = await session.begin(interface.address)
+            with pytest.raises(ZeroDivisionError):
+                await conversation.converse("Hi", event_handler=handle)
+            assert isinstance(seen[-1], kind)
+            assert len(asked(server)) == 1
+            assert (await conversation.converse("And now?")).text == "Hello."
+        assert server.refusals == []
+
+
+@every_interface
+async def test_the_oldest_media_give_way_to_the_limit_of_a_request(interface: Interface) -> None:
+    old = UserCanister((ImageContent(PNG + b"o" * 6000, "image/png"),))
+    new = UserCanister((ImageContent(PNG + b"n" * 6000, "image/png"),))
+    accepts = {"accepts": ["image", "image/png"], "request-bytes": 10_000}
+    model = await interface.produce_model("http://127.0.0.1:9", models={".*": accepts})
+    told: list[Notice] = []
+    context = TurnContext(notify=told.append, fresh=frozenset({new.identity}))
+    body = await model.preview([old, new], (), Controls(), context)
+    assert len(body) <= 10_000
+    assert b"left out to save room" in body
+    assert (b"bm5u" in body, b"b29v" in body) == (True, False)
+    assert [notice.canister for notice in told] == [old.identity]
+    assert "more than 10000 bytes" in told[0].text
+    both = TurnContext(fresh=frozenset({old.identity, new.identity}))
+    with pytest.raises(RequestTooLarge, match="10000"):
+        await model.preview([old, new], (), Controls(), both)
+
+
+@every_interface
+async def test_extras_go_to_the_wire_except_what_canisters_say(interface: Interface) -> None:
+    model = await interface.produce_model("http://127.0.0.1:9", name=interface.model)
+    row = model.provider
+    controls = Controls(extras={row: {"keep_alive": "1m"}, "another": {"x": "y"}})
+    body = await model.preview(HI, (), controls, TurnContext())
+    assert b'"keep_alive":"1m"' in body
+    assert b'"y"' not in body
+    for name in RESERVED.get(interface.row, ["messages"]):
+        reserved = Controls(extras={row: {name: []}})
+        with pytest.raises(ControlInvalid, match=f"'{name}' cannot be given as it is"):
+            await model.preview(HI, (), reserved, TurnContext())
+
+
+@every_interface
+async def test_configured_controls_that_do_not_fit_are_told_and_left_out(
+    interface: Interface,
+) -> None:
+    told: list[Notice] = []
+    defaults = Controls(effort="herculean", output_tokens=77)
+    context = TurnContext(notify=told.append, default_controls=defaults)
+    model: Any = await interface.produce_model("http://127.0.0.1:9")
+    body = await model.preview(HI, (), Controls(), context)
+    assert b"77" in body
+    assert b"herculean" not in body
+    assert len(told) == 1
+    assert "effort" in told[0].text
+
+
+@every_interface
+async def test_requests_of_all_attempts_are_the_same(interface: Interface) -> None:
+    soon = {"retry-after-ms": "1", "retry-after": "0"}
+    with interface.produce_server() as server:
+        server.replies = [interface.failures["overloaded"](headers=soon) for _ in range(2)]
+        model = await interface.produce_model(server.url, stream=StreamSettings(retries=2))
+        (said,) = await model.converse(HI)
+        assert getattr(said, "text", "") == "Hello."
+        bodies = {request.body for request in asked(server)}
+        assert (len(asked(server)), len(bodies)) == (3, 1)
+        await model.client.close()
+
+
+async def grow(
+    interface: Interface, spoil: Callable[[Any], None] = lambda cache: None
+) -> tuple[Sequence[Canister], Sequence[Canister]]:
+    """The canisters that a conversation grows by, and those that are encoded for its requests."""
+    model = await interface.produce_model("http://127.0.0.1:9")
+    cache: Any = model.produce_cache()
+    history: list[Canister] = [SupervisorCanister.from_text("Be brief."), *HI]
+    await model.preview(history, (), Controls(), TurnContext(cache=cache))
+    seen: list[Canister] = []
+    nativize = cache.history.nativize
+
+    def watch(canister: Canister, *rest: Any) -> Any:
+        seen.append(canister)
+        return nativize(canister, *rest)
+
+    cache.history.nativize = watch
+    begun = len(history)
+    for number in range(20):
+        history += [AssistantCanister.from_text(f"a{number}"), UserCanister.from_text(f"u{number}")]
+        spoil(cache)
+        body = await model.preview(history, (), Controls(), TurnContext(cache=cache))
+        assert body == await model.preview(history, (), Controls(), TurnContext())
+    return history[begun:], seen
+
+
+@every_interface
+async def test_a_turn_encodes_only_what_is_new_and_sends_the_same_bytes(
+    interface: Interface,
+) -> None:
+    added, encoded = await grow(interface)
+    assert encoded == added
+
+
+@every_interface
+async def test_a_cache_that_forgets_would_be_found_out(interface: Interface) -> None:
+    added, encoded = await grow(interface, lambda cache: setattr(cache, "_last", None))
+    assert encoded != added
