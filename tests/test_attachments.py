@@ -57,7 +57,7 @@ SVG = b"  <svg xmlns='http://www.w3.org/2000/svg'/>"
         (b"ID3 tags explained", "a", "text/plain"),
     ],
 )
-def test_the_bytes_tell_the_type(data: bytes, name: str, mimetype: str) -> None:
+def test_the_bytes_decide_the_type(data: bytes, name: str, mimetype: str) -> None:
     assert tell_type(data, name) == mimetype
 
 

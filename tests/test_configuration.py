@@ -317,7 +317,7 @@ def test_a_file_that_cannot_be_read_is_no_empty_file(home: Path) -> None:
         read_toml(home / "nothing.toml")
 
 
-def test_a_link_to_nowhere_and_a_name_that_is_too_long_are_told(home: Path) -> None:
+def test_a_link_to_nowhere_and_a_name_that_is_too_long_are_reported(home: Path) -> None:
     home.mkdir()
     (home / "config.toml").symlink_to(home / "nowhere.toml")
     with pytest.raises(ConfigurationError, match="cannot be read: No such file"):

@@ -15,7 +15,7 @@ from tests.conftest import APART, pytest_collection_modifyitems
 
 
 @pytest.mark.parametrize("name", APART)
-def test_tests_that_stand_apart_run_only_where_they_are_asked_for(
+def test_separate_tests_run_only_when_they_are_asked_for(
     name: str, request: pytest.FixtureRequest
 ) -> None:
     ordinary = SimpleNamespace(nodeid="test_it", get_closest_marker=lambda name: None)

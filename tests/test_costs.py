@@ -72,7 +72,9 @@ def test_replies_are_summed_and_those_without_a_price_are_counted() -> None:
     assert (cost.dollars, cost.unpriced) == (Decimal("0.009"), 2)
 
 
-def test_without_the_package_it_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "genai_prices", None)
     with pytest.raises(PackageMissing, match=r"pip install 'vibe-llms\[prices\]'"):
         estimate_cost([], list_of)

@@ -348,7 +348,7 @@ async def test_a_failure_that_is_collected_lets_its_request_go() -> None:
     assert await count_errors_left(MessageFailedEvent) == 0
 
 
-async def test_an_event_that_the_collector_does_not_see_would_be_found_out() -> None:
+async def test_an_event_that_the_collector_does_not_see_would_be_detected() -> None:
     class Untracked(MessageFailedEvent, frozen=True, gc=False):
         pass
 

@@ -76,7 +76,7 @@ def test_the_tree_is_as_it_is_drawn() -> None:
     assert len(tree) > 35
 
 
-def test_no_error_of_the_library_stands_outside_the_tree() -> None:
+def test_every_error_of_the_library_is_in_the_tree() -> None:
     for found in pkgutil.walk_packages(vibe_llms.__path__, "vibe_llms."):
         if found.name.endswith("__main__"):
             continue
@@ -94,7 +94,7 @@ def test_no_error_of_the_library_stands_outside_the_tree() -> None:
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_every_error_says_for_what_it_stands(name: str) -> None:
+def test_every_error_says_what_it_means(name: str) -> None:
     assert ERRORS[name].__doc__
 
 
@@ -103,7 +103,7 @@ def test_an_error_has_a_name_for_machines() -> None:
     assert RateLimited("x", provider="p").kind == "rate-limited"
 
 
-def test_an_error_in_the_configuration_says_where_it_stands() -> None:
+def test_an_error_in_the_configuration_says_where_it_is() -> None:
     error = ConfigurationError("wrong", file="f.toml", table="a.b", key="c")
     assert str(error) == "f.toml, [a.b], key 'c': wrong"
     assert (error.file, error.table, error.key) == ("f.toml", "a.b", "c")

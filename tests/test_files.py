@@ -161,7 +161,7 @@ def test_only_a_group_of_the_users_own_may_write(tmp_path: Path) -> None:
     assert not find_distrust(produce(0o100644, 54_321), "x")
 
 
-def test_what_is_swapped_meanwhile_is_not_read(tmp_path: Path) -> None:
+def test_what_is_swapped_in_between_is_not_read(tmp_path: Path) -> None:
     """The check is of what was opened: a pipe in its place gives an error or the old text."""
     path, other = tmp_path / "config.toml", tmp_path / "other"
     path.write_bytes(b"a = 1")

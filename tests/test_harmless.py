@@ -153,7 +153,7 @@ def test_the_loaders_of_yaml_are_the_safe_ones() -> None:
         "tempfile.mktemp()",
     ],
 )
-def test_what_could_run_data_would_be_found_out(line: str) -> None:
+def test_what_could_run_data_would_be_detected(line: str) -> None:
     assert [*find_harm(ast.parse(line))]
 
 

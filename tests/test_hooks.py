@@ -70,7 +70,7 @@ def small() -> ScriptedModel:
     return model
 
 
-async def test_what_a_hook_brings_stands_right_before_the_persons_words(
+async def test_what_a_hook_adds_comes_right_before_the_persons_words(
     session: Session,
 ) -> None:
     model = model_of(says("Tom."))
@@ -116,7 +116,7 @@ async def test_what_a_turn_says_in_the_supervisors_name_stays_before_it(session:
     assert roles(conversation)[-3:] == wanted
 
 
-async def test_where_nobody_says_anything_nobody_is_asked(session: Session) -> None:
+async def test_where_no_user_says_anything_no_model_is_asked(session: Session) -> None:
     companion = Companion("x")
     conversation = await session.begin(model_of(says("1"), says("2"), says("3")), hooks=[companion])
     await conversation.converse("Count")
@@ -217,7 +217,7 @@ async def test_an_unkept_conversation_says_so(session: Session) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("broken\nwords"), KeyError(), RequestError("no")])
-async def test_one_that_fails_is_told_and_left_out(session: Session, error: Exception) -> None:
+async def test_one_that_fails_is_reported_and_left_out(session: Session, error: Exception) -> None:
     events: list[Event] = []
     good = Companion("good")
     conversation = await session.begin(
@@ -231,7 +231,7 @@ async def test_one_that_fails_is_told_and_left_out(session: Session, error: Exce
     check_events(events)
 
 
-async def test_one_that_is_no_coroutine_is_told_and_left_out(session: Session) -> None:
+async def test_one_that_is_no_coroutine_is_reported_and_left_out(session: Session) -> None:
     class Plain(Companion):
         def before_turn(self, request: HookRequest) -> HookContext:  # type: ignore[override]
             return HookContext([document("x")])
@@ -266,7 +266,7 @@ async def test_one_that_cancels_itself_does_not_cancel_the_turn(session: Session
     assert notices(events) == ["companion adds nothing to this turn: it was cancelled"]
 
 
-async def test_one_whose_very_beginning_fails_is_told_and_left_out(session: Session) -> None:
+async def test_one_that_fails_to_begin_is_reported_and_left_out(session: Session) -> None:
     class Hasty(Companion):
         def before_turn(self, request: HookRequest) -> Any:
             raise ValueError("not even begun")
@@ -292,7 +292,7 @@ async def test_one_whose_very_beginning_fails_is_told_and_left_out(session: Sess
     check_events(events)
 
 
-async def test_one_that_is_slow_holds_nobody_up(session: Session) -> None:
+async def test_one_that_is_slow_blocks_no_one(session: Session) -> None:
     events: list[Event] = []
     slow = Companion("x", waits=True, before_seconds=0.05)
     conversation = await session.begin(
@@ -305,7 +305,7 @@ async def test_one_that_is_slow_holds_nobody_up(session: Session) -> None:
     ]  # fmt: skip
 
 
-async def test_one_that_does_not_heed_its_end_holds_nobody_up(session: Session) -> None:
+async def test_one_that_ignores_its_cancellation_blocks_no_one(session: Session) -> None:
     class Stubborn(Companion):
         async def before_turn(self, request: HookRequest) -> HookContext:
             while not self.over.is_set():
@@ -340,7 +340,7 @@ async def test_what_has_authority_is_not_taken_from_a_hook(session: Session, can
     ]
 
 
-async def test_what_has_no_room_is_left_out_and_told(session: Session) -> None:
+async def test_what_has_no_room_is_left_out_and_reported(session: Session) -> None:
     events: list[Event] = []
     model = small()
     conversation = await session.begin(
@@ -387,7 +387,7 @@ async def test_a_cancel_while_hooks_are_asked_keeps_what_was_said(session: Sessi
     assert (await conversation.converse("Two")).text == "Works."
 
 
-async def test_words_that_are_lost_with_a_cancel_would_be_found_out(
+async def test_words_that_are_lost_with_a_cancel_would_be_detected(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep = turns.TurnRun._keep
@@ -407,7 +407,9 @@ async def test_words_that_are_lost_with_a_cancel_would_be_found_out(
     assert conversation.canisters == ()
 
 
-async def test_a_caller_that_is_cancelled_meanwhile_keeps_what_was_said(session: Session) -> None:
+async def test_a_caller_that_is_cancelled_at_the_same_time_keeps_what_was_said(
+    session: Session,
+) -> None:
     companion = Companion("x", waits=True)
     conversation = await session.begin(endless(), hooks=[companion])
     task = asyncio.ensure_future(conversation.converse("One"))
@@ -419,7 +421,7 @@ async def test_a_caller_that_is_cancelled_meanwhile_keeps_what_was_said(session:
     assert not conversation.busy
 
 
-async def test_a_session_that_closes_meanwhile_keeps_what_was_said(session: Session) -> None:
+async def test_a_session_that_closes_at_the_same_time_keeps_what_was_said(session: Session) -> None:
     companion = Companion("x", waits=True)
     conversation = await session.begin(endless(), hooks=[companion])
     task = asyncio.ensure_future(conversation.converse("One"))
@@ -429,7 +431,7 @@ async def test_a_session_that_closes_meanwhile_keeps_what_was_said(session: Sess
     assert roles(conversation) == [UserCanister]
 
 
-async def test_every_end_of_a_turn_is_told(session: Session) -> None:
+async def test_every_end_of_a_turn_is_reported(session: Session) -> None:
     model = scripted_model(
         Script(
             (
@@ -455,7 +457,7 @@ async def test_every_end_of_a_turn_is_told(session: Session) -> None:
     ]  # fmt: skip
 
 
-async def test_a_turn_of_which_nothing_was_kept_is_not_told(session: Session) -> None:
+async def test_a_turn_of_which_nothing_was_kept_is_not_reported(session: Session) -> None:
     model = small()
     companion = Companion("x")
     conversation = await session.begin(model, hooks=[companion])
@@ -529,7 +531,7 @@ async def test_work_is_done_one_after_another_while_the_conversation_goes_on(
     assert session.background.pending == 0
 
 
-async def test_work_that_fails_is_told_and_the_next_is_done(home: Any) -> None:
+async def test_work_that_fails_is_reported_and_the_next_is_done(home: Any) -> None:
     log: list[str] = []
 
     async def work(turn: Turn) -> None:
@@ -567,7 +569,7 @@ async def test_closing_waits_for_work_while_all_is_still_there(home: Any) -> Non
 @pytest.mark.parametrize(
     ("resumes", "after"), [(True, "it is done the next time"), (False, "it is lost")]
 )
-async def test_work_that_takes_too_long_is_given_up_and_told(
+async def test_work_that_takes_too_long_is_cancelled_and_reported(
     home: Any, resumes: bool, after: str
 ) -> None:
     cancelled: list[str] = []
@@ -608,7 +610,7 @@ async def test_giving_up_ends_work_at_once(home: Any) -> None:
     assert notices(events)[-1:] == ["the work of companion on 1 turn was cancelled; it is lost"]
 
 
-async def test_work_that_is_given_up_ends_before_what_it_uses_is_closed() -> None:
+async def test_cancelled_work_ends_before_what_it_uses_is_closed() -> None:
     log: list[str] = []
 
     class Used(Companion):
@@ -700,7 +702,7 @@ async def test_work_that_does_not_heed_its_end_does_not_keep_a_session_open(
     await asyncio.sleep(0)
 
 
-async def test_a_close_that_is_cancelled_gives_up_and_tells(home: Any) -> None:
+async def test_a_close_that_is_cancelled_stops_and_reports(home: Any) -> None:
     events: list[Event] = []
 
     async def work(_: Turn) -> None:
@@ -722,7 +724,7 @@ async def test_a_close_that_is_cancelled_gives_up_and_tells(home: Any) -> None:
     assert notices(events)[-1:] == ["the work of companion on 1 turn was cancelled; it is lost"]
 
 
-async def test_one_that_cannot_be_closed_is_told() -> None:
+async def test_one_that_cannot_be_closed_is_reported() -> None:
     class Stuck(Companion):
         async def close(self) -> None:
             raise ValueError("stuck")

@@ -342,7 +342,7 @@ def test_everything_is_caught_only_at_borders() -> None:
         "with contextlib.suppress(OSError, BaseException):\n    pass",
     ],
 )
-def test_a_new_place_that_catches_everything_would_be_found_out(code: str) -> None:
+def test_a_new_place_that_catches_everything_would_be_detected(code: str) -> None:
     tree = ast.parse(f"class A:\n    async def b(self):\n{textwrap.indent(code, ' ' * 8)}")
     assert list(broad(tree, "module")) == ["module.A.b"]
     harmless = code.replace("BaseException", "OSError").replace("Exception", "ValueError")
@@ -466,7 +466,7 @@ def test_what_the_garbage_collector_does_not_look_at_holds_plain_values_only() -
     assert uncollected(structs) == []
 
 
-def test_an_error_in_such_a_value_would_be_found_out() -> None:
+def test_an_error_in_such_a_value_would_be_detected() -> None:
     class Untracked(MessageFailedEvent, frozen=True, gc=False):
         pass
 

@@ -180,7 +180,7 @@ def test_no_pattern_takes_its_time_over_any_text(rounds: Callable[[int, int], in
         r"\s+$",
     ],
 )
-def test_a_pattern_that_takes_its_time_is_found_out(pattern: str) -> None:
+def test_a_pattern_that_takes_its_time_is_detected(pattern: str) -> None:
     compiled = re.compile(pattern)
     assert find_growth(compiled, scan(compiled), _SIZE, _TEXTS)
 

@@ -59,7 +59,7 @@ async def test_nothing_is_sent_and_nothing_kept(
     assert KEY not in str(caught.value) + str(listed.value)
 
 
-def test_a_transport_that_does_not_ask_would_be_found_out(
+def test_a_transport_that_does_not_ask_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     far = HttpTransport("far", "https://far.test", dict, connect_seconds=1, idle_seconds=1)
@@ -129,7 +129,7 @@ async def test_servers_on_this_machine_and_scripts_stay_allowed(
                 assert (await conversation.converse("Hello!")).text
 
 
-async def test_a_connection_that_stands_is_not_used_any_more(tmp_path: Path) -> None:
+async def test_an_open_connection_is_not_used_any_more(tmp_path: Path) -> None:
     # As if this server were far away.
     async with (
         fake_server(["Hi"]) as server,

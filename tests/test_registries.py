@@ -100,7 +100,7 @@ def test_a_package_that_breaks_after_its_modules_registered_can_be_mended(
     assert FACTORIES.access(row_of(package))() == "inner"
 
 
-def test_a_function_called_register_may_stand_between(write_module: Callable[..., str]) -> None:
+def test_a_function_called_register_may_come_between(write_module: Callable[..., str]) -> None:
     module = write_module(
         "def register(name, factory):\n    FACTORIES.register(name, factory)\n"
         "register('wrapped', lambda: 'wrapped')\n"
@@ -131,7 +131,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_module_is_told_in_the_same_words_again_and_again(
+def test_a_broken_module_is_reported_in_the_same_words_again_and_again(
     write_module: Callable[..., str], name: str
 ) -> None:
     text, key, message = BROKEN[name]
@@ -143,12 +143,12 @@ def test_a_broken_module_is_told_in_the_same_words_again_and_again(
 @pytest.mark.parametrize(
     "module", ["no_such_module", "no.such.module", "vibe_llms.providers.none", "json.none.none"]
 )
-def test_a_missing_module_is_told(module: str) -> None:
+def test_a_missing_module_is_reported(module: str) -> None:
     check_refused(row_of(module), "module", f"there is no module '{module}'")
 
 
 @pytest.mark.parametrize("module", [".relative", "two..dots", "with space", "os.path.join", "\0"])
-def test_what_cannot_be_a_module_is_told(module: str) -> None:
+def test_what_cannot_be_a_module_is_reported(module: str) -> None:
     check_refused(row_of(module), "module", "module")
 
 
@@ -192,7 +192,7 @@ def parrots(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-async def test_somebody_elses_provider_works_as_a_built_in_one(parrots: Path) -> None:
+async def test_a_third_party_provider_works_as_a_built_in_one(parrots: Path) -> None:
     events: list[Event] = []
     async with vibe_llms.open_session(event_handler=events.append) as session:
         conversation = await session.begin()
@@ -216,7 +216,7 @@ async def test_somebody_elses_provider_works_as_a_built_in_one(parrots: Path) ->
         assert (await again.converse("Still?")).text == "STILL? STILL?"
 
 
-def test_somebody_elses_provider_works_synchronously_too(parrots: Path) -> None:
+def test_a_third_party_provider_works_synchronously_too(parrots: Path) -> None:
     with open_synchronously() as session:
         assert session.begin("loud-one/grey").converse("Hm").text == "HM HM"
 

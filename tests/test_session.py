@@ -144,7 +144,7 @@ async def test_another_model_given_to_a_resumed_conversation_is_kept(home: Path)
         assert same.model.name == "mine"
 
 
-async def test_what_was_healed_is_told_when_a_conversation_is_resumed(home: Path) -> None:
+async def test_repairs_are_reported_when_a_conversation_is_resumed(home: Path) -> None:
     async with open_session() as session:
         conversation = await session.begin(DEMO)
         await conversation.converse("Hello!")
@@ -227,7 +227,7 @@ async def test_a_model_is_found_by_its_address_or_an_alias(
         ("anthropic/", "which model"),
     ],
 )
-async def test_a_model_that_is_unknown_is_told(home: Path, name: str, message: str) -> None:
+async def test_a_model_that_is_unknown_is_reported(home: Path, name: str, message: str) -> None:
     await with_rows(home)
     async with open_session() as session:
         with pytest.raises(ModelNotFound, match=message):
@@ -284,7 +284,7 @@ async def test_else_the_scripted_one_and_that_is_said() -> None:
     assert len(once) == 1
 
 
-async def test_a_key_that_is_missing_is_told_when_it_is_needed() -> None:
+async def test_a_key_that_is_missing_is_reported_when_it_is_needed() -> None:
     async with open_session() as session:
         conversation = await session.begin("anthropic/claude-sonnet-4-5")
         with pytest.raises(CredentialMissing, match="set ANTHROPIC_API_KEY or run: vibe-llms keys"):

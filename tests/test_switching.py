@@ -304,7 +304,7 @@ async def test_words_and_calls_alone_lose_nothing_and_no_notice_says_so(
     assert [notice.text for notice in told if notice.subject == "conversion"] == []
 
 
-async def test_sending_what_another_provider_issued_would_be_found_out(
+async def test_sending_what_another_provider_issued_would_be_detected(
     served: dict[str, Speaker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Conversion, "issued", lambda self, native: True)

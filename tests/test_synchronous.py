@@ -298,7 +298,7 @@ class Broken(DirectoryArchive):
         return await super().append(*args, **kwargs)
 
 
-def test_what_cannot_be_kept_when_a_loop_is_left_is_told(home: Path) -> None:
+def test_what_cannot_be_kept_when_a_loop_is_left_is_reported(home: Path) -> None:
     archive = Broken(home, StorageSettings(durability="fast"))
     with open_session(archive=archive) as session:
         conversation = session.begin(endless())
@@ -359,7 +359,7 @@ def test_ctrl_c_is_raised_once_what_had_arrived_is_kept(way: str) -> None:
     assert done.returncode == 0
 
 
-def test_ctrl_c_that_nobody_catches_ends_the_program_and_closes_the_session() -> None:
+def test_an_uncaught_ctrl_c_ends_the_program_and_closes_the_session() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, "again"],
         capture_output=True,
@@ -422,7 +422,7 @@ def test_an_interrupted_wait_ends_its_work(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_an_interruption_that_wakes_nobody_is_seen(session: Session, streamed: bool) -> None:
+def test_an_interruption_without_a_waiter_is_seen(session: Session, streamed: bool) -> None:
     # Ctrl-C just before a wait begins is noted by Python, and no system call is interrupted by it.
     rescued = threading.Event()
 

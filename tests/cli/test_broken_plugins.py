@@ -123,7 +123,7 @@ def test_what_is_broken_is_named_where_it_is_used(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["basic", "failing", "exiting", "calling"])
-def test_one_that_breaks_more_than_itself_would_be_found_out(
+def test_one_that_breaks_more_than_itself_would_be_detected(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     class Open(registries.Registry[Any]):

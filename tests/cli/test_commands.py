@@ -142,7 +142,7 @@ def test_bad_usage_is_one_line_and_status_2(arguments: list[str]) -> None:
     assert told.json["error"]["kind"] == "usage"
 
 
-def check_bug_is_told(outcome: Outcome) -> None:
+def check_bug_is_reported(outcome: Outcome) -> None:
     assert outcome.status == 1
     assert outcome.error == "ZeroDivisionError: what no one foresaw (a bug; --debug shows where)"
 
@@ -154,7 +154,7 @@ def test_a_bug_is_one_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ZeroDivisionError("what no one foresaw")
 
     monkeypatch.setattr(commands._Commands, "get_command", lambda *_: broken)
-    check_bug_is_told(invoke("list"))
+    check_bug_is_reported(invoke("list"))
     outcome = invoke("list", "--debug")
     assert "Traceback" in outcome.errors
     assert outcome.status == 1

@@ -152,7 +152,7 @@ def test_a_hostile_folder_moves_no_command(tmp_path: Path) -> None:
     check_unmoved(tmp_path, {})
 
 
-def test_a_command_that_looks_for_modules_where_it_is_would_be_found_out(tmp_path: Path) -> None:
+def test_a_command_that_looks_for_modules_where_it_is_would_be_detected(tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         check_unmoved(tmp_path, {"PYTHONPATH": str(tmp_path / "project")})
 

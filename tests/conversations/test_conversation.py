@@ -87,7 +87,7 @@ async def test_a_turn_is_kept_before_it_returns(session: Session) -> None:
     assert (conversation.name, conversation.busy) == ("talk", False)
 
 
-async def test_without_a_prompt_the_model_goes_on_from_where_the_history_stands(
+async def test_without_a_prompt_the_model_continues_the_history(
     session: Session,
 ) -> None:
     conversation = await session.begin(model_of(says("One."), says("Two.")))
@@ -220,7 +220,7 @@ async def test_a_time_limit_of_the_callers_ends_the_turn_as_well(session: Sessio
 
 @pytest.mark.parametrize("quietly", [True, False])
 @pytest.mark.parametrize("steps", [0, 1, 2, 3])
-async def test_a_turn_that_is_cancelled_before_it_began_is_told_and_kept_too(
+async def test_a_turn_that_is_cancelled_before_it_began_is_reported_and_kept_too(
     session: Session, steps: int, quietly: bool
 ) -> None:
     events: list[Event] = []
@@ -336,7 +336,7 @@ async def leave_early(conversation: Conversation, archive: Broken) -> None:
 
 
 @pytest.mark.parametrize("way", ["cancel", "task", "stream"])
-async def test_what_cannot_be_kept_of_a_cancelled_turn_is_told(home: Path, way: str) -> None:
+async def test_what_cannot_be_kept_of_a_cancelled_turn_is_reported(home: Path, way: str) -> None:
     archive = Broken(home, StorageSettings(durability="fast"))
     async with open_session(archive=archive) as session:
         watcher = Watcher(progressed("is "))
@@ -537,7 +537,7 @@ class Noticing(ScriptedModel):
         return await super().converse(*args, **kwargs)
 
 
-async def test_what_a_conversion_leaves_out_is_told_once(session: Session) -> None:
+async def test_what_a_conversion_leaves_out_is_reported_once(session: Session) -> None:
     events: list[Event] = []
     plain = endless()
     model = Noticing(plain.client, "noticing", plain._script)
@@ -623,7 +623,7 @@ async def test_every_valid_point_forks_to_an_equal_prefix_and_the_next_turn_work
 
 
 @pytest.mark.parametrize("at", [11, -12, 100, "nothing"])
-async def test_a_point_that_is_not_there_is_told(session: Session, at: str | int) -> None:
+async def test_a_point_that_is_not_there_is_reported(session: Session, at: str | int) -> None:
     conversation = await held(session)
     with pytest.raises(ConversationNotFound):
         await conversation.fork(at)

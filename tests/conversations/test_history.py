@@ -147,11 +147,11 @@ async def check_two_holders(folder: Path) -> None:
     assert await archive.resolve("river") == before
 
 
-async def test_whoever_is_behind_goes_on_in_a_fork(tmp_path: Path) -> None:
+async def test_a_stale_conversation_continues_in_a_fork(tmp_path: Path) -> None:
     await check_two_holders(tmp_path)
 
 
-async def test_that_check_sees_an_append_to_whatever_stands(
+async def test_that_check_sees_an_append_to_any_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append = ConversationFolder.append
@@ -276,7 +276,7 @@ async def test_what_is_said_in_a_conversation_of_a_newer_format_is_kept(tmp_path
     assert path.read_text() == "format = 2\n"
 
 
-async def test_a_picture_that_has_gone_with_its_conversation_is_told(tmp_path: Path) -> None:
+async def test_a_picture_that_has_gone_with_its_conversation_is_reported(tmp_path: Path) -> None:
     history = History.begin(DirectoryArchive(tmp_path, FAST))
     await history.append([UserCanister((ImageContent(b"picture"),))], ignore)
     assert isinstance(history.archive, DirectoryArchive)
@@ -328,7 +328,7 @@ async def test_a_listener_that_raises_loses_nothing(tmp_path: Path) -> None:
     assert len(behind.canisters) == 2
 
 
-async def test_what_was_healed_is_told(tmp_path: Path) -> None:
+async def test_repairs_are_reported(tmp_path: Path) -> None:
     history = await begin(tmp_path)
     assert isinstance(history.archive, DirectoryArchive)
     with lines_of(history.archive, history.identity).open("ab") as lines:
@@ -406,7 +406,7 @@ async def test_that_check_sees_an_append_that_ends_with_its_task(
         gates[0].opened.set()
 
 
-async def test_work_that_fails_while_it_is_cancelled_tells_its_own_error() -> None:
+async def test_work_that_fails_while_it_is_cancelled_raises_its_own_error() -> None:
     ready = asyncio.Event()
 
     async def fail() -> None:
@@ -567,6 +567,6 @@ def test_an_index_beyond_the_history_is_not_found(at: int) -> None:
         locate(produce_history(), at)
 
 
-def test_an_identity_that_nobody_has_is_not_found() -> None:
+def test_an_unknown_identity_is_not_found() -> None:
     with pytest.raises(ConversationNotFound, match="has no message 'nobody'"):
         locate(produce_history(), "nobody")

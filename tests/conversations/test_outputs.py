@@ -117,7 +117,7 @@ def test_a_text_becomes_a_value_of_the_type(output: Any, text: str, value: objec
         (Tree, "[" * 100_000, "JSON|recursion|Expected"),
     ],
 )
-def test_what_does_not_fit_is_told_in_words_that_help(output: Any, text: str, problem: str) -> None:
+def test_invalid_values_are_reported_with_a_remedy(output: Any, text: str, problem: str) -> None:
     with pytest.raises(OutputMismatch, match=problem):
         produce_form(output).read(text)
 
@@ -182,7 +182,7 @@ class Talk:
         return await self._session.begin(self.model, event_handler=self.events.append, save=False)
 
 
-async def test_a_model_that_takes_no_schema_is_told_of_it_in_words() -> None:
+async def test_a_model_that_takes_no_schema_gets_it_in_the_prompt() -> None:
     async with open_session() as session:
         talk = Talk(session, says('{"name": "Ada", "born": 1815}'))
         conversation = await talk.begin()

@@ -71,6 +71,6 @@ def test_a_picture_alone_and_a_text_in_the_archive_are_something() -> None:
 
 
 @pytest.mark.parametrize("wrong", [5, b"bytes", ["a", None], {"a": 1}, object(), [["a"]]])
-def test_what_cannot_be_said_is_told(wrong: Any) -> None:
+def test_what_cannot_be_sent_is_reported(wrong: Any) -> None:
     with pytest.raises(RequestError, match="is no prompt"):
         read_prompt(wrong)

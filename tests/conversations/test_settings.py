@@ -172,7 +172,7 @@ def system(request: Any) -> list[str]:
     ]
 
 
-async def test_what_an_ensemble_tells_stands_before_the_history_and_is_not_kept(
+async def test_instructions_of_an_ensemble_precede_the_history_and_are_not_kept(
     session: Session,
 ) -> None:
     model = endless()
@@ -209,7 +209,7 @@ async def test_other_words_in_the_same_place_are_read_anew(session: Session) -> 
     assert [system(request) for request in model.requests] == [["Use one."], ["Use two."]]
 
 
-async def test_without_tools_nothing_is_told_of_them(session: Session) -> None:
+async def test_without_tools_the_prompt_does_not_mention_them(session: Session) -> None:
     model = endless()
     conversation = await session.begin(
         model, ensembles=[Teaching("one", "Use one.")], tool_mode="off"

@@ -65,7 +65,7 @@ async def test_an_ensemble_is_opened_when_it_is_first_offered() -> None:
     assert list(toolbox.offered) == ["sums/add"]
 
 
-async def test_what_is_not_there_is_told_with_what_is(toolbox: Toolbox) -> None:
+async def test_what_is_missing_is_reported_with_what_exists(toolbox: Toolbox) -> None:
     words = "or ensemble 'sums/x' here; there are sums, alone, sums/add, sums/take"
     with pytest.raises(RequestError, match=words):
         toolbox.withhold("sums/x")
@@ -73,7 +73,7 @@ async def test_what_is_not_there_is_told_with_what_is(toolbox: Toolbox) -> None:
         await toolbox.offer("sums/x", open_nothing)
 
 
-def test_an_ensemble_tells_of_its_tools_only_where_one_is_meant(toolbox: Toolbox) -> None:
+def test_an_ensemble_lists_its_tools_only_where_one_is_meant(toolbox: Toolbox) -> None:
     every = toolbox.every
     assert toolbox.instruct(every.values()) == []
     (sums,) = toolbox.ensembles

@@ -220,7 +220,7 @@ async def test_calls_run_within_the_bounds_of_the_configuration(
     assert said in next(one.text for one in turn.canisters if isinstance(one, ResultCanister))
 
 
-async def test_a_blocked_tool_is_told_once_and_does_not_run() -> None:
+async def test_a_blocked_tool_is_reported_once_and_does_not_run() -> None:
     events: list[Event] = []
     tool = structs.replace(Invoker.from_function(add), blocked="look at it first")
     model = scripted_model(Script((calls_of({"a": 1}), says("A."), says("B."))), stream=QUICK)
@@ -447,7 +447,7 @@ class Odd:
         return count
 
 
-async def test_a_model_that_returns_no_reply_is_told_so() -> None:
+async def test_a_model_that_returns_no_reply_is_reported() -> None:
     async with open_session() as session:
         conversation = await session.begin(Odd(reply=()), save=False)  # type: ignore[arg-type]
         with pytest.raises(ReplyMalformed, match="odd: the model returned no reply"):

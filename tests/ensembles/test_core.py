@@ -83,7 +83,7 @@ async def test_ensembles_are_opened_at_the_same_time_and_closed_with_the_session
     assert sorted(Probe.closed) == ["a", "b", "c"]
 
 
-async def test_an_ensemble_that_fails_is_told_and_left_out() -> None:
+async def test_an_ensemble_that_fails_is_reported_and_left_out() -> None:
     Probe.gate = asyncio.Barrier(2)
     events: list[Event] = []
     rows = configure(good={}, bad={"fails": True})
@@ -137,7 +137,7 @@ async def test_an_ensemble_that_is_required_is_an_error() -> None:
         ({"a": {"module": "probing", "approval": "perhaps"}}, ConfigurationError, "approval"),
     ],
 )
-async def test_what_is_wrong_with_a_row_is_told(
+async def test_errors_of_a_row_are_reported(
     rows: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     async with open_session(configuration={"ensembles": rows}) as session:
@@ -172,7 +172,7 @@ def test_tools_ask_unless_they_only_read_or_their_row_says_otherwise(
         ({"python": {"enabled": False}}, []),
     ],
 )
-def test_what_is_shipped_is_off_until_somebody_names_it(
+def test_shipped_plugins_are_off_until_they_are_named(
     rows: dict[str, Any], names: list[str]
 ) -> None:
     ensembles = Ensembles(load_configuration(overrides={"ensembles": rows}))

@@ -40,7 +40,7 @@ def test_a_function_is_found_by_its_names(sums: FunctionEnsemble, name: str) -> 
     assert sums.access(name).name == "sums/add"
 
 
-def test_what_is_not_there_is_told_with_what_is(sums: FunctionEnsemble) -> None:
+def test_what_is_missing_is_reported_with_what_exists(sums: FunctionEnsemble) -> None:
     with pytest.raises(InvokerInvalid, match="no tool 'minus'; its tools are sums/add, sums/dou"):
         sums.access("minus")
 

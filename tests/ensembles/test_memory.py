@@ -43,7 +43,7 @@ def ids(output: InvocationOutput) -> list[str]:
     return [line.partition("id ")[2][:12] for line in output.text.splitlines() if "id " in line]
 
 
-async def test_it_tells_models_when_to_use_which_tool(session: Session) -> None:
+async def test_it_instructs_models_when_to_use_which_tool(session: Session) -> None:
     ensemble = await opened(session)
     assert isinstance(ensemble, InstructingEnsemble)
     assert ensemble.instructions == INSTRUCTIONS
@@ -128,7 +128,7 @@ async def test_a_search_sees_the_users_and_what_is_global_and_no_model(
     assert "Leo" not in found.text
 
 
-async def test_entries_are_given_up_by_their_ids_or_by_all_of_some_words(
+async def test_entries_are_deleted_by_their_ids_or_by_all_of_some_words(
     session: Session, home: Path
 ) -> None:
     ensemble = await opened(session)
@@ -161,7 +161,7 @@ async def test_what_names_nothing_gives_nothing_up(
     assert len(await memory.survey(ME)) == 1
 
 
-async def test_nobody_elses_entries_are_given_up(session: Session, home: Path) -> None:
+async def test_no_other_entries_are_deleted(session: Session, home: Path) -> None:
     memory = Memory(home / "memory")
     theirs = await memory.add("The cat is called Leo", scope=Scope.of_user("other"))
     ensemble = await opened(session)
@@ -239,7 +239,7 @@ async def test_a_wrong_row_and_a_wrong_table_are_named(home: Path) -> None:
                 await session.open_ensemble("memory")
 
 
-async def test_all_of_it_is_given_up_at_once_and_nobody_elses(session: Session, home: Path) -> None:
+async def test_all_of_it_is_deleted_at_once_and_nothing_else(session: Session, home: Path) -> None:
     ensemble = await opened(session)
     memory = Memory(home / "memory", durable=False)
     for number in range(5):

@@ -184,17 +184,17 @@ def encode_names(definition: Definition) -> str:
     return json.dumps([definition.name, sorted(definition.arguments_schema.get("properties", {}))])
 
 
-async def test_a_pin_of_names_alone_would_be_found_out(
+async def test_a_pin_of_names_alone_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Definition, "encode", encode_names)
-    found_out = 0
+    detected = 0
     for number, change in enumerate(CHANGES.values()):
         try:
             await check_change(tmp_path / str(number), change)
         except AssertionError:
-            found_out += 1
-    assert found_out > len(CHANGES) // 2
+            detected += 1
+    assert detected > len(CHANGES) // 2
 
 
 async def test_what_was_never_called_is_not_pinned_and_its_row_may_say_so_of_all(
@@ -305,7 +305,7 @@ async def test_tools_of_one_name_on_two_servers_are_never_mixed(tmp_path: Path) 
     await check_shadowing(tmp_path, 1000)
 
 
-async def test_tools_that_are_found_by_their_bare_names_would_be_found_out(
+async def test_tools_that_are_found_by_their_bare_names_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def find(invokers: Mapping[str, Invoker], name: str) -> Invoker | None:
@@ -346,7 +346,7 @@ async def hold(rows: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     return [one.text for one in turn.canisters if isinstance(one, ResultCanister)], notices
 
 
-async def test_a_server_that_changes_its_words_is_blocked_and_the_person_told_once(
+async def test_a_server_that_changes_its_descriptions_is_blocked_and_reported_once(
     tmp_path: Path, home: Path
 ) -> None:
     file = tmp_path / "tools.json"
@@ -429,7 +429,7 @@ async def test_what_a_server_writes_of_its_tools_runs_nothing(
     await check_descriptions(random.Random(3), rounds(30, 100))
 
 
-async def test_a_gate_that_is_open_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_gate_that_is_open_would_be_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     async def admit(*_: Any, **__: Any) -> str:
         return ""
 

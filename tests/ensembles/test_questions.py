@@ -142,7 +142,7 @@ def test_what_a_person_types_becomes_a_value(
         (ElicitationField(name="a", kind="integer", most=2), "3", "a: at most 2"),
     ],
 )
-def test_what_does_not_fit_is_told(one: ElicitationField, typed: str, words: str) -> None:
+def test_what_does_not_fit_is_reported(one: ElicitationField, typed: str, words: str) -> None:
     with pytest.raises(AnswerInvalid) as caught:
         one.parse(typed)
     assert str(caught.value).startswith(words)

@@ -150,7 +150,7 @@ async def test_a_fork_bomb_without_a_bound_ends(port: int) -> None:
     await attack(bomb, WHOLE, spaces=True, port=port)
 
 
-async def test_a_survivor_would_be_found_out(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_survivor_would_be_detected(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "end_tree", lambda *_, **__: True)
     one = ATTACKS["detaches a child"]
     kernel = Kernel(QUICK, spaces=False)

@@ -57,7 +57,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     return told
 
 
-def test_what_is_shown_stands_at_its_place_with_the_links_that_lead_to_it(
+def test_what_is_shown_is_in_its_place_with_the_links_that_lead_to_it(
     tmp_path: Path, calls: list[tuple[Any, ...]]
 ) -> None:
     outside = tmp_path / "outside"
@@ -135,7 +135,7 @@ def test_a_user_is_chosen_that_there_is_in_this_namespace(
     assert cage._choose_user(produce_plan(tmp_path / "flat")) is None
 
 
-def test_whether_others_can_read_is_told_by_all_folders_above(
+def test_whether_others_can_read_depends_on_all_folders_above(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "prefix", "/usr/lib")
@@ -151,7 +151,7 @@ def test_the_limit_of_processes_counts_the_users_others_where_they_count(tmp_pat
     assert cage._process_limit(flat, None) > 64
 
 
-def test_rights_are_given_up_for_a_user_that_nobody_is(
+def test_rights_are_dropped_for_an_unused_user(
     tmp_path: Path, calls: list[tuple[Any, ...]]
 ) -> None:
     cage._drop_rights(produce_plan(tmp_path), None)
@@ -202,7 +202,7 @@ def standard_streams() -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-def test_it_does_what_it_is_told_until_its_input_or_its_kernel_ends(
+def test_it_runs_commands_until_its_input_or_its_kernel_ends(
     tmp_path: Path,
     calls: list[tuple[Any, ...]],
     monkeypatch: pytest.MonkeyPatch,
@@ -258,7 +258,7 @@ def test_children_that_have_ended_are_reaped_all_of_them() -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
 
 
-def test_what_becomes_the_kernel_has_its_limits(tmp_path: Path) -> None:
+def test_the_kernel_process_has_its_limits(tmp_path: Path) -> None:
     plan = produce_plan(tmp_path)
     child = os.fork()
     if child == 0:

@@ -38,7 +38,9 @@ def parts(answer: Answer) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("spaces", [True, False])
-async def test_code_keeps_what_it_defined_and_tells_what_it_prints_and_shows(spaces: bool) -> None:
+async def test_code_keeps_what_it_defined_and_returns_what_it_prints_and_shows(
+    spaces: bool,
+) -> None:
     async with run(spaces=spaces) as kernel:
         first = await kernel.execute(
             "x = 41\nimport sys\nprint('hello')\nsys.stderr.write('oh')\n1"
@@ -139,7 +141,7 @@ async def test_a_kernel_that_cannot_start_says_so_and_leaves_nothing(
     assert not Path(kernel._folder).name
 
 
-async def test_a_kernel_that_starts_too_slowly_is_given_up() -> None:
+async def test_a_kernel_that_starts_too_slowly_is_ended() -> None:
     kernel = Kernel(Limits(start_seconds=0.01), spaces=True)
     with pytest.raises(KernelLost, match="it did not start in time"):
         await kernel.start()

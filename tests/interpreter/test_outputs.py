@@ -54,7 +54,7 @@ def test_a_picture_goes_before_its_text() -> None:
     assert (piece.kind, piece.data, piece.mimetype) == ("picture", b"PNG", "image/png")
 
 
-def test_an_error_is_told_without_colours() -> None:
+def test_an_error_is_reported_without_colours() -> None:
     outputs = gather(("error", {"traceback": ["\x1b[0;31mNameError\x1b[0m", "line 1"]}))
     assert outputs.failed
     assert outputs.pieces[0].text == "NameError\nline 1"
@@ -63,7 +63,7 @@ def test_an_error_is_told_without_colours() -> None:
 
 
 @pytest.mark.parametrize("text", ["x" * 60, "é" * 30])
-def test_what_is_beyond_the_bound_is_cut_and_told_once(text: str) -> None:
+def test_what_is_beyond_the_bound_is_cut_and_reported_once(text: str) -> None:
     # Each message counts 100 bytes besides its text.
     outputs = gather(*[("stream", {"text": text})] * 3, limit=311)
     assert outputs.full

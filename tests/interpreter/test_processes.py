@@ -24,7 +24,7 @@ def start(code: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
 
 
-def test_this_process_is_told_as_it_is() -> None:
+def test_this_process_is_described() -> None:
     told = read_process(os.getpid())
     assert told is not None
     assert (told.identity, told.parent) == (os.getpid(), os.getppid())

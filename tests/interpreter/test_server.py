@@ -142,7 +142,7 @@ async def test_where_all_kernels_are_busy_a_call_fails_at_once() -> None:
         assert await busy == "7"
 
 
-async def test_an_idle_kernel_is_ended_and_that_is_told() -> None:
+async def test_an_idle_kernel_is_ended_and_that_is_reported() -> None:
     async with interpret(idle_seconds=0.3) as interpreter:
         await say(interpreter, "a", "x = 1")
         async with asyncio.timeout(30):
@@ -161,7 +161,7 @@ async def test_a_restart_forgets_everything() -> None:
         assert "a new interpreter" not in told
 
 
-async def test_what_a_limit_ended_is_told_again_with_the_next_call() -> None:
+async def test_what_a_limit_ended_is_reported_again_with_the_next_call() -> None:
     async with interpret() as interpreter:
         assert "it has ended itself" in await say(interpreter, "a", "import os; os._exit(1)")
         told = await say(interpreter, "a", "1")
@@ -296,7 +296,7 @@ async def test_without_a_cage_the_question_says_so_before_and_the_result_after(
         await ensemble.close()
 
 
-async def test_over_http_it_answers_whoever_has_the_token() -> None:
+async def test_over_http_it_answers_requests_with_the_token() -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "vibe_llms.interpreter", "--http", "0", "--kernels", "1"),
         stderr=subprocess.PIPE,

@@ -98,7 +98,7 @@ async def test_a_person_may_say_no() -> None:
     ("options", "remedy"),
     [({}, "with an approver"), ({"ensemble": "time"}, '[ensembles.time] approval = "allow"')],
 )
-async def test_with_nobody_to_ask_nothing_runs(options: dict[str, Any], remedy: str) -> None:
+async def test_without_an_approver_nothing_runs(options: dict[str, Any], remedy: str) -> None:
     refusal = await Gatekeeper().admit(call_of(), produce_invoker(**options))
     assert "no user can be asked" in refusal
     assert remedy in refusal
@@ -174,7 +174,7 @@ async def test_a_tool_that_was_allowed_is_asked_about_again_before_it_sends_data
     assert ["untrusted text" in request.reason for request in asked] == [False, True]
 
 
-async def test_the_model_is_told_the_reason_of_a_no() -> None:
+async def test_the_model_gets_the_reason_of_a_refusal() -> None:
     approver, _ = decide(Decision(False, reason="wrong folder"))
     refusal = await Gatekeeper(approver).admit(call_of(), produce_invoker())
     assert refusal == "The call was not allowed: the user said no. Their reason: wrong folder"
@@ -277,7 +277,7 @@ async def test_what_was_not_allowed_is_a_failed_result_and_the_turn_goes_on() ->
     assert kinds.count(InvocationStartedEvent) == kinds.count(InvocationFailedEvent) == 1
 
 
-async def test_nobody_is_asked_about_what_cannot_run() -> None:
+async def test_no_approval_is_asked_for_what_cannot_run() -> None:
     approver, asked = decide()
     turn, _ = await hold(World(), calls(("send", {"txt": 1})), approver=approver, rule="ask")
     (result,) = (one for one in turn.canisters if isinstance(one, ResultCanister))
@@ -356,7 +356,7 @@ async def check_injections(chance: random.Random, rounds: int) -> None:
 
 
 @pytest.mark.storm
-async def test_injected_text_sends_nothing_that_nobody_allowed(
+async def test_injected_text_sends_nothing_without_approval(
     rounds: Callable[[int, int], int],
 ) -> None:
     await check_injections(random.Random(4), rounds(30, 200))

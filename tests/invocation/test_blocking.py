@@ -75,7 +75,7 @@ async def run_here(work: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.parametrize("bound", ["most_seconds", "longest_gap"])
-async def test_tools_that_run_in_the_loop_would_be_found_out(
+async def test_tools_that_run_in_the_loop_would_be_detected(
     monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     runner: Callable[[Callable[[], Any]], Awaitable[Any]] = run_here
@@ -132,7 +132,7 @@ def test_a_tool_that_never_returns_keeps_no_process_alive() -> None:
     check_leaving("", 5)
 
 
-def test_threads_that_keep_the_process_alive_would_be_found_out() -> None:
+def test_threads_that_keep_the_process_alive_would_be_detected() -> None:
     patch = "threading.Thread.daemon = property(lambda self: False, lambda self, value: None)"
     with pytest.raises(AssertionError, match="does not end"):
         check_leaving(patch, 1)

@@ -50,7 +50,7 @@ async def test_a_tool_from_a_schema_is_called_with_arguments_by_their_names() ->
     assert await run(other, '{"city": "Oslo"}') == "<x {'city': 'Oslo'}>"
 
 
-async def test_what_does_not_fit_is_told_in_words_to_act_on() -> None:
+async def test_what_does_not_fit_is_reported_in_words_to_act_on() -> None:
     one = Invoker.from_schema("look", SCHEMA, lambda **_: pytest.fail("it ran"))
     with pytest.raises(ArgumentsInvalid) as told:
         await run(one, '{"days": "3", "tags": ["a", 1], "x": 1}')
@@ -197,7 +197,7 @@ async def test_only_complete_and_valid_arguments_run(rounds: Callable[[int, int]
     await check_fuzz(produce_invokers(), rounds(4_000, 10_000))
 
 
-async def test_a_reader_that_completes_what_is_cut_would_be_found_out(
+async def test_a_reader_that_completes_what_is_cut_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from pydantic_core import from_json

@@ -183,7 +183,7 @@ async def test_limits_of_a_tool_go_before_those_of_the_turn(
         assert desk.kept[0].text.startswith("0123456789" if own is WIDE else said)
 
 
-async def test_wrong_arguments_are_told_to_the_model() -> None:
+async def test_wrong_arguments_are_reported_to_the_model() -> None:
     desk = Desk()
     calls = [call("ok", arguments=text) for text in ('{"number": "x"}', '{"number": 1', "")]
     await execute(calls, desk.execution())
@@ -194,7 +194,7 @@ async def test_wrong_arguments_are_told_to_the_model() -> None:
     assert "number: Field required" in desk.texts[calls[2].identity]
 
 
-async def test_without_any_tool_the_model_is_told_that_there_is_none() -> None:
+async def test_without_any_tool_the_prompt_says_that_there_is_none() -> None:
     desk = Desk()
     execution = Execution(invokers={}, event_handler=ignore_events, keep=desk.keep)
     await execute([call("ok")], execution)
@@ -399,7 +399,7 @@ async def test_that_check_sees_a_result_that_is_kept_twice(
 
 
 @pytest.mark.parametrize("kind", [InvocationStartedEvent, InvocationCompletedEvent])
-async def test_a_handler_that_raises_stops_all_calls_and_is_told(kind: type[Event]) -> None:
+async def test_a_handler_that_raises_stops_all_calls_and_is_reported(kind: type[Event]) -> None:
     desk = Desk()
     calls = [call("hanging"), call("ok", 1), call("hanging")]
 
@@ -432,7 +432,7 @@ async def test_a_handler_that_raises_at_progress_stops_all_calls_too() -> None:
     assert [result.text for result in desk.kept] == [INTERRUPTED]
 
 
-async def test_a_keep_that_fails_stops_all_calls_and_is_told() -> None:
+async def test_a_keep_that_fails_stops_all_calls_and_is_reported() -> None:
     desk = Desk()
 
     async def keep(results: Sequence[ResultCanister]) -> None:
@@ -448,7 +448,7 @@ async def test_a_keep_that_fails_stops_all_calls_and_is_told() -> None:
     assert tasks() == set()
 
 
-async def test_progress_is_told_in_order_from_threads_and_from_the_loop() -> None:
+async def test_progress_is_reported_in_order_from_threads_and_from_the_loop() -> None:
     desk = Desk()
 
     def from_thread(context: InvocationContext) -> None:
@@ -473,7 +473,7 @@ async def test_progress_is_told_in_order_from_threads_and_from_the_loop() -> Non
     ]  # fmt: skip
 
 
-async def test_progress_is_told_while_a_tool_runs() -> None:
+async def test_progress_is_reported_while_a_tool_runs() -> None:
     desk = Desk()
     seen = asyncio.Event()
 
@@ -518,7 +518,7 @@ async def test_progress_that_comes_too_late_is_dropped() -> None:
     assert not any(isinstance(event, InvocationProgressEvent) for event in desk.events)
 
 
-def test_a_thread_that_reports_after_its_loop_has_ended_is_told_so() -> None:
+def test_a_thread_that_reports_after_its_loop_has_ended_gets_an_error() -> None:
     reported: list[BaseException] = []
     go = threading.Event()
     threads: list[threading.Thread] = []

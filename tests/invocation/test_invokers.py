@@ -139,7 +139,7 @@ def test_what_is_no_name_for_a_tool(name: str) -> None:
         Invoker.from_schema(name, {"type": "object"}, add)
 
 
-def test_names_that_become_one_are_told() -> None:
+def test_names_that_become_one_are_reported() -> None:
     tools = [Invoker.from_function(add, name=name) for name in ("get weather", "get.weather")]
     with pytest.raises(InvokerInvalid, match=r"two tools are called 'get_weather'.*underscores"):
         gather_invokers(tools)

@@ -63,7 +63,7 @@ async def test_the_whole_of_a_large_result_stays_with_its_excerpt(
     await archive.close()
 
 
-async def test_what_is_too_large_to_be_kept_is_told_to_the_model(
+async def test_what_is_too_large_to_be_kept_is_reported_to_the_model(
     home: Path, fake_anthropic: FakeAnthropic
 ) -> None:
     result = await check_large_result(home, fake_anthropic, 50 * MEGABYTE)

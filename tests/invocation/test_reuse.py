@@ -78,7 +78,7 @@ async def test_a_second_call_with_the_same_arguments_gets_the_first_result(
     assert other.reused == ""
 
 
-async def test_the_model_and_the_event_are_told_of_a_reused_result(tmp_path: Path) -> None:
+async def test_a_reused_result_is_marked_for_the_model_and_in_the_event(tmp_path: Path) -> None:
     counter, model = Counter(), calls({"city": "Oslo"}, {"city": "Oslo"})
     events: list[Event] = []
     async with open_session(home=tmp_path, event_handler=events.append) as session:

@@ -256,7 +256,7 @@ def test_what_a_partial_application_has_fixed_is_neither_shown_nor_given() -> No
     assert Signature(functools.partial(plain, "x")).description == "Say something.\n\nAt length."
 
 
-def test_json_stands_for_types_that_it_does_not_have() -> None:
+def test_json_represents_types_that_it_does_not_have() -> None:
     text = (
         '{"when": "2026-01-02", "which": "12345678123456781234567812345678",'
         ' "pair": [1, "a"], "tags": ["a", "a"]}'
@@ -325,7 +325,9 @@ def test_a_function_without_a_schema_is_no_tool(function: Callable[..., Any], me
         ('{"text": "t", "count": ' + "9" * 6000 + "}", "."),
     ],
 )
-def test_what_does_not_fit_is_told_so_that_it_can_be_mended(arguments: str, problem: str) -> None:
+def test_what_does_not_fit_is_reported_so_that_it_can_be_fixed(
+    arguments: str, problem: str
+) -> None:
     with pytest.raises(ArgumentsInvalid, match=problem):
         Signature(plain).bind(arguments, {})
 
@@ -339,7 +341,7 @@ def test_numbers_that_json_does_not_have_are_refused_at_any_depth(arguments: str
         Signature(loose).bind(arguments, {})
 
 
-def test_many_problems_are_told_in_part() -> None:
+def test_many_problems_are_reported_in_part() -> None:
     def take(numbers: list[int]) -> None: ...
 
     with pytest.raises(ArgumentsInvalid) as caught:

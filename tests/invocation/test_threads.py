@@ -57,7 +57,7 @@ def test_an_abandoned_thread_outlives_its_loop_in_peace() -> None:
     assert not thread.is_alive()
 
 
-async def test_a_thread_that_returns_after_it_was_given_up_changes_nothing() -> None:
+async def test_a_thread_that_returns_after_its_timeout_changes_nothing() -> None:
     go = threading.Event()
     waiting = asyncio.ensure_future(run_in_thread(lambda: go.wait(10)))
     await asyncio.sleep(0)
@@ -104,7 +104,7 @@ async def test_an_abandoned_thread_gives_its_place_to_the_next() -> None:
     go.set()
 
 
-async def test_work_that_has_not_begun_can_be_given_up() -> None:
+async def test_work_that_has_not_begun_can_be_cancelled() -> None:
     threads = Threads(1, 1)
     go = threading.Event()
     first = asyncio.ensure_future(threads.run(lambda: go.wait(30)))
@@ -117,7 +117,7 @@ async def test_work_that_has_not_begun_can_be_given_up() -> None:
     assert await threads.run(lambda: "and again") == "and again"
 
 
-async def test_too_many_that_never_return_are_told_until_one_does() -> None:
+async def test_too_many_that_never_return_are_refused_until_one_does() -> None:
     threads = Threads(8, 2)
     go = threading.Event()
     begun = threading.Barrier(3)

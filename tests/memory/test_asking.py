@@ -18,7 +18,7 @@ async def test_an_answer_is_given_without_words() -> None:
     assert asker.asked == [("summary", "a", "b")]
 
 
-async def test_a_failure_is_told_in_words() -> None:
+async def test_a_failure_is_reported_in_words() -> None:
     asker = ScriptedAsker(summary=[ProviderUnreachable("no network", provider="x")])
     assert await attempt(asker, "", "", Summary, seconds=9) == Unanswered("x: no network")
 

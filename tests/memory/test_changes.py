@@ -64,7 +64,7 @@ async def test_what_may_not_be_remembered_is_refused_here_too(memory: Memory) ->
     assert await memory.survey(ADA) == []
 
 
-async def test_what_is_given_up_has_not_been_forgotten(memory: Memory) -> None:
+async def test_what_is_dropped_is_not_reported_as_deleted(memory: Memory) -> None:
     fact = await memory.add("tea", scope=ADA)
 
     def work(held: HeldScope) -> None:
@@ -202,7 +202,7 @@ def test_looking_up_many_entries_looks_through_the_folder_once(
     assert sorts == 0
 
 
-def test_looking_through_the_folder_for_each_entry_is_found_out(
+def test_looking_through_the_folder_for_each_entry_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def locate(self: HeldScope, identity: str) -> IndexRecord | None:

@@ -88,7 +88,7 @@ async def test_what_may_not_be_remembered_is_refused(memory: Memory) -> None:
     assert await memory.access(entry.identity) == entry
 
 
-async def test_an_identity_that_fits_none_or_several_is_told(memory: Memory) -> None:
+async def test_an_unknown_or_ambiguous_identity_is_reported(memory: Memory) -> None:
     first = await memory.add("tea")
     await memory.add("coffee")
     for identity, told in (
@@ -235,7 +235,7 @@ async def test_what_people_do_by_hand_is_seen_at_the_next_search(memory: Memory)
     assert await contents(memory, "water") == ["Ben likes water"]
 
 
-async def test_foreign_files_are_told_skipped_and_never_changed(memory: Memory) -> None:
+async def test_foreign_files_are_reported_skipped_and_never_changed(memory: Memory) -> None:
     await memory.add("Ada likes tea")
     folder = memory.folder / "entries" / "global" / "facts"
     planted = {
@@ -305,7 +305,7 @@ async def test_users_never_see_each_other(memory: Memory) -> None:
     assert await mix_users(memory, 300)
 
 
-async def test_users_that_see_each_other_are_found_out(
+async def test_users_that_see_each_other_are_detected(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = MemoryFiles.path_of
@@ -413,7 +413,7 @@ def test_four_threads_that_add_the_same_leave_one_copy_of_each(tmp_path: Path) -
     assert add_in_threads(tmp_path, 10, same=True) == 10
 
 
-def test_a_memory_without_a_lock_is_found_out(
+def test_a_memory_without_a_lock_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory_files, "locked", lambda *_, **__: nullcontext())
@@ -471,7 +471,7 @@ def test_whatever_was_acknowledged_is_there_after_a_kill(
     assert acknowledged
 
 
-def test_facts_acknowledged_before_they_are_written_are_found_out(tmp_path: Path) -> None:
+def test_facts_acknowledged_before_they_are_written_are_detected(tmp_path: Path) -> None:
     assert not all(
         is_whole_after_a_kill(
             tmp_path / str(seed),
@@ -531,7 +531,7 @@ async def test_what_is_forgotten_leaves_no_trace(memory: Memory) -> None:
     assert await memory.forget("role: memory") == await memory.forget("2026") == []
 
 
-async def test_an_index_that_keeps_forgotten_words_is_found_out(
+async def test_an_index_that_keeps_forgotten_words_is_detected(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await scatter(memory)
@@ -546,7 +546,9 @@ async def test_forgetting_regards_neither_spaces_nor_how_accents_are_kept(memory
     assert len(await memory.forget("zoe\u0308's cafe\u0301", scopes=[ADA])) == 1
 
 
-async def test_the_index_is_stored_after_a_search_but_nobody_waits_for_it(memory: Memory) -> None:
+async def test_the_index_is_stored_after_a_search_and_the_search_does_not_wait(
+    memory: Memory,
+) -> None:
     for number in range(70):
         await memory.add(f"tea {number}", role=Role.USER)
     files = MemoryFiles(memory.folder)
@@ -581,7 +583,7 @@ async def test_turns_are_never_repetitions_and_keep_their_time(memory: Memory) -
     assert [entry.created for entry in await memory.survey()] == [when, when]
 
 
-async def test_what_cannot_be_read_is_told_once_and_hurts_nothing_else(tmp_path: Path) -> None:
+async def test_what_cannot_be_read_is_reported_once_and_breaks_nothing_else(tmp_path: Path) -> None:
     told: list[str] = []
     memory = Memory(tmp_path, durable=False, notify=told.append)
     await memory.add("Ada likes tea.")

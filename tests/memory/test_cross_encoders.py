@@ -72,7 +72,7 @@ async def test_a_model_that_is_not_there_is_an_error_at_once(
             await CrossEncoderReranker(model).score("tea", ["tea"])
 
 
-async def test_what_stands_in_the_way_is_told_without_loading_anything(
+async def test_what_prevents_loading_is_reported_without_loading_anything(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(cross_encoders, "load_cross_encoder", None)

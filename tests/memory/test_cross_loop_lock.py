@@ -76,7 +76,7 @@ def test_tasks_of_several_event_loops_share_it() -> None:
     assert run_in_loops(CrossLoopLock(), 100) == []
 
 
-def test_a_lock_of_one_event_loop_is_found_out() -> None:
+def test_a_lock_of_one_event_loop_is_detected() -> None:
     assert run_in_loops(asyncio.Lock(), 100) != []
 
 
@@ -108,12 +108,12 @@ async def cancel_at_random(turnstile: CrossLoopLock, seed: int) -> bool:
     return False
 
 
-async def test_whoever_is_cancelled_keeps_nobody_out() -> None:
+async def test_a_cancelled_caller_blocks_no_other() -> None:
     for seed in range(100):
         assert await cancel_at_random(CrossLoopLock(), seed)
 
 
-async def test_a_turn_that_is_lost_with_its_task_is_found_out(
+async def test_a_turn_that_is_lost_with_its_task_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def leave(self: CrossLoopLock, one: cross_loop_lock._Waiting) -> None:
@@ -127,7 +127,7 @@ async def test_a_turn_that_is_lost_with_its_task_is_found_out(
     pytest.fail("no turn was lost")
 
 
-def test_a_loop_that_was_closed_with_a_task_waiting_keeps_nobody_out() -> None:
+def test_a_loop_that_was_closed_with_a_task_waiting_blocks_no_other() -> None:
     turnstile = CrossLoopLock()
 
     async def wait() -> None:

@@ -157,7 +157,7 @@ async def test_a_model_that_merges_everything_loses_no_number_and_no_name(memory
     assert [group.kept.content, *(one.content for one in group.given_up)] == [texts[0], texts[3]]
 
 
-async def test_a_model_that_does_not_answer_is_told_of_and_repeats_are_merged(
+async def test_a_model_that_does_not_answer_is_reported_and_repeats_are_merged(
     memory: Memory,
 ) -> None:
     await memory.add(CELLAR)
@@ -201,7 +201,9 @@ async def test_with_an_embedder_facts_are_compared_by_meaning(memory: Memory) ->
     assert sorted(embedder.texts) == sorted(await contents(memory))
 
 
-async def test_where_the_embedder_fails_words_are_compared_and_it_is_told(memory: Memory) -> None:
+async def test_where_the_embedder_fails_words_are_compared_and_it_is_reported(
+    memory: Memory,
+) -> None:
     await memory.add(CELLAR)
     await memory.add(LONGER)
     embedder = WordsEmbedder()
@@ -350,7 +352,7 @@ async def change_between(memory: Memory, change: str) -> tuple[Report, list[str]
         ("edit", [CELLAR.replace("cellar", "garret"), LONGER]),
     ],
 )
-async def test_what_changes_meanwhile_is_kept_as_it_is_by_then(
+async def test_what_changes_in_between_is_kept_as_it_is_by_then(
     memory: Memory, change: str, known: Sequence[str]
 ) -> None:
     report, left = await change_between(memory, change)
@@ -358,7 +360,7 @@ async def test_what_changes_meanwhile_is_kept_as_it_is_by_then(
     assert len(report.skipped) == (change != "add")
 
 
-async def test_changes_that_are_not_looked_for_would_be_found_out(
+async def test_changes_that_are_not_looked_for_would_be_detected(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(HeldScope, "is_unchanged", lambda self, known: True)
@@ -426,7 +428,7 @@ async def test_a_crash_at_any_step_loses_nothing_and_the_next_run_completes(
     assert await find_losses(tmp_path, monkeypatch) == []
 
 
-async def test_giving_up_before_writing_would_be_found_out(
+async def test_giving_up_before_writing_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def carry_out(held: HeldScope, found: deduplication_module._Found) -> bool:

@@ -143,7 +143,7 @@ async def test_a_vector_belongs_to_the_text_that_is_found(
     assert await search_at_random(tmp_path, rounds(120, 350))
 
 
-async def test_vectors_of_others_would_be_found_out(
+async def test_vectors_of_others_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take = ScopeIndex.take_vectors
@@ -189,20 +189,20 @@ async def search_while_forgetting(folder: Path) -> list[float]:
     return [(await memory.search(text))[0].reasons["meaning"] for text in texts]
 
 
-async def test_vectors_stay_with_their_texts_where_the_index_is_made_anew_meanwhile(
+async def test_vectors_stay_with_their_texts_where_the_index_is_made_anew_at_the_same_time(
     tmp_path: Path,
 ) -> None:
     assert await search_while_forgetting(tmp_path) == pytest.approx([1.0] * 3, abs=1e-4)
 
 
-async def test_vectors_of_other_numbers_would_be_found_out(
+async def test_vectors_of_other_numbers_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ScopeIndex, "still_has", lambda *_: True)
     assert min(await search_while_forgetting(tmp_path)) < 0.9
 
 
-async def test_what_fails_is_told_once_and_words_go_on(
+async def test_a_failure_is_reported_once_and_keyword_search_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
@@ -258,7 +258,7 @@ async def test_an_index_with_damaged_vectors_is_made_anew(
     assert await survive_damage(tmp_path, rounds(60, 200))
 
 
-async def test_vectors_without_checksums_are_found_out(
+async def test_vectors_without_checksums_are_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot, "_digest", lambda data: "")
@@ -324,7 +324,7 @@ async def test_an_index_made_anew_has_vectors_at_once(tmp_path: Path) -> None:
     await memory.close()
 
 
-async def test_models_that_mix_would_be_found_out(
+async def test_models_that_mix_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ScopeIndex, "mixed", False)
@@ -346,7 +346,7 @@ async def test_without_the_embedder_words_go_on_and_nothing_mixes_later(tmp_path
     assert len(await memory.search("vehicle")) == 10
 
 
-async def test_a_missing_package_is_told_once_and_words_go_on(
+async def test_a_missing_package_is_reported_once_and_keyword_search_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "faiss", None)
@@ -595,7 +595,7 @@ async def test_an_embedder_that_refuses_everything_is_not_asked_for_each_text(
     assert len(embedder.batches) <= 2
 
 
-async def test_a_server_that_goes_away_while_texts_are_divided_is_told(tmp_path: Path) -> None:
+async def test_a_server_that_goes_away_while_texts_are_divided_is_reported(tmp_path: Path) -> None:
     class Leaving(Picky):
         async def embed(
             self, texts: Sequence[str], *, question: bool = False

@@ -68,7 +68,7 @@ def test_any_text_is_read_back_as_it_was_taken(
         max_size=3,
     )
 )
-def test_further_members_are_read_back_and_then_stand_as_they_stood(
+def test_further_members_are_read_back_and_stay_as_they_were(
     further: dict[str, object],
 ) -> None:
     found = decode_entry(encode_entry(check_entry(produce(further=further))), GLOBAL, "x.md")
@@ -78,7 +78,7 @@ def test_further_members_are_read_back_and_then_stand_as_they_stood(
     assert encode_entry(again) == encode_entry(found)
 
 
-def test_what_others_wrote_in_the_front_matter_stands_as_it_stood() -> None:
+def test_what_others_wrote_in_the_front_matter_is_kept() -> None:
     theirs = "# by hand\ntime: 12:30\nzip: 01234\nversion: 1.10\non: push\nlist:\n- a\n-  b\n"
     text = f"---\nid: abcd\ncreated_at: 2026-05-04\n{theirs}category: food\n---\n\nTea\n"
     found = read(text)
@@ -86,7 +86,7 @@ def test_what_others_wrote_in_the_front_matter_stands_as_it_stood() -> None:
     assert theirs in encode_entry(msgspec.structs.replace(found, importance=0.9)).decode()
 
 
-def test_a_text_of_several_lines_of_others_stands_with_its_empty_lines() -> None:
+def test_foreign_text_of_several_lines_keeps_its_empty_lines() -> None:
     theirs = "# by hand\nnote: |\n  one\n\n  two\n"
     found = read(f"---\nid: abcd\n\n{theirs}created_at: 2026-05-04\n---\n\nTea\n")
     assert found.further == {"note": "one\n\ntwo\n"}
@@ -159,7 +159,7 @@ def test_times_written_by_hand_have_a_zone(value: str, expected: datetime) -> No
     ],
     ids=lambda value: str(value[:30]),
 )
-def test_a_file_that_is_no_entry_is_told_as_damaged(text: str | bytes, told: str) -> None:
+def test_a_file_that_is_no_entry_is_reported_as_damaged(text: str | bytes, told: str) -> None:
     with pytest.raises(MemoryDamaged) as raised:
         read(text)
     assert told in str(raised.value)
@@ -263,7 +263,7 @@ def test_lines_that_are_no_yaml_alone_are_written_anew_from_their_values() -> No
     assert again.further == found.further == {"x": " id: 1"}
 
 
-def test_what_is_wrong_has_the_name_that_stands_in_the_file() -> None:
+def test_an_error_has_the_name_that_is_in_the_file() -> None:
     for lines, words in (
         ("id: abc", "missing required field `created_at`"),
         ("id: abc\ncreated_at: yesterday", "at `created_at`"),

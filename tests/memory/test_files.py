@@ -61,7 +61,9 @@ def test_files_and_folders_are_for_their_owner_only(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
 
 
-def test_what_is_given_up_lies_among_the_deleted_and_says_for_what(store: MemoryFiles) -> None:
+def test_what_is_replaced_lies_among_the_deleted_and_names_its_replacement(
+    store: MemoryFiles,
+) -> None:
     with store.changing(GLOBAL):
         place = store.write(FACT)
         store.delete(FACT, place, replaced_by="ef")
@@ -96,7 +98,7 @@ def test_an_entry_is_never_live_and_deleted_at_once(
     assert stopped_half_way(MemoryFiles(tmp_path), monkeypatch) == (0, 1)
 
 
-def test_a_copy_before_the_removal_is_found_out(
+def test_a_copy_before_the_removal_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def delete(self: MemoryFiles, entry: Entry, place: str, *, replaced_by: str = "") -> None:
@@ -109,7 +111,9 @@ def test_a_copy_before_the_removal_is_found_out(
     assert stopped_half_way(MemoryFiles(tmp_path), monkeypatch) == (1, 1)
 
 
-def test_what_is_no_plain_file_is_told_and_never_opened(store: MemoryFiles, tmp_path: Path) -> None:
+def test_what_is_no_plain_file_is_reported_and_never_opened(
+    store: MemoryFiles, tmp_path: Path
+) -> None:
     folder = store.path_of(GLOBAL, "facts")
     folder.mkdir(parents=True)
     os.mkfifo(folder / "pipe.md")
@@ -152,7 +156,9 @@ def test_nothing_is_written_where_a_link_leads_out(
     assert [one for one in outside.rglob("*") if one.is_file()] == []
 
 
-def test_a_file_without_rights_is_told(store: MemoryFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_rights_is_reported(
+    store: MemoryFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = store.write(FACT)
 
     def refuse(*_: object) -> bytes:

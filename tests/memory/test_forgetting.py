@@ -149,7 +149,7 @@ def list_entries(files: MemoryFiles, scope: Scope) -> list[str]:
         ),
     ],
 )
-async def test_a_trace_that_is_left_is_found_out(
+async def test_a_trace_that_is_left_is_detected(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     seed: Callable[[pytest.MonkeyPatch], None],
@@ -184,7 +184,7 @@ async def test_another_process_stores_no_vector_of_what_was_forgotten(tmp_path: 
     assert [vector in stored for vector in vectors] == [True, False]
 
 
-async def test_what_lies_beside_the_scopes_is_named_and_not_touched(tmp_path: Path) -> None:
+async def test_what_lies_next_to_the_scopes_is_named_and_not_touched(tmp_path: Path) -> None:
     told: list[str] = []
     memory = Memory(tmp_path, durable=False, notify=told.append)
     await memory.add("The code is xyzzyq", scope=ADA)
@@ -217,7 +217,7 @@ async def test_the_index_of_a_scope_that_was_removed_by_hand_goes_too(tmp_path: 
     assert any((tmp_path / "index" / "user-ben").iterdir())
 
 
-async def test_a_long_file_of_somebody_else_is_looked_through_in_parts(
+async def test_a_long_foreign_file_is_read_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = Memory(tmp_path, durable=False)

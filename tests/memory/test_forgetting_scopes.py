@@ -92,7 +92,7 @@ async def test_nothing_stays_of_a_scope(tmp_path: Path, stored: bool) -> None:
 
 
 @pytest.mark.parametrize("part", ["files", "vectors"])
-async def test_what_would_stay_is_found_out(
+async def test_what_would_stay_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     memory = Memory(tmp_path / "memory", durable=False, embedder=WordsEmbedder())
@@ -184,7 +184,7 @@ def add_many(folder: Path, started: int) -> None:
     asyncio.run(work())
 
 
-async def test_who_adds_meanwhile_begins_the_scope_anew(tmp_path: Path) -> None:
+async def test_an_addition_in_between_begins_the_scope_anew(tmp_path: Path) -> None:
     memory = Memory(tmp_path, durable=False)
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=add_many, args=(tmp_path, one)) for one in range(2)]

@@ -75,7 +75,7 @@ def test_closing_ends_what_runs_and_lets_nothing_begin(tmp_path: Path, hanging: 
         git.run("status", ends=time.monotonic())
 
 
-def test_a_git_that_is_missing_or_cannot_be_run_is_told(
+def test_a_git_that_is_missing_or_cannot_be_run_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -86,7 +86,7 @@ def test_a_git_that_is_missing_or_cannot_be_run_is_told(
         Git(tmp_path).run("status")
 
 
-def test_what_git_says_of_a_failure_is_told(
+def test_what_git_says_of_a_failure_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_program(tmp_path / "bin" / "git", "echo one >&2; echo 'fatal: two' >&2; exit 128")
@@ -149,7 +149,7 @@ def test_a_git_at_work_in_the_folder_holds_its_locks(tmp_path: Path, hanging: Pa
         ("", "git fast-import: status 1"),
     ],
 )
-def test_of_all_that_git_says_the_reason_is_told(
+def test_of_all_that_git_says_the_reason_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, reason: str
 ) -> None:
     (tmp_path / "said").write_text(said)
@@ -160,7 +160,7 @@ def test_of_all_that_git_says_the_reason_is_told(
     assert str(raised.value).startswith(reason)
 
 
-async def test_whoever_is_cancelled_does_not_wait_for_git(tmp_path: Path, hanging: Path) -> None:
+async def test_a_cancelled_caller_does_not_wait_for_git(tmp_path: Path, hanging: Path) -> None:
     git = Git(tmp_path)
     task = asyncio.create_task(ask(git, lambda: git.run("status")))
     number = await asyncio.to_thread(wait_for, hanging)

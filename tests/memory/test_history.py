@@ -28,7 +28,7 @@ async def survey(memory: Memory, identity: str = "", scope: Scope | None = None)
     return [*await survey_changes(memory, scopes=scopes, identity=identity)]
 
 
-async def test_git_tells_of_each_version(tmp_path: Path) -> None:
+async def test_git_shows_each_version(tmp_path: Path) -> None:
     memory = Memory(tmp_path, durable=False, versions=Versions(tmp_path, quiet_seconds=1000))
     assert memory.versions is not None
     assert await survey(memory) == []
@@ -69,7 +69,7 @@ async def test_git_tells_of_each_version(tmp_path: Path) -> None:
     assert told(await survey(memory, identity=entry.identity))[-1] == ("removed", porto)
 
 
-async def test_files_tell_what_was_made_changed_and_given_up(tmp_path: Path) -> None:
+async def test_files_show_what_was_made_changed_and_deleted(tmp_path: Path) -> None:
     memory = Memory(tmp_path, durable=False)
     long_ago = datetime(2020, 5, 1, tzinfo=UTC)
     said = await memory.add("I like tea", role=Role.USER, created=long_ago, scope=ADA)
@@ -95,7 +95,7 @@ async def test_files_tell_what_was_made_changed_and_given_up(tmp_path: Path) -> 
     assert told(await survey(memory, identity=said.identity)) == [told(changes)[0]]
 
 
-async def test_an_identity_of_somebody_else_has_the_time_that_its_file_says(
+async def test_a_foreign_identity_has_the_time_that_its_file_says(
     tmp_path: Path,
 ) -> None:
     facts = tmp_path / "entries" / "global" / "facts"
@@ -106,7 +106,7 @@ async def test_an_identity_of_somebody_else_has_the_time_that_its_file_says(
 
 
 @pytest.mark.parametrize("versions", [False, True])
-async def test_what_is_not_known_is_told(tmp_path: Path, versions: bool) -> None:
+async def test_what_is_not_known_is_reported(tmp_path: Path, versions: bool) -> None:
     kept = Versions(tmp_path, quiet_seconds=1000) if versions else None
     memory = Memory(tmp_path, durable=False, versions=kept)
     first = await memory.add("Ada keeps bees.")
@@ -131,7 +131,7 @@ async def test_where_git_fails_the_files_are_asked(
     assert [one.commit != "" for one in await survey(memory)] == [False]
 
 
-async def test_a_git_that_hangs_is_ended_and_told(
+async def test_a_git_that_hangs_is_killed_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "memory"
@@ -149,7 +149,7 @@ async def test_a_git_that_hangs_is_ended_and_told(
     await memory.close()
 
 
-async def test_what_git_keeps_is_told_where_it_can_only_be_read(
+async def test_what_git_keeps_is_shown_where_it_can_only_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = Memory(tmp_path, durable=False, versions=Versions(tmp_path))

@@ -79,7 +79,7 @@ async def test_all_others_go_on_while_another_process_holds_a_scope(tmp_path: Pa
     assert await goes_on_beside(tmp_path, seconds=60)
 
 
-async def test_one_lock_for_a_whole_memory_is_found_out(
+async def test_one_lock_for_a_whole_memory_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = threading.Lock()
@@ -94,7 +94,7 @@ async def test_one_lock_for_a_whole_memory_is_found_out(
     assert not await goes_on_beside(tmp_path, seconds=1)
 
 
-async def test_changes_that_wait_in_the_threads_of_all_are_found_out(
+async def test_changes_that_wait_in_the_threads_of_all_are_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def hold(self: Memory, scope: Scope, work: Callable[[Patience], Any]) -> Any:
@@ -118,11 +118,11 @@ async def fail_together(folder: Path, count: int, *, seconds: float) -> bool:
     return len(done) == count
 
 
-async def test_those_who_wait_together_give_up_together(tmp_path: Path) -> None:
+async def test_those_that_wait_together_time_out_together(tmp_path: Path) -> None:
     assert await fail_together(tmp_path, 60, seconds=30)
 
 
-async def test_those_who_wait_one_after_the_other_are_found_out(
+async def test_those_who_wait_one_after_the_other_are_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin = Patience.__init__
@@ -170,7 +170,7 @@ async def test_what_is_cancelled_while_it_waits_changes_nothing(tmp_path: Path) 
     assert await is_nothing_of_what_was_cancelled(tmp_path)
 
 
-async def test_a_thread_that_waits_on_for_nobody_is_found_out(
+async def test_a_thread_that_waits_for_no_one_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Patience, "end", lambda self: None)
@@ -256,7 +256,7 @@ def test_threads_and_processes_over_several_scopes_lose_nothing(
     assert is_whole(memory, told)
 
 
-def test_threads_that_share_an_index_without_its_lock_are_found_out(tmp_path: Path) -> None:
+def test_threads_that_share_an_index_without_its_lock_are_detected(tmp_path: Path) -> None:
     # In a process of its own: SQLite may well crash it.
     process = multiprocessing.get_context("spawn").Process(target=share_unlocked, args=(tmp_path,))
     process.start()
@@ -445,7 +445,7 @@ async def test_whatever_is_cancelled_at_any_moment_leaves_a_whole_memory(
     assert threading.active_count() <= threads + 40
 
 
-async def test_turns_that_are_lost_by_cancelling_are_found_out(
+async def test_turns_that_are_lost_by_cancelling_are_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CrossLoopLock, "__aexit__", _leave_only_unharmed)

@@ -396,7 +396,7 @@ def hook(
     )
 
 
-async def test_what_is_given_up_is_done_by_the_next_session(home: Path) -> None:
+async def test_cancelled_work_is_done_by_the_next_session(home: Path) -> None:
     events: list[Event] = []
     async with open_session(home=home, configuration=FAST, event_handler=events.append) as session:
         stuck = Taker()
@@ -521,7 +521,7 @@ async def test_turns_of_a_conversation_that_is_gone_are_left_out(home: Path) -> 
     assert not list((home / "ingestion").iterdir())
 
 
-async def test_what_the_supervisor_or_nobody_says_is_not_taken_in(home: Path) -> None:
+async def test_what_the_supervisor_or_no_role_says_is_not_remembered(home: Path) -> None:
     async with open_session(home=home, configuration=FAST) as session:
         taker = Taker()
         taker.gate.set()
@@ -549,7 +549,9 @@ async def test_what_is_made_of_the_configuration_reads_nothing_yet(home: Path) -
     assert callable(produce_hook)
 
 
-async def test_what_another_thread_tells_is_heard_in_that_of_the_conversations(home: Path) -> None:
+async def test_what_another_thread_reports_is_handled_in_the_conversations_thread(
+    home: Path,
+) -> None:
     heard: list[tuple[str, int]] = []
 
     def hear(event: Event) -> None:
@@ -566,7 +568,7 @@ async def test_what_another_thread_tells_is_heard_in_that_of_the_conversations(h
     assert sorted(heard) == [("from afar", here), ("from here", here)]
 
 
-def test_what_a_thread_tells_when_the_loop_has_ended_breaks_nothing(home: Path) -> None:
+def test_what_a_thread_reports_when_the_loop_has_ended_breaks_nothing(home: Path) -> None:
     events: list[Event] = []
 
     async def hold() -> Session:
@@ -604,7 +606,7 @@ async def test_facts_that_say_the_same_are_merged_when_it_is_due(home: Path) -> 
     assert "memory merged a fact that says the same as others" in notices(events)
 
 
-async def test_a_deduplication_that_fails_is_told_of_and_hurts_no_turn(
+async def test_a_deduplication_that_fails_is_reported_and_fails_no_turn(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(self: Deduplication, scope: Scope) -> None:

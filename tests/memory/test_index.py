@@ -104,7 +104,7 @@ def test_an_index_with_damaged_files_is_made_anew(tmp_path: Path) -> None:
     assert survive_damage(tmp_path, 200)
 
 
-def test_an_index_without_checksums_is_found_out(
+def test_an_index_without_checksums_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot, "_digest", lambda data, embedder: "")
@@ -367,7 +367,7 @@ def test_files_that_could_not_be_read_for_a_moment_are_read_again(
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_files_that_are_given_up_for_a_moment_of_the_system_are_found_out(
+def test_files_that_are_deleted_on_a_passing_error_are_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bool
 ) -> None:
     if many:

@@ -68,7 +68,7 @@ async def test_of_many_conversations_few_indexes_stay(tmp_path: Path) -> None:
     assert await is_bounded(tmp_path)
 
 
-async def test_indexes_that_all_stay_are_found_out(
+async def test_indexes_that_all_stay_are_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Indexes, "_shrink", lambda self: None)
@@ -131,7 +131,7 @@ def fill(folder: Path, count: int) -> MemoryFiles:
     return MemoryFiles(folder, durable=False)
 
 
-def test_what_is_used_stays_whatever_comes_meanwhile(tmp_path: Path) -> None:
+def test_what_is_used_stays_whatever_comes_in_between(tmp_path: Path) -> None:
     indexes = Indexes(fill(tmp_path, 10), "", most=2)
     with indexes.using(talk(0)) as index, indexes.pinned(talk(1)):
         for number in range(2, 10):
@@ -236,7 +236,7 @@ async def test_vectors_find_the_index_that_they_were_made_for(tmp_path: Path) ->
     assert await makes_vectors_once(tmp_path)
 
 
-async def test_an_index_that_goes_while_its_vectors_are_made_is_found_out(
+async def test_an_index_that_goes_while_its_vectors_are_made_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Indexes, "pinned", lambda *_, **__: nullcontext())

@@ -101,7 +101,7 @@ async def test_a_turn_is_kept_with_who_said_it_and_its_facts_with_where_they_com
     assert list(report.describe()) == ["remembered: The user lives in Lisbon"]
 
 
-async def test_the_same_canisters_again_change_nothing_and_ask_nobody(memory: Memory) -> None:
+async def test_the_same_canisters_again_change_nothing_and_ask_nothing(memory: Memory) -> None:
     asker = ScriptedAsker(findings=[finds("The user lives in Lisbon"), finds("The user is Ada")])
     canisters = turn("I live in Lisbon.")
     await take(memory, asker, canisters)
@@ -158,7 +158,7 @@ async def test_only_the_words_of_the_user_are_looked_through(memory: Memory) -> 
     assert kept == ["I live in Lisbon.", "You own a boat, I hear."]
 
 
-async def test_nothing_is_asked_where_the_user_tells_nothing(memory: Memory) -> None:
+async def test_nothing_is_asked_where_the_user_says_nothing(memory: Memory) -> None:
     asker = ScriptedAsker()
     for said in ("Thanks!", "What is the capital of France?", "> I own a boat", "```\nI = 1\n```"):
         report = await take(memory, asker, said)
@@ -199,7 +199,7 @@ async def test_what_was_recalled_is_never_stored_again(memory: Memory) -> None:
     assert len(asker.questions("findings")) == 1
 
 
-async def test_a_contradiction_gives_up_the_old_fact_and_keeps_the_new_one(memory: Memory) -> None:
+async def test_a_contradiction_deletes_the_old_fact_and_keeps_the_new_one(memory: Memory) -> None:
     asker = ScriptedAsker(
         findings=[finds("The user lives in Lisbon"), finds("The user moved to Porto")],
         decisions=[decides((1, "DELETE", "", 2), (2, "ADD"))],
@@ -290,7 +290,7 @@ async def test_an_answer_that_does_not_count_changes_nothing_and_loses_nothing(
     assert notices == [Notice("memory", failure)]
 
 
-async def test_without_neighbours_nobody_is_asked(memory: Memory) -> None:
+async def test_without_neighbours_no_model_is_asked(memory: Memory) -> None:
     asker = ScriptedAsker(findings=[finds("The user has a cat", "Anne is the user's wife")])
     report = await take(memory, asker, "I have a cat. Anne is my wife.")
     assert len(report.added) == 2
@@ -426,7 +426,7 @@ async def test_a_fact_that_changed_while_the_model_thought_stays_as_it_is(memory
     assert [one.old.identity for one in report.removed] == [other.identity]
 
 
-async def test_the_oldest_are_given_up_and_summaries_stay(memory: Memory) -> None:
+async def test_the_oldest_are_dropped_and_summaries_stay(memory: Memory) -> None:
     settings = IngestionSettings(max_entries=5)
     long = "I have told you of my garden. " * 20
     asker = ScriptedAsker(findings=[finds()], summary=[sums_up()])
@@ -439,7 +439,7 @@ async def test_the_oldest_are_given_up_and_summaries_stay(memory: Memory) -> Non
     assert len(deleted(memory)) == 7
 
 
-async def test_summaries_can_be_turned_off_and_are_told(memory: Memory) -> None:
+async def test_summaries_can_be_turned_off_and_are_reported(memory: Memory) -> None:
     long = "I have told you of my garden. " * 30
     asker = ScriptedAsker(findings=[finds()], summary=[sums_up("The user spoke of a garden.")])
     assert (await take(memory, asker, long)).summaries == ()
@@ -448,7 +448,9 @@ async def test_summaries_can_be_turned_off_and_are_told(memory: Memory) -> None:
     assert "the summary of the conversation was updated" in list(report.describe())
 
 
-async def test_a_summary_of_what_is_forgotten_meanwhile_is_not_told_as_made(memory: Memory) -> None:
+async def test_a_summary_of_what_is_deleted_at_the_same_time_is_not_reported_as_made(
+    memory: Memory,
+) -> None:
     async def forget(_: str) -> object:
         await memory.forget("garden")
         return sums_up("They spoke.")
@@ -459,7 +461,7 @@ async def test_a_summary_of_what_is_forgotten_meanwhile_is_not_told_as_made(memo
     assert await memory.survey(role=Role.SUMMARY) == []
 
 
-async def test_a_summary_that_fails_is_told_and_hurts_nothing_else(memory: Memory) -> None:
+async def test_a_summary_that_fails_is_reported_and_breaks_nothing_else(memory: Memory) -> None:
     long = "I have told you of my garden. " * 30
     asker = ScriptedAsker(findings=[finds("The user has a garden")], summary=[sums_up(long * 2)])
     report = await take(memory, asker, long, IngestionSettings())
@@ -474,7 +476,7 @@ async def test_a_summary_that_fails_is_told_and_hurts_nothing_else(memory: Memor
     assert asker.questions("summary") == []
 
 
-async def test_a_disk_that_fails_is_told_and_not_raised(
+async def test_a_disk_that_fails_is_reported_and_not_raised(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: MemoryFiles, entry: Entry) -> str:

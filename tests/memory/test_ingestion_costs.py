@@ -94,7 +94,7 @@ async def test_a_turn_reads_no_more_files_in_a_long_conversation(
     assert max(long) <= max(short) + 5, (short, long)
 
 
-async def test_turns_that_are_given_up_for_their_age_cost_their_own_reading_only(
+async def test_turns_that_are_dropped_for_their_age_cost_their_own_reading_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = await reads_of_turns(tmp_path, 300, monkeypatch, most=500)
@@ -157,7 +157,7 @@ async def test_of_many_summaries_recall_reads_the_one_that_it_shows(
     assert entry.identity == "sum-199"
 
 
-async def test_a_summary_is_of_the_turns_that_are_left_when_some_go_meanwhile(
+async def test_a_summary_is_of_the_turns_that_are_left_when_some_are_removed_in_between(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     converse(tmp_path, 30)
@@ -179,7 +179,7 @@ async def test_a_summary_is_of_the_turns_that_are_left_when_some_go_meanwhile(
     assert "as number 8." in question
 
 
-async def test_a_turn_that_reads_the_whole_conversation_would_be_found_out(
+async def test_a_turn_that_reads_the_whole_conversation_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def outline(self: Memory, scope: Scope) -> Sequence[IndexRecord]:

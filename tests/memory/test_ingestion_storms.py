@@ -84,7 +84,7 @@ async def tell_the_same(folder: Path, count: int) -> int:
     return len(await Memory(folder).survey(ADA, role=Role.FACT))
 
 
-async def test_of_what_four_processes_are_told_there_is_one_copy(tmp_path: Path) -> None:
+async def test_what_four_processes_remember_is_stored_once(tmp_path: Path) -> None:
     assert await tell_the_same(tmp_path, 20) == 20
     assert len(await Memory(tmp_path).survey(role=Role.USER)) == 80
 
@@ -101,7 +101,7 @@ def _store_the_snapshot(held: HeldScope, wanted: Plan) -> Applied:
     return applied
 
 
-async def test_a_snapshot_that_is_written_back_would_be_found_out(
+async def test_a_snapshot_that_is_written_back_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingestion_module, "apply", _store_the_snapshot)
@@ -151,7 +151,7 @@ async def meddle_while_asked(folder: Path, seed: int) -> None:
 
 
 @pytest.mark.storm
-async def test_what_others_do_while_a_model_is_asked_stands(
+async def test_what_others_do_while_a_model_is_asked_is_kept(
     tmp_path: Path, rounds: Callable[[int, int], int]
 ) -> None:
     for seed in range(rounds(15, 300)):
@@ -167,7 +167,7 @@ def _apply_blindly(held: HeldScope, wanted: Plan) -> Applied:
     return Applied()
 
 
-async def test_changes_that_are_undone_would_be_found_out(
+async def test_changes_that_are_undone_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingestion_module, "apply", _apply_blindly)
@@ -233,7 +233,7 @@ def test_whatever_was_taken_in_is_there_after_a_kill_and_the_rest_goes_on(
 @pytest.mark.parametrize(
     "bug", [workers.take_in_turns_marked_early, workers.take_in_turns_told_early]
 )
-def test_a_turn_that_counts_too_early_would_be_found_out(
+def test_a_turn_that_counts_too_early_would_be_detected(
     tmp_path: Path, bug: Callable[..., Any]
 ) -> None:
     assert any(kill_and_go_on(bug, tmp_path / str(seed), seed) for seed in range(60))

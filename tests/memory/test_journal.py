@@ -30,7 +30,7 @@ def test_nothing_is_on_the_disk_before_something_is_entered(tmp_path: Path) -> N
     assert not list(tmp_path.iterdir())
 
 
-def test_what_was_settled_is_left_to_nobody(tmp_path: Path) -> None:
+def test_what_was_settled_is_not_left_over(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     path = journal.enter(ticket())
     journal.settle(path)
@@ -61,7 +61,7 @@ def test_what_belongs_to_one_that_lives_stays_with_it(tmp_path: Path) -> None:
     assert path.exists()
 
 
-def test_a_lock_that_holds_nobody_off_would_be_found_out(
+def test_a_lock_that_excludes_no_one_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journals, "acquire", lambda *_: None)
@@ -80,7 +80,7 @@ def test_another_users_turns_wait_for_that_user(tmp_path: Path) -> None:
     assert names(third, "them") == ["theirs"]
 
 
-def test_what_is_entered_again_stands_in_its_place(tmp_path: Path) -> None:
+def test_what_is_entered_again_stays_in_its_place(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     path = journal.enter(ticket())
     assert journal.enter(Ticket("me", "one", ("a",), 1), path) == path

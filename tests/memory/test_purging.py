@@ -172,7 +172,7 @@ async def test_the_folder_around_is_named_where_it_has_a_repository(tmp_path: Pa
         lambda patch: patch.setattr(purging._Search, "_rewrite", lambda *_: None),
     ],
 )
-async def test_a_purge_that_leaves_something_is_found_out(
+async def test_a_purge_that_leaves_something_is_detected(
     memory: Memory,
     repository: Repository,
     monkeypatch: pytest.MonkeyPatch,

@@ -97,7 +97,7 @@ async def test_where_nothing_fits_nothing_is_recalled(memory: Memory) -> None:
     assert await texts(memory, asked(DocumentCanister.from_text("The cat is called Tom"))) == []
 
 
-async def test_what_stands_in_the_history_is_not_recalled(memory: Memory) -> None:
+async def test_what_is_in_the_history_is_not_recalled(memory: Memory) -> None:
     said = UserCanister.from_text("My cat is called Tom")
     await memory.add("The user's cat is called Tom", scope=ME, turn=said.identity)
     await memory.add("My cat is called Tom", scope=ME, role=Role.USER, turn=said.identity)
@@ -264,7 +264,7 @@ async def test_every_provider_is_sent_it_as_data_within_its_document(
     assert not {"tool", "assistant"} & set(roles)
 
 
-def test_a_text_that_leaves_its_line_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_leaves_its_line_would_be_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recollecting, "_quote", lambda text, signs="": f'"{text}"')
     found = 0
     for poison in POISON:

@@ -315,7 +315,7 @@ def _apply_deleting_first(held: HeldScope, wanted: Plan) -> Applied:
         (None, "apply", _apply_deleting_first, "was lost"),
     ],
 )
-async def test_a_bug_in_applying_would_be_found_out(
+async def test_a_bug_in_applying_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, bug: Any, told: str
 ) -> None:
     if owner is None:
@@ -337,7 +337,7 @@ async def test_of_the_same_fact_again_one_copy_is_there_never_none(tmp_path: Pat
         assert applied == Applied(known=(old,))
 
 
-async def test_nothing_is_given_up_before_all_that_is_new_is_there(
+async def test_nothing_is_deleted_before_all_that_is_new_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = Memory(tmp_path, durable=False)

@@ -23,6 +23,6 @@ def test_a_report_of_nothing_says_nothing() -> None:
     assert not IngestionReport().changed
 
 
-def test_a_report_tells_refusals_and_failures_last() -> None:
+def test_a_report_lists_refusals_and_failures_last() -> None:
     report = IngestionReport(refused=(Refusal("Hi!", Why.SHORT),), failures=("no network",))
     assert list(report.describe())[-1] == "no network"

@@ -361,7 +361,7 @@ async def test_the_repository_of_its_owner_is_used_once_it_is_marked(
         repository.commit()
 
 
-async def test_what_lies_behind_a_link_is_told_instead_of_being_lost(
+async def test_what_lies_behind_a_link_is_reported_instead_of_being_lost(
     memory: Memory, repository: Repository, tmp_path: Path
 ) -> None:
     await memory.add("Ada keeps bees.")
@@ -386,7 +386,7 @@ async def test_what_is_half_written_is_not_kept_whatever_is_ignored(
     assert not [name for name in names if ".new-" in name]
 
 
-async def test_a_history_that_was_left_unfinished_is_told(
+async def test_a_history_that_was_left_unfinished_is_reported(
     memory: Memory, repository: Repository
 ) -> None:
     await memory.add("Ada keeps bees.")
@@ -398,7 +398,7 @@ async def test_a_history_that_was_left_unfinished_is_told(
         repository.commit()
 
 
-async def test_a_disk_that_cannot_be_written_is_told(
+async def test_a_disk_that_cannot_be_written_is_reported(
     memory: Memory, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await memory.add("Ada keeps bees.")
@@ -436,7 +436,7 @@ async def test_a_lock_of_a_git_that_died_is_removed(
 
 
 @pytest.mark.parametrize("name", ["make_folder", "write_new"])
-async def test_a_repository_that_another_process_makes_meanwhile_is_used(
+async def test_a_repository_that_another_process_makes_at_the_same_time_is_used(
     memory: Memory, repository: Repository, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     await memory.add("Ada keeps bees.")
@@ -471,7 +471,7 @@ async def test_what_a_git_left_unfinished_takes_no_room(
     assert not any(path.exists() for path in left)
 
 
-async def test_a_lock_that_would_stay_is_found_out(
+async def test_a_lock_that_would_stay_is_detected(
     memory: Memory, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await memory.add("Ada keeps bees.")
@@ -483,7 +483,7 @@ async def test_a_lock_that_would_stay_is_found_out(
         repository.commit()
 
 
-async def test_a_lock_that_somebody_has_is_left(memory: Memory, repository: Repository) -> None:
+async def test_a_lock_that_is_held_is_left(memory: Memory, repository: Repository) -> None:
     await memory.add("Ada keeps bees.")
     repository.commit()
     lock = repository.git.directory / "index.lock"
@@ -505,7 +505,7 @@ async def test_a_lock_that_somebody_has_is_left(memory: Memory, repository: Repo
     assert not lock.exists()
 
 
-async def test_a_fresh_lock_of_nobody_knows_whom_is_left(
+async def test_a_fresh_lock_of_an_unknown_owner_is_left(
     memory: Memory, repository: Repository
 ) -> None:
     await memory.add("Ada keeps bees.")

@@ -125,7 +125,7 @@ async def test_as_many_are_judged_as_are_asked_for(tmp_path: Path) -> None:
     assert [len(texts) for _, texts in judge.asked] == [5, 9]
 
 
-async def test_a_model_that_fails_is_told_of_once_and_memory_goes_on(tmp_path: Path) -> None:
+async def test_a_model_that_fails_is_reported_once_and_memory_goes_on(tmp_path: Path) -> None:
     judge = Judge("hangs")
     judge.failure = ProviderError("no weights", provider="memory.reranking")
     told: list[str] = []

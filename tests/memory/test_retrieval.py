@@ -106,7 +106,7 @@ async def test_what_was_asked_for_stays_before_what_is_newer_and_something_else(
     assert found == ["The lantern hangs in the boathouse", "The kettle hangs in the boathouse"]
 
 
-async def test_of_many_versions_each_stands_behind_the_next(memory: Memory) -> None:
+async def test_of_many_versions_each_precedes_the_next(memory: Memory) -> None:
     for days in range(40):
         text = f"The lantern costs {days} coins"
         await memory.add(text, created=NOW - timedelta(days=days))

@@ -38,7 +38,7 @@ SECRETS = {
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_what_looks_like_a_key_is_masked_wherever_it_stands(secret: str) -> None:
+def test_what_looks_like_a_key_is_masked_everywhere(secret: str) -> None:
     for text in (secret, f"use {secret}", f"it is\n{secret}\n, you see"):
         masked = mask_secrets(text)
         assert "[secret]" in masked
@@ -114,7 +114,7 @@ def test_what_only_speaks_of_secrets_stays(text: str) -> None:
     assert not holds_secret(text)
 
 
-def test_numbers_of_cards_are_told_by_their_check_digit() -> None:
+def test_numbers_of_cards_are_recognized_by_their_check_digit() -> None:
     assert is_card_number("4111111111111111")
     assert not is_card_number("4111111111111112")
     assert not is_card_number("411111111111")

@@ -48,7 +48,7 @@ SENTENCES = {
 
 
 @pytest.mark.parametrize("kind", SENTENCES)
-def test_sentences_are_told_apart(kind: str) -> None:
+def test_sentences_are_separated(kind: str) -> None:
     spaceless = kind in ("chinese", "japanese")
     assert split_sentences(("" if spaceless else " ").join(SENTENCES[kind])) == SENTENCES[kind]
 
@@ -159,5 +159,5 @@ def test_the_time_grows_with_the_length_and_no_faster(
     assert not grows_too_fast(split_sentences, piece, rounds(40_000, 1_000_000))
 
 
-def test_a_splitter_that_looks_twice_would_be_found_out() -> None:
+def test_a_splitter_that_looks_twice_would_be_detected() -> None:
     assert grows_too_fast(re.compile(r"[.!?]+['\"]*\s+").split, ".", 4_000)

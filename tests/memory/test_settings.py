@@ -41,7 +41,7 @@ def count_embedded(fake: FakeOllama) -> int:
     return sum(len(one.json["input"]) for one in fake.requests if one.path == "/api/embed")
 
 
-async def test_without_an_embedder_nobody_is_asked(fake: FakeOllama, home: Path) -> None:
+async def test_without_an_embedder_no_model_is_asked(fake: FakeOllama, home: Path) -> None:
     memory = produce(configure(fake))
     await memory.add("Ada likes tea")
     assert len(await memory.search("tea")) == 1
@@ -95,7 +95,7 @@ async def test_memory_works_on_where_its_embedder_fails(fake: FakeOllama) -> Non
     await memory.close()
 
 
-def test_an_embedder_that_is_none_is_told_at_once() -> None:
+def test_an_invalid_embedder_is_reported_at_once() -> None:
     with pytest.raises(ConfigurationError, match="names no embedder"):
         produce(configure(embedder="no-such"))
 

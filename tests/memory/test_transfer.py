@@ -311,7 +311,7 @@ async def test_into_another_scope_it_is_another_entry(memory: Memory) -> None:
     assert await memory.access(entry.identity) == entry
 
 
-async def test_what_was_changed_meanwhile_stays_changed(memory: Memory) -> None:
+async def test_what_was_changed_in_between_stays_changed(memory: Memory) -> None:
     entry = await memory.add("Ada lives in Lisbon.", scope=ADA)
     data = produce_export(await memory.survey())
     await memory.revise(entry.identity, content="Ada lives in Porto.")
@@ -319,7 +319,7 @@ async def test_what_was_changed_meanwhile_stays_changed(memory: Memory) -> None:
     assert [one.content for one in await memory.survey()] == ["Ada lives in Porto."]
 
 
-async def test_a_dry_run_writes_nothing_and_tells_the_same(memory: Memory) -> None:
+async def test_a_dry_run_writes_nothing_and_reports_the_same(memory: Memory) -> None:
     items = [{"data": {"content": content}} for content in ("a bee", "a goat", "a bee", "A bee!")]
     entries = read_export(file_of(*items), ADA).entries
     told = [0]
@@ -360,7 +360,7 @@ GOOD = {"data": {"content": "Ada keeps bees."}}
         ("DEEP", "too deep"),
     ],
 )
-def test_an_item_that_cannot_be_remembered_is_told_by_its_index(item: Any, words: str) -> None:
+def test_an_item_that_cannot_be_remembered_is_reported_by_its_index(item: Any, words: str) -> None:
     own: dict[str, Any] = {"id": "a1b2", "created_at": "2026-01-01T00:00:00Z"}
     match str(item).split(" "):
         case ["SCOPE", name]:
@@ -379,7 +379,7 @@ def test_an_item_that_cannot_be_remembered_is_told_by_its_index(item: Any, words
     assert words in fault[1] or (words == "too deep" and "deep" in fault[1])
 
 
-def test_an_identity_that_stands_twice_is_told() -> None:
+def test_a_duplicate_identity_is_reported() -> None:
     own = {"id": "a1b2", "created_at": "2026-01-01T00:00:00Z"}
     items = ({"data": {"content": f"number {n}"}, "entry": own} for n in range(2))
     assert faults_of(file_of(*items)) == [(1, "an item before it has the id 'a1b2'")]
@@ -430,7 +430,7 @@ def test_what_is_wrong_in_one_item_hurts_no_other(item: bytes) -> None:
     assert [one.content for one in parcel.entries] == ["Ada keeps bees."]
 
 
-def test_each_item_that_is_bad_is_told_with_its_line() -> None:
+def test_each_item_that_is_bad_is_reported_with_its_line() -> None:
     data = b'{"memories": [\n {},\n {"data": {"content": "x"}},\n {"data":\n {}}, {},\n\n {}]}'
     parcel = read_export(data, ADA)
     assert [(one.index, one.line) for one in parcel.faults] == [(0, 2), (2, 4), (3, 5), (4, 7)]

@@ -108,7 +108,7 @@ async def test_a_question_commits_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / ".git").exists()
 
 
-async def test_nobody_waits_for_a_git_that_hangs(
+async def test_no_one_waits_for_a_git_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = tmp_path / "started"
@@ -141,7 +141,7 @@ async def test_nobody_waits_for_a_git_that_hangs(
     assert (await other.versions.status()).failure == ""
 
 
-async def test_waiting_for_git_would_be_found_out(
+async def test_waiting_for_git_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replace_git(tmp_path, monkeypatch, "sleep 1000")
@@ -157,7 +157,7 @@ async def test_waiting_for_git_would_be_found_out(
     kept.versions.repository.git.abort()
 
 
-async def test_a_missing_git_is_told_once_and_shown_by_the_status(
+async def test_a_missing_git_is_reported_once_and_shown_by_the_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -182,7 +182,7 @@ async def test_a_missing_git_is_told_once_and_shown_by_the_status(
     assert (await kept.versions.status()).failure == ""
 
 
-async def test_a_failure_of_another_kind_is_told_again(
+async def test_a_failure_of_another_kind_is_reported_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "memory"
@@ -198,7 +198,7 @@ async def test_a_failure_of_another_kind_is_told_again(
     assert "is a link or a file" in (await kept.versions.status()).failure
 
 
-async def test_a_disk_that_keeps_no_state_is_told_once_by_each_process(
+async def test_a_disk_that_keeps_no_state_is_reported_once_by_each_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = Kept(tmp_path)

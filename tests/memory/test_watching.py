@@ -74,7 +74,7 @@ async def test_edits_of_every_kind_are_noticed(memory: Memory) -> None:
         assert one.gone == 1
 
 
-async def test_a_storm_of_edits_is_told_in_few_words(memory: Memory) -> None:
+async def test_a_storm_of_edits_is_reported_briefly(memory: Memory) -> None:
     facts = memory.folder / "entries" / "global" / "facts"
     facts.mkdir(parents=True)
     async with watch(memory) as changes:
@@ -148,7 +148,9 @@ async def test_leaving_and_cancelling_end_it(memory: Memory) -> None:
             await task
 
 
-async def test_a_missing_package_is_told(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_package_is_reported(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     with pytest.raises(PackageMissing, match=r"vibe-llms\[watch\]"):
         async with watch(memory):

@@ -101,7 +101,7 @@ def test_threads_do_not_disturb_each_others_stems() -> None:
     assert stem_in_threads(16)
 
 
-def test_a_stemmer_without_a_lock_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stemmer_without_a_lock_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     class Open:
         def __enter__(self) -> None: ...
 

@@ -166,13 +166,13 @@ def test_what_a_newer_version_wrote_is_encoded_as_it_was(members: str) -> None:
     assert encode_canister(decode_canister(encode_canister(canister))) == line
 
 
-def test_an_unknown_role_is_told_by_its_own_name() -> None:
+def test_an_unknown_role_is_reported_by_its_own_name() -> None:
     canister = decode_canister(line_of('"role":"robot"'))
     assert isinstance(canister, UnknownCanister)
     assert role_of(canister) == "robot"
 
 
-def test_known_contents_beside_unknown_ones_can_be_read() -> None:
+def test_known_contents_next_to_unknown_ones_can_be_read() -> None:
     canister = decode_canister(line_of(NEWER[4]))
     assert isinstance(canister, UserCanister)
     unknown, text = canister.contents

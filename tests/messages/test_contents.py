@@ -105,5 +105,5 @@ def test_repaired_text_can_be_encoded_and_keeps_whatever_could_be(text: str) -> 
         assert repaired == expected
 
 
-def test_halves_of_a_character_that_stand_together_are_joined() -> None:
+def test_adjacent_halves_of_a_character_are_joined() -> None:
     assert repair_text("\ud83d\ude00 \ude00\ud83d") == "\U0001f600 \ufffd\ufffd"

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from vibe_llms.messages.identities import produce_identity
 
 
-def test_an_identity_is_a_uuid_of_version_seven_that_tells_its_time() -> None:
+def test_an_identity_is_a_uuid_of_version_seven_with_its_time() -> None:
     before = time.time_ns() // 1_000_000
     identity = uuid.UUID(produce_identity())
     after = time.time_ns() // 1_000_000

@@ -164,7 +164,7 @@ def test_neither_the_environment_nor_a_file_leads_to_another_index(
     check_index_is_the_rows_own(home, index, monkeypatch, tmp_path)
 
 
-def test_an_installer_that_obeys_its_environment_would_be_found_out(
+def test_an_installer_that_obeys_its_environment_would_be_detected(
     home: Path, index: FakeIndex, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(installing, "_PASSED_ON", tuple(os.environ))
@@ -208,7 +208,7 @@ def test_without_an_installer_that_is_said(
         plan_installation(offer(home, index, SIMPLE))
 
 
-def test_an_installer_that_cannot_be_run_is_told(home: Path, index: FakeIndex) -> None:
+def test_an_installer_that_cannot_be_run_is_reported(home: Path, index: FakeIndex) -> None:
     plan = plan_installation(offer(home, index, SIMPLE))
     gone = msgspec.structs.replace(plan, command=("/nowhere/uv",))
     with pytest.raises(RegistrationError, match="/nowhere/uv cannot be run"):
@@ -270,7 +270,7 @@ def test_an_installation_that_is_killed_is_taken_for_none(
         check_kill(home, index, chance.uniform(0.2, 1.2), COMMAND)
 
 
-def test_half_an_installation_that_is_taken_for_whole_would_be_found_out(
+def test_half_an_installation_that_is_taken_for_whole_would_be_detected(
     home: Path, index: FakeIndex
 ) -> None:
     offer(home, index, SIMPLE)

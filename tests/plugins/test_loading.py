@@ -77,7 +77,7 @@ def test_a_plugin_replaces_nothing(home: Path, index: FakeIndex) -> None:
     check_nothing_is_replaced(home, index)
 
 
-def test_a_folder_on_the_path_would_be_found_out(
+def test_a_folder_on_the_path_would_be_detected(
     home: Path, index: FakeIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def put_first(plugin: Plugin) -> None:

@@ -76,7 +76,7 @@ def test_a_link_in_place_of_a_file_is_refused(plugin: Plugin, tmp_path: Path) ->
         verify(plugin)
 
 
-def test_files_that_are_not_looked_at_would_be_found_out(
+def test_files_that_are_not_looked_at_would_be_detected(
     plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = records.read_record(plugin.folder)

@@ -151,7 +151,7 @@ def test_a_call_that_comes_last_when_the_reply_was_stopped_is_severed(reason: st
     assert canisters[-1].ending.severed == ("last",)
 
 
-def test_arguments_are_told_as_they_come() -> None:
+def test_arguments_are_reported_as_they_come() -> None:
     _, events = play(
         [
             InvocationOpened("t"),
@@ -313,7 +313,7 @@ def test_a_handler_that_raises_at_any_event_loses_nothing() -> None:
         check_handler_that_raises(deltas, at)
 
 
-def test_forgetting_what_came_when_a_handler_raises_would_be_found_out(
+def test_forgetting_what_came_when_a_handler_raises_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     finish: Callable[..., ReplyCanister] = Accumulator._finish

@@ -62,7 +62,7 @@ async def test_a_payload_is_read_by_its_issuer_alone(
     assert work.notices == []
 
 
-async def test_what_is_left_out_or_described_is_told_with_its_message() -> None:
+async def test_what_is_left_out_or_described_is_reported_with_its_message() -> None:
     work = await convert()
     work.leave_out("a thought")
     assert work.describe(ImageContent(b"x", "image/png")) == (

@@ -77,7 +77,7 @@ def test_every_name_of_the_package_is_known(interface: str) -> None:
         assert attributes.controls is not None, name
 
 
-def test_a_name_that_is_not_known_would_be_found_out() -> None:
+def test_a_name_that_is_not_known_would_be_detected() -> None:
     known = [re.compile(pattern) for pattern in patterns("openai")]
     assert not any(pattern.fullmatch("brand-new-model") for pattern in known)
 
@@ -148,7 +148,7 @@ FAMILIES: list[tuple[str, list[str], int, bool, bool]] = [
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family[0])
-def test_a_family_is_the_same_whoever_serves_it(
+def test_a_family_is_the_same_with_every_provider(
     family: tuple[str, list[str], int, bool, bool],
 ) -> None:
     local, others, context, reasoning, sees = family
@@ -175,7 +175,7 @@ def test_what_no_family_fits_stays_open() -> None:
     assert (unknown.controls, unknown.context_tokens) == (None, None)
 
 
-def test_levels_of_effort_are_told_of_the_open_models_of_openai() -> None:
+def test_levels_of_effort_are_known_of_the_open_models_of_openai() -> None:
     for interface in ("ollama", "openai"):
         controls = know(interface, "gpt-oss:20b").controls
         assert controls is not None

@@ -141,13 +141,13 @@ def check_corrections(arrivals: Sequence[tuple[float, int, int, float]], tokens:
 
 @given(ARRIVALS, st.integers(1, 150))
 @settings(deadline=None, max_examples=60)
-def test_nobody_passes_whom_the_corrected_numbers_forbid(
+def test_no_request_passes_that_the_corrected_numbers_forbid(
     arrivals: Sequence[tuple[float, int, int, float]], tokens: int
 ) -> None:
     check_corrections(arrivals, tokens)
 
 
-def test_numbers_that_are_not_corrected_would_be_found_out(
+def test_numbers_that_are_not_corrected_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Limiter, "settle", lambda *_: None)
@@ -157,14 +157,14 @@ def test_numbers_that_are_not_corrected_would_be_found_out(
 
 @given(ARRIVALS, st.integers(1, 5), st.integers(1, 150))
 @settings(deadline=None, max_examples=60)
-def test_no_minute_has_more_than_the_limits_and_nobody_overtakes(
+def test_no_minute_has_more_than_the_limits_and_no_request_overtakes(
     arrivals: Sequence[tuple[float, int, int, float]], requests: int, tokens: int
 ) -> None:
     check_windows(arrivals, requests, tokens)
 
 
 @pytest.mark.parametrize("bug", ["window", "overtaking", "forgetting"])
-def test_a_limiter_that_lets_too_many_pass_would_be_found_out(
+def test_a_limiter_that_lets_too_many_pass_would_be_detected(
     monkeypatch: pytest.MonkeyPatch, bug: str
 ) -> None:
     if bug == "window":
@@ -198,7 +198,7 @@ def test_what_was_estimated_too_high_is_given_back_and_what_too_low_counts() -> 
     assert low == [0.0, 0.0, 61.0]
 
 
-def test_without_a_reported_usage_the_estimate_stands() -> None:
+def test_without_a_reported_usage_the_estimate_is_kept() -> None:
     async def work() -> list[float]:
         limiter = Limiter("row", tokens=100)
         limiter.settle(await limiter.enter(80, ignore, PATIENCE), None)
@@ -218,7 +218,7 @@ def test_both_limits_hold_at_once() -> None:
     assert run_virtually(measure_starts(limiter, 10, 10, 10, 90)) == [0.0, 0.0, 60.0, 60.0]
 
 
-def test_a_wait_is_told_when_it_is_noticeable() -> None:
+def test_a_wait_is_reported_when_it_is_noticeable() -> None:
     async def work() -> tuple[list[tuple[float, str]], list[tuple[float, str]]]:
         begin, told = now(), []
 
@@ -383,7 +383,7 @@ def test_waiting_counts_against_no_time_limit() -> None:
     assert run_virtually(work()) == [1.0, 60.0, 60.0]
 
 
-def test_a_wait_that_counts_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_that_counts_would_be_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Watch, "rest", lambda self: None)
     with pytest.raises(ReplyTimeout):
         test_waiting_counts_against_no_time_limit()

@@ -128,7 +128,7 @@ async def test_the_texts_of_references_are_loaded_and_nothing_else() -> None:
     assert await load_texts([UserCanister.from_text("here")], refuse_loading) == {}
 
 
-def test_lone_surrogates_are_replaced_wherever_they_stand_in_json() -> None:
+def test_lone_surrogates_are_replaced_anywhere_in_json() -> None:
     value = {"a": ["x\ud83d", "\ud83d\ude00"], "b\udc00": None}
     assert json.loads(encode_json(value)) == {"a": ["x\ufffd", "😀"], "b\ufffd": None}
 

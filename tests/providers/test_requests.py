@@ -160,7 +160,7 @@ def slot(number: int, size: int) -> Slot:
     )
 
 
-async def test_the_oldest_media_give_way_and_that_is_told() -> None:
+async def test_the_oldest_media_give_way_and_that_is_reported() -> None:
     model = await produce_model()
     fragments: list[Fragment] = [b"[", slot(1, 300), b",", slot(2, 300), b",", slot(3, 300), b"]"]
     told: list[Notice] = []

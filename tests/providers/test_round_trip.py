@@ -60,7 +60,7 @@ async def test_the_upload_of_a_large_request_is_not_waiting_for_its_answer() -> 
     await check_upload()
 
 
-async def test_counting_the_upload_as_waiting_would_be_found_out(
+async def test_counting_the_upload_as_waiting_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def hand_over(
@@ -107,7 +107,7 @@ async def test_the_time_of_handlers_and_readers_is_their_own() -> None:
         await check_own_time(server)
 
 
-async def test_counting_the_time_of_handlers_would_be_found_out(
+async def test_counting_the_time_of_handlers_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Watch, "spare", lambda self, seconds, steps=1: None)

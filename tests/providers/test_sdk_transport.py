@@ -139,7 +139,7 @@ async def test_the_packages_own_retries_are_off(official: Official, server: Any)
     await check_one_attempt(official, server)
 
 
-async def test_the_packages_own_retries_would_be_found_out(
+async def test_the_packages_own_retries_would_be_detected(
     official: Official, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = getattr(official.module, official.client)
@@ -152,7 +152,9 @@ async def test_the_packages_own_retries_would_be_found_out(
         await check_one_attempt(official, server)
 
 
-async def test_a_connection_that_is_lost_is_told_as_such(official: Official, server: Any) -> None:
+async def test_a_connection_that_is_lost_is_reported_as_such(
+    official: Official, server: Any
+) -> None:
     server.replies = [Answer(drop="close")]
     async with opened(official, server.url) as model:
         with pytest.raises(ProviderUnreachable) as caught:
@@ -187,7 +189,7 @@ async def test_no_redirect_is_followed(official: Official, server: Any, status: 
     await check_redirect(official, server, status)
 
 
-async def test_a_redirect_that_is_followed_would_be_found_out(
+async def test_a_redirect_that_is_followed_would_be_detected(
     official: Official, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = official.module.DefaultAsyncHttpxClient
@@ -220,7 +222,7 @@ async def test_the_limits_are_ours(official: Official, server: Any, streaming: b
     assert caught.value.limit == ("first-byte-seconds" if streaming else "reply-seconds")
 
 
-async def test_a_server_that_takes_no_bytes_is_told_by_its_limit(
+async def test_a_server_that_takes_no_bytes_is_reported_by_its_limit(
     official: Official, server: Any
 ) -> None:
     server.upload_pause = 10

@@ -30,7 +30,7 @@ def test_a_name_that_the_wire_allows_stays_as_it_is(name: str, native: str) -> N
 
 
 @pytest.mark.parametrize("name", ["a" * 65, "é", "a b", "a__b", "a/b/c", "_/a", "a/_b", "\ud800"])
-def test_any_other_is_told_apart_by_a_hash(name: str) -> None:
+def test_any_other_is_identified_by_a_hash(name: str) -> None:
     native = nativize_name(name)
     assert _ALLOWED.fullmatch(native)
     assert re.search(r"_[0-9a-f]{12}\Z", native)

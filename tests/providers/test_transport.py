@@ -283,7 +283,7 @@ async def test_nothing_is_left_when_a_transport_is_closed(server: EchoServer) ->
         await transport.close()
 
 
-async def test_idle_connections_are_few_and_given_up_after_a_while(server: EchoServer) -> None:
+async def test_idle_connections_are_few_and_closed_after_a_while(server: EchoServer) -> None:
     transport = produce_transport(server.url, kept_seconds=0.3)
     server.answer = Answer(await_requests=BURST)
     await asyncio.gather(*(send(transport) for _ in range(BURST)))
@@ -325,7 +325,7 @@ async def test_a_burst_after_some_idle_time_leaves_none_waiting(server: EchoServ
         await transport.close()
 
 
-async def test_a_pool_with_a_bound_would_be_found_out(
+async def test_a_pool_with_a_bound_would_be_detected(
     server: EchoServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sending = httpx2.AsyncHTTPTransport
@@ -340,7 +340,7 @@ async def test_a_pool_with_a_bound_would_be_found_out(
     await transport.close()
 
 
-async def test_leaving_stale_connections_to_the_next_request_would_be_found_out(
+async def test_leaving_stale_connections_to_the_next_request_would_be_detected(
     server: EchoServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(HttpTransport, "_release", lambda self: None)

@@ -142,7 +142,7 @@ def test_a_long_piece_costs_what_its_bytes_cost(
     check_linear(splitter(), end)
 
 
-def test_a_splitter_that_searches_again_with_every_chunk_would_be_found_out() -> None:
+def test_a_splitter_that_searches_again_with_every_chunk_would_be_detected() -> None:
     class Searching(LineSplitter):
         def feed(self, chunk: bytes) -> Sequence[bytes]:
             self._parts.append(chunk)

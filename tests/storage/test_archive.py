@@ -213,7 +213,7 @@ async def test_an_archive_is_made_where_there_is_none(tmp_path: Path) -> None:
         await archive.restore("abcd")
 
 
-async def test_an_archive_that_goes_meanwhile_is_begun_anew(tmp_path: Path) -> None:
+async def test_an_archive_that_is_removed_in_between_is_begun_anew(tmp_path: Path) -> None:
     archive = begin(tmp_path / "archive", settings=FAST)
     shutil.rmtree(tmp_path / "archive")
     with pytest.raises(ConversationNotFound):
@@ -222,7 +222,7 @@ async def test_an_archive_that_goes_meanwhile_is_begun_anew(tmp_path: Path) -> N
     assert [summary.identity for summary in await archive.survey()] == ["other"]
 
 
-async def test_a_file_in_place_of_the_archive_is_told(tmp_path: Path) -> None:
+async def test_a_file_in_place_of_the_archive_is_reported(tmp_path: Path) -> None:
     (tmp_path / "archive").write_text("a file")
     archive = DirectoryArchive(tmp_path / "archive", FAST)
     with pytest.raises(StorageError) as raised:
@@ -293,7 +293,7 @@ async def test_the_event_loop_stays_free_while_the_disk_is_slow(tmp_path: Path) 
     assert moved.is_set()
 
 
-async def test_contents_that_nobody_can_read_stop_a_collection(
+async def test_unreadable_contents_stop_a_collection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a conversation needs cannot be known without reading it."""

@@ -135,7 +135,7 @@ def test_what_is_kept_already_is_not_written_again(tmp_path: Path) -> None:
     assert calls.count("fsync") == 1, "whoever put it may not have come so far yet"
 
 
-def test_a_file_in_place_of_a_content_is_told(tmp_path: Path) -> None:
+def test_a_file_in_place_of_a_content_is_reported(tmp_path: Path) -> None:
     store = produce_store(tmp_path)
     store.put(b"other")
     (store.folder / Reference.from_bytes(b"a").hash).write_text("a file")
@@ -143,7 +143,7 @@ def test_a_file_in_place_of_a_content_is_told(tmp_path: Path) -> None:
         store.put(b"a")
 
 
-def test_a_content_that_somebody_else_puts_meanwhile_is_taken(tmp_path: Path) -> None:
+def test_a_content_that_another_process_writes_at_the_same_time_is_used(tmp_path: Path) -> None:
     store, other = produce_store(tmp_path), produce_store(tmp_path)
 
     class Faster:
@@ -463,9 +463,7 @@ def check_threads(folder: Path, count: int) -> None:
 
 
 @pytest.mark.storm
-def test_collecting_never_gives_up_what_a_conversation_needs(
-    tmp_path: Path, rounds: Rounds
-) -> None:
+def test_collecting_never_deletes_what_a_conversation_needs(tmp_path: Path, rounds: Rounds) -> None:
     check_orders(tmp_path / "orders", DirectoryArchive, rounds(30, 200))
     check_threads(tmp_path / "threads", rounds(50, 2_000))
 
@@ -482,7 +480,7 @@ class Forgetful(DirectoryArchive):
         }
 
 
-def test_that_check_sees_a_collection_that_forgets_somebody(tmp_path: Path) -> None:
+def test_that_check_sees_a_collection_that_forgets_a_process(tmp_path: Path) -> None:
     # Which half is forgotten is a matter of chance, so it shows in one of several ways.
     with pytest.raises((AssertionError, ContentMissing)):
         check_orders(tmp_path, Forgetful, 30)

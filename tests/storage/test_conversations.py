@@ -280,7 +280,7 @@ def test_a_fork_at_a_damaged_line_says_which(tmp_path: Path) -> None:
     assert [*survey_folders(archive.conversations)] == [SHARED]
 
 
-def test_an_identity_that_others_mention_is_found_where_it_stands(tmp_path: Path) -> None:
+def test_an_identity_that_others_mention_is_found_in_its_place(tmp_path: Path) -> None:
     said = say("one", "two")
     mention = say(f"I mean {said[1].identity}", 'quotes "')
     archive = begin(tmp_path, [said[0], *mention, said[1], *say("last")], FAST)
@@ -477,7 +477,7 @@ def test_a_format_that_is_no_number_is_damage(tmp_path: Path, version: str) -> N
 # Doctor and another process: a file that is replaced under somebody who remembers it.
 
 
-def test_whoever_remembers_a_file_that_was_mended_looks_again(tmp_path: Path) -> None:
+def test_a_remembered_file_that_was_repaired_is_read_again(tmp_path: Path) -> None:
     archive = begin(tmp_path, say("one"), FAST)
     archive.append_now(SHARED, say("two"), None)
     (three,) = say("three")
@@ -493,7 +493,7 @@ def test_whoever_remembers_a_file_that_was_mended_looks_again(tmp_path: Path) ->
     assert archive.access_folder(SHARED).repair() == []
 
 
-def test_whoever_remembers_a_line_that_was_taken_out_is_told(tmp_path: Path) -> None:
+def test_a_remembered_line_that_was_removed_is_reported(tmp_path: Path) -> None:
     archive = begin(tmp_path, say("one"), FAST)
     (two,) = say("two")
     archive.append_now(SHARED, [two], None)

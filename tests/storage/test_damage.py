@@ -109,7 +109,7 @@ def check_mutations(folder: Path, count: int) -> None:
 
 
 @pytest.mark.storm
-def test_every_damage_is_told_and_costs_no_good_message(tmp_path: Path, rounds: Rounds) -> None:
+def test_every_damage_is_reported_and_costs_no_good_message(tmp_path: Path, rounds: Rounds) -> None:
     check_mutations(tmp_path, rounds(20 * len(MUTATIONS), 10_000))
 
 

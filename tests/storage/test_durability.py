@@ -198,7 +198,7 @@ def test_that_check_sees_lines_written_straight_after_a_fragment(
         ends.check(ends.data[:-40])
 
 
-def test_a_torn_end_is_told_once_by_the_process_that_opened_it(tmp_path: Path) -> None:
+def test_a_torn_end_is_reported_once_by_the_process_that_opened_it(tmp_path: Path) -> None:
     archive = begin(tmp_path, settings=FAST_INLINE)
     with lines_of(archive).open("ab") as lines:
         lines.write(b'{"role"')

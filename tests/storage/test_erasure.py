@@ -57,7 +57,7 @@ def test_what_was_removed_leaves_no_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["delete", "clean"])
-def test_a_removal_that_leaves_words_in_the_index_would_be_found_out(
+def test_a_removal_that_leaves_words_in_the_index_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     archive = produce_archive(tmp_path)
@@ -106,7 +106,7 @@ def test_what_was_removed_by_hand_or_rewritten_goes_with_the_next_list(tmp_path:
     assert find_bytes(tmp_path) == []
 
 
-def test_a_forgotten_index_that_nobody_made_is_not_made(tmp_path: Path) -> None:
+def test_a_missing_index_is_not_made_to_be_deleted(tmp_path: Path) -> None:
     archive = DirectoryArchive(tmp_path, FAST)
     archive.create_now("rare", produce_details(), say(RARE))
     archive.remove_now("rare")
@@ -135,7 +135,7 @@ def test_another_process_that_has_the_index_open_keeps_no_word(tmp_path: Path) -
     assert other.returncode == 0
 
 
-def test_where_another_process_is_busy_that_is_told_and_the_next_list_cleans(
+def test_where_another_process_is_busy_that_is_reported_and_the_next_list_cleans(
     tmp_path: Path,
 ) -> None:
     produce_archive(tmp_path)
@@ -209,7 +209,7 @@ def test_after_a_crash_the_next_list_cleans(tmp_path: Path, place: str, steps: i
     assert [*archive.survey_remains()] == []
 
 
-def test_contents_of_what_was_removed_go_at_once_unless_somebody_needs_them(
+def test_contents_of_what_was_removed_go_at_once_unless_they_are_needed(
     tmp_path: Path,
 ) -> None:
     archive = DirectoryArchive(tmp_path, FAST)
@@ -227,7 +227,7 @@ def test_contents_of_what_was_removed_go_at_once_unless_somebody_needs_them(
     assert find_bytes(tmp_path) == []
 
 
-async def test_contents_that_somebody_put_again_are_kept_for_an_hour(tmp_path: Path) -> None:
+async def test_contents_that_are_put_again_are_kept_for_an_hour(tmp_path: Path) -> None:
     archive = DirectoryArchive(tmp_path, FAST)
     archive.create_now("rare", produce_details(), [UserCanister((TextualContent(LONG),))])
     lines = archive.conversations / "rare" / "messages.jsonl"

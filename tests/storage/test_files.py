@@ -38,7 +38,7 @@ def test_missing_folders_are_made_private_and_durable(tmp_path: Path) -> None:
     assert set(calls.names) == {"stat"}
 
 
-def test_a_folder_that_somebody_else_makes_meanwhile_is_taken(tmp_path: Path) -> None:
+def test_a_folder_that_another_process_makes_at_the_same_time_is_used(tmp_path: Path) -> None:
     path = tmp_path / "folder"
     mkdir = os.mkdir
 

@@ -20,7 +20,7 @@ def inspect(archive: DirectoryArchive, *, repair: bool = False) -> list[Diagnosi
     return [*inspect_archive(archive, repair=repair)]
 
 
-def test_a_sound_archive_gives_nothing_to_tell(tmp_path: Path) -> None:
+def test_a_sound_archive_has_no_findings(tmp_path: Path) -> None:
     archive = begin(tmp_path / "archive", settings=FAST)
     archive.append_now(SHARED, [UserCanister((ImageContent(b"picture"),))], None)
     archive.survey_now()
@@ -42,7 +42,7 @@ def test_half_an_archive_is_looked_at_as_far_as_it_is_there(tmp_path: Path) -> N
     assert inspect(DirectoryArchive(tmp_path / "archive", FAST), repair=True) == []
 
 
-def test_damaged_lines_are_told_and_mended_with_the_old_file_beside(tmp_path: Path) -> None:
+def test_damaged_lines_are_reported_and_repaired_and_the_old_file_is_kept(tmp_path: Path) -> None:
     archive = begin(tmp_path, say("one", "two", "three"), FAST)
     path = lines_of(archive)
     lines = path.read_bytes().split(b"\n")
@@ -95,7 +95,7 @@ def test_what_cannot_be_mended_does_not_stop_the_rest(tmp_path: Path) -> None:
         assert found[2].remedy == "restore it from a backup"
 
 
-def test_a_repair_that_fails_is_told_and_the_rest_is_mended(tmp_path: Path) -> None:
+def test_a_repair_that_fails_is_reported_and_the_rest_is_repaired(tmp_path: Path) -> None:
     archive = begin(tmp_path, settings=FAST)
     archive.create_now("aaaa", produce_details(), say("text"))
     whole = lines_of(archive, "aaaa").read_bytes()
@@ -108,7 +108,7 @@ def test_a_repair_that_fails_is_told_and_the_rest_is_mended(tmp_path: Path) -> N
     assert lines_of(archive, "aaaa").read_bytes() == whole + b"torn"
 
 
-def test_contents_that_are_missing_or_damaged_are_told(tmp_path: Path) -> None:
+def test_contents_that_are_missing_or_damaged_are_reported(tmp_path: Path) -> None:
     archive = begin(tmp_path, settings=FAST)
     for data in (b"one", b"two", b"three", b"four"):
         archive.append_now(SHARED, [UserCanister((ImageContent(data),))], None)
@@ -129,7 +129,7 @@ def test_contents_that_are_missing_or_damaged_are_told(tmp_path: Path) -> None:
     assert any(f"{SHARED} needs this content" in text for text in texts)
 
 
-def test_a_link_in_place_of_a_content_is_told_by_whoever_needs_it(tmp_path: Path) -> None:
+def test_a_link_in_place_of_a_content_is_reported_where_it_is_needed(tmp_path: Path) -> None:
     archive = begin(tmp_path, settings=FAST)
     archive.append_now(SHARED, [UserCanister((ImageContent(b"one"),))], None)
     path = archive.contents.folder / archive.contents.put(b"one").hash
@@ -140,7 +140,7 @@ def test_a_link_in_place_of_a_content_is_told_by_whoever_needs_it(tmp_path: Path
     assert any(one.text.startswith(f"{SHARED} needs this content: ") for one in found)
 
 
-def test_what_others_may_use_is_told_and_mended(tmp_path: Path) -> None:
+def test_a_file_that_others_may_read_is_reported_and_fixed(tmp_path: Path) -> None:
     archive = begin(tmp_path / "home", settings=FAST)
     archive.survey_now()
     foreign = archive.folder / "notes.txt"
@@ -180,7 +180,7 @@ def test_a_folder_that_others_may_write_to_is_mended(tmp_path: Path) -> None:
     archive.append_now(SHARED, say("further"), None)
 
 
-def test_what_was_interrupted_is_told(tmp_path: Path) -> None:
+def test_what_was_interrupted_is_reported(tmp_path: Path) -> None:
     archive = begin(tmp_path, settings=FAST)
     path = archive.conversations / ".new-1234"
     path.mkdir(mode=0o700)
@@ -193,7 +193,9 @@ def test_what_was_interrupted_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("repair", [False, True])
-def test_a_conversation_that_goes_meanwhile_is_no_finding(tmp_path: Path, repair: bool) -> None:
+def test_a_conversation_that_is_removed_at_the_same_time_is_no_finding(
+    tmp_path: Path, repair: bool
+) -> None:
     archive = begin(tmp_path, settings=FAST)
     for name in ("aaaa", "bbbb"):
         archive.create_now(name, produce_details(), say("text"))

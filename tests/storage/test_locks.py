@@ -42,7 +42,7 @@ def test_a_shared_lock_is_held_by_many_and_keeps_one_out(tmp_path: Path) -> None
         pass
 
 
-def test_whoever_waits_too_long_is_told_how_to_find_the_holder(tmp_path: Path) -> None:
+def test_the_error_of_a_long_wait_says_how_to_find_the_holder(tmp_path: Path) -> None:
     archive = begin(tmp_path, settings=StorageSettings(lock_seconds=0.02))
     folder = archive.conversations / SHARED
     before = lines_of(archive).read_bytes()
@@ -155,7 +155,7 @@ def test_a_folder_that_is_not_there_cannot_be_locked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [errno.ENOLCK, errno.EBADF, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_is_told(
+def test_a_file_system_without_locks_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     def refuse(*_: object) -> None:
@@ -176,7 +176,7 @@ def test_nothing_stays_open_or_behind(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-def test_whoever_waits_is_told_by_another_thread_to_wait_no_more(tmp_path: Path) -> None:
+def test_a_waiting_task_is_released_by_another_thread(tmp_path: Path) -> None:
     patience = Patience(600)
     told: list[ArchiveLocked] = []
 

@@ -335,7 +335,7 @@ def test_an_archive_that_others_can_change_is_refused(tmp_path: Path) -> None:
     archive.create_now("abcd", produce_details(), say("a"))
 
 
-def test_an_archive_of_somebody_else_is_refused(
+def test_an_archive_of_another_user_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin(tmp_path, settings=FAST)
@@ -344,7 +344,7 @@ def test_an_archive_of_somebody_else_is_refused(
         DirectoryArchive(tmp_path, FAST).append_now(SHARED, say("a"), None)
 
 
-def test_errors_of_requests_and_of_storage_are_told_apart() -> None:
+def test_errors_of_requests_and_of_storage_are_distinguished() -> None:
     assert issubclass(ConversationNotFound, RequestError)
     assert issubclass(ContentMissing, StorageError)
     assert ContentStore.__doc__

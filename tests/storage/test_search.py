@@ -58,7 +58,7 @@ def found(archive: DirectoryArchive, text: str) -> set[str]:
     return {finding.conversation for finding in archive.search_now(text, 1_000)}
 
 
-def test_a_summary_tells_what_is_known_of_a_conversation(tmp_path: Path) -> None:
+def test_a_summary_has_what_is_known_of_a_conversation(tmp_path: Path) -> None:
     archive = DirectoryArchive(tmp_path, FAST)
     created = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     origin = Origin("efgh", "canister")
@@ -291,7 +291,7 @@ def test_characters_in_another_order_are_other_words(tmp_path: Path) -> None:
     assert found(archive, "很好") == {"aaaa"}
 
 
-def test_an_excerpt_shows_the_words_where_they_stand(tmp_path: Path) -> None:
+def test_an_excerpt_shows_the_words_in_their_place(tmp_path: Path) -> None:
     archive = produce_archive(tmp_path, aaaa="x " * 200 + "the Lantern\n\n shines " + "y " * 200)
     (finding,) = archive.search_now("lantern shines")
     assert "the [Lantern] [shines] y" in finding.excerpt
@@ -456,7 +456,7 @@ def test_an_index_that_cannot_be_made_at_all_is_an_error_of_ours(
         archive.survey_now()
 
 
-def test_conversations_that_cannot_be_looked_at_are_told(tmp_path: Path) -> None:
+def test_conversations_that_cannot_be_looked_at_are_reported(tmp_path: Path) -> None:
     archive = produce_archive(tmp_path, aaaa="a lantern")
     with SystemCalls() as calls:
         archive.survey_now()
@@ -467,7 +467,7 @@ def test_conversations_that_cannot_be_looked_at_are_told(tmp_path: Path) -> None
         archive.survey_now()
 
 
-def test_somebody_who_is_busy_for_too_long_is_told_and_the_index_stays(tmp_path: Path) -> None:
+def test_a_lock_that_is_held_too_long_is_reported_and_the_index_stays(tmp_path: Path) -> None:
     archive = DirectoryArchive(tmp_path, StorageSettings(lock_seconds=0.05, durability="fast"))
     archive.create_now("aaaa", produce_details(), say("a lantern"))
     archive.survey_now()
@@ -524,7 +524,7 @@ def test_that_check_sees_readers_that_do_not_wait_for_each_other(tmp_path: Path)
         check_concurrency(tmp_path, workers.list_without_patience, 20, 4)
 
 
-def test_what_another_process_took_in_meanwhile_is_not_forgotten(tmp_path: Path) -> None:
+def test_what_another_process_added_at_the_same_time_is_kept(tmp_path: Path) -> None:
     """One has looked, another takes in a conversation that came since, then the first goes on."""
     archive = produce_archive(tmp_path, aaaa="a lantern")
     index = Index(archive.folder / INDEX, archive.conversations, archive.contents)

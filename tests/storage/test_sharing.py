@@ -130,7 +130,7 @@ def check_line_of_two_writers(archive: DirectoryArchive) -> None:
     assert len(archive.restore_now(SHARED).canisters) == 21
 
 
-def test_whoever_is_behind_is_told(tmp_path: Path) -> None:
+def test_a_stale_conversation_is_reported(tmp_path: Path) -> None:
     check_line_of_two_writers(begin(tmp_path, settings=FAST_INLINE))
 
 
@@ -150,7 +150,7 @@ def test_that_check_sees_a_writer_that_trusts_its_memory(
         check_line_of_two_writers(begin(tmp_path, settings=FAST_INLINE))
 
 
-def test_threads_of_one_process_know_whose_line_stands_last(tmp_path: Path) -> None:
+def test_threads_of_one_process_know_whose_line_is_last(tmp_path: Path) -> None:
     """Each thread appends after what it saw; who is told that it was overtaken looks again."""
     archive = begin(tmp_path, settings=FAST_INLINE)
     count = 40

@@ -255,7 +255,7 @@ BAD: dict[str, tuple[list[Event], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_broken_rule_is_told(name: str) -> None:
+def test_a_broken_rule_is_reported(name: str) -> None:
     events, problem = BAD[name]
     with pytest.raises(AssertionError, match=problem):
         check_events(events)
@@ -275,7 +275,7 @@ def test_a_round_trip_ends_with_its_reply(events: list[Event], problem: str) -> 
         check_events(events, turn=False)
 
 
-def test_every_kind_of_event_stands_in_the_sequences() -> None:
+def test_every_kind_of_event_occurs_in_the_sequences() -> None:
     from vibe_llms import events as home
 
     kinds = {type(event) for events in GOOD.values() for event in events}

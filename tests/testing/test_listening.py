@@ -65,7 +65,7 @@ def test_bodies_in_chunks_and_those_that_wait_to_be_wanted_are_read() -> None:
         b"GET / HTTP/1.1\r\nlong: " + b"x" * 600_000,
     ],
 )
-def test_a_request_that_is_none_is_given_up(data: bytes) -> None:
+def test_an_invalid_request_is_dropped(data: bytes) -> None:
     with Echo() as server:
         try:
             assert send(server, data) == b""
@@ -75,7 +75,7 @@ def test_a_request_that_is_none_is_given_up(data: bytes) -> None:
     assert len(server.requests) == 1
 
 
-def test_waits_stand_between_the_chunks() -> None:
+def test_waits_are_between_the_chunks() -> None:
     with Echo() as server:
         begin = time.monotonic()
         assert httpx2.get(f"{server.url}/slow").text == "ab"

@@ -58,14 +58,14 @@ def test_it_serves_until_it_is_interrupted(script: str, answer: str, tmp_path: P
     assert stop(program) == (0, "")
 
 
-def test_a_script_that_cannot_be_read_is_told(
+def test_a_script_that_cannot_be_read_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(tmp_path / "none.toml")]) == 66
     assert "none.toml" in capsys.readouterr().err
 
 
-def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with fake_server(["Hi"]) as server:
         port = server.url.rpartition(":")[2]
         assert main(["--port", port]) == 69

@@ -475,7 +475,9 @@ def test_a_body_that_is_none_is_refused(path: str, headers: dict[str, str], body
     ("interface", "streaming"),
     [("anthropic", False), ("ollama", False), ("ollama", True)],
 )
-def test_nonsense_that_an_interface_cannot_carry_is_told(interface: str, streaming: bool) -> None:
+def test_nonsense_that_an_interface_cannot_carry_is_reported(
+    interface: str, streaming: bool
+) -> None:
     reply = ScriptedReply(parts=(Part(invocation="weather", arguments='{"city": '),))
     with fake_server(reply) as server, pytest.raises(Exception, match="no JSON object"):
         ASKS[interface](server, streaming=streaming)

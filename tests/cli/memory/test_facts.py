@@ -139,7 +139,7 @@ def test_what_belongs_to_another_user_is_as_unknown_as_what_is_not_there(home: P
     assert "deleted" in invoke("memory", "rm", "--scope", "user-ben", other).errors
 
 
-def test_looking_everywhere_would_be_found_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looking_everywhere_would_be_detected(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = remember("Ben is vegetarian.", "--scope", "user-ben")
 
     async def look_everywhere(*_: object) -> None:

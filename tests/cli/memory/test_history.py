@@ -53,7 +53,7 @@ def test_each_change_is_committed_and_logged(versioned: Path) -> None:
     assert invoke("memory", "log", "nonesuch").status == 66
 
 
-def test_without_versions_the_files_tell(home: Path) -> None:
+def test_without_versions_the_files_are_read(home: Path) -> None:
     assert "no entries yet" in invoke("memory", "log").errors
     identity = remember("Ada keeps bees.")
     invoke("memory", "rm", identity)

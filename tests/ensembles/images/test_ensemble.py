@@ -145,7 +145,7 @@ async def test_the_tool_asks_sends_and_has_its_time(fake: FakeImages) -> None:
         (tell({"b64_json": base64.b64encode(bytes(6000)).decode()}), "more than 4,000 bytes"),
     ],
 )
-async def test_what_keeps_a_picture_from_being_made_is_told_to_the_model(
+async def test_the_reason_why_no_picture_is_made_is_reported_to_the_model(
     fake: FakeImages, answer: Answer, words: str
 ) -> None:
     fake.replies = [answer]
@@ -159,7 +159,7 @@ async def test_what_keeps_a_picture_from_being_made_is_told_to_the_model(
 
 
 @pytest.mark.parametrize("size", ["huge", "1x1000", "1000x1001"])
-async def test_a_size_that_there_is_not_is_told_in_the_servers_words(
+async def test_an_unknown_size_is_reported_in_the_servers_words(
     fake: FakeImages, size: str
 ) -> None:
     async with produce(rows(fake)) as ensemble:
@@ -221,7 +221,7 @@ async def test_an_address_that_leads_elsewhere_is_not_read(
     assert words in output.text
 
 
-async def test_a_key_sent_along_would_be_found_out(fake: FakeImages) -> None:
+async def test_a_key_sent_along_would_be_detected(fake: FakeImages) -> None:
     request = Request("GET", "/kept/1.png", {"authorization": f"Bearer {KEY}"}, b"")
     with pytest.raises(AssertionError, match="a key was sent"):
         fake.respond(request)
@@ -236,7 +236,7 @@ async def test_a_key_sent_along_would_be_found_out(fake: FakeImages) -> None:
         ({"picture-bytes": 0}, "picture-bytes"),
     ],
 )
-async def test_what_is_wrong_with_a_row_is_told(
+async def test_errors_of_a_row_are_reported(
     fake: FakeImages, settings: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=words):

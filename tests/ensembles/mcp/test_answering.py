@@ -92,7 +92,7 @@ async def test_a_person_opens_an_address_or_does_not() -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_without_anybody_to_ask_the_server_is_told_so(era: str) -> None:
+async def test_without_elicitation_the_server_gets_a_refusal(era: str) -> None:
     async with opened(command=ASKING, protocol=era) as ensemble:
         for tool in ("book", "think", "where"):
             try:
@@ -233,7 +233,7 @@ async def test_what_cannot_be_asked_of_a_model_is_refused(
     assert words in refusal.message
 
 
-async def test_pictures_are_described_to_whoever_approves() -> None:
+async def test_pictures_are_described_for_approval() -> None:
     asked: list[ApprovalRequest] = []
 
     def approve(request: ApprovalRequest) -> Decision:

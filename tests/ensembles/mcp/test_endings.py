@@ -157,7 +157,9 @@ async def test_a_server_gets_the_environment_of_its_row_and_usual_signals() -> N
         ({"command": [*FAKE], "folder": "/nonesuch"}, "cannot be started: No such file"),
     ],
 )
-async def test_a_command_that_cannot_be_started_is_told(row: dict[str, Any], words: str) -> None:
+async def test_a_command_that_cannot_be_started_is_reported(
+    row: dict[str, Any], words: str
+) -> None:
     async with nothing_left():
         with pytest.raises(EnsembleFailed, match=words):
             async with opened(**row):

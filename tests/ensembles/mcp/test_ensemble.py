@@ -184,12 +184,12 @@ async def test_a_conversation_uses_the_tools_of_a_server(kind: str) -> None:
         ({"comand": ["a"]}, "comand"),
     ],
 )
-def test_what_is_wrong_with_a_row_is_told(row: dict[str, Any], words: str) -> None:
+def test_errors_of_a_row_are_reported(row: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         McpEnsemble("home", EnsembleConfiguration(load_configuration(), row))
 
 
-async def test_an_address_where_nothing_listens_is_told() -> None:
+async def test_an_address_where_nothing_listens_is_reported() -> None:
     row = {"url": "http://127.0.0.1:9/mcp", **PATIENCE}
     ensemble = McpEnsemble("home", EnsembleConfiguration(load_configuration(), row))
     with pytest.raises(EnsembleFailed, match="home: opening: All connection attempts failed"):

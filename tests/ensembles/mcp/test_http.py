@@ -263,7 +263,7 @@ async def test_a_body_without_a_bound_would_be_seen(
 
 
 @pytest.mark.parametrize("events", [True, False])
-async def test_a_long_answer_is_given_up_without_being_held(server: FakeMcp, events: bool) -> None:
+async def test_a_long_answer_is_dropped_without_being_held(server: FakeMcp, events: bool) -> None:
     behaviour = "long-event" if events else "long-body"
     async with opened(**row(server)) as ensemble:
         server.override = lambda method, message: (
@@ -304,13 +304,13 @@ async def check_cancelling(server: FakeMcp, count: int) -> None:
 
 
 @pytest.mark.storm
-async def test_a_cancelled_call_is_told_once(
+async def test_a_cancelled_call_is_reported_once(
     server: FakeMcp, rounds: Callable[[int, int], int]
 ) -> None:
     await check_cancelling(server, rounds(10, 50))
 
 
-async def test_a_call_that_times_out_is_told_once_and_a_late_answer_is_ignored(
+async def test_a_call_that_times_out_is_reported_once_and_a_late_answer_is_ignored(
     server: FakeMcp,
 ) -> None:
     async with opened(**row(server, **{"call-seconds": 0.3})) as ensemble:

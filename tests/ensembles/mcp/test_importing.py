@@ -142,7 +142,7 @@ def test_what_is_switched_off_stays_so() -> None:
         ({"command": "${command:pick}"}, "it uses ${command:pick}, which has no meaning here"),
     ],
 )
-def test_what_is_no_server_is_told(entry: Any, problem: str) -> None:
+def test_what_is_no_server_is_reported(entry: Any, problem: str) -> None:
     (one,) = read_servers(json.dumps({"mcpServers": {"a": entry}}))
     assert one.problem.startswith(problem) if problem else not one.problem
 
@@ -170,7 +170,7 @@ def test_what_loads_code_unseen_is_left_out() -> None:
         ('{"mcpServers": []}', "names no servers"),
     ],
 )
-def test_a_file_of_something_else_is_told(text: str, words: str) -> None:
+def test_a_file_of_something_else_is_reported(text: str, words: str) -> None:
     with pytest.raises(RequestError, match=words):
         read_servers(text)
 

@@ -134,7 +134,9 @@ async def test_a_loop_that_is_busy_for_long_would_be_seen() -> None:
         ([sys.executable, "-c", "print('hello')"], "its process ended with status 0"),
     ],
 )
-async def test_what_keeps_a_server_from_opening_is_told(command: list[str], words: str) -> None:
+async def test_the_reason_why_a_server_does_not_open_is_reported(
+    command: list[str], words: str
+) -> None:
     ensemble = produce_ensemble(command=command)
     with pytest.raises(EnsembleFailed) as caught:
         await ensemble.open()
@@ -324,7 +326,7 @@ async def test_a_server_sees_only_what_it_was_given(monkeypatch: pytest.MonkeyPa
     await check_secrets(monkeypatch)
 
 
-async def test_a_server_that_sees_all_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_sees_all_would_be_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdio, "produce_environment", lambda given: {**os.environ, **given})
     with pytest.raises(AssertionError):
         await check_secrets(monkeypatch)
@@ -376,7 +378,7 @@ async def test_a_closed_ensemble_stays_closed() -> None:
         await call(ensemble)
 
 
-async def test_without_the_package_the_command_that_installs_it_is_told(
+async def test_without_the_package_the_error_has_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from vibe_llms.exceptions import PackageMissing
@@ -388,7 +390,7 @@ async def test_without_the_package_the_command_that_installs_it_is_told(
         await produce_ensemble().open()
 
 
-async def test_closing_what_is_being_opened_is_told_to_who_opens_it() -> None:
+async def test_closing_what_is_being_opened_fails_the_opening() -> None:
     ensemble = produce_ensemble("hangs-at-initialize")
     opening = asyncio.create_task(ensemble.open())
     while ensemble._connection._server is None:

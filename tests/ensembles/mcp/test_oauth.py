@@ -101,7 +101,7 @@ async def test_a_token_that_has_ended_is_renewed_without_anybody(
 
 
 @pytest.mark.parametrize("vaulted", [True, False])
-async def test_where_nobody_can_sign_in_it_is_told_in_one_line(
+async def test_a_missing_sign_in_is_reported_in_one_line(
     server: FakeMcp, vault: KeyVault, vaulted: bool
 ) -> None:
     if vaulted:
@@ -116,7 +116,7 @@ async def test_where_nobody_can_sign_in_it_is_told_in_one_line(
     assert str(caught.value) == (f"fake: {words}; sign in at a terminal: vibe-llms mcp test fake")
 
 
-async def test_a_token_that_is_taken_back_in_mid_session_is_told(
+async def test_a_token_that_is_revoked_in_mid_session_is_reported(
     server: FakeMcp, vault: KeyVault
 ) -> None:
     async with opened(EnsembleHost(elicitor=Browser(), vault=vault), **row(server)):
@@ -139,7 +139,7 @@ async def test_who_declines_to_sign_in_is_not_asked_for_ever(server: FakeMcp) ->
     assert not server.asked
 
 
-async def test_signing_in_that_is_refused_is_told(server: FakeMcp) -> None:
+async def test_signing_in_that_is_refused_is_reported(server: FakeMcp) -> None:
     server.refusal = "access_denied"
     browser = Browser()
     with pytest.raises(SignInNeeded, match="fake: signing in was refused: access_denied; sign in"):
@@ -179,7 +179,7 @@ async def test_another_person_s_code_is_not_taken(server: FakeMcp) -> None:
             pass
 
 
-async def test_a_port_that_is_taken_is_told(server: FakeMcp) -> None:
+async def test_a_port_in_use_is_reported(server: FakeMcp) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -238,7 +238,7 @@ async def test_a_program_signs_in_by_itself(
         ({"client-secret-environment": "ROBOT"}, "client-credentials need client-id, and issuer"),
     ],
 )
-async def test_a_program_that_cannot_sign_in_is_told_why(
+async def test_a_program_that_cannot_sign_in_learns_the_reason(
     server: FakeMcp, table: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROBOT", "canary-secret-0123456789")

@@ -56,7 +56,7 @@ async def test_prompts_and_resources_are_listed_and_read(era: str) -> None:
         )
 
 
-async def test_what_there_is_not_is_told() -> None:
+async def test_what_does_not_exist_is_reported() -> None:
     async with opened(command=ASKING) as ensemble:
         with pytest.raises(EnsembleFailed, match=r"fake: reading notes://no: .*notes://no"):
             await ensemble.read_resource("notes://no")
@@ -78,7 +78,7 @@ def tools_of(ensemble: McpEnsemble) -> list[str]:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_tool_that_a_server_has_got_meanwhile_is_offered(era: str) -> None:
+async def test_a_tool_that_a_server_has_added_is_offered(era: str) -> None:
     async with opened(command=ASKING, protocol=era) as ensemble:
         assert "grown" not in tools_of(ensemble)
         async with asyncio.timeout(60):
@@ -126,13 +126,13 @@ async def test_tools_come_in_pages() -> None:
 
 
 @pytest.mark.parametrize("behaviour", ["endless-pages", "empty-pages"])
-async def test_pages_without_an_end_are_given_up(behaviour: str) -> None:
+async def test_endless_pages_are_cut_off(behaviour: str) -> None:
     with pytest.raises(EnsembleFailed, match="listing: it has more than 10,000 tools or 1,000"):
         async with opened(command=[*FAKE, behaviour]):
             pass
 
 
-async def test_a_server_of_the_other_era_is_told() -> None:
+async def test_a_server_of_the_other_era_is_reported() -> None:
     with pytest.raises(EnsembleFailed, match='it speaks 2025-11-25; protocol = "auto" lets it'):
         async with opened(command=FAKE, protocol="stateless"):
             pass

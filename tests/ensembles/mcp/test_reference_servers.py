@@ -109,7 +109,7 @@ async def test_everything_asks_a_person(name: str) -> None:
     assert not output.failed, output.text
 
 
-async def test_progress_is_told() -> None:
+async def test_progress_is_reported() -> None:
     from vibe_llms.invocation.invokers import InvocationContext
     from vibe_llms.messages.canisters import InvocationCanister
 
@@ -140,7 +140,7 @@ async def test_the_file_system_is_that_of_the_roots(tmp_path: Path) -> None:
         assert read.text == "mine" or '"mine"' in read.text
 
 
-async def test_a_memory_keeps_what_it_is_told(tmp_path: Path) -> None:
+async def test_a_memory_keeps_what_it_is_given(tmp_path: Path) -> None:
     environment = {"MEMORY_FILE_PATH": str(tmp_path / "memory.jsonl")}
     command = [one for one in shlex.split(GIVEN["TEST_MCP_MEMORY"]) if "=" not in one]
     command = command[1:] if command[0] == "env" else command
@@ -154,7 +154,7 @@ async def test_a_memory_keeps_what_it_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("era", "version"), [("handshake", "2025"), ("stateless", "2026-07-28")])
-async def test_the_time_is_told_in_both_eras(era: str, version: str) -> None:
+async def test_the_time_is_sent_in_both_eras(era: str, version: str) -> None:
     async with opened(**row("TIME", protocol=era)) as ensemble:
         assert ensemble.details["protocol"].startswith(version)
         assert "Oslo" in (await call(ensemble, "get_current_time", timezone="Europe/Oslo")).text

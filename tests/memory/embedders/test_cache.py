@@ -115,7 +115,7 @@ def test_one_embedder_serves_several_event_loops(folder: Path) -> None:
     assert embed_in_loops(folder, CrossLoopLock) == []
 
 
-def test_a_lock_of_one_event_loop_is_found_out(folder: Path) -> None:
+def test_a_lock_of_one_event_loop_is_detected(folder: Path) -> None:
     assert any("event loop" in one for one in embed_in_loops(folder, asyncio.Lock))
 
 
@@ -136,7 +136,7 @@ async def test_models_are_kept_apart(folder: Path) -> None:
     assert (len(one.batches), len(other.batches)) == (3, 3)
 
 
-async def test_a_model_with_other_vectors_under_the_same_name_is_found_out(folder: Path) -> None:
+async def test_a_model_with_other_vectors_under_the_same_name_is_detected(folder: Path) -> None:
     await produce(WordsEmbedder(8), folder).embed(TEXTS)
     await produce(WordsEmbedder(8, model="other"), folder).embed(TEXTS)
     inner = WordsEmbedder(16)
@@ -271,7 +271,7 @@ def test_no_copy_of_a_digest_stays_where_rows_have_moved(folder: Path) -> None:
         assert count_digests(folder, kept) == len(kept)
 
 
-def test_such_a_copy_would_be_found_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_such_a_copy_would_be_detected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EmbeddingCache, "_write_anew", lambda self, database: None)
     cache, vectors = fill(folder)
     digests = random.Random(4).sample(list(vectors), 3000)
@@ -282,7 +282,7 @@ def test_such_a_copy_would_be_found_out(folder: Path, monkeypatch: pytest.Monkey
     raise AssertionError("no copy was left")
 
 
-def test_where_the_disk_is_full_the_file_is_given_up(
+def test_where_the_disk_is_full_the_file_is_dropped(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Full:
@@ -391,7 +391,7 @@ async def test_a_damaged_file_is_made_anew(
         assert not any(map(holds, [folder] * 3, expected, TEXTS))
 
 
-async def test_a_vector_that_changed_on_the_disk_would_be_found_out(folder: Path) -> None:
+async def test_a_vector_that_changed_on_the_disk_would_be_detected(folder: Path) -> None:
     cache = EmbeddingCache(folder)
     digest, other = digest_text("one"), digest_text("other")
     cache.write("m", {digest: array("f", [0.6, 0.8]), other: array("f", [0.8, 0.6])})
@@ -421,7 +421,7 @@ def leaves_to_the_writer_what_is_damaged(folder: Path) -> bool:
     return left
 
 
-def test_a_damaged_file_is_made_anew_by_whoever_holds_the_lock(
+def test_a_damaged_file_is_made_anew_under_the_lock(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert leaves_to_the_writer_what_is_damaged(folder)

@@ -136,7 +136,7 @@ async def test_a_text_that_is_refused_however_short_it_is_ends_it(fake_openai: F
 
 
 @pytest.mark.parametrize("name", ["anthropic", "scripted", "llamacpp"])
-async def test_a_provider_that_makes_no_vectors_is_told(name: str) -> None:
+async def test_a_provider_that_makes_no_vectors_is_reported(name: str) -> None:
     async with opened(address=f"{name}/model", key="sk-ant-0123456789abcdefghij") as embedder:
         for work in (embedder.inquire(), embedder.embed(["text"])):
             with pytest.raises(ConfigurationError, match=f"'{name}' makes no vectors") as caught:
@@ -149,7 +149,7 @@ async def test_a_provider_that_makes_no_vectors_is_told(name: str) -> None:
         assert (caught.value.table, caught.value.key) == ("embedders.small", "provider")
 
 
-async def test_a_missing_key_is_told_before_anything_is_sent(fake_openai: FakeOpenAI) -> None:
+async def test_a_missing_key_is_reported_before_anything_is_sent(fake_openai: FakeOpenAI) -> None:
     async with opened(fake_openai.url, key="") as embedder:
         for work in (embedder.inquire(), embedder.embed(["text"])):
             with pytest.raises(CredentialMissing, match="OPENAI_API_KEY"):
@@ -165,7 +165,7 @@ async def test_where_requests_are_forbidden_none_is_made() -> None:
                     await work
 
 
-async def test_a_provider_that_is_not_there_is_told() -> None:
+async def test_a_provider_that_is_not_there_is_reported() -> None:
     with pytest.raises(ConfigurationError, match="no provider 'no-such'") as caught:
         async with opened(
             address="small/model", embedder={"provider": "no-such"}, module="vibe_llms.none",
@@ -192,7 +192,7 @@ async def test_a_server_that_fails_half_way_gives_nothing(fake_openai: FakeOpenA
         assert len(await embedder.embed(["a", "b", "c"])) == 3
 
 
-async def test_a_server_that_changes_its_model_is_found_out(fake_openai: FakeOpenAI) -> None:
+async def test_a_server_that_changes_its_model_is_detected(fake_openai: FakeOpenAI) -> None:
     async with opened(fake_openai.url) as embedder:
         await embedder.embed(["a"])
         fake_openai.replies = [answer_json({"data": [{"index": 0, "embedding": [1.0] * 4}]})]
@@ -200,7 +200,7 @@ async def test_a_server_that_changes_its_model_is_found_out(fake_openai: FakeOpe
             await embedder.embed(["a"])
 
 
-async def test_a_model_that_is_not_there_is_told(
+async def test_a_model_that_is_not_there_is_reported(
     fake_openai: FakeOpenAI, fake_ollama: FakeOllama
 ) -> None:
     async with opened(fake_openai.url, "openai/gpt-0") as embedder:
@@ -211,7 +211,7 @@ async def test_a_model_that_is_not_there_is_told(
             await embedder.embed(["a"])
 
 
-async def test_a_server_that_does_not_run_is_told_at_once() -> None:
+async def test_a_server_that_does_not_run_is_reported_at_once() -> None:
     started = time.monotonic()
     async with opened("http://127.0.0.1:9", "ollama/bge-m3", key="") as embedder:
         with pytest.raises(ProviderUnreachable, match="ollama serve"):

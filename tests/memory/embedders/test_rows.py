@@ -41,14 +41,14 @@ def test_the_shipped_row_has_a_model_of_its_own() -> None:
         ("/path", "names no embedder"),
     ],
 )
-def test_an_address_that_names_nothing_is_told(address: str, told: str) -> None:
+def test_an_address_that_names_nothing_is_reported(address: str, told: str) -> None:
     with pytest.raises(ConfigurationError, match=told) as caught:
         produce_embedder(configure(memory={"embedder": address}), address)
     assert caught.value.key == "embedder"
     assert caught.value.file == "the options"
 
 
-def test_a_row_without_a_model_is_told() -> None:
+def test_a_row_without_a_model_is_reported() -> None:
     rows = {"empty": {"module": "vibe_llms.memory.embedders.sentence_transformers"}}
     with pytest.raises(ConfigurationError, match="empty/MODEL"):
         produce_embedder(configure(embedders=rows), "empty")
@@ -145,7 +145,7 @@ async def test_others_add_their_own(third_party: str) -> None:
         ({"module": "my_letters", "factory": "unknown"}, "ZeroDivisionError"),
     ],
 )
-def test_a_row_that_cannot_be_loaded_is_told(
+def test_a_row_that_cannot_be_loaded_is_reported(
     third_party: str, row: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(RegistrationError, match=told) as caught:

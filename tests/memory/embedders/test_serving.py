@@ -158,7 +158,7 @@ async def test_another_user_is_not_served_and_not_asked(
         writer.close()
 
 
-async def test_what_a_model_refuses_is_told_as_it_is(
+async def test_what_a_model_refuses_is_reported_as_it_is(
     tmp_path: Path, slow: SlowEmbedder, places: Places
 ) -> None:
     async with serving(slow, places):
@@ -181,7 +181,7 @@ async def test_a_path_that_is_too_long_is_an_error(tmp_path: Path, slow: SlowEmb
         await EmbedderServer(slow, Places.under(tmp_path / ("x" * 100)), idle_minutes=60).serve()
 
 
-async def test_a_model_that_cannot_be_loaded_is_told(tmp_path: Path, places: Places) -> None:
+async def test_a_model_that_cannot_be_loaded_is_reported(tmp_path: Path, places: Places) -> None:
     (tmp_path / "gate").write_text("there are no weights")
     server = EmbedderServer(SlowEmbedder(tmp_path), places, idle_minutes=60)
     with pytest.raises(ModelUnavailable, match="there are no weights"):

@@ -106,7 +106,7 @@ async def test_an_empty_text_is_refused_before_anybody_is_asked() -> None:
     assert embedder.batches == []
 
 
-async def test_prefixes_stand_before_what_is_embedded() -> None:
+async def test_prefixes_come_before_what_is_embedded() -> None:
     inner = WordsEmbedder()
     embedder = strict(inner, query_prefix="query: ", entry_prefix="passage: ")
     await embedder.embed(["text"])
@@ -162,7 +162,7 @@ async def test_what_a_program_hands_over_is_made_right(tmp_path: Path, change: A
         (lambda vectors: 1 / 0, "ZeroDivisionError"),
     ],
 )
-async def test_what_a_program_hands_over_is_told_once_and_words_go_on(
+async def test_a_failing_embedder_of_the_program_is_reported_once_and_keyword_search_goes_on(
     tmp_path: Path, change: Any, message: str
 ) -> None:
     told: list[str] = []
@@ -179,7 +179,7 @@ async def test_what_a_program_hands_over_is_told_once_and_words_go_on(
     assert message in line
 
 
-async def test_a_question_with_more_numbers_than_what_is_stored_is_told(tmp_path: Path) -> None:
+async def test_a_question_with_more_numbers_than_what_is_stored_is_reported(tmp_path: Path) -> None:
     memory = Memory(tmp_path, durable=False, embedder=WordsEmbedder(64))
     await memory.add("The cat is black.")
     await memory.embed()
@@ -199,7 +199,7 @@ async def test_a_question_with_more_numbers_than_what_is_stored_is_told(tmp_path
     assert found.reasons["meaning"] == pytest.approx(1, abs=1e-5)
 
 
-def test_what_is_no_embedder_is_told_at_once(tmp_path: Path) -> None:
+def test_what_is_no_embedder_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(RegistrationError, match=r"builtins\.object .* has no embed"):
         Memory(tmp_path, embedder=object())  # type: ignore[arg-type]
     with pytest.raises(RegistrationError, match="model has no name"):
@@ -236,7 +236,9 @@ class Waiting(WordsEmbedder):
         await asyncio.sleep(self.closing)
 
 
-async def test_an_embedder_that_hangs_is_told_once_and_words_go_on(tmp_path: Path) -> None:
+async def test_an_embedder_that_hangs_is_reported_once_and_keyword_search_goes_on(
+    tmp_path: Path,
+) -> None:
     told: list[str] = []
     hanging = Waiting(3600, timeout_seconds=0.05)
     memory = Memory(tmp_path, durable=False, embedder=hanging, notify=told.append)
@@ -311,6 +313,6 @@ async def test_an_embedder_that_hangs_while_it_is_closed_is_left(
 
 
 @pytest.mark.parametrize("seconds", [0, -1, "60", float("nan")])
-def test_a_limit_that_is_none_is_told(seconds: Any) -> None:
+def test_an_invalid_limit_is_reported(seconds: Any) -> None:
     with pytest.raises(RegistrationError, match="its timeout_seconds is "):
         make_strict(Waiting(0, timeout_seconds=seconds))

@@ -146,7 +146,7 @@ def test_every_class_of_the_official_package_is_mapped() -> None:
     assert complaints([*walk(anthropic.AnthropicError)], ERROR_CLASSES) == []
 
 
-def test_a_class_that_nobody_mapped_would_be_found_out() -> None:
+def test_an_unmapped_class_is_detected() -> None:
     class NovelError(anthropic.BadRequestError):
         pass
 
@@ -195,7 +195,7 @@ def test_every_type_of_the_official_package_is_mapped() -> None:
 
 
 @pytest.mark.parametrize("kind", BY_TYPE)
-def test_a_type_decides_where_no_status_tells(kind: str) -> None:
+def test_a_type_decides_where_the_status_does_not(kind: str) -> None:
     # As in the middle of a stream.
     error = ERRORS.produce("anthropic", NativeError(kind, "m").read())
     assert type(error) is BY_TYPE[kind]
@@ -207,7 +207,7 @@ def test_a_code_that_the_package_does_not_know_is_no_longer_needed(code: str) ->
     assert code in {known for _, known in ERROR_CLASSES}
 
 
-def test_an_unknown_type_is_told_apart_by_its_status() -> None:
+def test_an_unknown_type_is_classified_by_its_status() -> None:
     assert type(read(529, encode("brand_new_error"))) is ProviderOverloaded
     assert (
         type(ERRORS.produce("anthropic", NativeError("brand_new", "m").read()))

@@ -160,7 +160,7 @@ async def test_messages_of_a_newer_role_do_not_part_what_belongs_together() -> N
 # Calls and results.
 
 
-async def test_results_stand_after_their_calls_in_their_order() -> None:
+async def test_results_follow_their_calls_in_their_order() -> None:
     first, second = call("f"), call("g")
     assert await frame(
         user("a"), said("b"), first, said("c"), second, result(second, "2"), result(first, "1")
@@ -171,7 +171,7 @@ async def test_results_stand_after_their_calls_in_their_order() -> None:
     ]
 
 
-async def test_what_is_said_between_results_stands_after_them() -> None:
+async def test_what_is_said_between_results_follows_them() -> None:
     first, second = call("f"), call("g")
     picture = UserCanister((ImageContent(b"x", "image/png"),))
     framed = await frame(first, second, result(first, "1"), picture, user("b"), result(second, "2"))
@@ -296,13 +296,13 @@ LATER = SupervisorCanister.from_text("Be brief.")
         ([user(), LATER], [("user", [CONTINUE]), ("system", ["Be brief."])]),
     ],
 )
-async def test_instructions_in_mid_conversation_stand_after_a_users_message(
+async def test_instructions_in_mid_conversation_follow_a_users_message(
     canisters: Sequence[Canister], framed: Sequence[tuple[str, Sequence[str]]]
 ) -> None:
     assert await frame(*canisters) == framed
 
 
-async def test_instructions_after_a_result_stand_after_it() -> None:
+async def test_instructions_after_a_result_follow_it() -> None:
     one = call()
     framed = await frame(one, result(one), LATER)
     assert framed[2:] == [("user", ["result r"]), ("system", ["Be brief."])]

@@ -285,7 +285,7 @@ def always_cite(monkeypatch: pytest.MonkeyPatch) -> None:
         always_cite,
     ],
 )
-def test_a_history_that_is_not_mended_would_be_found_out(
+def test_a_history_that_is_not_mended_would_be_detected(
     seed: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed(monkeypatch)
@@ -293,7 +293,7 @@ def test_a_history_that_is_not_mended_would_be_found_out(
         run(check_accepted, 5_000, seeded=True)
 
 
-def test_a_cache_that_keeps_its_marks_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_keeps_its_marks_would_be_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     put_together = Framed.messages
 
     def mark_for_good(self: Framed, mark: bytes) -> list[Fragment]:
@@ -306,7 +306,7 @@ def test_a_cache_that_keeps_its_marks_would_be_found_out(monkeypatch: pytest.Mon
         run(check_cached, 2_000, seeded=True)
 
 
-def test_a_word_that_is_lost_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_word_that_is_lost_would_be_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def unpair(self: Any, canister: Any) -> UserCanister:
         return UserCanister(canister.contents[1:])
 

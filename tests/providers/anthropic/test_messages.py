@@ -517,7 +517,7 @@ async def test_tools_of_the_server_are_known_by_their_identities() -> None:
     assert "srv_1" in piece.returned
 
 
-async def test_sources_of_a_text_go_back_to_the_model_that_told_them() -> None:
+async def test_sources_of_a_text_go_back_to_the_model_that_cited_them() -> None:
     cited = {
         "type": "char_location", "cited_text": "a", "document_index": 0, "document_title": None,
         "start_char_index": 0, "end_char_index": 1,
@@ -612,7 +612,7 @@ async def test_who_made_a_call_goes_back_with_it() -> None:
 
 
 @pytest.mark.parametrize("native", [payload({"caller": {}}, FOREIGN[0]), payload("x")])
-async def test_what_another_model_told_of_a_call_is_left_out(native: NativePayload) -> None:
+async def test_what_another_model_added_to_a_call_is_left_out(native: NativePayload) -> None:
     canister = InvocationCanister(name="f", native=native)
     _, (block,), (notice,) = await nativize(canister, call="c")
     assert sorted(block) == ["id", "input", "name", "type"]

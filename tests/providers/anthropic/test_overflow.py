@@ -76,7 +76,7 @@ def read(page: int) -> str:
     return f"page {page} " * 150
 
 
-async def test_too_many_pictures_are_told_and_the_next_turn_works(tmp_path: Path) -> None:
+async def test_too_many_pictures_are_reported_and_the_next_turn_works(tmp_path: Path) -> None:
     with LimitedServer() as server:
         async with opened(tmp_path, server) as session:
             conversation = await session.begin("anthropic/claude-opus-5", name="talk")
@@ -96,7 +96,7 @@ async def check_usable(session: Session, conversation: Conversation, server: Fak
     assert server.refusals == []
 
 
-async def test_pictures_that_are_too_large_together_are_told_before_they_are_sent(
+async def test_pictures_that_are_too_large_together_are_reported_before_they_are_sent(
     tmp_path: Path,
 ) -> None:
     with LimitedServer() as server:

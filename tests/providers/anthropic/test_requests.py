@@ -145,7 +145,7 @@ async def test_tools_are_declared_behind_those_that_were_given_as_they_are() -> 
     assert members["tool_choice"] == {"type": "tool", "name": "web_search"}
 
 
-async def test_a_mark_that_was_given_stands_for_ours() -> None:
+async def test_a_given_marker_replaces_ours() -> None:
     model = await produce_model()
     marked = {**SEARCH, "cache_control": MARK}
     controls = Controls(extras={"anthropic": {"tools": [marked]}})
@@ -229,7 +229,7 @@ async def test_a_text_that_cannot_be_loaded_leaves_the_cache_as_it_was() -> None
     assert len(members["messages"][0]["content"]) == 2
 
 
-async def test_what_a_conversion_leaves_out_is_told_once() -> None:
+async def test_what_a_conversion_leaves_out_is_reported_once() -> None:
     model = await produce_model()
     cache = model.produce_cache()
     canisters: list[Canister] = [UserCanister((AudioContent(b"x", "audio/wav"),))]
@@ -248,7 +248,7 @@ async def test_what_this_call_adds_is_refused_and_the_next_call_works() -> None:
     assert (await assemble(model, [*HI, user("b")], cache=cache))[1] == []
 
 
-async def test_somebody_elses_cache_is_not_used() -> None:
+async def test_a_foreign_cache_is_not_used() -> None:
     model = await produce_model()
     assert (await assemble(model, HI, cache={"not": "ours"}))[0] == (await assemble(model, HI))[0]
 
@@ -295,7 +295,7 @@ async def limited(size: int, **options: Any) -> AnthropicModel:
     return await produce_model(models={"claude-opus-5": {"request-bytes": size}}, **options)
 
 
-async def test_the_oldest_pictures_and_files_give_way_first_and_each_is_told() -> None:
+async def test_the_oldest_pictures_and_files_give_way_first_and_each_is_reported() -> None:
     canisters: list[Canister] = [
         picture(b"1" * 3000),
         said("a"),

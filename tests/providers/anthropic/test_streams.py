@@ -116,7 +116,7 @@ def test_an_unknown_block_is_kept_as_it_came() -> None:
     )
 
 
-def test_citations_and_usage_are_told_as_updates() -> None:
+def test_citations_and_usage_are_reported_as_updates() -> None:
     _, events = ANTHROPIC.assimilate([ANTHROPIC.load("citations")])
     subjects = [event.subject for event in events if isinstance(event, MessageUpdatedEvent)]
     assert subjects.count("citations") == 5

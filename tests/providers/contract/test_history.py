@@ -58,7 +58,7 @@ def result(call: InvocationCanister, text: str = "ok", **more: Any) -> ResultCan
     return ResultCanister((TextualContent(text),), invocation=call.identity, **more)
 
 
-def test_the_form_is_told_behind_the_instructions_of_the_conversation() -> None:
+def test_the_schema_follows_the_instructions_of_the_conversation() -> None:
     brief, polite = (SupervisorCanister.from_text(text) for text in ("Brief.", "Polite."))
     assert list(rewrite(brief, HELLO, polite)) == [brief, INSTRUCTIONS, HELLO, polite]
     assert list(rewrite(HELLO)) == [INSTRUCTIONS, HELLO]
@@ -66,7 +66,7 @@ def test_the_form_is_told_behind_the_instructions_of_the_conversation() -> None:
     assert list(rewrite()) == [INSTRUCTIONS]
 
 
-def test_calls_and_results_are_told_in_the_order_of_the_calls() -> None:
+def test_calls_and_results_are_sent_in_the_order_of_the_calls() -> None:
     one, two = (
         InvocationCanister(name="look", arguments=f'{{"n": {n}}}', reply="r") for n in (1, 2)
     )
@@ -94,7 +94,7 @@ def test_a_call_without_a_result_was_interrupted() -> None:
     assert late[-1] == ("User", '{"type":"tool_result","content":"ok"}')
 
 
-def test_arguments_that_are_no_object_are_told_as_text() -> None:
+def test_arguments_that_are_no_object_are_reported_as_text() -> None:
     call = InvocationCanister(name="look\ud800", arguments='{"n": \ud800')
     ((_, text),) = told(rewrite(call))[1:2]
     assert text == '{"type":"tool_call","name":"look\ufffd","arguments":"{\\"n\\": \ufffd"}'
@@ -161,7 +161,7 @@ def test_what_was_rewritten_stays_the_same_object() -> None:
 
 
 @given(histories("claude-opus-5"))
-def test_any_history_is_told_with_every_call_answered_and_nothing_lost(history: Any) -> None:
+def test_any_history_is_sent_with_every_call_answered_and_nothing_lost(history: Any) -> None:
     contents = [content for canister in history.canisters for content in canister.contents]
     data = [content.data for content in contents if isinstance(content, TextualContent)]
     references = {one.hash: b"text" for one in data if isinstance(one, Reference)}
@@ -181,7 +181,7 @@ def told_safely(canisters: Sequence[Canister]) -> list[tuple[str, str]]:
 
 
 @given(CLEAN, st.dictionaries(CLEAN, st.integers(-(2**53), 2**53) | st.none()))
-def test_what_is_told_of_a_reply_reads_back_as_it_was(text: str, arguments: Any) -> None:
+def test_the_description_of_a_reply_reads_back_as_it_was(text: str, arguments: Any) -> None:
     call = InvocationCanister(name="look", arguments=msgspec.json.encode(arguments).decode())
     said = [words for _, words in told(rewrite(AssistantCanister.from_text(text), call))[1:-1]]
     *answer, again = (item for words in said for item in read_items(words, bool))
@@ -201,7 +201,7 @@ def test_what_is_told_of_a_reply_reads_back_as_it_was(text: str, arguments: Any)
         (Terms(schema={"type": "object"}), 'this JSON Schema: {"type":"object"}'),
     ],
 )
-def test_the_terms_are_told_in_words(terms: Terms, words: str) -> None:
+def test_the_terms_are_shown_in_words(terms: Terms, words: str) -> None:
     text = write_instructions(TOOLS, terms)
     assert words in text
     assert '{"type":"tool_call","name":"NAME"' in text
@@ -209,7 +209,7 @@ def test_the_terms_are_told_in_words(terms: Terms, words: str) -> None:
         assert f'\n{{"name":"{name}","description":"' in text
 
 
-def test_aliases_are_told() -> None:
+def test_aliases_are_sent() -> None:
     (tool, _) = TOOLS
     named = msgspec.structs.replace(tool, aliases=("peek",))
     assert '"aliases":["peek"]' in write_instructions([named], Terms())

@@ -102,7 +102,7 @@ async def test_no_call_that_is_quoted_runs(session: Session) -> None:
 
 
 @pytest.mark.parametrize("quote", ["in words", "in a fence before words", "before words"])
-async def test_reading_calls_wherever_they_stand_would_be_found_out(
+async def test_parsing_calls_in_every_place_is_detected(
     quote: str, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def search(self: parser.Reading) -> parser.Outcome:

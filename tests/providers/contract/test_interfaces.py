@@ -99,7 +99,7 @@ async def test_a_conversation_goes_between_native_calls_and_the_contract(
     await check_round_trip(interface, tmp_path)
 
 
-async def test_calls_that_are_left_as_they_are_would_be_found_out(
+async def test_calls_that_are_left_as_they_are_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "_rewrite_call", lambda call: call)
@@ -187,7 +187,7 @@ async def test_a_model_of_llama_cpp_without_tools_is_offered_them_by_the_contrac
     assert count_calls(conversation) == (1, 1)
 
 
-async def test_a_model_without_tools_is_told_of_calls_where_none_are_offered() -> None:
+async def test_a_model_without_tools_gets_old_calls_as_text() -> None:
     told: list[str] = []
     nativize = OllamaHistory.nativize
 
@@ -243,7 +243,7 @@ async def test_a_turn_interrupted_at_any_step_is_followed_by_another(
         await check_interruptions(contracted, server, home, seeds, every=seeds > 1)
 
 
-async def test_results_that_are_taken_for_granted_would_be_found_out(
+async def test_results_that_are_taken_for_granted_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -285,7 +285,7 @@ async def test_a_stream_cut_at_any_byte_calls_nothing(
                 assert place > size - 400
 
 
-async def test_calls_of_a_reply_that_has_not_ended_would_be_found_out(
+async def test_calls_of_a_reply_that_has_not_ended_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     leave = Hearing.__exit__

@@ -159,7 +159,7 @@ async def check_cuts(text: str) -> None:
             assert partial.ending.severed == ("look",)
 
 
-async def test_calls_that_do_not_wait_for_the_end_would_be_found_out(
+async def test_calls_that_do_not_wait_for_the_end_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     leave = Hearing.__exit__
@@ -174,7 +174,7 @@ async def test_calls_that_do_not_wait_for_the_end_would_be_found_out(
         await check_cuts(CALL)
 
 
-async def test_a_failure_that_is_not_told_would_be_found_out(
+async def test_an_unreported_failure_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Hearing, "__exit__", lambda *_: None)
@@ -230,7 +230,7 @@ async def check_repair(text: str) -> None:
     assert "plain text" in bench.told[-1]
 
 
-async def test_another_number_of_repairs_would_be_found_out(
+async def test_another_number_of_repairs_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for attempts in (2, 4):
@@ -239,7 +239,7 @@ async def test_another_number_of_repairs_would_be_found_out(
             await check_repair(CALL[:-1])
 
 
-async def test_losing_what_a_try_used_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_losing_what_a_try_used_would_be_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Hearing, "abandon", lambda self, reply: self._renew())
     with pytest.raises(AssertionError):
         await check_repair(CALL[:-1])
@@ -367,7 +367,7 @@ async def test_without_tools_it_is_the_model_within() -> None:
     assert plain.tokens < (await bench.model.count_tokens(HELLO, TOOLS)).tokens
 
 
-async def test_a_model_that_says_nothing_at_all_is_told_of() -> None:
+async def test_a_model_that_says_nothing_at_all_is_reported() -> None:
     bench = Bench(CALL)
 
     async def say_nothing(*_: object) -> tuple[ReplyCanister, ...]:

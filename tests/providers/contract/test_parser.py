@@ -199,7 +199,7 @@ def test_only_whole_and_valid_arguments_are_called_with(rounds: Callable[[int, i
     check_arguments(rounds(1_000, 10_000))
 
 
-def test_a_lenient_reader_would_be_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lenient_reader_would_be_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def read_leniently(text: str, is_known: object) -> Sequence[Call]:
         from pydantic_core import from_json
 
@@ -211,7 +211,7 @@ def test_a_lenient_reader_would_be_found_out(monkeypatch: pytest.MonkeyPatch) ->
         check_arguments(100)
 
 
-def test_a_decision_that_depends_on_the_pieces_would_be_found_out(
+def test_a_decision_that_depends_on_the_pieces_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def decide_early(text: str) -> Beginning:
@@ -222,7 +222,7 @@ def test_a_decision_that_depends_on_the_pieces_would_be_found_out(
         check_splits(CALL)
 
 
-def test_a_remark_tells_of_a_call_among_words_and_of_what_is_left_out() -> None:
+def test_a_notice_reports_a_call_among_words_and_what_is_left_out() -> None:
     assert "is not run" in read([PROSE["words before a call"]])[1].remark
     assert "Hope it helps" in read([f"{FINAL} Hope it helps!"])[1].remark
     assert SAID.splitlines()[1] in read([f"{CALL}\n{FINAL}"])[1].remark
@@ -230,7 +230,7 @@ def test_a_remark_tells_of_a_call_among_words_and_of_what_is_left_out() -> None:
     assert read([FINAL])[1].remark == ""
 
 
-def test_a_beginning_that_cannot_be_told_waits_for_its_end() -> None:
+def test_an_ambiguous_beginning_waits_for_its_end() -> None:
     text = "{" + " " * 5000 + '"type":"final","content":"Hi"}'
     reading = Reading(is_known)
     assert "".join(map(reading.feed, text)) == ""

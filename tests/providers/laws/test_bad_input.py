@@ -139,7 +139,7 @@ async def converse(interface: Interface, server: Any, case: Case) -> VibeLlmsErr
 
 @every_interface
 @pytest.mark.parametrize("name", CASES)
-async def test_bad_input_is_told_in_time_and_in_words(name: str, interface: Interface) -> None:
+async def test_bad_input_is_reported_early_and_clearly(name: str, interface: Interface) -> None:
     case = CASES[name]
     with interface.produce_server() as server:
         error = await converse(interface, server, case)
@@ -149,7 +149,7 @@ async def test_bad_input_is_told_in_time_and_in_words(name: str, interface: Inte
 
 
 @every_interface_with_a_key
-async def test_a_key_that_is_not_valid_is_told_with_the_command_that_sets_another(
+async def test_an_invalid_key_is_reported_with_the_command_that_sets_another(
     interface: Interface,
 ) -> None:
     with interface.produce_server() as server:
@@ -172,7 +172,7 @@ async def test_without_a_key_nothing_is_kept_or_sent(interface: Interface) -> No
 
 
 @every_interface
-async def test_a_refusal_is_told_in_the_servers_words_and_the_next_turn_works(
+async def test_a_refusal_is_reported_in_the_servers_words_and_the_next_turn_works(
     interface: Interface,
 ) -> None:
     refusal = interface.refuse("tools.0: this schema is beyond me")
@@ -187,7 +187,7 @@ async def test_a_refusal_is_told_in_the_servers_words_and_the_next_turn_works(
 
 
 @every_interface
-async def test_a_model_that_there_is_not_is_told_with_what_to_do(interface: Interface) -> None:
+async def test_an_unknown_model_is_reported_with_a_remedy(interface: Interface) -> None:
     with interface.produce_server() as server:
         if interface.row in MISSING:
             server.replies = [MISSING[interface.row]]

@@ -80,7 +80,7 @@ async def test_a_cancelled_turn_closes_its_connection_and_the_next_is_accepted(
 
 
 @every_interface
-async def test_a_reply_that_is_read_on_after_a_cancel_would_be_found_out(
+async def test_a_reply_that_is_read_on_after_a_cancel_would_be_detected(
     interface: Interface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempt = round_trip._attempt

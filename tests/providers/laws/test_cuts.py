@@ -196,7 +196,7 @@ async def test_a_stream_cut_at_any_byte_fails_and_keeps_what_came(
 
 @pytest.mark.parametrize("name", ["text", "tools"])
 @every_interface
-async def test_taking_the_end_of_the_body_for_success_would_be_found_out(
+async def test_taking_the_end_of_the_body_for_success_would_be_detected(
     interface: Interface, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def conclude(self: Any) -> Iterable[Any]:
@@ -214,7 +214,7 @@ async def test_taking_the_end_of_the_body_for_success_would_be_found_out(
         await check_cuts(interface, name, range(0, len(interface.recordings.load(name)), 50))
 
 
-async def test_taking_a_broken_connection_for_the_end_would_be_found_out() -> None:
+async def test_taking_a_broken_connection_for_the_end_would_be_detected() -> None:
     clean, surely = CHAT.recordings.ends("text")
     outcome = await replay(CHAT, "text", clean, "clean", 512)
     assert not outcome.failed

@@ -73,7 +73,7 @@ BODIES = (b"", b"nonsense", b"<html>bad gateway</html>", b"[" * 5000, b"\xff", b
 
 
 @every_interface
-async def test_an_answer_that_is_no_error_object_is_told_apart_by_its_status(
+async def test_an_answer_that_is_no_error_object_is_classified_by_its_status(
     interface: Interface,
 ) -> None:
     answers = [Answer(status, {}, [body]) for status in STATUSES for body in BODIES]
@@ -84,7 +84,7 @@ async def test_an_answer_that_is_no_error_object_is_told_apart_by_its_status(
 
 
 @every_interface
-async def test_a_wrong_address_is_told_as_such(interface: Interface) -> None:
+async def test_a_wrong_address_is_reported_as_such(interface: Interface) -> None:
     location = {"location": "https://user:secret-word@example.org/v1?key=abcdefgh"}
     moved = [Answer(status, location, [b""]) for status in (301, 302, 303, 307, 308)]
     lost, gateway, elsewhere, *redirected = await fail(
@@ -131,7 +131,7 @@ async def test_the_servers_advice_when_to_come_again_is_kept(
 
 
 @every_interface
-async def test_a_request_that_is_too_large_tells_its_size(interface: Interface) -> None:
+async def test_the_error_of_an_oversized_request_has_its_size(interface: Interface) -> None:
     (error,) = await fail(interface, [Answer(413, {}, [b'{"error":"Too large"}'])])
     assert f"it has {error.size} bytes" in str(error)
     assert type(error) is RequestTooLarge

@@ -106,7 +106,7 @@ async def hold(
 
 @every_interface
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_flood_holds_nobody_up_and_ends_in_time(interface: Interface, kind: str) -> None:
+async def test_a_flood_blocks_no_one_and_ends_in_time(interface: Interface, kind: str) -> None:
     chunks = itertools.chain([begin(interface)], flood(interface, kind))
     settings = StreamSettings(retries=0, reply_seconds=0.5, idle_seconds=0.5)
     begun = time.monotonic()

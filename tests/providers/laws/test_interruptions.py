@@ -308,7 +308,7 @@ def leave_calls_unanswered(monkeypatch: pytest.MonkeyPatch) -> None:
         (RESPONSES, leave_calls_unanswered),
     ],
 )
-async def test_an_interruption_that_is_not_mended_would_be_found_out(
+async def test_an_interruption_that_is_not_mended_would_be_detected(
     interface: Interface,
     seed: Callable[[pytest.MonkeyPatch], None],
     monkeypatch: pytest.MonkeyPatch,

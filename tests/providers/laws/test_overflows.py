@@ -138,7 +138,7 @@ async def check_usable(session: Session, conversation: Conversation) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @every_interface
-async def test_an_overflow_is_told_and_the_conversation_stays_usable(
+async def test_an_overflow_is_reported_and_the_conversation_stays_usable(
     interface: Interface, shape: str, tmp_path: Path
 ) -> None:
     error, _ = await check_overflow(interface, tmp_path, shape)
@@ -159,7 +159,7 @@ async def test_long_text_is_counted_before_it_is_sent_where_that_can_be(
     assert overflows == (0 if counts else 1)
 
 
-async def test_a_count_that_is_not_made_would_be_found_out(
+async def test_a_count_that_is_not_made_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(context_window, "estimate_tokens", lambda backwards: 0)
@@ -176,7 +176,7 @@ def keep_what_overflowed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", [keep_what_overflowed])
 @every_interface
-async def test_an_overflow_that_is_kept_would_be_found_out(
+async def test_an_overflow_that_is_kept_would_be_detected(
     interface: Interface,
     seed: Callable[[pytest.MonkeyPatch], None],
     monkeypatch: pytest.MonkeyPatch,

@@ -227,7 +227,7 @@ def ignore_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @every_opaque
 @pytest.mark.parametrize("seed", [ignore_the_issuer, ignore_the_row])
-async def test_a_foreign_payload_would_be_found_out(
+async def test_a_foreign_payload_would_be_detected(
     seed: Callable[[pytest.MonkeyPatch], None],
     opaque: Opaque,
     monkeypatch: pytest.MonkeyPatch,
@@ -258,7 +258,7 @@ def encode_items_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("seed", "opaque"), [(strip_thinking, OPAQUE[0]), (encode_items_anew, OPAQUE[1])]
 )
-async def test_what_is_written_anew_would_be_found_out(
+async def test_what_is_written_anew_would_be_detected(
     seed: Callable[[pytest.MonkeyPatch], None],
     opaque: Opaque,
     monkeypatch: pytest.MonkeyPatch,
@@ -270,7 +270,7 @@ async def test_what_is_written_anew_would_be_found_out(
 
 
 @every_opaque
-async def test_payloads_that_are_not_kept_would_be_found_out(
+async def test_payloads_that_are_not_kept_would_be_detected(
     opaque: Opaque, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     restore = DirectoryArchive.restore

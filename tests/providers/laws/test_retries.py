@@ -127,7 +127,7 @@ async def test_failures_are_tried_again_only_before_anything_was_seen(
 
 
 @every_interface
-async def test_a_retry_after_text_was_seen_would_be_found_out(
+async def test_a_retry_after_text_was_seen_would_be_detected(
     interface: Interface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def reset(self: Accumulator) -> bool:

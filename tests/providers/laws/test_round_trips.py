@@ -179,7 +179,7 @@ async def test_extras_go_to_the_wire_except_what_canisters_say(interface: Interf
 
 
 @every_interface
-async def test_configured_controls_that_do_not_fit_are_told_and_left_out(
+async def test_configured_controls_that_do_not_fit_are_reported_and_left_out(
     interface: Interface,
 ) -> None:
     told: list[Notice] = []
@@ -240,6 +240,6 @@ async def test_a_turn_encodes_only_what_is_new_and_sends_the_same_bytes(
 
 
 @every_interface
-async def test_a_cache_that_forgets_would_be_found_out(interface: Interface) -> None:
+async def test_a_cache_that_forgets_would_be_detected(interface: Interface) -> None:
     added, encoded = await grow(interface, lambda cache: setattr(cache, "_last", None))
     assert encoded != added

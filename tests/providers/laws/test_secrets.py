@@ -251,7 +251,7 @@ async def test_the_key_is_to_be_seen_nowhere(
 
 
 @every_way
-async def test_a_key_that_nobody_remembers_would_be_found_out(
+async def test_an_unrecorded_key_is_detected(
     interface: Interface, credential: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = "0123456789abcdef-not-seen-before"

@@ -83,7 +83,7 @@ async def test_a_reply_that_stalls_anywhere_ends_at_the_limit_for_that_place(
 
 
 @every_interface
-async def test_a_limit_of_the_whole_alone_would_be_found_out(
+async def test_a_limit_of_the_whole_alone_would_be_detected(
     interface: Interface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Watch, "expect", lambda self, limit, seconds=0.0: None)

@@ -64,7 +64,7 @@ def test_a_stream_in_small_chunks_gives_the_same_canisters(
 
 
 @every_interface
-def test_a_splitter_that_decodes_chunk_by_chunk_would_be_found_out(
+def test_a_splitter_that_decodes_chunk_by_chunk_would_be_detected(
     interface: Interface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind: Any = type(interface.recordings.produce_assimilator())
@@ -170,7 +170,7 @@ def test_damaged_streams_end_as_replies_or_as_errors_of_ours(
 
 
 @every_interface
-def test_a_decoder_that_lets_its_own_errors_out_would_be_found_out(
+def test_a_decoder_that_lets_its_own_errors_out_would_be_detected(
     interface: Interface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = type(interface.recordings.produce_assimilator())

@@ -208,7 +208,7 @@ async def test_lone_surrogates_do_no_harm_by_any_entry(
 
 @pytest.mark.parametrize("entry", ["prompt", "history", "descriptions_of_tools"])
 @every_interface
-async def test_surrogates_that_come_through_would_be_found_out(
+async def test_surrogates_that_come_through_would_be_detected(
     interface: Interface, entry: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(prompts, "repair_canister", lambda canister: canister)

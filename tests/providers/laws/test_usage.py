@@ -77,7 +77,7 @@ async def test_each_token_is_counted_once_streamed_and_whole(interface: Interfac
 
 
 @every_interface
-async def test_a_cache_that_is_counted_twice_would_be_found_out(
+async def test_a_cache_that_is_counted_twice_would_be_detected(
     interface: Interface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def count_twice(**tokens: Any) -> Usage:

@@ -119,7 +119,7 @@ async def test_a_flood_wakes_the_loop_once() -> None:
     assert wakes <= 3
 
 
-async def test_a_flood_that_wakes_for_each_would_be_found_out(
+async def test_a_flood_that_wakes_for_each_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def tell(self: Job[int], *items: int) -> None:

@@ -19,7 +19,7 @@ from vibe_llms.providers.llamacpp.files import (
 )
 
 
-def test_the_head_of_a_file_tells_of_its_model(tmp_path: Path) -> None:
+def test_the_head_of_a_file_describes_its_model(tmp_path: Path) -> None:
     path = write_model(
         tmp_path / "a.gguf", general__size_label="8B", tokenizer__chat_template__tool_use=CHATML
     )

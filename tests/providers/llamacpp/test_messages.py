@@ -114,7 +114,7 @@ async def test_a_strict_template_takes_every_history(path: Path, template: str |
         check_messages(messages)
 
 
-async def test_a_beginning_that_is_missing_would_be_found_out(
+async def test_a_beginning_that_is_missing_would_be_detected(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "BEGIN", "")
@@ -122,13 +122,13 @@ async def test_a_beginning_that_is_missing_would_be_found_out(
         await test_a_strict_template_takes_every_history(path, None)
 
 
-async def test_a_result_of_no_call_would_be_found_out(
+async def test_a_result_of_no_call_would_be_detected(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = lambda self, result: result.invocation  # noqa: E731
     monkeypatch.setattr(history.LlamacppHistory, "_find_call", pair)
     with pytest.raises(AssertionError):
-        await test_results_that_cannot_be_paired_are_told(path)
+        await test_results_that_cannot_be_paired_are_reported(path)
 
 
 async def test_a_history_is_the_same_in_any_two_halves(path: Path) -> None:
@@ -144,7 +144,7 @@ async def test_a_history_is_the_same_in_any_two_halves(path: Path) -> None:
         assert again["messages"] == whole
 
 
-async def test_calls_and_results_stand_in_order(path: Path) -> None:
+async def test_calls_and_results_are_in_order(path: Path) -> None:
     calls = [
         InvocationCanister(name="time/now", arguments=f'{{"place":"{place}"}}', reply="r")
         for place in ("Oslo", "Rome")
@@ -175,14 +175,14 @@ async def test_calls_without_results_are_interrupted(path: Path) -> None:
     assert "interrupted" in messages[2]["content"]
 
 
-async def test_results_that_cannot_be_paired_are_told(path: Path) -> None:
+async def test_results_that_cannot_be_paired_are_reported(path: Path) -> None:
     result = ResultCanister((TextualContent("noon"),), invocation="nobody")
     messages, _ = await frame(path, [HELLO, result])
     check_messages(messages)
     assert messages[0]["content"] == "Hello!\n\nA tool returned:\n\nnoon"
 
 
-async def test_a_model_without_calls_is_told_of_them_in_words(path: Path) -> None:
+async def test_a_model_without_calls_gets_them_as_text(path: Path) -> None:
     calls = [InvocationCanister(name=name, arguments="{}", reply="r") for name in ("a", "b")]
     results = [
         ResultCanister((TextualContent(call.name * 2),), invocation=call.identity) for call in calls
@@ -197,7 +197,7 @@ async def test_a_model_without_calls_is_told_of_them_in_words(path: Path) -> Non
     assert len(notices) == 2
 
 
-async def test_system_text_stands_at_the_beginning_only(path: Path) -> None:
+async def test_system_text_is_at_the_beginning_only(path: Path) -> None:
     early = [SupervisorCanister.from_text("Be brief."), SupervisorCanister.from_text("Be kind.")]
     late = SupervisorCanister.from_text("Be polite.")
     said = AssistantCanister.from_text("Yes?")
@@ -258,7 +258,7 @@ async def test_documents_and_files_of_text_are_read(path: Path) -> None:
     assert notices == []
 
 
-async def test_what_cannot_be_shown_is_described_and_told(path: Path) -> None:
+async def test_what_cannot_be_shown_is_described_and_reported(path: Path) -> None:
     picture = ImageContent(b"1", "image/png")
     odd = UnknownCanister(label="oracle")
     thought = UserCanister((ReasoningContent("x"),))

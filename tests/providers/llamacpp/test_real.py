@@ -235,7 +235,7 @@ async def test_a_reply_is_the_same_streamed_and_unstreamed(path: Path) -> None:
     await model.client.close()
 
 
-async def test_marks_that_somebody_says_are_words(path: Path) -> None:
+async def test_markers_in_a_users_words_are_words(path: Path) -> None:
     client = produce_client()
     model = await client.access_model(str(path))
     engine = await model.access_engine()

@@ -116,7 +116,7 @@ def test_marks_make_reasoning_and_calls_in_any_split(text: str, expected: list[A
         assert read(pieces)[0] == expected
 
 
-def test_a_split_that_is_not_held_back_would_be_found_out(
+def test_a_split_that_is_not_held_back_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("vibe_llms.providers.llamacpp.streams._overlap", lambda text, word: 0)
@@ -154,7 +154,7 @@ def test_an_end_says_why(text: str, reason: str, native: str, severed: Sequence[
     assert ending.severed == severed
 
 
-def test_a_call_is_told_as_soon_as_its_name_is_known() -> None:
+def test_a_call_is_reported_as_soon_as_its_name_is_known() -> None:
     assimilator = LlamacppAssimilator(str.upper, calls=True)
     deltas = list(assimilator.feed('<tool_call>{"name": "f", "arguments": {"a": '))
     assert deltas == [InvocationOpened("F")]
@@ -170,7 +170,7 @@ def test_tokens_are_counted_by_what_they_are_of() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_stop_words_are_found_in_any_split_and_never_told(size: int) -> None:
+def test_stop_words_are_found_in_any_split_and_never_shown(size: int) -> None:
     text = "one two STOP three"
     finder = StopFinder(["STOP", "nothing", "", "OPS"])
     told = "".join(finder.feed(text[at : at + size]) for at in range(0, len(text), size))
@@ -180,7 +180,7 @@ def test_stop_words_are_found_in_any_split_and_never_told(size: int) -> None:
     assert finder.found == "STOP"
 
 
-def test_what_only_begins_like_a_stop_word_is_told_at_the_end() -> None:
+def test_what_only_begins_like_a_stop_word_is_reported_at_the_end() -> None:
     finder = StopFinder(["STOP"])
     assert (finder.feed("a ST"), finder.conclude(), finder.found) == ("a ", "ST", "")
     assert finder.conclude() == ""

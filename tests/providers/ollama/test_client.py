@@ -153,7 +153,7 @@ async def test_controls_become_options(fake_ollama: FakeOllama) -> None:
         ("llama", None, Controls(effort="medium"), True),
     ],
 )
-async def test_models_are_told_to_think_as_they_take_it(
+async def test_models_are_asked_to_think_in_their_own_way(
     fake_ollama: FakeOllama,
     family: str,
     capabilities: Sequence[str] | None,
@@ -191,7 +191,7 @@ async def test_controls_that_are_not_taken_are_refused(controls: Controls, words
         model.check(HI, controls)
 
 
-async def test_a_model_without_tools_is_offered_none_and_that_is_told(
+async def test_a_model_without_tools_is_offered_none_and_that_is_reported(
     fake_ollama: FakeOllama,
 ) -> None:
     def now() -> str:
@@ -271,7 +271,7 @@ async def test_a_model_of_which_the_server_says_nothing_works_all_the_same(
         (failure(500, "x"), 3),
     ],
 )
-async def test_a_server_that_has_nothing_to_tell_of_a_model_is_not_asked_every_turn(
+async def test_a_server_that_describes_no_model_is_not_asked_every_turn(
     fake_ollama: FakeOllama, answer: Answer, asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     respond = fake_ollama.respond
@@ -299,7 +299,7 @@ async def test_a_model_that_is_pulled_later_is_asked_about_again(fake_ollama: Fa
     await client.close()
 
 
-async def test_a_server_that_is_slow_to_tell_is_not_waited_for(
+async def test_a_server_that_is_slow_to_answer_is_not_waited_for(
     fake_ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clients, "DESCRIBE_SECONDS", 0.05)
@@ -341,7 +341,7 @@ async def test_a_picture_for_a_model_not_known_yet_is_refused_before_anything_is
     await check_a_blind_model(fake_ollama)
 
 
-async def test_a_model_that_is_not_asked_about_beforehand_would_be_found_out(
+async def test_a_model_that_is_not_asked_about_beforehand_would_be_detected(
     fake_ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def inquire(self: OllamaModel, canisters: object, controls: object) -> None:
@@ -444,7 +444,7 @@ async def test_vectors_that_are_missing_are_malformed(
 # What goes wrong.
 
 
-async def test_a_server_that_does_not_run_is_told_with_what_to_do() -> None:
+async def test_a_server_that_does_not_run_is_reported_with_a_remedy() -> None:
     model = await produce_model(CLOSED)
     client: Any = model.client
     for work in (model.converse(HI), client.survey_models(), client.embed("m", ["a"])):
@@ -455,7 +455,7 @@ async def test_a_server_that_does_not_run_is_told_with_what_to_do() -> None:
     await model.client.close()
 
 
-async def test_a_model_that_is_not_there_is_told_with_what_to_do(fake_ollama: FakeOllama) -> None:
+async def test_a_missing_model_is_reported_with_a_remedy(fake_ollama: FakeOllama) -> None:
     model = await produce_model(fake_ollama.url, name="llama9:1t")
     with pytest.raises(ModelUnavailable, match="ollama pull llama9:1t"):
         await model.converse(HI)

@@ -130,7 +130,7 @@ def cutting(server: FakeOllama, number: int) -> None:
 
 
 @pytest.mark.storm
-async def test_a_server_that_cuts_the_prompt_is_found_out(
+async def test_a_server_that_cuts_the_prompt_is_detected(
     fake_ollama: FakeOllama, rounds: Callable[[int, int], int]
 ) -> None:
     number = rounds(50, 1000)
@@ -151,7 +151,7 @@ async def test_a_server_that_cuts_the_prompt_is_found_out(
 
 
 @pytest.mark.storm
-async def test_a_server_that_has_less_room_than_was_asked_for_is_found_out(
+async def test_a_server_that_has_less_room_than_was_asked_for_is_detected(
     fake_ollama: FakeOllama, rounds: Callable[[int, int], int]
 ) -> None:
     number = rounds(50, 1000)
@@ -171,12 +171,12 @@ async def test_a_server_that_has_less_room_than_was_asked_for_is_found_out(
     assert (failed > number // 5, failed + told >= number * 4 // 5) == (True, True)
 
 
-async def test_a_server_whose_count_is_not_looked_at_would_be_found_out(
+async def test_a_server_whose_count_is_not_looked_at_would_be_detected(
     fake_ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(models, "judge", lambda *_: "whole")
     with pytest.raises(AssertionError):
-        await test_a_server_that_cuts_the_prompt_is_found_out(fake_ollama, lambda few, many: few)
+        await test_a_server_that_cuts_the_prompt_is_detected(fake_ollama, lambda few, many: few)
 
 
 @pytest.mark.storm
@@ -206,7 +206,7 @@ async def test_no_whole_prompt_is_taken_for_a_cut_one(
         await client.close()
 
 
-async def test_a_server_that_does_not_count_what_it_had_cached_is_told_once_at_most(
+async def test_a_server_that_does_not_count_what_it_had_cached_is_reported_once_at_most(
     fake_ollama: FakeOllama,
 ) -> None:
     cutting(fake_ollama, 2)
@@ -275,7 +275,7 @@ async def test_the_context_is_left_to_the_server_where_the_row_says_so(
     assert isinstance(error, ContextOverflow)
 
 
-async def test_a_machine_with_less_memory_than_was_asked_for_is_found_out(
+async def test_a_machine_with_less_memory_than_was_asked_for_is_detected(
     fake_ollama: FakeOllama,
 ) -> None:
     cutting(fake_ollama, 0)

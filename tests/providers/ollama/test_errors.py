@@ -66,14 +66,14 @@ def test_the_package_has_the_errors_that_are_known() -> None:
         (None, "model 'x' not found", ModelUnavailable),
     ],
 )
-def test_an_error_is_told_apart(status: int | None, words: str, kind: type[ProviderError]) -> None:
+def test_an_error_is_classified(status: int | None, words: str, kind: type[ProviderError]) -> None:
     error = ERRORS.produce("ollama", ErrorObject(words), status=status, model="x")
     assert type(error) is kind
     assert (words in str(error), error.status) == (True, status)
     assert ("ollama pull x" in str(error)) == (kind is ModelUnavailable)
 
 
-def test_the_sizes_of_an_overflow_are_told_where_they_are_known() -> None:
+def test_the_sizes_of_an_overflow_are_reported_where_they_are_known() -> None:
     words = "request (5000 tokens) exceeds the available context size (4096 tokens), try"
     error = ERRORS.produce("ollama", ErrorObject(words), status=400)
     assert isinstance(error, ContextOverflow)

@@ -148,7 +148,7 @@ async def check_histories() -> None:
 
 
 @pytest.mark.parametrize("bug", ["identities", "roles", "calls"])
-async def test_a_history_that_is_not_mended_would_be_found_out(
+async def test_a_history_that_is_not_mended_would_be_detected(
     bug: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     match bug:
@@ -305,7 +305,7 @@ async def test_what_a_call_had_besides_goes_back_to_its_own_model_word_for_word(
     assert notices == []
 
 
-async def test_a_model_without_tools_is_told_in_words() -> None:
+async def test_a_model_without_tools_gets_them_in_the_prompt() -> None:
     model = await produce_model(models={".*": {"tools": "contract"}})
     call = InvocationCanister(name="time/now", arguments='{"zone":"CET"}')
     said: list[Canister] = [
@@ -407,7 +407,7 @@ async def test_text_files_and_documents_are_text() -> None:
     assert notices == []
 
 
-async def test_system_text_stands_first_or_is_marked() -> None:
+async def test_system_text_comes_first_or_is_marked() -> None:
     model = await produce_model()
     said: list[Canister] = [
         SupervisorCanister.from_text("Be brief."),

@@ -78,7 +78,7 @@ async def test_what_goes_wrong_in_a_pull_is_one_of_our_errors(
             [step async for step in library.pull("phi4")]
 
 
-async def test_a_server_that_is_not_there_or_says_nothing_is_told(
+async def test_a_server_that_is_not_there_or_says_nothing_is_reported(
     fake_ollama: FakeOllama, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with produce_client("http://127.0.0.1:9").produce_library() as library:

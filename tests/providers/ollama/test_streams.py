@@ -65,7 +65,7 @@ async def test_the_official_client_reads_the_same_from_a_server(
         ("unknown", "brand_new_reason", "brand_new_reason"),
     ],
 )
-def test_why_a_reply_ended_is_told_in_our_words(name: str, reason: str, native: str) -> None:
+def test_why_a_reply_ended_is_reported_in_our_words(name: str, reason: str, native: str) -> None:
     ending = OLLAMA.assimilate([OLLAMA.load(name)])[0][-1].ending
     assert ending is not None
     assert (ending.reason, ending.native_reason) == (reason, native)
@@ -77,7 +77,7 @@ def test_a_reply_with_no_content_is_a_message_with_no_content() -> None:
     assert canister.contents == ()
 
 
-def test_calls_without_identities_are_told_apart_by_ours() -> None:
+def test_calls_without_identities_are_distinguished_by_ours() -> None:
     canisters, _ = OLLAMA.assimilate([OLLAMA.load("older")])
     calls = [canister for canister in canisters if isinstance(canister, InvocationCanister)]
     assert [(one.call, one.parsed) for one in calls] == [

@@ -56,7 +56,7 @@ async def test_models_are_listed_in_the_forms_of_different_servers(
         ({"architecture": ["llama"]}, {}),
     ],
 )
-def test_what_a_server_tells_is_taken_where_it_is_understood(
+def test_what_a_server_reports_is_used_where_it_is_understood(
     entry: dict[str, object], attributes: dict[str, object]
 ) -> None:
     body = msgspec.json.encode([{"id": "m", **entry}])
@@ -66,7 +66,7 @@ def test_what_a_server_tells_is_taken_where_it_is_understood(
 @pytest.mark.parametrize(
     "body", [b"", b"[", b"[7]", b'{"data": 7}', b'[{"name": "m"}]', b"[" * 9999]
 )
-def test_what_is_no_list_of_models_is_told(body: bytes) -> None:
+def test_what_is_no_list_of_models_is_reported(body: bytes) -> None:
     with pytest.raises((ValueError, RecursionError)):
         decode_models(body)
 

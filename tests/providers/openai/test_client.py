@@ -46,7 +46,7 @@ async def test_a_server_without_a_key_that_does_not_run_is_not_waited_for() -> N
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
-async def test_headers_tell_the_key_the_organization_and_the_project(
+async def test_headers_hold_the_key_the_organization_and_the_project(
     interface: str, fake_openai: FakeOpenAI
 ) -> None:
     model = await produce_openai_model(

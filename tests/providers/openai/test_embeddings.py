@@ -96,7 +96,7 @@ async def test_what_is_too_long_is_an_overflow(fake_openai: FakeOpenAI) -> None:
                 await client.embed(MODEL, ["text"])
 
 
-async def test_what_a_server_refuses_is_told(fake_openai: FakeOpenAI) -> None:
+async def test_what_a_server_refuses_is_reported(fake_openai: FakeOpenAI) -> None:
     async with opened(fake_openai) as client:
         with pytest.raises(ModelUnavailable, match="gpt-0"):
             await client.embed("gpt-0", ["a"])
@@ -164,7 +164,7 @@ async def test_what_is_no_vector_for_each_text_is_malformed(
             await client.embed(MODEL, ["a", "b"])
 
 
-async def test_servers_that_tell_no_index_keep_the_order(fake_openai: FakeOpenAI) -> None:
+async def test_servers_that_send_no_index_keep_the_order(fake_openai: FakeOpenAI) -> None:
     fake_openai.replies = [answer_json({"data": [{"embedding": [1.0]}, {"embedding": [2.0]}]})]
     async with opened(fake_openai) as client:
         found = await client.embed(MODEL, ["a", "b"])

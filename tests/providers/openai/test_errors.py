@@ -77,7 +77,7 @@ def test_every_class_of_the_official_package_is_known() -> None:
     assert find_unknown(openai.OpenAIError) == set()
 
 
-def test_a_class_that_the_package_grows_would_be_found_out() -> None:
+def test_a_class_that_the_package_grows_would_be_detected() -> None:
     class TeapotError(openai.APIStatusError):
         __module__ = "openai._exceptions"
         status_code = 418

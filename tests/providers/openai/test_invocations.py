@@ -49,7 +49,7 @@ def name_of(tool: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
-async def test_tools_that_are_given_as_they_are_stand_beside_ours_and_may_be_chosen(
+async def test_native_tools_are_sent_with_ours_and_may_be_chosen(
     interface: str, fake_openai: FakeOpenAI
 ) -> None:
     controls = Controls(tool_choice="mine", extras={interface: {"tools": [NATIVE[interface]]}})
@@ -73,7 +73,7 @@ async def test_a_tool_that_is_not_there_cannot_be_chosen(
 @pytest.mark.parametrize(
     ("choice", "sent"), [("any", "required"), ("none", "none"), ("auto", "auto"), (None, None)]
 )
-async def test_the_choice_of_tools_is_told_in_the_words_of_the_interface(
+async def test_the_choice_of_tools_is_sent_in_the_words_of_the_interface(
     interface: str, choice: str | None, sent: str | None, fake_openai: FakeOpenAI
 ) -> None:
     controls = Controls(tool_choice=choice, parallel_invocations=False)

@@ -165,7 +165,7 @@ async def test_the_official_client_is_answered_by_the_strict_server(
             assert reply.output_text == "Hello."
 
 
-async def test_refusals_are_told(fake_openai: FakeOpenAI) -> None:
+async def test_refusals_are_reported(fake_openai: FakeOpenAI) -> None:
     replies = {
         "chat": [
             chat_reply(text_chunks("I can't.", member="refusal")),
@@ -294,7 +294,7 @@ async def test_what_gemini_signs_goes_back_to_it(fake_openai: FakeOpenAI) -> Non
     await model.client.close()
 
 
-async def test_a_bad_request_that_is_answered_as_an_inner_error_is_told(
+async def test_a_bad_request_that_is_answered_as_an_inner_error_is_reported(
     fake_openai: FakeOpenAI,
 ) -> None:
     model = await produce_openai_model("chat", fake_openai.url, stream=STREAM)

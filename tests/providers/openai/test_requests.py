@@ -110,7 +110,7 @@ async def test_any_history_suits_the_templates_of_local_models(
 
 
 @pytest.mark.parametrize("interface", ["chat", "responses"])
-async def test_a_history_that_leaves_calls_unanswered_would_be_found_out(
+async def test_a_history_that_leaves_calls_unanswered_would_be_detected(
     interface: str, fake_openai: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forget(self: WireHistory[Any], canister: ResultCanister) -> None:
@@ -171,7 +171,7 @@ async def test_what_a_model_has_sent_goes_back_word_for_word(
     assert body["include"] == ["reasoning.encrypted_content"]
 
 
-async def test_foreign_reasoning_is_left_out_and_told() -> None:
+async def test_foreign_reasoning_is_left_out_and_reported() -> None:
     canisters, _ = RESPONSES.assimilate([RESPONSES.load("tools")])
     told: list[Notice] = []
     context = TurnContext(load=load_anything, notify=told.append)
@@ -188,7 +188,7 @@ async def test_foreign_reasoning_is_left_out_and_told() -> None:
     assert "ENC" not in dump(body)
 
 
-async def test_altered_reasoning_would_be_found_out(fake_openai: FakeOpenAI) -> None:
+async def test_altered_reasoning_would_be_detected(fake_openai: FakeOpenAI) -> None:
     fake_openai.remember(RESPONSES.events("tools")[-1]["response"]["output"], MODELS["responses"])
     canisters, _ = RESPONSES.assimilate([RESPONSES.load("tools")])
     model = await produce_openai_model("responses", fake_openai.url)
@@ -304,7 +304,7 @@ async def test_what_a_tool_shows_stays_with_its_result() -> None:
     ]
 
 
-async def test_system_text_stands_where_the_model_takes_it() -> None:
+async def test_system_text_is_placed_where_the_model_takes_it() -> None:
     history: list[Canister] = [
         SupervisorCanister.from_text("Be brief."),
         SupervisorCanister.from_text("Be kind."),

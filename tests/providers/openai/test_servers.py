@@ -200,7 +200,7 @@ async def test_two_tools_are_called_at_once(
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
-async def test_text_and_a_call_in_one_reply_are_told_in_order_and_once(
+async def test_text_and_a_call_in_one_reply_are_reported_in_order_and_once(
     interface: str, tmp_path: Path
 ) -> None:
     added: list[int] = []
@@ -224,7 +224,7 @@ async def test_text_and_a_call_in_one_reply_are_told_in_order_and_once(
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
-async def test_a_tool_that_fails_is_told_to_the_model(interface: str, tmp_path: Path) -> None:
+async def test_a_tool_that_fails_is_reported_to_the_model(interface: str, tmp_path: Path) -> None:
     def get_weather(city: str) -> str:
         """Get the weather of a city."""
         raise LookupError("Error: there is no such city")
@@ -314,7 +314,7 @@ async def test_one_conversation_goes_from_one_interface_to_the_other_and_back(
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
-async def test_a_model_that_is_not_there_is_told(interface: str, tmp_path: Path) -> None:
+async def test_a_model_that_is_not_there_is_reported(interface: str, tmp_path: Path) -> None:
     async with opened(tmp_path) as session:
         conversation = await session.begin(f"{interface}/no/such-model")
         with pytest.raises((ModelUnavailable, RequestRefused), match="no/such-model"):
@@ -368,7 +368,7 @@ def relay() -> Iterator[Relay]:
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
-async def test_a_server_that_stops_in_the_middle_is_told_and_works_when_it_is_back(
+async def test_a_server_that_stops_in_the_middle_is_reported_and_works_when_it_is_back(
     interface: str, relay: Relay, tmp_path: Path
 ) -> None:
     events: list[Event] = []
@@ -450,7 +450,7 @@ def test_control_c_in_the_middle_of_a_reply_keeps_what_came(interface: str, home
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
-def test_the_command_tells_what_is_wrong_in_one_line(interface: str, home: Path) -> None:
+def test_the_command_reports_an_error_in_one_line(interface: str, home: Path) -> None:
     path = write_configuration(home, interface)
     assert "no/such-model" in run("-m", f"{interface}/no/such-model", HELLO).error
     path.write_text(path.read_text().replace(SERVER, f"{SERVER}/nowhere"))

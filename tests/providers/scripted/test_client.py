@@ -335,7 +335,7 @@ async def test_a_model_of_the_row_keeps_no_requests(tmp_path: Path) -> None:
     assert model.requests == []
 
 
-async def test_a_double_records_unless_it_is_told_not_to() -> None:
+async def test_a_double_records_unless_recording_is_off() -> None:
     for recording in (True, False):
         model = scripted_model(["Hi"], recording=recording)
         await model.converse(HELLO)

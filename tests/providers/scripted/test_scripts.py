@@ -133,7 +133,7 @@ def test_a_script_that_cannot_be_read_says_where(tmp_path: Path, name: str) -> N
     assert str(path) in str(caught.value)
 
 
-def test_a_script_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_script_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ScriptInvalid, match="cannot be read: No such file"):
         read_script(tmp_path / "none.toml")
 

@@ -179,7 +179,7 @@ def test_thinking_may_be_given_back_word_for_word() -> None:
         assert server.refusals == []
 
 
-def test_tokens_are_counted_as_a_reply_tells_them() -> None:
+def test_tokens_are_counted_as_a_reply_reports_them() -> None:
     messages: Any = [user("How many words are these?")]
     with fake_server(["Six."]) as server, make_anthropic(server) as client:
         counted = client.messages.count_tokens(model=MODEL, messages=messages, system="Be brief.")

@@ -129,7 +129,7 @@ def test_what_the_real_server_would_not_take_is_refused(name: str) -> None:
         assert len(server.refusals) == 1
 
 
-def test_the_usage_of_a_stream_is_told_where_it_is_asked_for() -> None:
+def test_the_usage_of_a_stream_is_reported_where_it_is_asked_for() -> None:
     with fake_server(["Hi"]) as server, make_openai(server) as client:
         for options, told in (({}, False), ({"stream_options": {"include_usage": True}}, True)):
             given: Any = {"model": "m", "messages": [HI], "stream": True, **options}
@@ -137,7 +137,7 @@ def test_the_usage_of_a_stream_is_told_where_it_is_asked_for() -> None:
             assert [bool(chunk.usage) for chunk in chunks] == [False] * 3 + [True] * told
 
 
-def test_models_are_listed_and_told_one_by_one() -> None:
+def test_models_are_listed_and_described_one_by_one() -> None:
     with fake_server(["Hi"]) as server, make_openai(server) as client:
         assert "gpt-5.5" in [model.id for model in client.models.list()]
     with fake_server(["Hi"], models=("a",)) as server, make_openai(server) as client:

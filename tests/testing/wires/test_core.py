@@ -33,7 +33,7 @@ def answer(*parts: Part, streaming: bool = True, chunk_bytes: int | None = None)
     return play(ChatCompletionsWire(), asked, reply, Usage())
 
 
-def test_waits_stand_before_the_chunks_that_come_after_them() -> None:
+def test_waits_come_before_the_chunks_that_follow_them() -> None:
     # The first event, two chunks of text, the reason, the mark of the end.
     assert answer(WAIT, TEXT, WAIT, WAIT).waits == {0: 2, 3: 4}
     assert len(answer(TEXT).chunks) == 5

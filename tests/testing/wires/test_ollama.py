@@ -80,7 +80,7 @@ def test_what_the_real_server_would_not_take_is_refused(
         assert "model is required" in send(server, [HI], model="").json()["error"]
 
 
-def test_the_package_is_told_of_the_models() -> None:
+def test_the_package_gets_the_models() -> None:
     with fake_server(["Hi"], models=("qwen3:8b",)) as server, make_ollama(server) as client:
         assert [model.model for model in client.list().models] == ["qwen3:8b"]
         shown = client.show("qwen3:8b")

@@ -138,7 +138,7 @@ def test_reasoning_may_be_given_back_word_for_word() -> None:
         assert server.refusals == []
 
 
-def test_tokens_are_counted_as_a_reply_tells_them() -> None:
+def test_tokens_are_counted_as_a_reply_reports_them() -> None:
     with fake_server(["Six."]) as server, make_openai(server) as client:
         counted = client.responses.input_tokens.count(model=MODEL, input="How many are these?")
         assert counted.input_tokens == send(server, "How many are these?").usage.input_tokens > 5

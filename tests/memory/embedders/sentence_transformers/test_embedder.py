@@ -92,7 +92,7 @@ async def test_a_folder_of_the_home_is_found(
 # What is asked of the model.
 
 
-async def test_texts_and_questions_are_told_apart(packages: FakePackages, folder: Path) -> None:
+async def test_texts_and_questions_are_distinguished(packages: FakePackages, folder: Path) -> None:
     embedder = produce(f"{ROW}/{folder}", device="cpu", batch_texts=7)
     assert packages.model.made == []
     (one,) = await embedder.embed(["where is it?"])
@@ -154,7 +154,7 @@ async def test_a_cancelled_embedding_stops_between_heaps(
     await embedder.close()
 
 
-async def test_a_model_is_loaded_once_though_whoever_waited_first_has_gone(
+async def test_a_model_is_loaded_once_though_the_first_waiter_is_cancelled(
     packages: FakePackages, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
@@ -217,7 +217,7 @@ def test_several_event_loops_wait_for_a_model_together(
     assert load_in_loops(folder, seconds=2) != []
 
 
-async def test_a_text_that_is_cut_is_told_once(packages: FakePackages, folder: Path) -> None:
+async def test_a_text_that_is_cut_is_reported_once(packages: FakePackages, folder: Path) -> None:
     told: list[str] = []
     embedder = produce(f"{ROW}/{folder}", told)
     await embedder.embed(["short", "of 16 tokens " * 5])
@@ -262,7 +262,7 @@ async def test_what_was_closed_does_nothing_more(packages: FakePackages, folder:
 # What cannot be loaded.
 
 
-async def test_a_missing_package_is_told_with_the_command(
+async def test_a_missing_package_is_reported_with_the_command(
     packages: FakePackages, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
@@ -273,7 +273,7 @@ async def test_a_missing_package_is_told_with_the_command(
     await embedder.close()
 
 
-async def test_a_package_that_is_half_there_is_told(
+async def test_a_package_that_is_half_there_is_reported(
     packages: FakePackages, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
@@ -283,7 +283,7 @@ async def test_a_package_that_is_half_there_is_told(
     await embedder.close()
 
 
-async def test_a_package_that_breaks_is_told(
+async def test_a_package_that_breaks_is_reported(
     packages: FakePackages, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -312,7 +312,7 @@ async def test_a_package_that_breaks_is_told(
         TypeError("unexpected"),
     ],
 )
-async def test_a_model_that_cannot_be_loaded_is_told(
+async def test_a_model_that_cannot_be_loaded_is_reported(
     packages: FakePackages, folder: Path, failure: Exception
 ) -> None:
     packages.model.failure = failure
@@ -325,7 +325,7 @@ async def test_a_model_that_cannot_be_loaded_is_told(
     await embedder.close()
 
 
-async def test_a_folder_that_may_not_be_loaded_is_told(
+async def test_a_folder_that_may_not_be_loaded_is_reported(
     packages: FakePackages, tmp_path: Path
 ) -> None:
     for path in (tmp_path / "nowhere", make_folder(tmp_path / "bad", weights="model.pkl")):
@@ -353,7 +353,7 @@ async def test_what_is_on_the_disk_is_not_asked_for(
     assert packages.fetched == []
 
 
-async def test_what_is_not_there_is_fetched_and_told(
+async def test_what_is_not_there_is_fetched_and_reported(
     packages: FakePackages, folder: Path, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packages.offered[MINILM] = folder
@@ -368,7 +368,7 @@ async def test_what_is_not_there_is_fetched_and_told(
     await embedder.close()
 
 
-async def test_a_download_tells_its_bytes_and_their_share(
+async def test_a_download_reports_its_bytes_and_their_share(
     packages: FakePackages, folder: Path, hub: FakeHub
 ) -> None:
     packages.offered[MINILM] = folder
@@ -398,7 +398,7 @@ async def test_what_is_there_in_part_is_fetched(
     await embedder.close()
 
 
-async def test_without_a_network_it_is_told_at_once_with_the_remedy(
+async def test_without_a_network_it_is_reported_at_once_with_the_remedy(
     packages: FakePackages, hub: FakeHub
 ) -> None:
     packages.constants.ENDPOINT = "https://hub.example"
@@ -448,7 +448,7 @@ async def test_a_hub_that_says_nothing_is_not_waited_for(
 @pytest.mark.parametrize(
     "failure", [None, OSError("the disk is full"), RuntimeError("lost"), ValueError("odd")]
 )
-async def test_a_model_that_cannot_be_fetched_is_told(
+async def test_a_model_that_cannot_be_fetched_is_reported(
     packages: FakePackages, failure: Exception | None
 ) -> None:
     packages.failure = failure
@@ -458,7 +458,7 @@ async def test_a_model_that_cannot_be_fetched_is_told(
     await embedder.close()
 
 
-async def test_a_name_that_is_none_is_told(packages: FakePackages) -> None:
+async def test_an_invalid_name_is_reported(packages: FakePackages) -> None:
     embedder = produce(f"{ROW}/a/b/c")
     for work in (embedder.inquire(), embedder.embed(["text"])):
         with pytest.raises(ModelUnavailable, match="'a/b/c' cannot be found"):

@@ -72,14 +72,14 @@ def test_a_part_that_lies_elsewhere_is_refused(tmp_path: Path, path: str) -> Non
 @pytest.mark.parametrize(
     "text", ["", "{}", "[1]", '[{"path": ""}]', '[{"type": 7}]', "[" * 100_000, "\xff"]
 )
-def test_a_list_of_parts_that_is_none_is_told(tmp_path: Path, text: str) -> None:
+def test_an_invalid_list_of_parts_is_reported(tmp_path: Path, text: str) -> None:
     folder = make_folder(tmp_path / "model")
     (folder / "modules.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(ModelUnavailable, match=r"modules\.json is not as it should be"):
         check_folder("row", folder)
 
 
-def test_what_is_no_model_is_told(tmp_path: Path) -> None:
+def test_what_is_no_model_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="holds no model"):
         check_folder("row", tmp_path / "nowhere")
     with pytest.raises(ModelUnavailable, match="holds no model"):
@@ -96,7 +96,7 @@ def test_what_is_no_model_is_told(tmp_path: Path) -> None:
         check_folder("row", file)
 
 
-def test_weights_are_told_apart_by_their_bytes(tmp_path: Path) -> None:
+def test_weights_are_distinguished_by_their_bytes(tmp_path: Path) -> None:
     one, other = make_folder(tmp_path / "one"), make_folder(tmp_path / "other")
     mark = tell_apart(one)
     assert len(mark) == 12

@@ -95,7 +95,7 @@ async def test_a_batch_gives_what_its_texts_give_alone(embedder: StrictEmbedder)
         assert near(alone, vector)
 
 
-async def test_the_event_loop_goes_on_meanwhile(embedder: StrictEmbedder) -> None:
+async def test_the_event_loop_is_not_blocked(embedder: StrictEmbedder) -> None:
     gaps = [0.0]
     done = False
 
@@ -118,7 +118,7 @@ async def test_the_event_loop_goes_on_meanwhile(embedder: StrictEmbedder) -> Non
     assert max(gaps) < max(1.0, seconds / 2)
 
 
-async def test_of_a_long_text_the_beginning_counts_and_that_is_told(weights: Path) -> None:
+async def test_a_long_text_is_cut_and_that_is_reported(weights: Path) -> None:
     told: list[str] = []
     embedder = produce(f"sentence-transformers/{weights}", told)
     beginning = "The cat sat on the mat. " * 60
@@ -160,7 +160,7 @@ async def test_memory_finds_what_means_the_same(weights: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("size", [0, 8, 1000, 1_000_000])
-async def test_weights_that_were_cut_are_told(weights: Path, tmp_path: Path, size: int) -> None:
+async def test_weights_that_were_cut_are_reported(weights: Path, tmp_path: Path, size: int) -> None:
     folder = tmp_path / "model"
     shutil.copytree(weights, folder)
     data = (folder / "model.safetensors").read_bytes()
@@ -306,7 +306,7 @@ async def test_a_model_is_fetched_once_and_without_pickles(hub: FakeHub, tmp_pat
     ],
 )
 @pytest.mark.parametrize("inquire", [(), ("inquire",)])
-async def test_without_a_network_it_is_told_at_once(
+async def test_without_a_network_it_is_reported_at_once(
     tmp_path: Path, environment: dict[str, str], told: str, inquire: tuple[str, ...]
 ) -> None:
     done = fetch(tmp_path, "sentence-transformers", *inquire, **environment)
@@ -325,13 +325,13 @@ async def test_a_hub_that_says_nothing_is_not_waited_for(hub: FakeHub, tmp_path:
     assert float(seconds) < 20
 
 
-async def test_a_model_that_the_hub_does_not_have_is_told(hub: FakeHub, tmp_path: Path) -> None:
+async def test_a_model_that_the_hub_does_not_have_is_reported(hub: FakeHub, tmp_path: Path) -> None:
     done = fetch(tmp_path, "sentence-transformers/no-such-model", HF_ENDPOINT=hub.url)
     assert "ModelUnavailable" in done.stdout
     assert "could not be fetched" in done.stdout
 
 
-def test_weights_are_told_apart_by_what_is_in_them(weights: Path, tmp_path: Path) -> None:
+def test_weights_are_distinguished_by_what_is_in_them(weights: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(weights, folder)
     assert tell_apart(folder) == tell_apart(weights) != ""

@@ -24,7 +24,7 @@ def hear(*events: dict[str, Any], finish: str = "stop") -> list[Any]:
     return CHAT.read_canisters(canisters)
 
 
-def test_parts_of_text_and_of_thinking_are_told_apart() -> None:
+def test_parts_of_text_and_of_thinking_are_distinguished() -> None:
     thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
     text = {"type": "text", "text": "Yes."}
     assert hear(chunk({"content": [thinking, "odd"]}), chunk({"content": [text]}))[:2] == [
@@ -71,7 +71,7 @@ def test_only_the_first_of_several_replies_is_heard() -> None:
     assert hear(*text_chunks("One"), other, *text_chunks(" and only."))[1] == "One and only."
 
 
-def test_sources_stand_with_their_text() -> None:
+def test_sources_are_kept_with_their_text() -> None:
     source = {"url": "https://example.org", "title": "E", "start_index": 0, "end_index": 2}
     said = chunk({"annotations": [{"type": "url_citation", "url_citation": source}, {}]})
     events = [said, *text_chunks("Hi"), said, chunk({}, "stop")]
@@ -124,5 +124,7 @@ def test_an_event_without_end_is_malformed(monkeypatch: pytest.MonkeyPatch) -> N
         ({"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 5}}, Usage(0, 5, 0, 0, 0)),
     ],
 )
-def test_usage_is_told_in_classes_that_do_not_overlap(told: dict[str, Any], usage: Usage) -> None:
+def test_usage_is_reported_in_classes_that_do_not_overlap(
+    told: dict[str, Any], usage: Usage
+) -> None:
     assert read_usage(msgspec.convert(told, NativeUsage)) == usage

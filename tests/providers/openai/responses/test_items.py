@@ -51,7 +51,7 @@ def split_events(index: int, text: str, whole: str) -> list[dict[str, Any]]:
     return [*events[:-1], {**events[-1], "item": message(whole)}]
 
 
-def test_text_before_and_after_a_call_is_told_once_though_its_message_ends_twice() -> None:
+def test_text_before_and_after_a_call_is_reported_once_though_its_message_ends_twice() -> None:
     before, whole = "I will add them.", "I will add them. And then?"
     events = [
         *item_events(0, message(before)),
@@ -66,10 +66,10 @@ def test_a_place_that_is_taken_would_swallow_text_if_identities_were_not_looked_
 ) -> None:
     monkeypatch.setattr(items.ItemQueue, "_is_another", lambda self, event: False)
     with pytest.raises(AssertionError):
-        test_text_before_and_after_a_call_is_told_once_though_its_message_ends_twice()
+        test_text_before_and_after_a_call_is_reported_once_though_its_message_ends_twice()
 
 
-def test_a_message_that_is_told_again_at_its_end_is_told_once() -> None:
+def test_a_message_that_is_repeated_at_its_end_is_reported_once() -> None:
     text = "I will add them."
     again = [event for event in item_events(1, message(text)) if "delta" not in event]
     events = [*item_events(0, message(text)), *item_events(1, CALL), *again]
@@ -77,7 +77,7 @@ def test_a_message_that_is_told_again_at_its_end_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_an_empty_message_beside_calls_is_passed_over(first: bool) -> None:
+def test_an_empty_message_next_to_calls_is_skipped(first: bool) -> None:
     empty = message("")
     output = (empty, CALL) if first else (CALL, empty)
     events = [event for index, item in enumerate(output) for event in item_events(index, item)]
@@ -92,7 +92,7 @@ def test_an_empty_message_beside_calls_is_passed_over(first: bool) -> None:
     ]
 
 
-def test_items_that_come_mixed_are_told_in_their_order() -> None:
+def test_items_that_come_mixed_are_reported_in_their_order() -> None:
     one = item_events(0, message("First."))
     other = item_events(1, function_call("f", '{"b":1}'))
     mixed = [event for pair in zip(one, other, strict=False) for event in pair]
@@ -148,7 +148,7 @@ def test_however_events_are_mixed_and_whatever_is_not_streamed_the_reply_is_the_
         assert strip(tell(mix(chance, output[:streamed]), *output)) == expected, seed
 
 
-def test_arguments_that_end_otherwise_than_they_were_streamed_stay_as_they_were_told() -> None:
+def test_arguments_that_end_otherwise_than_they_were_streamed_stay_as_they_were_streamed() -> None:
     *events, end = item_events(0, CALL)
     for final, kept in (('{"b":3}', '{"a":2}'), ("", '{"a":2}'), ('{"a":2} ', '{"a":2} ')):
         whole = {**CALL, "arguments": final}

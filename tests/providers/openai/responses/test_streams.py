@@ -57,7 +57,7 @@ def test_a_whole_body_that_is_no_reply_is_malformed(body: Any, words: str) -> No
         hear_whole(body)
 
 
-def test_an_error_in_place_of_a_whole_reply_is_told() -> None:
+def test_an_error_in_place_of_a_whole_reply_is_raised() -> None:
     with pytest.raises(ProviderOverloaded, match="boom"):
         hear_whole({"error": {"message": "boom", "type": "server_error"}})
     with pytest.raises(ProviderOverloaded):
@@ -85,7 +85,7 @@ def test_events_of_a_newer_kind_are_passed_over_and_known_ones_must_be_whole() -
         (None, "incomplete"),
     ],
 )
-def test_why_a_reply_is_incomplete_is_told_in_our_words(reason: Any, expected: str) -> None:
+def test_why_a_reply_is_incomplete_is_reported_in_our_words(reason: Any, expected: str) -> None:
     reply = hear_whole(response(message("Hi"), status="incomplete", incomplete_details=reason))
     assert reply.ending is not None
     assert reply.ending.reason == expected
