@@ -399,18 +399,28 @@ def test_the_public_names_are_sorted_and_there() -> None:
     assert not hasattr(vibe_llms, "no_such_name")
 
 
-def test_the_types_that_checkers_see_are_the_names_that_are_loaded() -> None:
-    tree = ast.parse((ROOT / "__init__.py").read_text("utf-8"))
+@pytest.mark.parametrize("name", ["vibe_llms", "vibe_llms.memory", "vibe_llms.providers"])
+def test_the_types_that_checkers_see_are_the_names_that_are_loaded(name: str) -> None:
+    package = importlib.import_module(name)
+    tree = ast.parse(Path(str(package.__file__)).read_text("utf-8"))
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     seen = {}
     for node in block.body:
         assert isinstance(node, ast.ImportFrom)
         for alias in node.names:
-            seen[alias.name] = node.module
-    assert {*seen, "__version__"} == {*vibe_llms.__all__}
-    for name, home in seen.items():
-        assert home is not None
-        assert getattr(vibe_llms, name) is getattr(importlib.import_module(home), name)
+            seen[alias.asname or alias.name] = (node.module or "", alias.name)
+    names = [one for one in package.__all__ if one != "__version__"]
+    assert (len(names), {*names}) == (len(seen), {*seen})
+    assert {*package.__all__} <= {*dir(package)}
+    assert not hasattr(package, "no_such_name")
+    for one, (home, there) in seen.items():
+        assert getattr(package, one) is getattr(importlib.import_module(home), there)
+
+
+@pytest.mark.parametrize("name", ["vibe_llms.memory", "vibe_llms.providers"])
+def test_importing_a_face_loads_none_of_its_modules(name: str) -> None:
+    loaded = {module for module in loaded_by(f"import {name}") if module.startswith("vibe_llms")}
+    assert loaded == {"vibe_llms", "vibe_llms.meta", name}
 
 
 def test_every_module_says_what_lives_in_it() -> None:

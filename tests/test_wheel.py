@@ -15,6 +15,7 @@ PROGRAM = """
 import asyncio
 from dataclasses import dataclass
 
+import vibe_llms
 from vibe_llms import Event, MessageProgressEvent, TextChunk, Turn, invoker, open_session
 from vibe_llms import synchronous
 from vibe_llms.testing import scripted_model
@@ -56,6 +57,7 @@ turn = asyncio.run(main())
 reveal_type(turn.output)
 reveal_type(add(1))
 turn.no_such_member
+vibe_llms.no_such_name
 """
 
 
@@ -104,4 +106,5 @@ def test_a_program_is_checked_against_the_types_of_the_installed_wheel(tmp_path:
         'note: Revealed type is "main.Person"',
         'note: Revealed type is "int"',
         'error: "Turn[Person]" has no attribute "no_such_member"  [attr-defined]',
+        'error: Module has no attribute "no_such_name"  [attr-defined]',
     ], checked.stdout + checked.stderr

@@ -8,10 +8,9 @@ those of `__all__`, with all of `vibe_llms.exceptions`, `vibe_llms.synchronous` 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from vibe_llms.meta import __version__
+from vibe_llms.meta import __version__, export_lazily
 
 # fmt: off
 if TYPE_CHECKING:
@@ -46,38 +45,38 @@ if TYPE_CHECKING:
     )
     from vibe_llms.conversations.streams import EventStream
     from vibe_llms.session import Session, open_session
-
-_HOMES = {
-    "attachments": "read_attachment read_document",
-    "controls": "Controls",
-    "conversations.conversation": "Conversation",
-    "ensembles.functions": "FunctionEnsemble",
-    "ensembles.questions": "ElicitationAnswer ElicitationField ElicitationRequest Elicitor",
-    "events": (
-        "Event EventHandler InvocationChunk InvocationCompletedEvent InvocationFailedEvent "
-        "InvocationProgressEvent InvocationStartedEvent MessageCompletedEvent "
-        "MessageFailedEvent MessageProgressEvent MessageStartedEvent MessageUpdatedEvent "
-        "Notice NoticeEvent ReasoningChunk TextChunk TurnEndedEvent"
-    ),
-    "exceptions": (
-        "ConfigurationError ContextOverflow ConversationBusy ProviderError RateLimited "
-        "RequestError StorageError TurnInterrupted VibeLlmsError"
-    ),
-    "invocation.approval": "ApprovalRequest Approver Decision",
-    "invocation.invokers": "InvocationContext Invoker invoker",
-    "invocation.results": "InvocationOutput",
-    "messages.canisters": (
-        "AssistantCanister Canister DocumentCanister Ending InvocationCanister Provenance "
-        "ResultCanister StopReason SupervisorCanister Turn UnknownCanister Usage UserCanister"
-    ),
-    "messages.contents": (
-        "AudioContent Citation Content FileContent ImageContent Location NativeContent "
-        "NativePayload ReasoningContent Reference TextualContent UnknownContent Upload "
-        "VideoContent"
-    ),
-    "conversations.streams": "EventStream",
-    "session": "Session open_session",
-}
+else:
+    __getattr__, __dir__ = export_lazily(__name__, {
+        ".attachments": "read_attachment read_document",
+        ".controls": "Controls",
+        ".conversations.conversation": "Conversation",
+        ".ensembles.functions": "FunctionEnsemble",
+        ".ensembles.questions": "ElicitationAnswer ElicitationField ElicitationRequest Elicitor",
+        ".events": (
+            "Event EventHandler InvocationChunk InvocationCompletedEvent InvocationFailedEvent "
+            "InvocationProgressEvent InvocationStartedEvent MessageCompletedEvent "
+            "MessageFailedEvent MessageProgressEvent MessageStartedEvent MessageUpdatedEvent "
+            "Notice NoticeEvent ReasoningChunk TextChunk TurnEndedEvent"
+        ),
+        ".exceptions": (
+            "ConfigurationError ContextOverflow ConversationBusy ProviderError RateLimited "
+            "RequestError StorageError TurnInterrupted VibeLlmsError"
+        ),
+        ".invocation.approval": "ApprovalRequest Approver Decision",
+        ".invocation.invokers": "InvocationContext Invoker invoker",
+        ".invocation.results": "InvocationOutput",
+        ".messages.canisters": (
+            "AssistantCanister Canister DocumentCanister Ending InvocationCanister Provenance "
+            "ResultCanister StopReason SupervisorCanister Turn UnknownCanister Usage UserCanister"
+        ),
+        ".messages.contents": (
+            "AudioContent Citation Content FileContent ImageContent Location NativeContent "
+            "NativePayload ReasoningContent Reference TextualContent UnknownContent Upload "
+            "VideoContent"
+        ),
+        ".conversations.streams": "EventStream",
+        ".session": "Session open_session",
+    })
 
 __all__ = [
     "ApprovalRequest", "Approver", "AssistantCanister", "AudioContent", "Canister", "Citation",
@@ -96,18 +95,3 @@ __all__ = [
     "__version__", "invoker", "open_session", "read_attachment", "read_document",
 ]
 # fmt: on
-
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

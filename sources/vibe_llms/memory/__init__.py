@@ -5,8 +5,9 @@ Names are loaded from their homes when they are first used, as those of `vibe_ll
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from vibe_llms.meta import export_lazily
 
 # fmt: off
 if TYPE_CHECKING:
@@ -21,19 +22,19 @@ if TYPE_CHECKING:
     from vibe_llms.memory.reports import IngestionReport, IngestionSettings
     from vibe_llms.memory.retrieval import Recollection, RetrievalSettings
     from vibe_llms.memory.watching import watch
-
-_HOMES = {
-    "core": "Memory",
-    "deduplication": "Deduplication DeduplicationSettings",
-    "embedders.core": "EmbedderConfiguration",
-    "embedders.interfaces": "Embedder",
-    "entries": "Entry GLOBAL Role Scope",
-    "history": "Change survey_changes",
-    "ingestion": "Ingestion",
-    "reports": "IngestionReport IngestionSettings",
-    "retrieval": "Recollection RetrievalSettings",
-    "watching": "watch",
-}
+else:
+    __getattr__, __dir__ = export_lazily(__name__, {
+        ".core": "Memory",
+        ".deduplication": "Deduplication DeduplicationSettings",
+        ".embedders.core": "EmbedderConfiguration register_embedder=register",
+        ".embedders.interfaces": "Embedder",
+        ".entries": "Entry GLOBAL Role Scope",
+        ".history": "Change survey_changes",
+        ".ingestion": "Ingestion",
+        ".reports": "IngestionReport IngestionSettings",
+        ".retrieval": "Recollection RetrievalSettings",
+        ".watching": "watch",
+    })
 
 __all__ = [
     "GLOBAL", "Change", "Deduplication", "DeduplicationSettings", "Embedder",
@@ -42,18 +43,3 @@ __all__ = [
     "watch",
 ]
 # fmt: on
-
-_PLACES = {name: (home, name) for home, names in _HOMES.items() for name in names.split()}
-_PLACES["register_embedder"] = ("embedders.core", "register")
-
-
-def __getattr__(name: str) -> object:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home, there = _PLACES[name]
-    value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), there)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

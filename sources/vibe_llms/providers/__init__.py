@@ -5,8 +5,9 @@ The names of `__all__` are for those who write a provider. They are loaded when 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from vibe_llms.meta import export_lazily
 
 # fmt: off
 if TYPE_CHECKING:
@@ -58,30 +59,30 @@ if TYPE_CHECKING:
     from vibe_llms.providers.round_trip import attempt_reply
     from vibe_llms.providers.tool_names import nativize_name
     from vibe_llms.providers.transport import Incoming, Outgoing, Transport, Watch
-
-_HOMES = {
-    "accumulators": "Accumulator",
-    "assimilators": "EventAssimilator LineAssimilator StreamAssimilator",
-    "attributes": "ModelAttributes",
-    "conversions": "Conversion name_content name_document name_file",
-    "deltas": (
-        "ArgumentsDelta CitationDelta ContentClosed ContentOpened ContentReceived Delta "
-        "InvocationClosed InvocationOpened ReasoningDelta ReplyClosed ReplyOpened TextDelta "
-        "UsageDelta"
-    ),
-    "histories": "WireHistory",
-    "http_errors": "ErrorMap ErrorObject",
-    "interfaces": (
-        "Client EmbeddingClient Embeddings InquiringModel Model Provider ProviderConfiguration "
-        "TokenCount TurnContext"
-    ),
-    "models": "HttpClient HttpModel HttpProvider HttpSettings ModelInput",
-    "registry": "register",
-    "requests": "HistoryCache Request",
-    "round_trip": "attempt_reply",
-    "tool_names": "nativize_name",
-    "transport": "Incoming Outgoing Transport Watch",
-}
+else:
+    __getattr__, __dir__ = export_lazily(__name__, {
+        ".accumulators": "Accumulator",
+        ".assimilators": "EventAssimilator LineAssimilator StreamAssimilator",
+        ".attributes": "ModelAttributes",
+        ".conversions": "Conversion name_content name_document name_file",
+        ".deltas": (
+            "ArgumentsDelta CitationDelta ContentClosed ContentOpened ContentReceived Delta "
+            "InvocationClosed InvocationOpened ReasoningDelta ReplyClosed ReplyOpened TextDelta "
+            "UsageDelta"
+        ),
+        ".histories": "WireHistory",
+        ".http_errors": "ErrorMap ErrorObject",
+        ".interfaces": (
+            "Client EmbeddingClient Embeddings InquiringModel Model Provider ProviderConfiguration "
+            "TokenCount TurnContext"
+        ),
+        ".models": "HttpClient HttpModel HttpProvider HttpSettings ModelInput",
+        ".registry": "register",
+        ".requests": "HistoryCache Request",
+        ".round_trip": "attempt_reply",
+        ".tool_names": "nativize_name",
+        ".transport": "Incoming Outgoing Transport Watch",
+    })
 
 __all__ = [
     "Accumulator", "ArgumentsDelta", "CitationDelta", "Client", "ContentClosed", "ContentOpened",
@@ -95,18 +96,3 @@ __all__ = [
     "nativize_name", "register",
 ]
 # fmt: on
-
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
