@@ -9,6 +9,7 @@ import pytest
 
 from vibe_llms import attachments
 from vibe_llms.attachments import (
+    detect_type,
     is_address,
     produce_attachment,
     produce_document,
@@ -16,7 +17,6 @@ from vibe_llms.attachments import (
     read_bytes,
     read_document,
     read_text,
-    tell_type,
 )
 from vibe_llms.exceptions import AttachmentUnreadable
 from vibe_llms.messages.contents import (
@@ -58,13 +58,13 @@ SVG = b"  <svg xmlns='http://www.w3.org/2000/svg'/>"
     ],
 )
 def test_the_bytes_decide_the_type(data: bytes, name: str, mimetype: str) -> None:
-    assert tell_type(data, name) == mimetype
+    assert detect_type(data, name) == mimetype
 
 
 @pytest.mark.parametrize("data", [b"\x01\x02\x03\xff", "naïve".encode("latin-1"), b"a\0b\xfe"])
 def test_bytes_of_no_known_type_are_refused(data: bytes) -> None:
     with pytest.raises(AttachmentUnreadable, match="unknown type"):
-        tell_type(data, "x.bin")
+        detect_type(data, "x.bin")
 
 
 @pytest.mark.parametrize(

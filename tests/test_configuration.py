@@ -353,7 +353,7 @@ asyncio.run(main())
 def check_current_folder(folder: Path, home: Path, command: list[str]) -> None:
     """Whatever lies in the current folder, nothing of it is read or run."""
     folder.mkdir(exist_ok=True)
-    told = folder / "told"
+    reported = folder / "reported"
     for name in ("config.toml", "config.local.toml", ".vibe-llms.toml", "general.toml"):
         (folder / name).write_text('default-model = "nothing/at-all"\n')
     (folder / ".env").write_text("VIBE_LLMS_DEFAULT_MODEL=nothing/at-all\n")
@@ -363,7 +363,7 @@ def check_current_folder(folder: Path, home: Path, command: list[str]) -> None:
     environment = {
         **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         "VIBE_LLMS_HOME": str(home),
-        "TELL": str(told),
+        "TELL": str(reported),
     }
     done = subprocess.run(
         command,
@@ -375,7 +375,7 @@ def check_current_folder(folder: Path, home: Path, command: list[str]) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert not told.exists(), told.read_text()
+    assert not reported.exists(), reported.read_text()
 
 
 def test_nothing_is_read_from_the_current_folder(tmp_path: Path, home: Path) -> None:

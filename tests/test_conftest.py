@@ -22,14 +22,16 @@ def test_separate_tests_run_only_when_they_are_asked_for(
     apart = request.node
     apart.add_marker(name)
     for expression, left_out in (("", [apart]), ("storm", [apart]), (f"{name} and storm", [])):
-        told: list[Any] = []
-        hook = SimpleNamespace(pytest_deselected=lambda items, told=told: told.extend(items))
+        reported: list[Any] = []
+        hook = SimpleNamespace(
+            pytest_deselected=lambda items, reported=reported: reported.extend(items)
+        )
         config: Any = SimpleNamespace(
             option=SimpleNamespace(markexpr=expression, nightly=False), hook=hook
         )
         items: Any = [ordinary, apart]
         pytest_collection_modifyitems(config, items)
-        assert told == left_out
+        assert reported == left_out
         assert items == [one for one in (ordinary, apart) if one not in left_out]
 
 

@@ -222,25 +222,25 @@ async def check_handler(session: Session, number: int) -> bool:
     What had been received by then is stored, the error reaches the caller, the handler is not
     called again, every call is answered once, and the next turn works.
     """
-    told: list[Event] = []
+    reported: list[Event] = []
 
     def handler(event: Event) -> None:
-        told.append(event)
-        if len(told) == number + 1:
+        reported.append(event)
+        if len(reported) == number + 1:
             raise HandlerError(number)
 
     conversation, error = await hold_with(session, handler)
-    if len(told) <= number:
+    if len(reported) <= number:
         assert error is None
         return False
     assert isinstance(error, HandlerError)
-    assert len(told) == number + 1
+    assert len(reported) == number + 1
     received = [
-        event.canister.identity for event in told if isinstance(event, MessageCompletedEvent)
+        event.canister.identity for event in reported if isinstance(event, MessageCompletedEvent)
     ]
     received += [
         event.result.identity
-        for event in told
+        for event in reported
         if isinstance(event, InvocationCompletedEvent | InvocationFailedEvent)
     ]
     restored = (await session.archive.restore(conversation.identity)).canisters
@@ -248,7 +248,7 @@ async def check_handler(session: Session, number: int) -> bool:
     kept = {canister.identity for canister in restored}
     assert kept.issuperset(received)
     assert_answered_once(restored)
-    told.clear()
+    reported.clear()
     number = 10**9
     turn = await conversation.converse("again", event_handler=ignore_events)
     assert turn.text == "Works."
@@ -277,13 +277,13 @@ async def test_a_handler_that_raises_on_any_event_corrupts_nothing(
 
 
 async def test_the_events_of_that_turn_are_of_every_kind() -> None:
-    told: list[Event] = []
+    reported: list[Event] = []
     async with open_session() as session:
-        await hold_with(session, told.append)
-    check_events(told)
-    kinds = {type(event) for event in told} | {MessageFailedEvent}
+        await hold_with(session, reported.append)
+    check_events(reported)
+    kinds = {type(event) for event in reported} | {MessageFailedEvent}
     assert kinds >= set(Event.__args__) - {NoticeEvent} - {_updated()}
-    assert any(isinstance(event, InvocationProgressEvent) for event in told)
+    assert any(isinstance(event, InvocationProgressEvent) for event in reported)
 
 
 def _updated() -> type:

@@ -259,10 +259,10 @@ async def test_no_payload_in_an_index_whose_checksums_fit_runs(tmp_path: Path) -
         await memory.add(f"Ada keeps {name} of bees.", scope=ADA)
         await memory.reindex()
         manifest = next((folder / "index").rglob("manifest"))
-        told = msgspec.json.decode(manifest.read_bytes())
+        reported = msgspec.json.decode(manifest.read_bytes())
         (manifest.parent / name).write_bytes(payload)
-        told["checksums"][name] = _digest(payload, "")
-        manifest.write_bytes(msgspec.json.encode(told))
+        reported["checksums"][name] = _digest(payload, "")
+        manifest.write_bytes(msgspec.json.encode(reported))
         found = await Memory(folder, durable=False).search("bees", scopes=[ADA])
         assert found
     assert not marker.exists()

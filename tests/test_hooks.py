@@ -93,8 +93,12 @@ async def test_what_a_hook_adds_comes_right_before_the_persons_words(
     assert asked.history == conversation.canisters[:1]
     assert [type(canister) for canister in asked.said] == [DocumentCanister, UserCanister]
     assert asked.kept
-    ((told, heard),) = companion.told
-    assert (told.conversation, told.history, heard) == (asked.conversation, asked.history, turn)
+    ((reported, heard),) = companion.reported
+    assert (reported.conversation, reported.history, heard) == (
+        asked.conversation,
+        asked.history,
+        turn,
+    )
     check_events(events)
     assert isinstance(events[-1], TurnEndedEvent)
 
@@ -123,7 +127,7 @@ async def test_where_no_user_says_anything_no_model_is_asked(session: Session) -
     await conversation.converse()
     await conversation.converse(document("A report."))
     assert len(companion.asked) == 1
-    assert len(companion.told) == 3
+    assert len(companion.reported) == 3
 
 
 async def test_a_turn_that_is_answered_anew_is_not_briefed_twice(session: Session) -> None:
@@ -134,7 +138,7 @@ async def test_a_turn_that_is_answered_anew_is_not_briefed_twice(session: Sessio
     assert roles(again) == [DocumentCanister, UserCanister]
     await again.converse()
     assert len(companion.asked) == 1
-    assert [type(one) for one in companion.told[-1][1].canisters] == [AssistantCanister]
+    assert [type(one) for one in companion.reported[-1][1].canisters] == [AssistantCanister]
 
 
 async def test_a_turn_that_is_taken_back_goes_with_what_was_brought(session: Session) -> None:
@@ -210,7 +214,7 @@ async def test_an_unkept_conversation_says_so(session: Session) -> None:
     conversation = await session.begin(endless(), hooks=[companion], save=False)
     await conversation.converse("One")
     assert not companion.asked[0].kept
-    assert not companion.told[0][0].kept
+    assert not companion.reported[0][0].kept
 
 
 # What hooks do wrong.
@@ -241,8 +245,10 @@ async def test_one_that_is_no_coroutine_is_reported_and_left_out(session: Sessio
     conversation = await session.begin(endless(), hooks=attending, event_handler=events.append)
     turn = await conversation.converse("One")
     assert [one.text for one in turn.canisters[:2]] == ["good", "One"]  # type: ignore[union-attr]
-    (told,) = notices(events)
-    assert told.startswith("companion adds nothing to this turn: object HookContext can't be used")
+    (reported,) = notices(events)
+    assert reported.startswith(
+        "companion adds nothing to this turn: object HookContext can't be used"
+    )
 
 
 async def test_documents_that_are_made_one_by_one_are_all_brought(session: Session) -> None:
@@ -381,7 +387,7 @@ async def test_a_cancel_while_hooks_are_asked_keeps_what_was_said(session: Sessi
     assert roles(conversation) == [UserCanister]
     stored = await session.archive.restore(conversation.identity)
     assert stored.canisters == conversation.canisters
-    assert companion.told[0][1].stop_reason == StopReason.INTERRUPTED
+    assert companion.reported[0][1].stop_reason == StopReason.INTERRUPTED
     check_events(events)
     companion.waits = False
     assert (await conversation.converse("Two")).text == "Works."
@@ -452,7 +458,7 @@ async def test_every_end_of_a_turn_is_reported(session: Session) -> None:
     await seen.wait()
     await conversation.cancel()
     await task
-    assert [turn.stop_reason for _, turn in companion.told] == [
+    assert [turn.stop_reason for _, turn in companion.reported] == [
         StopReason.FINISHED, StopReason.FAILED, StopReason.INTERRUPTED
     ]  # fmt: skip
 
@@ -463,7 +469,7 @@ async def test_a_turn_of_which_nothing_was_kept_is_not_reported(session: Session
     conversation = await session.begin(model, hooks=[companion])
     with pytest.raises(ProviderError, match="tokens"):
         await conversation.converse("word " * 4000)
-    assert companion.told == []
+    assert companion.reported == []
     assert companion.asked == []
 
 
@@ -588,8 +594,8 @@ async def test_work_that_takes_too_long_is_cancelled_and_reported(
         await conversation.converse("One")
         await conversation.converse("Two")
     assert cancelled == ["Works."]
-    told = [text for text in notices(events) if "work" in text]
-    assert told == [f"the work of companion on 2 turns was not done within 0.05 s; {after}"]
+    reported = [text for text in notices(events) if "work" in text]
+    assert reported == [f"the work of companion on 2 turns was not done within 0.05 s; {after}"]
 
 
 async def test_giving_up_ends_work_at_once(home: Any) -> None:
@@ -690,14 +696,14 @@ async def test_work_that_does_not_heed_its_end_does_not_keep_a_session_open(
             with suppress(asyncio.CancelledError):
                 await over.wait()
 
-    told: list[str] = []
+    reported: list[str] = []
     deaf = Companion(close_seconds=0.05, work=lambda _: work())
-    hook_runner = HookRunner(lambda notice: told.append(notice.text))
+    hook_runner = HookRunner(lambda notice: reported.append(notice.text))
     after_turn(hook_runner, deaf)
     hook_runner.access("deaf", lambda: deaf)
     await hook_runner.close()
     assert deaf.closed == 1
-    assert told == ["the work of companion on 1 turn was not done within 0.05 s; it is lost"]
+    assert reported == ["the work of companion on 1 turn was not done within 0.05 s; it is lost"]
     over.set()
     await asyncio.sleep(0)
 
@@ -729,14 +735,14 @@ async def test_one_that_cannot_be_closed_is_reported() -> None:
         async def close(self) -> None:
             raise ValueError("stuck")
 
-    told: list[str] = []
+    reported: list[str] = []
     stuck, other = Stuck(), Companion()
-    hook_runner = HookRunner(lambda notice: told.append(notice.text))
+    hook_runner = HookRunner(lambda notice: reported.append(notice.text))
     hook_runner.access("stuck", lambda: stuck)
     hook_runner.access("other", lambda: other)
     assert hook_runner.access("other", Companion) is other
     await hook_runner.close()
-    assert told == ["companion cannot be closed: stuck"]
+    assert reported == ["companion cannot be closed: stuck"]
     assert other.closed == 1
 
 

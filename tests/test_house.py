@@ -178,8 +178,8 @@ def test_the_picture_of_the_house_is_up_to_date() -> None:
 def test_the_page_on_the_house_names_the_rooms_of_each_rank() -> None:
     page = Path(__file__).parents[1] / "documentation" / "explanation" / "architecture.md"
     rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", page.read_text("utf-8"), re.MULTILINE)
-    told = {int(rank): set(re.findall(r"`(\w+)`", rooms)) for rank, rooms in rows}
-    assert told == {rank: {*rooms} for rank, rooms in enumerate(RANKS, 1)}
+    reported = {int(rank): set(re.findall(r"`(\w+)`", rooms)) for rank, rooms in rows}
+    assert reported == {rank: {*rooms} for rank, rooms in enumerate(RANKS, 1)}
 
 
 def test_a_circle_would_be_found() -> None:

@@ -277,10 +277,10 @@ async def test_a_conversation_goes_on_with_any_other_provider(
     async with open_session(keys=keys, configuration={"providers": rows}) as session:
         events = await check_switch(session, served[first], served[second])
     assert any(isinstance(event, MessageProgressEvent) for event in events)
-    told = [event.notice.text for event in events if isinstance(event, NoticeEvent)]
+    reported = [event.notice.text for event in events if isinstance(event, NoticeEvent)]
     if first != second and first in ("anthropic", "openai"):
         # Reasoning goes back to none but its issuer, and that is said.
-        assert any("reasoning" in text for text in told), told
+        assert any("reasoning" in text for text in reported), reported
 
 
 @pytest.mark.parametrize(("first", "second"), [*itertools.permutations(ROWS, 2)])
@@ -300,8 +300,8 @@ async def test_words_and_calls_alone_lose_nothing_and_no_notice_says_so(
         await conversation.switch(other.address)
         other.server.replies = [other.say("Yes.")]
         await conversation.converse("Really?")
-    told = [event.notice for event in events if isinstance(event, NoticeEvent)]
-    assert [notice.text for notice in told if notice.subject == "conversion"] == []
+    reported = [event.notice for event in events if isinstance(event, NoticeEvent)]
+    assert [notice.text for notice in reported if notice.subject == "conversion"] == []
 
 
 async def test_sending_what_another_provider_issued_would_be_detected(

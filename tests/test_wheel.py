@@ -98,8 +98,8 @@ def test_a_program_is_checked_against_the_types_of_the_installed_wheel(tmp_path:
         *(python, "--cache-dir", cache, program.name),
         PWD=str(program.parent),
     )
-    told = re.findall(r"^main.py:\d+: (.*)", checked.stdout, re.MULTILINE)
-    assert told == [
+    reported = re.findall(r"^main.py:\d+: (.*)", checked.stdout, re.MULTILINE)
+    assert reported == [
         'note: Revealed type is "str"',
         'note: Revealed type is "vibe_llms.messages.canisters.Turn[main.Person] | None"',
         'note: Revealed type is "str"',

@@ -51,7 +51,7 @@ async def _measure(kind: str, runs: int) -> Row:
     tool = Invoker.from_function(add_later if kind == "async" else add, name="weather")
     names = [{**ARGUMENTS, "days": number} for number in range(CALLS)]
     parts = tuple(Part(invocation="weather", arguments=arguments) for arguments in names)
-    told: list[Event] = []
+    reported: list[Event] = []
     samples: dict[str, list[float]] = {"ours": [], "bare": [], "bar": []}
     tools = {"max-calls": CALLS, "parallel": 16}
     with tempfile.TemporaryDirectory() as home:
@@ -59,11 +59,11 @@ async def _measure(kind: str, runs: int) -> Row:
         async with open_session(home=home, configuration=settings) as session:
             settle()
             for _ in range(runs):
-                told.clear()
+                reported.clear()
                 replies = iter([ScriptedReply(parts=parts), ScriptedReply.from_chunks("Done.")])
                 model = scripted_model(lambda *_, replies=replies: next(replies))
                 conversation = await session.begin(model, invokers=[tool])
-                empty = await _time_turn(conversation, told)
+                empty = await _time_turn(conversation, reported)
                 samples["ours"].append(empty / CALLS)
                 samples["bare"].append(_time_bare(Path(home) / "bare", names) / CALLS)
                 samples["bar"].append(MOST_MILLISECONDS / 1e3)
@@ -76,9 +76,9 @@ async def _measure(kind: str, runs: int) -> Row:
     )
 
 
-async def _time_turn(conversation: Conversation, told: list[Event]) -> float:
+async def _time_turn(conversation: Conversation, reported: list[Event]) -> float:
     start = time.perf_counter()
-    await conversation.converse("Go.", event_handler=told.append)
+    await conversation.converse("Go.", event_handler=reported.append)
     seconds = time.perf_counter() - start
     assert sum(isinstance(one, InvocationCanister) for one in conversation.canisters) == CALLS
     return seconds

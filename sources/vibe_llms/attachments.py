@@ -72,7 +72,7 @@ def produce_attachment(data: bytes, name: str, mimetype: str = "") -> Content:
     """A content from bytes; `name` is the file's name, for display and to find the type of text."""
     if not data:
         raise AttachmentUnreadable(f"{name}: it is empty")
-    mimetype = mimetype or tell_type(data, name)
+    mimetype = mimetype or detect_type(data, name)
     text = read_text(data) if _is_textual(mimetype) else None
     return _produce_content(data if text is None else text.encode(), mimetype, name)
 
@@ -136,7 +136,7 @@ def read_text(data: bytes) -> str | None:
     return None if "\0" in text else text
 
 
-def tell_type(data: bytes, name: str) -> str:
+def detect_type(data: bytes, name: str) -> str:
     """The MIME type of bytes; `AttachmentUnreadable` if neither they nor the name show it."""
     text = None if data.startswith(_MARKED_FORMATS) else read_text(data)
     if text is not None:

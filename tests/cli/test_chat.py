@@ -134,8 +134,8 @@ def test_a_package_that_is_missing_is_named_with_its_command(home: Path, tmp_pat
     environment = {"PYTHONPATH": str(hidden.parent)}
     outcome = run("-m", "anthropic/x", "hi", environment=environment)
     check_refusal(outcome, 78, "'anthropic'", "not installed", "pip install")
-    told = run("--json", "-m", "anthropic/x", "hi", environment=environment).json
-    assert told["error"]["kind"] == "package-missing"
+    reported = run("--json", "-m", "anthropic/x", "hi", environment=environment).json
+    assert reported["error"]["kind"] == "package-missing"
 
 
 _COMMANDS: list[list[str]] = [
@@ -228,8 +228,8 @@ def test_a_failing_disk_is_reported_and_nothing_is_lost(
                 1,
                 words,
             )
-        told = invoke("-c", "--json", "hello").json["error"]
-        assert told["kind"] == "storage-error"
+        reported = invoke("-c", "--json", "hello").json["error"]
+        assert reported["kind"] == "storage-error"
         assert snapshot(home) == before
     assert invoke("-c", "hello").status == 0
 

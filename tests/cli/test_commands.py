@@ -137,9 +137,9 @@ def test_bad_usage_is_one_line_and_status_2(arguments: list[str]) -> None:
     outcome = invoke(*arguments)
     assert outcome.status == 2
     assert "--help" in outcome.error
-    told = invoke(arguments[0], "--json", *arguments[1:])
-    assert told.status == 2
-    assert told.json["error"]["kind"] == "usage"
+    reported = invoke(arguments[0], "--json", *arguments[1:])
+    assert reported.status == 2
+    assert reported.json["error"]["kind"] == "usage"
 
 
 def check_bug_is_reported(outcome: Outcome) -> None:

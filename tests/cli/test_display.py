@@ -22,8 +22,8 @@ from vibe_llms.cli.display import (
     Silence,
     describe_usage,
     encode_event,
+    print_notices,
     take_code,
-    tell_notice,
 )
 from vibe_llms.events import (
     Event,
@@ -180,9 +180,9 @@ def test_a_notice_is_printed_unless_quiet() -> None:
     assert show(event, text("x")) == ("x\n", "note: again in 2 s\n")
     assert show(event, text("x"), quiet=True) == ("x\n", "")
     with streams() as (_, errors):
-        tell_notice()(event)
-        tell_notice(quiet=True)(event)
-        tell_notice()(text("x"))
+        print_notices()(event)
+        print_notices(quiet=True)(event)
+        print_notices()(text("x"))
         assert errors.text == "note: again in 2 s\n"
 
 

@@ -211,8 +211,8 @@ def test_all_problems_are_reported_with_their_lines(home: Path) -> None:
     for line, (number, words) in zip(lines, expected, strict=True):
         assert line.startswith(f"vibe-llms: {file}:{number}: "), (line, number, words)
         assert words in line
-    told = invoke("doctor", "--json").json
-    assert [one["path"] for one in told] == [f"{file}:{number}" for number, _ in expected]
+    reported = invoke("doctor", "--json").json
+    assert [one["path"] for one in reported] == [f"{file}:{number}" for number, _ in expected]
 
 
 def test_the_place_is_printed_once(home: Path) -> None:

@@ -122,8 +122,8 @@ def test_an_error_goes_to_stderr_and_with_json_to_stdout_too() -> None:
     for arguments in (["--json"], ["chat", "--jsonl", "x"]):
         with streams() as (output, errors):
             assert report(error, arguments) == 78
-            told = json.loads(output.text)
-            assert told == {
+            reported = json.loads(output.text)
+            assert reported == {
                 "error": {"kind": "package-missing", "message": str(error), "status": 78}
             }
             assert errors.text == f"vibe-llms: {error}\n"

@@ -336,9 +336,9 @@ def test_a_wrong_option_is_one_line_and_nothing_is_kept(
     assert outcome.status == status, outcome
     assert words in outcome.error
     if "--jsonl" not in flags:
-        told = invoke(*flags, "--json", "hi").json["error"]
-        assert told["status"] == status
-        assert words in told["message"]
+        reported = invoke(*flags, "--json", "hi").json["error"]
+        assert reported["status"] == status
+        assert words in reported["message"]
     assert listed() == []
 
 

@@ -142,9 +142,9 @@ class Desk:
     def __init__(self, **options: bool) -> None:
         self.lines: list[str] = []
         self.waits: list[str] = []
-        self.stages = Stages(self._tell, self.waits.append, **options)
+        self.stages = Stages(self._print, self.waits.append, **options)
 
-    def _tell(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self.lines.append(re.sub(r"\(\d+\.\ds\)", "(T)", text))
 
 

@@ -168,7 +168,7 @@ def send(after: float, *numbers: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "told"),
+    ("numbers", "reported"),
     [
         ((signal.SIGINT, signal.SIGINT), True),
         ((signal.SIGTERM,), False),
@@ -176,7 +176,7 @@ def send(after: float, *numbers: signal.Signals) -> None:
     ],
 )
 async def test_a_second_press_or_the_system_ends_it(
-    home: Path, numbers: tuple[signal.Signals, ...], told: bool
+    home: Path, numbers: tuple[signal.Signals, ...], reported: bool
 ) -> None:
     with streams() as (_, errors):
         async with open_session(home=home) as session:
@@ -187,7 +187,7 @@ async def test_a_second_press_or_the_system_ends_it(
             await hold_work(session)
             assert session.background.pending == 0
             assert signal.getsignal(signal.SIGINT) is before
-        assert ("(still remembering a turn; Ctrl-C again cancels)" in errors.text) == told
+        assert ("(still remembering a turn; Ctrl-C again cancels)" in errors.text) == reported
 
 
 async def test_the_first_press_does_not_end_it(home: Path) -> None:

@@ -102,9 +102,9 @@ def test_on_a_terminal_it_is_indented(tmp_path: Path) -> None:
 
 def test_json_and_jsonl_have_the_value(tmp_path: Path) -> None:
     model = write_script(tmp_path, script_of(f"{{ text = '''```json\n{_ADA}\n```''' }}"))
-    told = ask(model, "--json").json
-    assert told["output"] == {"name": "Ada", "born": 1815}
-    assert told["text"].startswith("```json")
+    reported = ask(model, "--json").json
+    assert reported["output"] == {"name": "Ada", "born": 1815}
+    assert reported["text"].startswith("```json")
     last = json.loads(ask(model, "--jsonl").output.splitlines()[-1])
     assert last["turn"]["output"] == {"name": "Ada", "born": 1815}
 
@@ -122,8 +122,8 @@ def test_an_answer_that_does_not_match_is_status_65(tmp_path: Path) -> None:
     assert outcome.status == 65
     assert outcome.output == ""
     assert "is not what was asked for" in outcome.error
-    told = ask(model, "--json").json["error"]
-    assert (told["kind"], told["status"]) == ("output-invalid", 65)
+    reported = ask(model, "--json").json["error"]
+    assert (reported["kind"], reported["status"]) == ("output-invalid", 65)
 
 
 def test_an_answer_that_was_cut_is_status_65(tmp_path: Path) -> None:

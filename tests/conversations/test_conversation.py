@@ -544,8 +544,8 @@ async def test_what_a_conversion_leaves_out_is_reported_once(session: Session) -
     conversation = await session.begin(model, event_handler=events.append)
     await conversation.converse("a")
     await conversation.converse("b")
-    told = [event.notice.subject for event in events if isinstance(event, NoticeEvent)]
-    assert told == ["conversion", "retry", "retry"]
+    reported = [event.notice.subject for event in events if isinstance(event, NoticeEvent)]
+    assert reported == ["conversion", "retry", "retry"]
     check_events(events)
 
 

@@ -130,12 +130,12 @@ async def check_two_holders(folder: Path) -> None:
     behind, _ = await History.restore(archive, ahead.identity)
     before = ahead.identity
     await ahead.append(say("ahead"), ignore)
-    told: list[Notice] = []
+    reported: list[Notice] = []
     late = say("late", "and later")
-    await behind.append(late, told.append)
-    assert [notice.subject for notice in told] == ["fork"]
-    assert "another process has continued this conversation" in told[0].text
-    assert behind.identity in told[0].text
+    await behind.append(late, reported.append)
+    assert [notice.subject for notice in reported] == ["fork"]
+    assert "another process has continued this conversation" in reported[0].text
+    assert behind.identity in reported[0].text
     assert (ahead.identity, behind.identity == before) == (before, False)
     assert remembered(behind) == [remembered(ahead)[0], *(one.identity for one in late)]
     for history in (ahead, behind):
@@ -169,15 +169,15 @@ async def test_two_processes_hold_one_conversation(tmp_path: Path) -> None:
     archive.create_now(workers.SHARED, produce_details(), say("first"))
     history, _ = await History.restore(archive, workers.SHARED)
     other = Worker(workers.append_messages, tmp_path, 1)
-    told: list[Notice] = []
+    reported: list[Notice] = []
     said: list[str] = []
     for number in range(20):
-        other.wait_until_told(number)
+        other.wait_until_reported(number)
         (canister,) = say(f"mine {number}")
-        await history.append([canister], told.append)
+        await history.append([canister], reported.append)
         said.append(canister.identity)
     theirs = other.kill()
-    assert len(told) == 1
+    assert len(reported) == 1
     assert set(said) <= set(kept(history))
     opened = open_all(archive)
     assert set(opened) == {workers.SHARED, history.identity}
@@ -206,11 +206,11 @@ async def test_a_first_message_that_comes_twice_at_once_makes_one_conversation(
 
 async def check_rescue(history: History, reason: str) -> None:
     before = history.identity
-    told: list[Notice] = []
+    reported: list[Notice] = []
     (said,) = say("a paid reply")
-    await history.append([said], told.append)
-    assert [notice.subject for notice in told] == ["fork"]
-    assert reason in told[0].text
+    await history.append([said], reported.append)
+    assert [notice.subject for notice in reported] == ["fork"]
+    assert reason in reported[0].text
     assert history.identity != before
     assert kept(history) == remembered(history)
     assert remembered(history)[-1] == said.identity
@@ -233,9 +233,9 @@ async def test_an_empty_conversation_that_was_removed_is_begun_anew(tmp_path: Pa
     archive.create_now("abcd", produce_details(), ())
     history, _ = await History.restore(archive, "abcd")
     archive.remove_now("abcd")
-    told: list[Notice] = []
-    await history.append(say("first"), told.append)
-    assert len(told) == 1
+    reported: list[Notice] = []
+    await history.append(say("first"), reported.append)
+    assert len(reported) == 1
     assert kept(history) == remembered(history)
 
 
@@ -283,10 +283,10 @@ async def test_a_picture_that_has_gone_with_its_conversation_is_reported(tmp_pat
     other = DirectoryArchive(tmp_path, FAST)
     other.remove_now(history.identity)
     other.collect_now(grace_seconds=-1)
-    told: list[Notice] = []
+    reported: list[Notice] = []
     with pytest.raises(ContentMissing):
-        await history.append(say("on"), told.append)
-    assert len(told) == 1
+        await history.append(say("on"), reported.append)
+    assert len(reported) == 1
     assert len(history.canisters) == 1
 
 
@@ -299,17 +299,17 @@ async def test_a_disk_that_fails_in_the_middle_of_leaving_loses_nothing(tmp_path
         ahead = await begin(folder)
         behind, _ = await History.restore(DirectoryArchive(folder), ahead.identity)
         await ahead.append(say("ahead"), ignore)
-        told: list[Notice] = []
+        reported: list[Notice] = []
         late = say("late")
         with SystemCalls(fail_at=at or None, syncing=False) as calls:
             try:
-                await behind.append(late, told.append)
+                await behind.append(late, reported.append)
             except StorageError:
-                await behind.append(late, told.append)
+                await behind.append(late, reported.append)
         counted = max(counted, len(calls.names) if not at else 0)
         assert remembered(behind) == [remembered(ahead)[0], late[0].identity]
         assert kept(behind) == remembered(behind)
-        assert told
+        assert reported
         at += 1
     assert counted > 40
 
@@ -333,9 +333,9 @@ async def test_repairs_are_reported(tmp_path: Path) -> None:
     assert isinstance(history.archive, DirectoryArchive)
     with lines_of(history.archive, history.identity).open("ab") as lines:
         lines.write(b"torn")
-    told: list[Notice] = []
-    await history.append(say("on"), told.append)
-    assert [notice.subject for notice in told] == ["repair"]
+    reported: list[Notice] = []
+    await history.append(say("on"), reported.append)
+    assert [notice.subject for notice in reported] == ["repair"]
     with lines_of(history.archive, history.identity).open("ab") as lines:
         lines.write(b"torn")
     _, notices = await History.restore(history.archive, history.identity)
@@ -468,10 +468,10 @@ async def test_what_is_withdrawn_stays_where_it_is_and_the_fork_takes_the_name(
     assert isinstance(history.archive, DirectoryArchive)
     old, created = history.identity, history.canisters[-1].created
     before = kept(history)
-    told: list[Notice] = []
-    await history.withdraw(2, told.append, "it was too long")
-    assert [notice.subject for notice in told] == ["fork"]
-    assert told[0].text == f"it was too long; this one continues as {history.identity}, a fork"
+    reported: list[Notice] = []
+    await history.withdraw(2, reported.append, "it was too long")
+    assert [notice.subject for notice in reported] == ["fork"]
+    assert reported[0].text == f"it was too long; this one continues as {history.identity}, a fork"
     assert len(history.canisters) == 2
     assert kept(history) == remembered(history) == before[:2]
     restored = await history.archive.restore(old)
@@ -484,8 +484,8 @@ async def test_what_is_withdrawn_stays_where_it_is_and_the_fork_takes_the_name(
 
 async def test_everything_can_be_withdrawn(tmp_path: Path) -> None:
     history = await begin(tmp_path, "too much")
-    told: list[Notice] = []
-    await history.withdraw(0, told.append, "it was too long")
+    reported: list[Notice] = []
+    await history.withdraw(0, reported.append, "it was too long")
     assert (history.canisters, history.stored) == ([], False)
     await history.append(say("shorter"), ignore)
     assert kept(history) == remembered(history)
@@ -494,16 +494,16 @@ async def test_everything_can_be_withdrawn(tmp_path: Path) -> None:
 async def test_a_withdrawal_is_carried_out_although_the_task_is_cancelled(tmp_path: Path) -> None:
     history = await begin(tmp_path, "one", "too much", name="river")
     gate = Gate("rename")
-    told: list[Notice] = []
+    reported: list[Notice] = []
     with SystemCalls(observer=gate):
-        task = asyncio.create_task(history.withdraw(1, told.append, "it was too long"))
+        task = asyncio.create_task(history.withdraw(1, reported.append, "it was too long"))
         await asyncio.to_thread(gate.reached.wait, 60)
         task.cancel()
         await asyncio.sleep(0)
         gate.opened.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-    assert len(told) == 1
+    assert len(reported) == 1
     assert kept(history) == remembered(history)
     assert len(history.canisters) == 1
 

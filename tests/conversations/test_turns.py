@@ -232,8 +232,8 @@ async def test_a_blocked_tool_is_reported_once_and_does_not_run() -> None:
         await conversation.converse("Again")
     (result,) = [one.text for one in turn.canisters if isinstance(one, ResultCanister)]
     assert result == "The call was not allowed: look at it first."
-    told = [event.notice for event in events if isinstance(event, NoticeEvent)]
-    assert told == [Notice("ensemble", "add: look at it first")]
+    reported = [event.notice for event in events if isinstance(event, NoticeEvent)]
+    assert reported == [Notice("ensemble", "add: look at it first")]
     check_events(events)
 
 

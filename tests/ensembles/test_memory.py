@@ -168,12 +168,12 @@ async def test_no_other_entries_are_deleted(session: Session, home: Path) -> Non
     gone = await call(ensemble, "delete_memories", query="cat")
     assert gone.text == "No memory matches."
     # Whether somebody else has an entry is not told either.
-    told = []
+    reported = []
     for identity in (theirs.identity, "0" * len(theirs.identity)):
         with pytest.raises(MemoryNotFound) as raised:
             await call(ensemble, "delete_memories", ids=[identity])
-        told.append(str(raised.value).replace(identity, "ID"))
-    assert told[0] == told[1]
+        reported.append(str(raised.value).replace(identity, "ID"))
+    assert reported[0] == reported[1]
     assert len(await memory.survey(Scope.of_user("other"))) == 1
 
 

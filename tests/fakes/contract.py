@@ -151,10 +151,10 @@ def improvise(canisters: Sequence[Canister], invokers: Sequence[Invoker]) -> Scr
     It calls every tool whose name is said to it, and says what the tools returned.
     """
     assert not invokers, "the contract offers no tools but in words"
-    told = [_text(one) for one in canisters if isinstance(one, SupervisorCanister)]
+    reported = [_text(one) for one in canisters if isinstance(one, SupervisorCanister)]
     tools = [
         json.loads(line)
-        for text in told
+        for text in reported
         for line in text.partition("The tools, one a line:\n")[2].splitlines()
     ]
     words = last_words(canisters)

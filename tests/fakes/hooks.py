@@ -37,7 +37,7 @@ class Companion(TurnHook):
         self.error = error
         self.work = work
         self.asked: list[HookRequest] = []
-        self.told: list[tuple[HookRequest, Turn]] = []
+        self.reported: list[tuple[HookRequest, Turn]] = []
         self.begun = asyncio.Event()
         self.waits = waits
         self.closed = 0
@@ -52,7 +52,7 @@ class Companion(TurnHook):
         return HookContext([document(text) for text in self.texts], self.outside)
 
     def after_turn(self, request: HookRequest, turn: Turn) -> Work | None:
-        self.told.append((request, turn))
+        self.reported.append((request, turn))
         return self.work(turn)
 
     async def close(self) -> None:
@@ -61,4 +61,4 @@ class Companion(TurnHook):
     @property
     def words(self) -> Sequence[str]:
         """What each turn that it was told had said at first."""
-        return [turn.canisters[0].text for _, turn in self.told]  # type: ignore[union-attr]
+        return [turn.canisters[0].text for _, turn in self.reported]  # type: ignore[union-attr]

@@ -57,13 +57,13 @@ class FakeImages(FakeServer):
             self.check(request)
         except Refused as refusal:
             self.refusals.append(str(refusal))
-            return tell_error(str(refusal), refusal.code, refusal.status)
+            return error_answer(str(refusal), refusal.code, refusal.status)
         if self.replies:
             reply = self.replies.pop(0)
             return reply if isinstance(reply, Answer) else reply(request)
         if self.keeps:
-            return tell({"url": f"{self.url}/kept/1.png"})
-        return tell({"b64_json": base64.b64encode(PNG).decode()})
+            return picture_answer({"url": f"{self.url}/kept/1.png"})
+        return picture_answer({"b64_json": base64.b64encode(PNG).decode()})
 
     def check(self, request: Request) -> None:
         if request.headers.get("authorization") != f"Bearer {KEY}":
@@ -110,14 +110,16 @@ class FakeImages(FakeServer):
             )
 
 
-def tell(picture: Mapping[str, Any]) -> Answer:
+def picture_answer(picture: Mapping[str, Any]) -> Answer:
     """The answer that holds one picture, as the package's own type has it."""
     body = {"created": 1, "data": [picture]}
     ImagesResponse.model_validate(body)
     return Answer(200, {"content-type": "application/json"}, [json.dumps(body).encode()])
 
 
-def tell_error(message: str, code: str | None = None, status: int = 400, **headers: str) -> Answer:
+def error_answer(
+    message: str, code: str | None = None, status: int = 400, **headers: str
+) -> Answer:
     """The answer of an error, as the real server words it."""
     kind = (
         "image_generation_user_error" if code == "moderation_blocked" else "invalid_request_error"

@@ -136,13 +136,13 @@ def asked(server: FakeServer) -> list[Request]:
 
 def _response_texts(*chunks: str) -> Events:
     events = responses_replies.response_reply(responses_replies.message("".join(chunks)), pieces=1)
-    told: list[Mapping[str, Any]] = []
+    reported: list[Mapping[str, Any]] = []
     for event in events:
         if event["type"] == "response.output_text.delta":
-            told += [{**event, "delta": chunk} for chunk in chunks]
+            reported += [{**event, "delta": chunk} for chunk in chunks]
         else:
-            told.append(event)
-    return told
+            reported.append(event)
+    return reported
 
 
 def _response_tools(*calls: tuple[str, str]) -> Events:
@@ -267,7 +267,7 @@ RESPONSES = Interface(
     stream_bytes=openai.stream_bytes,
     whole=lambda events: openai.answer_json(events[-1]["response"]),
     failures=_OPENAI_FAILURES,
-    late={name: {**told["error"], "type": "error"} for name, told in _CHAT_LATE.items()},
+    late={name: {**reported["error"], "type": "error"} for name, reported in _CHAT_LATE.items()},
     opened=4,
     spoken=5,
     recordings=recordings.RESPONSES,

@@ -181,8 +181,8 @@ def call(request: Any) -> None:
             while True:
                 write(b"x" * 65536)
         case "notifications":
-            told = {"level": "info", "data": "so"}
-            line = {"jsonrpc": "2.0", "method": "notifications/message", "params": told}
+            reported = {"level": "info", "data": "so"}
+            line = {"jsonrpc": "2.0", "method": "notifications/message", "params": reported}
             data = json.dumps(line).encode() + b"\n"
             for _ in range(int(os.environ.get("NOTIFICATIONS", "1000")) // 100):
                 write(data * 100)

@@ -157,7 +157,7 @@ class Served:
 
 
 class FakeOllama(StrictServer):
-    """The server. `refuses_long` and `tells_cached` are what newer servers
+    """The server. `refuses_long` and `reports_cached` are what newer servers
     do, `counts_cached` what all but a few old ones do; `largest` is a context that the machine has
     no memory beyond.
     """
@@ -167,7 +167,7 @@ class FakeOllama(StrictServer):
         self.models: dict[str, FakeModel] = {MODEL: FakeModel()}
         self.served: list[Served] = []
         self.refuses_long = True
-        self.tells_cached = True
+        self.reports_cached = True
         self.counts_cached = True
         self.largest = 1_000_000
         self.default_window = 4_096
@@ -312,7 +312,7 @@ class FakeOllama(StrictServer):
         self._cached = texts
         kept = 0 if served.read < served.whole else sum(map(self.count, chat.messages[:same]))
         metrics: dict[str, Any] = {"prompt_eval_count": served.read, "eval_count": 7}
-        if self.tells_cached:
+        if self.reports_cached:
             metrics["prompt_eval_cached_count"] = kept
         elif not self.counts_cached:
             metrics["prompt_eval_count"] = served.read - kept

@@ -308,8 +308,8 @@ class ResponsesRecordings(OpenAIRecordings):
                     thought += [part.text for part in [*item.summary, *(item.content or [])]]
                 case "function_call" if item.status == "completed":
                     calls.append((item.call_id, item.name, repair_text(item.arguments)))
-        told = last.response.incomplete_details
-        reason = told.reason if told else last.response.status
+        reported = last.response.incomplete_details
+        reason = reported.reason if reported else last.response.status
         tokens = self.read_usage(last.response.usage.model_dump(), "input", "output")
         return ["\n\n".join(thought), repair_text(text), calls, reason, tokens]
 

@@ -113,9 +113,9 @@ def _walk(value: Any) -> None:
 def answer_json(body: Any, *, status: int = 200, **headers: str) -> Answer:
     """A whole body, its length told."""
     data = json.dumps(body, separators=(",", ":")).encode()
-    told = {name.replace("_", "-"): value for name, value in headers.items()}
-    told |= {"content-type": "application/json", "content-length": str(len(data))}
-    return Answer(status, told, [data])
+    reported = {name.replace("_", "-"): value for name, value in headers.items()}
+    reported |= {"content-type": "application/json", "content-length": str(len(data))}
+    return Answer(status, reported, [data])
 
 
 def encode_event(event: Mapping[str, Any]) -> bytes:

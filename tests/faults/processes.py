@@ -19,10 +19,10 @@ _PATIENCE_SECONDS = 120
 
 
 class Worker:
-    """One process that carries out a worker function; `told` is what it has told so far."""
+    """One process that carries out a worker function; `reported` is what it has told so far."""
 
     def __init__(self, work: Callable[..., None], folder: Path, seed: int, *rest: Any) -> None:
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self._reading, writing = _CONTEXT.Pipe(duplex=False)
         self._process = _CONTEXT.Process(
             target=_carry_out, args=(work.__name__, folder, writing, seed, *rest), daemon=True
@@ -31,11 +31,11 @@ class Worker:
         # From here on only the worker holds the other end, so its death is seen.
         writing.close()
 
-    def wait_until_told(self, count: int) -> None:
+    def wait_until_reported(self, count: int) -> None:
         """Wait until so many lines have come."""
-        while len(self.told) < count:
+        while len(self.reported) < count:
             assert self._reading.poll(_PATIENCE_SECONDS), "the worker tells nothing more"
-            self.told.append(self._reading.recv_bytes().decode())
+            self.reported.append(self._reading.recv_bytes().decode())
 
     def kill(self) -> Sequence[str]:
         """SIGKILL; gives all that it had told."""
@@ -47,14 +47,14 @@ class Worker:
         try:
             while True:
                 assert self._reading.poll(_PATIENCE_SECONDS), "the worker does not end"
-                self.told.append(self._reading.recv_bytes().decode())
+                self.reported.append(self._reading.recv_bytes().decode())
         except EOFError:
             pass
         self._process.join(_PATIENCE_SECONDS)
         self.code = self._process.exitcode
         self._process.close()
         self._reading.close()
-        return self.told
+        return self.reported
 
 
 def kill_at_random(
@@ -63,7 +63,7 @@ def kill_at_random(
     """Let a worker begin, kill it at a random moment; gives what it had told."""
     chance = random.Random(seed)
     worker = Worker(work, folder, seed)
-    worker.wait_until_told(chance.randint(0, steps))
+    worker.wait_until_reported(chance.randint(0, steps))
     time.sleep(chance.random() * seconds)
     return worker.kill()
 
@@ -73,9 +73,9 @@ def work_together(
 ) -> Sequence[Sequence[str]]:
     """So many processes at once, to their end; gives what each has told."""
     together = [Worker(work, folder, seed, *rest) for seed in range(count)]
-    told = [worker.finish() for worker in together]
+    reported = [worker.finish() for worker in together]
     assert {worker.code for worker in together} == {0}
-    return told
+    return reported
 
 
 def _carry_out(name: str, folder: Path, writing: Connection, seed: int, *rest: Any) -> None:

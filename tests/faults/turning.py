@@ -60,7 +60,7 @@ def _carry_out(folder: Path, identity: str, writing: Connection, careless: bool)
     asyncio.run(_hold(folder, identity, lambda text: writing.send_bytes(text.encode())))
 
 
-async def _hold(folder: Path, identity: str, tell: Callable[[str], None]) -> None:
+async def _hold(folder: Path, identity: str, report: Callable[[str], None]) -> None:
     descriptor = os.open(folder / JOURNAL, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def act(number: int) -> str:
@@ -69,7 +69,7 @@ async def _hold(folder: Path, identity: str, tell: Callable[[str], None]) -> Non
         return f"acted {number}"
 
     def handle(event: Event) -> None:
-        tell(type(event).__name__)
+        report(type(event).__name__)
 
     async with open_session(home=folder, configuration=CONFIGURATION) as session:
         conversation = await session.resume(

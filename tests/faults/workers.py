@@ -1,6 +1,6 @@
 """What the processes of the storms do: work on an archive, and tell each step once it is done.
 
-A worker is a function `(folder, tell, seed)`; `tell` writes a line to a pipe, so what was told
+A worker is a function `(folder, tell, seed)`; `report` writes a line to a pipe, so what was told
 before a kill is known after it.
 """
 
@@ -22,7 +22,7 @@ from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.conversations import produce_conversation_identity
 from vibe_llms.storage.interfaces import Details, Origin
 
-Tell: TypeAlias = Callable[[str], None]
+Report: TypeAlias = Callable[[str], None]
 
 #: The conversation that all workers share.
 SHARED = "shared"
@@ -36,7 +36,7 @@ def produce_text(seed: int, size: int) -> str:
     return f"{seed}:{size}:" + "x" * size + ":end"
 
 
-def append_messages(folder: Path, tell: Tell, seed: int, count: int = 1_000_000) -> None:
+def append_messages(folder: Path, report: Report, seed: int, count: int = 1_000_000) -> None:
     """Append messages of very different sizes; tells their identities."""
     archive = DirectoryArchive(folder, INLINE)
     chance = random.Random(seed)
@@ -44,10 +44,10 @@ def append_messages(folder: Path, tell: Tell, seed: int, count: int = 1_000_000)
         size = chance.choice((0, *SIZES)) if count == 1_000_000 else SIZES[(seed + number) % 3]
         said = UserCanister.from_text(f"{seed} {number} {produce_text(seed, size)}")
         archive.append_now(SHARED, [said], None)
-        tell(said.identity)
+        report(said.identity)
 
 
-def append_in_two_writes(folder: Path, tell: Tell, seed: int, count: int = 1_000_000) -> None:
+def append_in_two_writes(folder: Path, report: Report, seed: int, count: int = 1_000_000) -> None:
     """The bug of many peers: no lock, and the newline written after the line."""
 
     def write_in_two(descriptor: int, data: bytes) -> None:
@@ -62,19 +62,19 @@ def append_in_two_writes(folder: Path, tell: Tell, seed: int, count: int = 1_000
 
     appending.__dict__.update(write_all=write_in_two, acquire=lambda *_: None)
     appending.LinesWriter._find_end = find_end  # type: ignore[method-assign]
-    append_messages(folder, tell, seed, count)
+    append_messages(folder, report, seed, count)
 
 
-def append_before_it_is_written(folder: Path, tell: Tell, seed: int) -> None:
+def append_before_it_is_written(folder: Path, report: Report, seed: int) -> None:
     """Tell of a message before it is there."""
     archive = DirectoryArchive(folder, INLINE)
     while True:
         said = UserCanister.from_text(produce_text(seed, 300_000))
-        tell(said.identity)
+        report(said.identity)
         archive.append_now(SHARED, [said], None)
 
 
-def append_contents(folder: Path, tell: Tell, seed: int) -> None:
+def append_contents(folder: Path, report: Report, seed: int) -> None:
     """Append messages whose contents go to the store; tells their identities."""
     archive = DirectoryArchive(folder)
     chance = random.Random(seed)
@@ -82,20 +82,20 @@ def append_contents(folder: Path, tell: Tell, seed: int) -> None:
         picture = ImageContent(chance.randbytes(chance.choice((1, 5_000, 200_000))), "image/png")
         said = UserCanister((TextualContent(produce_text(seed, 2_000)), picture))
         archive.append_now(SHARED, [said], None)
-        tell(said.identity)
+        report(said.identity)
 
 
-def put_contents(folder: Path, tell: Tell, seed: int) -> None:
+def put_contents(folder: Path, report: Report, seed: int) -> None:
     """Put contents of all sizes; tells their hashes."""
     archive = DirectoryArchive(folder)
     chance = random.Random(seed)
     while True:
         data = chance.randbytes(chance.choice((0, 1, 5_000, 300_000)))
         archive.prepare()
-        tell(archive.contents.put(data, "image/png").hash)
+        report(archive.contents.put(data, "image/png").hash)
 
 
-def put_contents_in_place(folder: Path, tell: Tell, seed: int) -> None:
+def put_contents_in_place(folder: Path, report: Report, seed: int) -> None:
     """Put contents into their folders directly, where everybody sees them growing."""
 
     def write(self: contents.ContentStore, path: Path, data: bytes, mimetype: str) -> None:
@@ -106,28 +106,28 @@ def put_contents_in_place(folder: Path, tell: Tell, seed: int) -> None:
         (path / "metadata.toml").write_text(f"size = {len(data)}\n")
 
     contents.ContentStore._write = write  # type: ignore[method-assign]
-    put_contents(folder, tell, seed)
+    put_contents(folder, report, seed)
 
 
-def put_one_content(folder: Path, tell: Tell, seed: int, count: int) -> None:
+def put_one_content(folder: Path, report: Report, seed: int, count: int) -> None:
     """Put the same content again and again; tells its hash."""
     archive = DirectoryArchive(folder)
     archive.prepare()
     for _ in range(count):
-        tell(archive.contents.put(b"the same" * 10_000, "image/png").hash)
+        report(archive.contents.put(b"the same" * 10_000, "image/png").hash)
 
 
-def fork_conversations(folder: Path, tell: Tell, seed: int) -> None:
+def fork_conversations(folder: Path, report: Report, seed: int) -> None:
     """Fork the shared conversation again and again; tells the identities of the forks."""
     archive = DirectoryArchive(folder)
     details = Details(created=datetime.now(UTC), forked_from=Origin(SHARED))
     while True:
         identity = produce_conversation_identity()
         archive.fork_now(SHARED, identity, details)
-        tell(identity)
+        report(identity)
 
 
-def fork_conversations_in_place(folder: Path, tell: Tell, seed: int) -> None:
+def fork_conversations_in_place(folder: Path, report: Report, seed: int) -> None:
     """Fork into folders that have their names from the beginning."""
 
     class Careless(DirectoryArchive):
@@ -140,20 +140,20 @@ def fork_conversations_in_place(folder: Path, tell: Tell, seed: int) -> None:
     while True:
         identity = produce_conversation_identity()
         archive.fork_now(SHARED, identity, details)
-        tell(identity)
+        report(identity)
 
 
-def add_tags(folder: Path, tell: Tell, seed: int, count: int = 1_000_000) -> None:
+def add_tags(folder: Path, report: Report, seed: int, count: int = 1_000_000) -> None:
     """Add tags to the shared conversation one by one; tells them."""
     archive = DirectoryArchive(folder)
     for number in range(count):
         tag = f"{seed}-{number}"
         change = {"tags": lambda tags, tag=tag: sorted({*(tags or ()), tag})}
         archive.access_folder(SHARED).revise(change)
-        tell(tag)
+        report(tag)
 
 
-def add_tags_in_place(folder: Path, tell: Tell, seed: int, count: int = 1_000_000) -> None:
+def add_tags_in_place(folder: Path, report: Report, seed: int, count: int = 1_000_000) -> None:
     """Overwrite the details where they lie, in several writes."""
 
     def replace(path: Path, data: bytes, *, durable: bool = True) -> None:
@@ -162,37 +162,37 @@ def add_tags_in_place(folder: Path, tell: Tell, seed: int, count: int = 1_000_00
                 file.write(data[start : start + 10])
 
     conversations.__dict__.update(replace_file=replace)
-    add_tags(folder, tell, seed, count)
+    add_tags(folder, report, seed, count)
 
 
-def add_tags_without_a_lock(folder: Path, tell: Tell, seed: int, count: int) -> None:
+def add_tags_without_a_lock(folder: Path, report: Report, seed: int, count: int) -> None:
     """Read, change and write while others do the same."""
     conversations.__dict__.update(locked=_unlocked)
-    add_tags(folder, tell, seed, count)
+    add_tags(folder, report, seed, count)
 
 
-def hold_a_lock(folder: Path, tell: Tell, seed: int) -> None:
+def hold_a_lock(folder: Path, report: Report, seed: int) -> None:
     """Hold the lock of a folder until killed."""
     from vibe_llms.storage.locks import locked
 
     with locked(folder, seconds=0):
-        tell("held")
+        report("held")
         while True:
             time.sleep(60)
 
 
-def list_conversations(folder: Path, tell: Tell, seed: int, count: int) -> None:
+def list_conversations(folder: Path, report: Report, seed: int, count: int) -> None:
     """List and search again and again; tells how many conversations there were."""
     archive = DirectoryArchive(folder)
     for _ in range(count):
-        tell(f"{len(archive.survey_now())} {len(archive.search_now('lantern', 1000))}")
+        report(f"{len(archive.survey_now())} {len(archive.search_now('lantern', 1000))}")
 
 
-def list_without_patience(folder: Path, tell: Tell, seed: int, count: int) -> None:
+def list_without_patience(folder: Path, report: Report, seed: int, count: int) -> None:
     """List while others do, and give up at once where one of them is busy with the index."""
     archive = DirectoryArchive(folder, StorageSettings(lock_seconds=0))
     for _ in range(count):
-        tell(f"{len(archive.survey_now())} {len(archive.search_now('lantern', 1000))}")
+        report(f"{len(archive.survey_now())} {len(archive.search_now('lantern', 1000))}")
 
 
 class _Given:

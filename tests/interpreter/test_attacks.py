@@ -45,7 +45,7 @@ def survivors(token: str) -> list[str]:
     return found
 
 
-def told(answer: Answer) -> str:
+def reported(answer: Answer) -> str:
     return "\n".join(piece.text for piece in answer.pieces)
 
 
@@ -78,9 +78,9 @@ async def attack(one: Attack, limits: Limits, *, spaces: bool, port: int) -> Ans
         code = one.code.replace("TOKEN", token).replace("PORT", str(port))
         answer = await kernel.execute(code)
         assert time.monotonic() - began <= LONGEST_SECONDS
-        assert one.words in (told(answer) or "nothing")
+        assert one.words in (reported(answer) or "nothing")
         if one.lost is not None:
-            assert bool(kernel.lost) == one.lost, told(answer)
+            assert bool(kernel.lost) == one.lost, reported(answer)
         size = sum(len(piece.text) + len(piece.data) for piece in answer.pieces if not piece.name)
         assert size <= limits.output_bytes + 1000
     finally:
@@ -99,7 +99,7 @@ async def test_an_attack_in_a_cage_ends_and_leaves_nothing(
     one = ATTACKS[name]
     one = one._replace(code=one.code.replace("KEYNAME", key_name))
     answer = await attack(one, QUICK, spaces=True, port=port)
-    shown = told(answer) + "".join(piece.data.decode("latin1") for piece in answer.pieces)
+    shown = reported(answer) + "".join(piece.data.decode("latin1") for piece in answer.pieces)
     assert SECRET not in shown
     assert "reached" not in shown.replace("the output reached", "")
     assert "wrote /" not in shown
@@ -135,7 +135,7 @@ print(right.recv(1).decode(), len(os.urandom(6)))
         answer = await kernel.execute(code)
     finally:
         await kernel.end()
-    assert told(answer).split() == ["[1,", "2]", "7", "locked", "[3]", "4", "5", "6"]
+    assert reported(answer).split() == ["[1,", "2]", "7", "locked", "[3]", "4", "5", "6"]
 
 
 @pytest.mark.attacks

@@ -38,23 +38,23 @@ def produce_plan(folder: Path, *, spaces: bool = False, **settings: Any) -> Plan
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What would have been asked of the system."""
-    told: list[tuple[Any, ...]] = []
+    reported: list[tuple[Any, ...]] = []
     for name in (
         *("unshare", "mount", "bind", "keep_mounts_apart", "make_read_only", "change_root"),
         *("die_with_parent", "hide_memory", "bound_capabilities", "drop_capabilities"),
     ):
 
         def note(*values: Any, called: str = name, **_: Any) -> None:
-            told.append((called, *values))
+            reported.append((called, *values))
 
         monkeypatch.setattr(linux, name, note)
     for name in ("setgroups", "setresgid", "setresuid", "chown"):
 
         def note_change(*values: Any, called: str = name) -> None:
-            told.append((called, *values))
+            reported.append((called, *values))
 
         monkeypatch.setattr(os, name, note_change)
-    return told
+    return reported
 
 
 def test_what_is_shown_is_in_its_place_with_the_links_that_lead_to_it(
@@ -187,11 +187,11 @@ def standard_streams() -> Iterator[tuple[int, int]]:
     """Pipes in place of this process's standard streams: what is written goes to its input."""
     kept = [os.dup(0), os.dup(1)]
     given, feed = os.pipe()
-    heard, told = os.pipe()
+    heard, reported = os.pipe()
     os.dup2(given, 0)
-    os.dup2(told, 1)
+    os.dup2(reported, 1)
     os.close(given)
-    os.close(told)
+    os.close(reported)
     try:
         yield feed, heard
     finally:

@@ -176,7 +176,7 @@ FLOODS = {
 PATIENT: dict[str, Any] = {"call_seconds": 300, "cpu_seconds": 300, "grace_seconds": 60}
 
 
-def told(answer: Answer) -> str:
+def reported(answer: Answer) -> str:
     return "\n".join(piece.text for piece in answer.pieces)
 
 
@@ -185,9 +185,11 @@ async def test_a_flood_is_interrupted_at_the_limit_and_the_state_is_kept(name: s
     async with run(**PATIENT) as kernel:
         await kernel.execute("state = 41")
         answer = await kernel.execute(FLOODS[name])
-        assert "[the output reached its limit of 1,048,576 bytes]" in told(answer)
-        assert told(answer).endswith("[what still ran was interrupted; names and files are kept]")
-        assert told(await kernel.execute("state + 1")) == "42"
+        assert "[the output reached its limit of 1,048,576 bytes]" in reported(answer)
+        assert reported(answer).endswith(
+            "[what still ran was interrupted; names and files are kept]"
+        )
+        assert reported(await kernel.execute("state + 1")) == "42"
 
 
 async def test_messages_that_say_little_are_limited_too() -> None:
@@ -196,7 +198,7 @@ async def test_messages_that_say_little_are_limited_too() -> None:
             answer = await kernel.execute(
                 f"from IPython.display import clear_output, display\nwhile True: {code}"
             )
-            assert "[the output reached its limit of 20,000 bytes]" in told(answer)
+            assert "[the output reached its limit of 20,000 bytes]" in reported(answer)
             assert not kernel.lost
 
 
@@ -204,5 +206,5 @@ async def test_a_long_error_is_cut_and_nothing_is_lost() -> None:
     async with run(**PATIENT) as kernel:
         answer = await kernel.execute("raise ValueError('y' * 50_000_000)")
         assert answer.failed
-        assert "ValueError" in told(answer)
-        assert told(await kernel.execute("1 + 1")) == "2"
+        assert "ValueError" in reported(answer)
+        assert reported(await kernel.execute("1 + 1")) == "2"

@@ -98,16 +98,16 @@ async def test_over_http_it_says_where_it_is_and_its_token_unless_it_was_given(
     serving = asyncio.create_task(
         sweep_while(interpreter.kernels, program._serve_http(interpreter, 0, token))
     )
-    told = ""
+    reported = ""
     async with asyncio.timeout(60):
-        while "headers" not in told:
+        while "headers" not in reported:
             await asyncio.sleep(0.02)
-            told += capsys.readouterr().err
-        (address,) = re.findall(r'url = "http://127\.0\.0\.1:(\d+)/mcp"', told)
+            reported += capsys.readouterr().err
+        (address,) = re.findall(r'url = "http://127\.0\.0\.1:(\d+)/mcp"', reported)
         _, writer = await asyncio.open_connection("127.0.0.1", int(address))
         writer.close()
-    assert ("of-mine" in told) is False
-    assert (program.TOKEN_VARIABLE in told) == bool(token)
+    assert ("of-mine" in reported) is False
+    assert (program.TOKEN_VARIABLE in reported) == bool(token)
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
 

@@ -26,8 +26,8 @@ def test_neighbours_of_one_stream_become_one_text() -> None:
         ("execute_result", {"data": {"text/plain": "1"}}),
         ("execute_result", {"data": {"text/plain": "2"}}),
     )
-    told = [(piece.kind, piece.text) for piece in outputs.pieces]
-    assert told == [("stdout", "ab"), ("stderr", "c"), ("value", "1"), ("value", "2")]
+    reported = [(piece.kind, piece.text) for piece in outputs.pieces]
+    assert reported == [("stdout", "ab"), ("stderr", "c"), ("value", "1"), ("value", "2")]
     assert not outputs.failed
 
 
@@ -67,9 +67,9 @@ def test_what_is_beyond_the_bound_is_cut_and_reported_once(text: str) -> None:
     # Each message counts 100 bytes besides its text.
     outputs = gather(*[("stream", {"text": text})] * 3, limit=311)
     assert outputs.full
-    first, told = outputs.pieces
+    first, reported = outputs.pieces
     assert len(first.text.encode()) in (110, 111)
-    assert told.text == "[the output reached its limit of 311 bytes]"
+    assert reported.text == "[the output reached its limit of 311 bytes]"
 
 
 def test_what_was_too_long_to_be_sent_fills_the_bound() -> None:

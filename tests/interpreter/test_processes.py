@@ -25,13 +25,13 @@ def start(code: str) -> subprocess.Popen[bytes]:
 
 
 def test_this_process_is_described() -> None:
-    told = read_process(os.getpid())
-    assert told is not None
-    assert (told.identity, told.parent) == (os.getpid(), os.getppid())
-    assert told.tasks >= 1
-    assert 0 < told.resident_bytes < told.virtual_bytes
-    assert told.seconds > 0
-    assert 0 < measure_memory(told) <= told.resident_bytes * 2
+    reported = read_process(os.getpid())
+    assert reported is not None
+    assert (reported.identity, reported.parent) == (os.getpid(), os.getppid())
+    assert reported.tasks >= 1
+    assert 0 < reported.resident_bytes < reported.virtual_bytes
+    assert reported.seconds > 0
+    assert 0 < measure_memory(reported) <= reported.resident_bytes * 2
     assert count_tasks(os.getuid()) >= 1
 
 

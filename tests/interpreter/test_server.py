@@ -125,11 +125,11 @@ async def test_one_kernel_too_many_ends_the_one_that_was_used_longest_ago() -> N
             await say(interpreter, name, "x = 1")
         assert await say(interpreter, "b", "x") == "1"
         assert "NameError" in await say(interpreter, "c", "x")
-        told = await say(interpreter, "a", "x")
-        assert told.startswith(
+        reported = await say(interpreter, "a", "x")
+        assert reported.startswith(
             "[a new interpreter; the one before was ended: others needed its place]"
         )
-        assert "NameError" in told
+        assert "NameError" in reported
 
 
 async def test_where_all_kernels_are_busy_a_call_fails_at_once() -> None:
@@ -155,17 +155,17 @@ async def test_a_restart_forgets_everything() -> None:
     async with interpret() as interpreter:
         await say(interpreter, "a", "x = 1; open('a.txt', 'w').close()")
         await interpreter.call("restart", {}, {CONVERSATION_KEY: "a"})
-        told = await say(interpreter, "a", "import os; print(os.path.exists('a.txt')); x")
-        assert told.startswith("False")
-        assert "NameError" in told
-        assert "a new interpreter" not in told
+        reported = await say(interpreter, "a", "import os; print(os.path.exists('a.txt')); x")
+        assert reported.startswith("False")
+        assert "NameError" in reported
+        assert "a new interpreter" not in reported
 
 
 async def test_what_a_limit_ended_is_reported_again_with_the_next_call() -> None:
     async with interpret() as interpreter:
         assert "it has ended itself" in await say(interpreter, "a", "import os; os._exit(1)")
-        told = await say(interpreter, "a", "1")
-        assert told == "[a new interpreter; the one before was ended: it has ended itself]\n1"
+        reported = await say(interpreter, "a", "1")
+        assert reported == "[a new interpreter; the one before was ended: it has ended itself]\n1"
 
 
 async def test_strangers_who_share_an_address_share_no_kernel() -> None:
@@ -289,8 +289,8 @@ async def test_without_a_cage_the_question_says_so_before_and_the_result_after(
         call = InvocationCanister(name=execute.name, arguments='{"code": "1"}')
         assert await Gatekeeper(approve).admit(call, execute) == ""
         assert "it runs without a cage: code reaches the network" in asked[0]
-        told = (await invoke(ensemble, "1")).text
-        assert told.startswith("[no cage here: code reaches the network")
+        reported = (await invoke(ensemble, "1")).text
+        assert reported.startswith("[no cage here: code reaches the network")
         assert (await invoke(ensemble, "1")).text == "1"
     finally:
         await ensemble.close()

@@ -52,9 +52,9 @@ async def test_a_tool_from_a_schema_is_called_with_arguments_by_their_names() ->
 
 async def test_what_does_not_fit_is_reported_in_words_to_act_on() -> None:
     one = Invoker.from_schema("look", SCHEMA, lambda **_: pytest.fail("it ran"))
-    with pytest.raises(ArgumentsInvalid) as told:
+    with pytest.raises(ArgumentsInvalid) as reported:
         await run(one, '{"days": "3", "tags": ["a", 1], "x": 1}')
-    assert sorted(str(told.value).splitlines()) == [
+    assert sorted(str(reported.value).splitlines()) == [
         "'city' is a required property",
         "Additional properties are not allowed ('x' was unexpected)",
         "days: '3' is not of type 'integer'",
@@ -221,9 +221,9 @@ def test_null_for_an_optional_property_that_takes_no_null_is_left_out() -> None:
     }
     check = SchemaCheck({"properties": properties, "required": ["city"]}, trusted=False)
     assert check('{"city": "Oslo", "days": null, "tag": null}') == {"city": "Oslo", "tag": None}
-    with pytest.raises(ArgumentsInvalid, match="city: None is not of type 'string'") as told:
+    with pytest.raises(ArgumentsInvalid, match="city: None is not of type 'string'") as reported:
         check('{"city": null, "days": null}')
-    assert "days" not in str(told.value)
+    assert "days" not in str(reported.value)
 
 
 def test_arguments_that_do_not_fit_are_an_error_of_the_library() -> None:

@@ -219,7 +219,7 @@ async def test_what_is_changed_by_hand_while_it_is_held_is_seen_where_it_is_foun
     fact = await memory.add("tea", scope=ADA)
     other = await memory.add("coffee", scope=ADA)
     (path,) = memory.folder.rglob(f"*{fact.identity}.md")
-    (beside,) = memory.folder.rglob(f"*{other.identity}.md")
+    (others,) = memory.folder.rglob(f"*{other.identity}.md")
 
     def work(held: HeldScope) -> None:
         assert held.find(fact.identity) == fact
@@ -229,7 +229,7 @@ async def test_what_is_changed_by_hand_while_it_is_held_is_seen_where_it_is_foun
         assert found.content == "rum"
         # Another file has its name now, and the entry lies somewhere else.
         path.rename(path.with_name("moved.md"))
-        beside.rename(path)
+        others.rename(path)
         assert held.find(fact.identity) == found
         assert held.delete(found)
         assert held.find(fact.identity) is None

@@ -91,12 +91,12 @@ async def test_what_may_not_be_remembered_is_refused(memory: Memory) -> None:
 async def test_an_unknown_or_ambiguous_identity_is_reported(memory: Memory) -> None:
     first = await memory.add("tea")
     await memory.add("coffee")
-    for identity, told in (
+    for identity, reported in (
         ("abc", "too short"),
         (first.identity[:5], "fits several"),
         ("zzzz", "nothing is remembered"),
     ):
-        with pytest.raises(MemoryNotFound, match=told):
+        with pytest.raises(MemoryNotFound, match=reported):
             await memory.access(identity)
     assert await memory.access(first.identity[-12:-5]) == first
     path = path_of(memory, first)
@@ -254,8 +254,8 @@ async def test_foreign_files_are_reported_skipped_and_never_changed(memory: Memo
     for _ in range(2):
         assert await contents(memory, "tea") == ["Ada likes tea"]
         (status,) = await memory.status()
-        told = {Path(error.path).name for error in status.damaged if error.path}
-        assert told == {*planted, "pipe.md"} - {"picture.png"}
+        reported = {Path(error.path).name for error in status.damaged if error.path}
+        assert reported == {*planted, "pipe.md"} - {"picture.png"}
         assert status.entries == 1
     entry = (await memory.survey())[0]
     await memory.revise(entry.identity, content="Ada likes rum")
@@ -364,10 +364,10 @@ async def test_names_that_are_no_scope_are_refused_and_nothing_outside_is_touche
 
 def test_two_processes_add_at_once_and_everything_is_there(tmp_path: Path) -> None:
     together = [Worker(workers.add_facts, tmp_path, seed, 100) for seed in range(2)]
-    told = {identity for worker in together for identity in worker.finish()}
+    reported = {identity for worker in together for identity in worker.finish()}
     found = asyncio.run(Memory(tmp_path).survey())
-    assert len(told) == 200
-    assert {entry.identity for entry in found} == told
+    assert len(reported) == 200
+    assert {entry.identity for entry in found} == reported
 
 
 def add_the_same_in_processes(folder: Path) -> int:
@@ -427,10 +427,10 @@ def test_a_memory_without_a_lock_is_detected(
     assert add_in_threads(tmp_path, 10, same=True) > 10
 
 
-def is_whole_after_a_kill(folder: Path, told: list[str]) -> bool:
+def is_whole_after_a_kill(folder: Path, reported: list[str]) -> bool:
     """Whether what was acknowledged is there, and the index has what the files have."""
     expected: dict[str, str | None] = {}
-    for line in told:
+    for line in reported:
         kind, identity, *rest = line.split(" ", 2)
         if kind == "begin":
             # It was killed in the midst of a change, so both what was and what becomes is right.
@@ -465,9 +465,9 @@ def test_whatever_was_acknowledged_is_there_after_a_kill(
     acknowledged = 0
     for seed in range(rounds(15, 500)):
         folder = tmp_path / str(seed % 3)
-        told = list(kill_at_random(workers.change_facts, folder, seed=seed))
-        acknowledged += len(told)
-        assert is_whole_after_a_kill(folder, told), f"seed {seed}"
+        reported = list(kill_at_random(workers.change_facts, folder, seed=seed))
+        acknowledged += len(reported)
+        assert is_whole_after_a_kill(folder, reported), f"seed {seed}"
     assert acknowledged
 
 
@@ -584,8 +584,8 @@ async def test_turns_are_never_repetitions_and_keep_their_time(memory: Memory) -
 
 
 async def test_what_cannot_be_read_is_reported_once_and_breaks_nothing_else(tmp_path: Path) -> None:
-    told: list[str] = []
-    memory = Memory(tmp_path, durable=False, notify=told.append)
+    reported: list[str] = []
+    memory = Memory(tmp_path, durable=False, notify=reported.append)
     await memory.add("Ada likes tea.")
     broken = tmp_path / "entries" / "global" / "facts" / "broken.md"
     broken.write_text("---\nid: [\n---\n\nAda likes coffee.\n")
@@ -593,12 +593,12 @@ async def test_what_cannot_be_read_is_reported_once_and_breaks_nothing_else(tmp_
         (found,) = await memory.search("What does Ada like?")
         assert found.entry.content == "Ada likes tea."
         assert len(await memory.survey()) == 1
-    (words,) = told
+    (words,) = reported
     assert str(broken) in words
     assert "is not found until it is mended" in words
     broken.write_text("---\nid: b1\ncreated_at: 2026-05-04\n---\n\nAda likes coffee.\n")
     assert len(await memory.survey()) == 2
     broken.write_text("Ada likes coffee.\n")
     assert len(await memory.survey()) == 1
-    assert len(told) == 2
+    assert len(reported) == 2
     await memory.close()

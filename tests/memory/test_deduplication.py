@@ -162,10 +162,10 @@ async def test_a_model_that_does_not_answer_is_reported_and_repeats_are_merged(
 ) -> None:
     await memory.add(CELLAR)
     await memory.add(LONGER)
-    told: list[str] = []
-    report = await Deduplication(memory, notify=told.append, asker=ScriptedAsker()).run(GLOBAL)
+    reported: list[str] = []
+    report = await Deduplication(memory, notify=reported.append, asker=ScriptedAsker()).run(GLOBAL)
     assert report == Report()
-    assert told == [
+    assert reported == [
         "facts that are alike were not compared: the model gave no valid answer (1 try)"
     ]
 
@@ -208,11 +208,11 @@ async def test_where_the_embedder_fails_words_are_compared_and_it_is_reported(
     await memory.add(LONGER)
     embedder = WordsEmbedder()
     embedder.failure = ProviderError("no network", provider="words")
-    told: list[str] = []
+    reported: list[str] = []
     other = Memory(memory.folder, durable=False, embedder=embedder)
-    report = await deduplication(other, notify=told.append).survey(GLOBAL)
+    report = await deduplication(other, notify=reported.append).survey(GLOBAL)
     assert len(report.groups) == 1
-    assert told == ["facts are compared by their words alone: words: no network"]
+    assert reported == ["facts are compared by their words alone: words: no network"]
     assert len((await deduplication(other).survey(GLOBAL)).groups) == 1
 
 
@@ -447,8 +447,8 @@ def check_boxes(folder: Path) -> list[str]:
     asyncio.run(deduplication(memory).run(GLOBAL))
     known = asyncio.run(contents(memory))
     assert len(known) == 30
-    told = [f"box{number} stands in the cellar behind the stairs." for number in range(30)]
-    return [text for text in told if text not in known]
+    reported = [f"box{number} stands in the cellar behind the stairs." for number in range(30)]
+    return [text for text in reported if text not in known]
 
 
 @pytest.mark.storm
@@ -462,8 +462,8 @@ def test_a_run_that_is_killed_loses_nothing(
             asyncio.run(memory.add(f"box{number} stands in the cellar."))
             asyncio.run(memory.add(f"box{number} stands in the cellar behind the stairs."))
         asyncio.run(memory.close())
-        told = kill_at_random(workers.deduplicate, folder, seed=seed)
-        assert told, "it was killed before it began"
+        reported = kill_at_random(workers.deduplicate, folder, seed=seed)
+        assert reported, "it was killed before it began"
         left = asyncio.run(contents(Memory(folder, durable=False)))
         for number in range(30):
             said = f"box{number} stands in the cellar behind the stairs."

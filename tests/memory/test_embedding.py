@@ -43,8 +43,10 @@ class MeaningEmbedder(WordsEmbedder):
         return super().embed_one(text)
 
 
-def open_memory(folder: Path, embedder: Embedder | None, told: list[str] | None = None) -> Memory:
-    tell = (lambda _: None) if told is None else told.append
+def open_memory(
+    folder: Path, embedder: Embedder | None, reported: list[str] | None = None
+) -> Memory:
+    tell = (lambda _: None) if reported is None else reported.append
     return Memory(folder, durable=False, embedder=embedder, notify=tell)
 
 
@@ -158,18 +160,18 @@ async def test_vectors_of_others_would_be_detected(
 class ForgettingEmbedder(WordsEmbedder):
     """While it works for the first time, something else is done."""
 
-    def __init__(self, meanwhile: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, interrupt: Callable[[], Awaitable[object]]) -> None:
         super().__init__()
-        self._meanwhile: Callable[[], Awaitable[object]] | None = meanwhile
+        self._interrupt: Callable[[], Awaitable[object]] | None = interrupt
 
     async def embed(
         self, texts: Sequence[str], *, question: bool = False
     ) -> Sequence[array[float]]:
         """A vector for each text, when the other thing has been done."""
         vectors = await super().embed(texts, question=question)
-        meanwhile, self._meanwhile = self._meanwhile, None
-        if meanwhile is not None:
-            await meanwhile()
+        interrupt, self._interrupt = self._interrupt, None
+        if interrupt is not None:
+            await interrupt()
         return vectors
 
 
@@ -205,20 +207,20 @@ async def test_vectors_of_other_numbers_would_be_detected(
 async def test_a_failure_is_reported_once_and_keyword_search_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     embedder = MeaningEmbedder()
     embedder.failure = ProviderUnreachable("nobody answers", provider="p", code="unreachable")
-    memory = open_memory(tmp_path, embedder, told)
+    memory = open_memory(tmp_path, embedder, reported)
     await memory.add("The cat is black.")
     for _ in range(3):
         (found,) = await memory.search("cat")
         assert set(found.reasons) == {"words"}
-    assert told == ["memory is searched by words alone: p: nobody answers"]
+    assert reported == ["memory is searched by words alone: p: nobody answers"]
     # It is not asked again and again by those who wait for an answer.
     assert len(embedder.batches) == 1
     embedder.failure = None
     monkeypatch.setattr(embeddings, "_REST_SECONDS", 0.0)
-    memory = open_memory(tmp_path, embedder, told)
+    memory = open_memory(tmp_path, embedder, reported)
     assert len(await memory.search("feline")) == 1
     # A failure later on does not hide what has vectors.
     embedder.failure = ProviderUnreachable("nobody answers", provider="p", code="unreachable")
@@ -241,11 +243,11 @@ async def survive_damage(folder: Path, points: int) -> bool:
     for point in range(points):
         path = chance.choice(sorted(whole))
         path.write_bytes(damage(whole[path], chance))
-        told: list[str] = []
-        index = open_memory(folder, WordsEmbedder(), told)
+        reported: list[str] = []
+        index = open_memory(folder, WordsEmbedder(), reported)
         (first, *_) = await index.search(f"lantern w{point % 30}")
         right = first.entry.content == f"lantern w{point % 30}"
-        if told or not right or first.reasons["meaning"] < 0.999:
+        if reported or not right or first.reasons["meaning"] < 0.999:
             return False
         path.write_bytes(whole[path])
     return True
@@ -286,14 +288,14 @@ async def mix_models(folder: Path, first: Embedder, second: Embedder) -> bool:
     right = True
     for _ in range(2):
         # Also the next process is told, as long as nothing was done about it.
-        told: list[str] = []
-        memory = open_memory(folder, second, told)
+        reported: list[str] = []
+        memory = open_memory(folder, second, reported)
         await memory.add("one more lantern")
         found = await memory.search("lantern")
         await memory.search("harbour")
         await memory.close()
         right = right and len(found) == 10 and all("meaning" not in one.reasons for one in found)
-        right = right and len(told) == 1 and "vibe-llms memory reindex" in told[0]
+        right = right and len(reported) == 1 and "vibe-llms memory reindex" in reported[0]
     memory = open_memory(folder, second)
     await memory.reindex()
     (best, *_) = await memory.search("one more lantern")
@@ -309,12 +311,12 @@ async def test_vectors_of_different_models_never_mix(
 
 
 async def test_an_index_made_anew_has_vectors_at_once(tmp_path: Path) -> None:
-    told: list[str] = []
-    memory = open_memory(tmp_path, embedder := MeaningEmbedder(), told)
+    reported: list[str] = []
+    memory = open_memory(tmp_path, embedder := MeaningEmbedder(), reported)
     await memory.add("The cat is black.")
     embedder.failure = ProviderUnreachable("no route", provider="words")
     assert await memory.search("feline?") == []
-    assert len(told) == 1
+    assert len(reported) == 1
     embedder.failure = None
     # It is left alone for a while, but not by whoever asks for its vectors.
     assert await memory.search("feline?") == []
@@ -350,13 +352,13 @@ async def test_a_missing_package_is_reported_once_and_keyword_search_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "faiss", None)
-    told: list[str] = []
-    memory = open_memory(tmp_path, WordsEmbedder(), told)
+    reported: list[str] = []
+    memory = open_memory(tmp_path, WordsEmbedder(), reported)
     await memory.add("The cat is black.")
     for _ in range(2):
         assert contents(await memory.search("cat")) == ["The cat is black."]
-    assert len(told) == 1
-    assert "pip install 'vibe-llms[memory]'" in told[0]
+    assert len(reported) == 1
+    assert "pip install 'vibe-llms[memory]'" in reported[0]
 
 
 class Slow(WordsEmbedder):
@@ -531,15 +533,15 @@ class Picky(WordsEmbedder):
 
 
 async def test_texts_that_are_refused_leave_all_others_their_vectors(tmp_path: Path) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     embedder = Picky("forbidden")
-    memory = open_memory(tmp_path, embedder, told)
+    memory = open_memory(tmp_path, embedder, reported)
     for number in range(100):
         await memory.add(f"Thing {number} stands there.", role=Role.USER)
     await memory.add("This is forbidden indeed.")
     await memory.add("One sentence is fine. Another is forbidden.")
     await memory.embed()
-    (line,) = told
+    (line,) = reported
     assert line == (
         "the embedder words refuses 2 texts; they are found by words alone: "
         "picky: a text is blocked"
@@ -559,7 +561,7 @@ async def test_texts_that_are_refused_leave_all_others_their_vectors(tmp_path: P
     await memory.search("indeed")
     # The new one and the question; what was refused is not asked again, nor told.
     assert len(embedder.batches) == before + 2
-    assert len(told) == 1
+    assert len(reported) == 1
     # Who wants all anew gets it, with what was refused before.
     embedder.word = "nothing of it"
     await memory.reindex()
@@ -569,13 +571,13 @@ async def test_texts_that_are_refused_leave_all_others_their_vectors(tmp_path: P
 
 
 async def test_a_question_that_is_refused_stops_no_other(tmp_path: Path) -> None:
-    told: list[str] = []
-    memory = open_memory(tmp_path, Picky("forbidden"), told)
+    reported: list[str] = []
+    memory = open_memory(tmp_path, Picky("forbidden"), reported)
     await memory.add("The cat is black.")
     for _ in range(2):
         (found,) = await memory.search("forbidden cat")
         assert set(found.reasons) == {"words"}
-    assert told == ["a question is searched by its words alone: picky: a text is blocked"]
+    assert reported == ["a question is searched by its words alone: picky: a text is blocked"]
     (found,) = await memory.search("cat")
     assert "meaning" in found.reasons
 
@@ -584,14 +586,14 @@ async def test_a_question_that_is_refused_stops_no_other(tmp_path: Path) -> None
 async def test_an_embedder_that_refuses_everything_is_not_asked_for_each_text(
     tmp_path: Path, error: type[RequestRefused]
 ) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     embedder = WordsEmbedder()
     embedder.failure = error("no such size", provider="words")
-    memory = open_memory(tmp_path, embedder, told)
+    memory = open_memory(tmp_path, embedder, reported)
     for number in range(100):
         await memory.add(f"Thing {number} stands there.", role=Role.USER)
     assert len(await memory.search("thing")) == 10
-    assert told == ["memory is searched by words alone: words: no such size"]
+    assert reported == ["memory is searched by words alone: words: no such size"]
     assert len(embedder.batches) <= 2
 
 
@@ -604,13 +606,13 @@ async def test_a_server_that_goes_away_while_texts_are_divided_is_reported(tmp_p
                 raise ProviderUnreachable("gone", provider="picky")
             return await super().embed(texts, question=question)
 
-    told: list[str] = []
-    memory = open_memory(tmp_path, Leaving("forbidden"), told)
+    reported: list[str] = []
+    memory = open_memory(tmp_path, Leaving("forbidden"), reported)
     await memory.add("It is forbidden.")
     await memory.add("It is allowed.")
     assert len(await memory.search("allowed")) == 1
-    assert told == ["memory is searched by words alone: picky: gone"]
-    told.clear()
-    memory = open_memory(tmp_path / "other", Leaving("forbidden"), told)
+    assert reported == ["memory is searched by words alone: picky: gone"]
+    reported.clear()
+    memory = open_memory(tmp_path / "other", Leaving("forbidden"), reported)
     assert await memory.search("forbidden") == []
-    assert told == ["memory is searched by words alone: picky: gone"]
+    assert reported == ["memory is searched by words alone: picky: gone"]

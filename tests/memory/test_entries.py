@@ -129,7 +129,7 @@ def test_times_written_by_hand_have_a_zone(value: str, expected: datetime) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("", "does not begin with front matter"),
         ("Tea", "does not begin with front matter"),
@@ -159,10 +159,10 @@ def test_times_written_by_hand_have_a_zone(value: str, expected: datetime) -> No
     ],
     ids=lambda value: str(value[:30]),
 )
-def test_a_file_that_is_no_entry_is_reported_as_damaged(text: str | bytes, told: str) -> None:
+def test_a_file_that_is_no_entry_is_reported_as_damaged(text: str | bytes, reported: str) -> None:
     with pytest.raises(MemoryDamaged) as raised:
         read(text)
-    assert told in str(raised.value)
+    assert reported in str(raised.value)
     assert not Path("planted").exists()
 
 

@@ -185,8 +185,8 @@ async def test_another_process_stores_no_vector_of_what_was_forgotten(tmp_path: 
 
 
 async def test_what_lies_next_to_the_scopes_is_named_and_not_touched(tmp_path: Path) -> None:
-    told: list[str] = []
-    memory = Memory(tmp_path, durable=False, notify=told.append)
+    reported: list[str] = []
+    memory = Memory(tmp_path, durable=False, notify=reported.append)
     await memory.add("The code is xyzzyq", scope=ADA)
     for place in ("notes.txt", "entries/loose.md", "entries/user-ada.bak/facts/old.md"):
         path = tmp_path / place
@@ -194,7 +194,7 @@ async def test_what_lies_next_to_the_scopes_is_named_and_not_touched(tmp_path: P
         path.write_text("The code is XYZZYQ")
     (tmp_path / "entries" / "other.md").write_text("nothing")
     assert len(await memory.forget("xyzzyq")) == 1
-    assert [words.partition(" holds it too")[0] for words in told] == [
+    assert [words.partition(" holds it too")[0] for words in reported] == [
         str(tmp_path / place)
         for place in ("entries/loose.md", "entries/user-ada.bak/facts/old.md", "notes.txt")
     ]

@@ -19,7 +19,7 @@ from vibe_llms.memory.versions import Versions
 ADA = Scope.of_user("ada")
 
 
-def told(changes: list[Change]) -> list[tuple[str, str]]:
+def reported(changes: list[Change]) -> list[tuple[str, str]]:
     return [(str(one.kind), one.entry.content) for one in changes]
 
 
@@ -50,23 +50,23 @@ async def test_git_shows_each_version(tmp_path: Path) -> None:
     # What has changed meanwhile is told as well.
     changes = await survey(memory, scope=ADA)
     lisbon, porto, bees = "Ada lives in Lisbon.", "Ada lives in Porto.", "Ada keeps bees."
-    assert told(changes)[:2] == [("added", lisbon), ("changed", porto)]
-    assert sorted(told(changes)[2:4]) == [("added", bees), ("deleted", porto)]
-    assert told(changes)[4] == ("brought back", porto)
-    assert sorted(told(changes)[5:]) == [("added", "by hand"), ("removed", bees)]
+    assert reported(changes)[:2] == [("added", lisbon), ("changed", porto)]
+    assert sorted(reported(changes)[2:4]) == [("added", bees), ("deleted", porto)]
+    assert reported(changes)[4] == ("brought back", porto)
+    assert sorted(reported(changes)[5:]) == [("added", "by hand"), ("removed", bees)]
     names = ask_git(tmp_path, "log", "--reverse", "--format=%H").split()
     assert [one.commit for one in changes if one.entry.identity == entry.identity] == names[:4]
     assert len(await survey(memory)) == 8
     one = await survey(memory, identity=entry.identity[-12:])
     assert [str(change.kind) for change in one] == ["added", "changed", "deleted", "brought back"]
     assert one[2].entry.replaced_by == other.identity
-    assert told(await survey(memory, identity="mine-1")) == [("added", "by hand")]
+    assert reported(await survey(memory, identity="mine-1")) == [("added", "by hand")]
     # A copy at another place, in one go, is still the same entry.
     path = next((tmp_path / "entries" / "user-ada" / "facts").glob(f"*{entry.identity}.md"))
     path.rename(path.with_name(f"other__{entry.identity}.md"))
-    assert told(await survey(memory, identity=entry.identity))[-1] == ("changed", porto)
+    assert reported(await survey(memory, identity=entry.identity))[-1] == ("changed", porto)
     await memory.forget("Porto")
-    assert told(await survey(memory, identity=entry.identity))[-1] == ("removed", porto)
+    assert reported(await survey(memory, identity=entry.identity))[-1] == ("removed", porto)
 
 
 async def test_files_show_what_was_made_changed_and_deleted(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ async def test_files_show_what_was_made_changed_and_deleted(tmp_path: Path) -> N
     os.utime(path, (later.timestamp(), later.timestamp()))
     (path.parent / "broken.md").write_text("no entry")
     changes = await survey(memory)
-    assert told(changes) == [
+    assert reported(changes) == [
         ("added", "I like tea"),
         ("added", "Ada keeps bees."),
         ("added", "Ada keeps wild bees."),
@@ -91,8 +91,11 @@ async def test_files_show_what_was_made_changed_and_deleted(tmp_path: Path) -> N
     # When it was written, not when it was said.
     assert changes[0].time > long_ago
     assert changes[3].entry.replaced_by == kept.identity
-    assert told(await survey(memory, scope=GLOBAL)) == [told(changes)[2], told(changes)[4]]
-    assert told(await survey(memory, identity=said.identity)) == [told(changes)[0]]
+    assert reported(await survey(memory, scope=GLOBAL)) == [
+        reported(changes)[2],
+        reported(changes)[4],
+    ]
+    assert reported(await survey(memory, identity=said.identity)) == [reported(changes)[0]]
 
 
 async def test_a_foreign_identity_has_the_time_that_its_file_says(

@@ -39,14 +39,14 @@ ROLES = (Role.FACT, Role.USER)
 def held_elsewhere(folder: Path, scope: Scope) -> Iterator[None]:
     """Another process holds a scope."""
     worker = Worker(workers.hold_scope, folder, 0, str(scope))
-    worker.wait_until_told(1)
+    worker.wait_until_reported(1)
     try:
         yield
     finally:
         worker.kill()
 
 
-async def goes_on_beside(folder: Path, *, seconds: float) -> bool:
+async def goes_on_in_parallel(folder: Path, *, seconds: float) -> bool:
     """Whether all others go on within so many seconds while another process holds one scope."""
     memory = Memory(folder, durable=False, lock_seconds=120)
     for scope in (ADA, BEN):
@@ -76,7 +76,7 @@ async def goes_on_beside(folder: Path, *, seconds: float) -> bool:
 
 
 async def test_all_others_go_on_while_another_process_holds_a_scope(tmp_path: Path) -> None:
-    assert await goes_on_beside(tmp_path, seconds=60)
+    assert await goes_on_in_parallel(tmp_path, seconds=60)
 
 
 async def test_one_lock_for_a_whole_memory_is_detected(
@@ -91,7 +91,7 @@ async def test_one_lock_for_a_whole_memory_is_detected(
                 return original(*arguments)
 
         monkeypatch.setattr(Store, name, work)
-    assert not await goes_on_beside(tmp_path, seconds=1)
+    assert not await goes_on_in_parallel(tmp_path, seconds=1)
 
 
 async def test_changes_that_wait_in_the_threads_of_all_are_detected(
@@ -101,7 +101,7 @@ async def test_changes_that_wait_in_the_threads_of_all_are_detected(
         return await asyncio.to_thread(work, Patience(120))
 
     monkeypatch.setattr(Memory, "_hold", hold)
-    assert not await goes_on_beside(tmp_path, seconds=1)
+    assert not await goes_on_in_parallel(tmp_path, seconds=1)
 
 
 async def fail_together(folder: Path, count: int, *, seconds: float) -> bool:
@@ -113,8 +113,8 @@ async def fail_together(folder: Path, count: int, *, seconds: float) -> bool:
             for number in range(count)
         ]
         done, _ = await asyncio.wait(adding, timeout=seconds)
-    told = await asyncio.gather(*adding, return_exceptions=True)
-    assert all(isinstance(one, ArchiveLocked) and "for 1 s" in str(one) for one in told[:2])
+    reported = await asyncio.gather(*adding, return_exceptions=True)
+    assert all(isinstance(one, ArchiveLocked) and "for 1 s" in str(one) for one in reported[:2])
     return len(done) == count
 
 
@@ -156,8 +156,8 @@ async def is_nothing_of_what_was_cancelled(folder: Path) -> bool:
         await asyncio.sleep(0.2)
         for task in adding:
             task.cancel()
-        told = await asyncio.gather(*adding, return_exceptions=True)
-        assert all(isinstance(one, asyncio.CancelledError) for one in told)
+        reported = await asyncio.gather(*adding, return_exceptions=True)
+        assert all(isinstance(one, asyncio.CancelledError) for one in reported)
         await asyncio.sleep(0.2)
     # What waits would have its turn before these.
     for number in range(30):
@@ -200,24 +200,24 @@ async def test_a_change_that_is_cancelled_in_its_midst_is_made_whole(tmp_path: P
 def share(folder: Path, count: int) -> tuple[set[str], Memory]:
     """One memory used by threads with event loops of their own; what they added."""
     memory = Memory(folder, durable=False, lock_seconds=60)
-    told: set[str] = set()
+    reported: set[str] = set()
 
     async def work(seed: int) -> None:
         for number in range(count):
             scope = SCOPES[(seed + number) % len(SCOPES)]
             role = (Role.FACT, Role.USER)[number % 2]
             added = await memory.add(f"{number} of {seed}", scope=scope, role=role)
-            told.add(added.identity)
+            reported.add(added.identity)
             order = SCOPES if seed % 2 else SCOPES[::-1]
             await memory.search(f"{number}", scopes=order)
 
     with ThreadPoolExecutor(4) as threads:
         for _ in threads.map(lambda seed: asyncio.run(work(seed)), range(4)):
             pass
-    return told, memory
+    return reported, memory
 
 
-def is_whole(memory: Memory, told: set[str]) -> bool:
+def is_whole(memory: Memory, reported: set[str]) -> bool:
     """Whether all that was told is there once, in the files and in the indexes."""
 
     def identities(entries: Sequence[Entry]) -> list[str]:
@@ -234,7 +234,7 @@ def is_whole(memory: Memory, told: set[str]) -> bool:
     other = Memory(memory.folder)
     return (
         identities(asyncio.run(memory.survey()))
-        == sorted(told)
+        == sorted(reported)
         == identities(asyncio.run(other.survey()))
     )
 
@@ -248,12 +248,12 @@ def test_threads_and_processes_over_several_scopes_lose_nothing(
     together = [
         Worker(workers.add_to_scopes, tmp_path, seed, names, count) for seed in range(10, 12)
     ]
-    told, memory = share(tmp_path, count)
+    reported, memory = share(tmp_path, count)
     for worker in together:
-        told |= set(worker.finish())
+        reported |= set(worker.finish())
         assert worker.code == 0
-    assert len(told) == 4 * count + 2 * len(SCOPES) * count
-    assert is_whole(memory, told)
+    assert len(reported) == 4 * count + 2 * len(SCOPES) * count
+    assert is_whole(memory, reported)
 
 
 def test_threads_that_share_an_index_without_its_lock_are_detected(tmp_path: Path) -> None:
@@ -275,8 +275,8 @@ def share_unlocked(folder: Path) -> None:
     setattr(ScopeIndex, "__init__", begin_unlocked)  # noqa: B010
     sys.setswitchinterval(1e-6)
     for number in range(20):
-        told, memory = share(folder / str(number), 20)
-        assert is_whole(memory, told)
+        reported, memory = share(folder / str(number), 20)
+        assert is_whole(memory, reported)
 
 
 class ImpatientLock:
@@ -366,7 +366,7 @@ async def disturb(folder: Path, seed: int, *, seconds: float = 60) -> str:
     """What is wrong after changes, searches and their cancelling at random; nothing if all is."""
     chance = random.Random(seed)
     memory = Memory(folder, durable=False, lock_seconds=60, embedder=WordsEmbedder(8))
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     maybe: set[str] = set()
     gone: set[str] = set()
 
@@ -377,21 +377,21 @@ async def disturb(folder: Path, seed: int, *, seconds: float = 60) -> str:
                 content = f"thing{seed}x{number} of {scope}"
                 maybe.add(content)
                 entry = await memory.add(content, scope=scope, role=chance.choice(ROLES))
-                told[entry.identity] = content
+                reported[entry.identity] = content
             case "search":
                 await memory.search(f"thing{seed}x{number // 2}", scopes=SCOPES)
             case "reindex":
                 await memory.reindex()
-            case kind if told:
-                identity, content = chance.choice([*told.items()])
+            case kind if reported:
+                identity, content = chance.choice([*reported.items()])
                 # From now on it may be there or not, until it is told.
-                del told[identity]
+                del reported[identity]
                 gone.add(content)
                 with suppress(MemoryNotFound):
                     if kind == "revise":
                         await memory.revise(identity, importance=0.9)
                         gone.discard(content)
-                        told[identity] = content
+                        reported[identity] = content
                     elif kind == "remove":
                         await memory.remove(identity)
                     else:
@@ -416,7 +416,7 @@ async def disturb(folder: Path, seed: int, *, seconds: float = 60) -> str:
     except TimeoutError:
         return "it stands still"
     there = {entry.identity: entry.content for entry in await memory.survey()}
-    if lost := {identity for identity in told if there.get(identity) != told[identity]}:
+    if lost := {identity for identity in reported if there.get(identity) != reported[identity]}:
         return f"{len(lost)} were lost"
     if new := set(there.values()) - maybe:
         return f"{new} was never added"

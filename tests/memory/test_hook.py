@@ -560,9 +560,9 @@ async def test_what_another_thread_reports_is_handled_in_the_conversations_threa
 
     async with open_session(home=home, event_handler=hear) as session:
         await session.begin(model(), save=False)
-        tell = session._notify
-        await asyncio.to_thread(tell, Notice("memory", "from afar"))
-        tell(Notice("memory", "from here"))
+        report = session._notify
+        await asyncio.to_thread(report, Notice("memory", "from afar"))
+        report(Notice("memory", "from here"))
         await asyncio.sleep(0)
     here = threading.get_ident()
     assert sorted(heard) == [("from afar", here), ("from here", here)]
@@ -581,13 +581,13 @@ def test_what_a_thread_reports_when_the_loop_has_ended_breaks_nothing(home: Path
     session = asyncio.run(hold())
     raised: list[BaseException] = []
 
-    def tell() -> None:
+    def report() -> None:
         try:
             session._notify(Notice("memory", "late"))
         except RuntimeError as error:
             raised.append(error)
 
-    thread = threading.Thread(target=tell)
+    thread = threading.Thread(target=report)
     thread.start()
     thread.join()
     assert (raised, notices(events)) == ([], [])

@@ -55,8 +55,8 @@ async def consolidate_while_others_add(folder: Path, count: int) -> int:
 
     async def decide(text: str) -> Decisions:
         together = [Worker(workers.add_facts_of_ada, folder, seed, count) for seed in range(4)]
-        told = [await asyncio.to_thread(worker.finish) for worker in together]
-        added.extend(identity for one in told for identity in one)
+        reported = [await asyncio.to_thread(worker.finish) for worker in together]
+        added.extend(identity for one in reported for identity in one)
         return delete_all_notes(text)
 
     added: list[str] = []
@@ -75,17 +75,17 @@ async def test_four_processes_add_during_a_consolidation_and_lose_nothing(tmp_pa
     assert await consolidate_while_others_add(tmp_path, 100) == 400
 
 
-async def tell_the_same(folder: Path, count: int) -> int:
+async def report_the_same(folder: Path, count: int) -> int:
     """How many facts there are when 4 processes at once are told the same."""
     together = [Worker(workers.take_in_the_same, folder, seed, count) for seed in range(4)]
     for worker in together:
-        told = await asyncio.to_thread(worker.finish)
-        assert told == [f"done {number}" for number in range(count)]
+        reported = await asyncio.to_thread(worker.finish)
+        assert reported == [f"done {number}" for number in range(count)]
     return len(await Memory(folder).survey(ADA, role=Role.FACT))
 
 
 async def test_what_four_processes_remember_is_stored_once(tmp_path: Path) -> None:
-    assert await tell_the_same(tmp_path, 20) == 20
+    assert await report_the_same(tmp_path, 20) == 20
     assert len(await Memory(tmp_path).survey(role=Role.USER)) == 80
 
 
@@ -180,10 +180,10 @@ async def test_changes_that_are_undone_would_be_detected(
         await meddle()
 
 
-async def go_on_after_a_kill(folder: Path, told: Sequence[str]) -> str:
+async def go_on_after_a_kill(folder: Path, reported: Sequence[str]) -> str:
     """What is wrong after a kill, or once the turns have been taken in again; empty if nothing."""
     memory = Memory(folder, durable=False)
-    numbers = {kind: {int(one.split()[1]) for one in told if one.startswith(kind)} for kind in (
+    numbers = {kind: {int(one.split()[1]) for one in reported if one.startswith(kind)} for kind in (
         "begin", "done"
     )}  # fmt: skip
     if problem := await _look(memory, numbers["done"]):
@@ -218,8 +218,8 @@ async def _look(memory: Memory, numbers: set[int]) -> str:
 
 
 def kill_and_go_on(work: Callable[..., Any], folder: Path, seed: int) -> str:
-    told = kill_at_random(work, folder, seed=seed)
-    return asyncio.run(go_on_after_a_kill(folder, told))
+    reported = kill_at_random(work, folder, seed=seed)
+    return asyncio.run(go_on_after_a_kill(folder, reported))
 
 
 @pytest.mark.storm
@@ -231,7 +231,7 @@ def test_whatever_was_taken_in_is_there_after_a_kill_and_the_rest_goes_on(
 
 
 @pytest.mark.parametrize(
-    "bug", [workers.take_in_turns_marked_early, workers.take_in_turns_told_early]
+    "bug", [workers.take_in_turns_marked_early, workers.take_in_turns_reported_early]
 )
 def test_a_turn_that_counts_too_early_would_be_detected(
     tmp_path: Path, bug: Callable[..., Any]

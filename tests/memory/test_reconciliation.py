@@ -93,7 +93,7 @@ def test_a_good_answer_is_carried_out_as_it_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("decisions", "told"),
+    ("decisions", "reported"),
     [
         ((), "says nothing of 1"),
         (GOOD[:-1], "says nothing of 5"),
@@ -118,10 +118,10 @@ def test_a_good_answer_is_carried_out_as_it_says() -> None:
     ],
 )
 def test_an_answer_that_is_not_whole_adds_the_facts_and_no_more(
-    decisions: Sequence[Decision], told: str
+    decisions: Sequence[Decision], reported: str
 ) -> None:
     wanted, why = plan(decisions, NOTES, FACTS)
-    assert told in why
+    assert reported in why
     assert wanted == add_all(FACTS)
 
 
@@ -198,8 +198,10 @@ def fuzz(chance: random.Random, notes: Sequence[Entry], facts: Sequence[Entry]) 
     decisions: list[Decision] = []
     for number, note in enumerate(notes, 1):
         by = chance.randint(first, last)
-        told = facts[by - first].content
-        text = chance.choice([told, f"{note.content} and {told}", chance.choice(notes).content])
+        reported = facts[by - first].content
+        text = chance.choice(
+            [reported, f"{note.content} and {reported}", chance.choice(notes).content]
+        )
         match chance.choice(("UPDATE", "DELETE", "NONE")):
             case "UPDATE":
                 decisions.append(Decision(number, "UPDATE", text, by))
@@ -306,7 +308,7 @@ def _apply_deleting_first(held: HeldScope, wanted: Plan) -> Applied:
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "bug", "told"),
+    ("owner", "name", "bug", "reported"),
     [
         (HeldScope, "delete_record", _delete_for_good, "for good"),
         (HeldScope, "delete", _delete_another, "unseen entry|changed|not there|was lost"),
@@ -316,13 +318,13 @@ def _apply_deleting_first(held: HeldScope, wanted: Plan) -> Applied:
     ],
 )
 async def test_a_bug_in_applying_would_be_detected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, bug: Any, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, bug: Any, reported: str
 ) -> None:
     if owner is None:
         monkeypatch.setitem(globals(), name, bug)
     else:
         monkeypatch.setattr(owner, name, bug)
-    with pytest.raises(AssertionError, match=told):
+    with pytest.raises(AssertionError, match=reported):
         await storm(tmp_path, 1000, seed=3)
 
 
@@ -345,16 +347,18 @@ async def test_nothing_is_deleted_before_all_that_is_new_is_there(
     done: list[str] = []
     write, delete = MemoryFiles.write, MemoryFiles.delete
 
-    def tell_write(self: MemoryFiles, entry: Entry) -> str:
+    def report_write(self: MemoryFiles, entry: Entry) -> str:
         done.append("write")
         return write(self, entry)
 
-    def tell_delete(self: MemoryFiles, entry: Entry, place: str, *, replaced_by: str = "") -> None:
+    def report_delete(
+        self: MemoryFiles, entry: Entry, place: str, *, replaced_by: str = ""
+    ) -> None:
         done.append("delete")
         delete(self, entry, place, replaced_by=replaced_by)
 
-    monkeypatch.setattr(MemoryFiles, "write", tell_write)
-    monkeypatch.setattr(MemoryFiles, "delete", tell_delete)
+    monkeypatch.setattr(MemoryFiles, "write", report_write)
+    monkeypatch.setattr(MemoryFiles, "delete", report_delete)
     wanted, _ = plan(GOOD, notes, FACTS)
     await memory.change(ADA, lambda held: apply(held, wanted))
     assert done == ["write", "write", "delete", "delete"]

@@ -545,7 +545,7 @@ def test_after_a_kill_in_a_commit_the_next_one_succeeds(
         folder = tmp_path / str(number % 4)
         folder.mkdir(exist_ok=True)
         worker = Worker(workers.commit_facts, folder, number)
-        worker.wait_until_told(chance.randint(1, 3))
+        worker.wait_until_reported(chance.randint(1, 3))
         time.sleep(chance.random() * 0.04)
         match number % 3:
             case 0:

@@ -128,14 +128,14 @@ async def test_as_many_are_judged_as_are_asked_for(tmp_path: Path) -> None:
 async def test_a_model_that_fails_is_reported_once_and_memory_goes_on(tmp_path: Path) -> None:
     judge = Judge("hangs")
     judge.failure = ProviderError("no weights", provider="memory.reranking")
-    told: list[str] = []
-    memory = Memory(tmp_path, durable=False, reranking=Reranking(judge, notify=told.append))
+    reported: list[str] = []
+    memory = Memory(tmp_path, durable=False, reranking=Reranking(judge, notify=reported.append))
     await fill(memory)
     for _ in range(2):
         found = await memory.search("lantern")
         assert len(found) == 3
         assert [*found[0].reasons] == ["words"]
-    assert told == ["what memory finds is not reranked: memory.reranking: no weights"]
+    assert reported == ["what memory finds is not reranked: memory.reranking: no weights"]
     quiet = Memory(tmp_path, durable=False, reranking=Reranking(judge))
     assert len(await quiet.search("lantern")) == 3
 

@@ -80,18 +80,18 @@ async def test_the_clients_of_a_session_are_used(fake: FakeOllama) -> None:
 
 
 async def test_memory_works_on_where_its_embedder_fails(fake: FakeOllama) -> None:
-    told: list[str] = []
-    memory = produce(configure(embedder=f"ollama/{MODEL}"), notify=told.append)
+    reported: list[str] = []
+    memory = produce(configure(embedder=f"ollama/{MODEL}"), notify=reported.append)
     await memory.add("Ada likes tea")
     for _ in range(3):
         assert len(await memory.search("tea")) == 1
-    assert len(told) == 1
-    assert "ollama serve" in told[0]
+    assert len(reported) == 1
+    assert "ollama serve" in reported[0]
     await memory.close()
     # Nothing is lost: the vectors come with the server.
-    memory = produce(configure(fake, embedder=f"ollama/{MODEL}"), notify=told.append)
+    memory = produce(configure(fake, embedder=f"ollama/{MODEL}"), notify=reported.append)
     assert await memory.embed() == 1
-    assert len(told) == 1
+    assert len(reported) == 1
     await memory.close()
 
 

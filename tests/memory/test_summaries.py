@@ -259,15 +259,15 @@ def test_long_turns_are_shown_in_part() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [("", "is empty"), (" \n", "is empty"), ("x" * 800, "about 200 tokens where 25"), ("Ok.", "")],
 )
-def test_what_is_no_summary_is_refused(text: str, told: str) -> None:
+def test_what_is_no_summary_is_refused(text: str, reported: str) -> None:
     task = choose([said(0, 120)])
     assert task is not None
     why = check_summary(task, text)
-    assert told in why
-    assert bool(why) == bool(told)
+    assert reported in why
+    assert bool(why) == bool(reported)
 
 
 @given(st.lists(st.integers(1, 900), min_size=1, max_size=60))

@@ -322,10 +322,10 @@ async def test_what_was_changed_in_between_stays_changed(memory: Memory) -> None
 async def test_a_dry_run_writes_nothing_and_reports_the_same(memory: Memory) -> None:
     items = [{"data": {"content": content}} for content in ("a bee", "a goat", "a bee", "A bee!")]
     entries = read_export(file_of(*items), ADA).entries
-    told = [0]
-    dry = await take_in(memory, entries, dry_run=True, progress=told.append)
+    reported = [0]
+    dry = await take_in(memory, entries, dry_run=True, progress=reported.append)
     assert not memory.folder.exists()
-    assert told == [0, 4]
+    assert reported == [0, 4]
     wet = await take_in(memory, entries)
     # Words alike are told apart only by whoever remembers them.
     assert (wet.new, wet.known) == ({"user-ada": 2}, 2)

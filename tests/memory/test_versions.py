@@ -26,9 +26,9 @@ class Kept:
     """A memory with versions, and what they told."""
 
     def __init__(self, folder: Path, **options: float) -> None:
-        self.told: list[str] = []
+        self.reported: list[str] = []
         chosen = {"quiet_seconds": 0.01, **options}
-        self.versions = Versions(folder, notify=self.told.append, **chosen)
+        self.versions = Versions(folder, notify=self.reported.append, **chosen)
         self.memory = Memory(folder, durable=False, versions=self.versions)
 
 
@@ -57,7 +57,7 @@ async def test_what_changes_is_committed_in_the_background(tmp_path: Path) -> No
     status = await kept.versions.status()
     assert status.last is not None
     assert datetime.now(UTC) - status.last < timedelta(minutes=5)
-    assert (status.failure, status.since, kept.told) == ("", None, [])
+    assert (status.failure, status.since, kept.reported) == ("", None, [])
     assert threading.active_count() < 20
 
 
@@ -124,8 +124,8 @@ async def test_no_one_waits_for_a_git_that_hangs(
         assert kept.versions._thread is not None
         await kept.memory.close()
     assert len(await Memory(tmp_path / "memory").survey()) == 21
-    assert len(kept.told) == 1
-    assert "entries are saved" in kept.told[0]
+    assert len(kept.reported) == 1
+    assert "entries are saved" in kept.reported[0]
     # The next one does not even try to wait, since it was so slow a moment ago.
     other = Kept(tmp_path / "memory", close_seconds=1000)
     started.unlink()
@@ -161,16 +161,16 @@ async def test_a_missing_git_is_reported_once_and_shown_by_the_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    told: list[str] = []
+    reported: list[str] = []
     for name in ("bees", "goats"):
         kept = Kept(tmp_path / "memory")
         await kept.memory.add(f"Ada keeps {name}.")
         await kept.memory.add(f"Ben keeps {name}.")
         await kept.memory.close()
         # Another process, later, has nothing new to tell.
-        told += kept.told
-    assert len(told) == 1
-    assert "git is not installed" in told[0]
+        reported += kept.reported
+    assert len(reported) == 1
+    assert "git is not installed" in reported[0]
     status = await kept.versions.status()
     assert "git is not installed" in status.failure
     with pytest.raises(VersioningFailed, match="git is not installed"):
@@ -194,7 +194,7 @@ async def test_a_failure_of_another_kind_is_reported_again(
     (folder / ".git").write_text("gitdir: elsewhere")
     await kept.memory.add("Ben keeps goats.")
     await kept.memory.close()
-    assert ["is not installed" in text for text in kept.told] == [True, False]
+    assert ["is not installed" in text for text in kept.reported] == [True, False]
     assert "is a link or a file" in (await kept.versions.status()).failure
 
 
@@ -207,7 +207,7 @@ async def test_a_disk_that_keeps_no_state_is_reported_once_by_each_process(
     for number in range(3):
         await kept.memory.add(f"fact {number}")
         await kept.memory.close()
-    assert len(kept.told) == 1
+    assert len(kept.reported) == 1
     assert len(await kept.memory.survey()) == 3
 
 
@@ -231,7 +231,7 @@ async def test_a_full_disk_has_room_for_the_state_that_was_there(
     status = await kept.versions.status()
     assert "the disk is full; free some space" in status.failure
     assert status.last == before.last
-    assert kept.told[0].startswith("entries are saved, but git kept no version of them: ")
+    assert kept.reported[0].startswith("entries are saved, but git kept no version of them: ")
 
 
 async def test_a_fault_of_ours_does_not_end_the_versions(

@@ -27,14 +27,14 @@ from vibe_llms.memory.repository import Repository
 from vibe_llms.messages.canisters import AssistantCanister, Canister, UserCanister
 from vibe_llms.messages.contents import TextualContent
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 class Worker(processes.Worker):
     """A process as those of the harness, that carries out a worker of this module."""
 
     def __init__(self, work: Callable[..., Any], folder: Path, seed: int, *rest: Any) -> None:
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self._reading, writing = processes._CONTEXT.Pipe(duplex=False)
         self._process = processes._CONTEXT.Process(
             target=_carry_out, args=(work.__name__, folder, writing, seed, *rest), daemon=True
@@ -47,7 +47,7 @@ def kill_at_random(work: Callable[..., Any], folder: Path, *, seed: int) -> Sequ
     """Let a worker begin, kill it at a random moment; gives what it had told."""
     chance = random.Random(seed)
     worker = Worker(work, folder, seed)
-    worker.wait_until_told(chance.randint(1, 8))
+    worker.wait_until_reported(chance.randint(1, 8))
     # Spinning instead of sleeping, for moments between two system calls.
     for _ in range(chance.randint(0, 20_000)):
         pass
@@ -68,22 +68,22 @@ def run(work: Awaitable[None]) -> None:
     asyncio.run(wait())
 
 
-async def add_facts(folder: Path, tell: Tell, seed: int, count: int) -> None:
+async def add_facts(folder: Path, send: Report, seed: int, count: int) -> None:
     """Add facts; tells their identities."""
     memory = Memory(folder, durable=False)
     for number in range(count):
-        tell((await memory.add(f"fact {number} of worker {seed}")).identity)
+        send((await memory.add(f"fact {number} of worker {seed}")).identity)
     await memory.close()
 
 
-async def hold_scope(folder: Path, tell: Tell, seed: int, scope: str) -> None:
+async def hold_scope(folder: Path, send: Report, seed: int, scope: str) -> None:
     """Hold a scope until killed; tells when it does."""
     with MemoryFiles(folder).changing(Scope.parse(scope)):
-        tell("held")
+        send("held")
         await asyncio.Event().wait()
 
 
-async def add_to_scopes(folder: Path, tell: Tell, seed: int, names: str, count: int) -> None:
+async def add_to_scopes(folder: Path, send: Report, seed: int, names: str, count: int) -> None:
     """Add facts and turns to several scopes at once, and search them; tells their identities."""
     memory = Memory(folder, durable=False, lock_seconds=60)
     scopes = [Scope.parse(name) for name in names.split()]
@@ -93,7 +93,7 @@ async def add_to_scopes(folder: Path, tell: Tell, seed: int, names: str, count: 
         for number in range(count):
             role = chance.choice((Role.FACT, Role.USER))
             added = await memory.add(f"{scope} {number} of {seed}", scope=scope, role=role)
-            tell(added.identity)
+            send(added.identity)
             if number % 5 == 0:
                 await memory.search(f"{number}", scopes=chance.sample(scopes, len(scopes)))
 
@@ -101,14 +101,14 @@ async def add_to_scopes(folder: Path, tell: Tell, seed: int, names: str, count: 
     await memory.close()
 
 
-async def add_the_same(folder: Path, tell: Tell, seed: int, count: int) -> None:
+async def add_the_same(folder: Path, send: Report, seed: int, count: int) -> None:
     """Add facts that others add as well; tells their identities."""
     memory = Memory(folder, durable=False)
     for number in range(count):
-        tell((await memory.add(f"everybody knows fact {number}")).identity)
+        send((await memory.add(f"everybody knows fact {number}")).identity)
 
 
-async def change_facts(folder: Path, tell: Tell, seed: int) -> None:
+async def change_facts(folder: Path, send: Report, seed: int) -> None:
     """Add, revise, remove and store without end; tells each step once it is done."""
     memory = Memory(folder, durable=False)
     chance = random.Random(seed)
@@ -120,32 +120,32 @@ async def change_facts(folder: Path, tell: Tell, seed: int) -> None:
         if kind == "add" or not mine:
             entry = await memory.add(f"worker {seed} knows fact {number} alpha")
             mine.append(entry.identity)
-            tell(f"add {entry.identity} {entry.content}")
+            send(f"add {entry.identity} {entry.content}")
         elif kind == "revise":
-            tell(f"begin {mine[0]}")
+            send(f"begin {mine[0]}")
             entry = await memory.revise(
                 mine[0], content=f"worker {seed} revised fact {number} beta"
             )
-            tell(f"add {entry.identity} {entry.content}")
+            send(f"add {entry.identity} {entry.content}")
         elif kind == "remove":
             identity = mine.pop()
-            tell(f"begin {identity}")
+            send(f"begin {identity}")
             await memory.remove(identity, replaced_by="other" if number % 2 else "")
-            tell(f"remove {identity}")
+            send(f"remove {identity}")
         else:
             await memory.close()
 
 
-async def change_facts_in_place(folder: Path, tell: Tell, seed: int) -> None:
+async def change_facts_in_place(folder: Path, send: Report, seed: int) -> None:
     """Tell of a fact before it is written."""
 
     def write(self: MemoryFiles, entry: Any) -> str:
-        tell(f"add {entry.identity} {entry.content}")
+        send(f"add {entry.identity} {entry.content}")
         return written(self, entry)
 
     written = MemoryFiles.write
     MemoryFiles.write = write  # type: ignore[method-assign]
-    await change_facts(folder, tell, seed)
+    await change_facts(folder, send, seed)
 
 
 ADA = Scope.of_user("ada")
@@ -153,12 +153,12 @@ TALK = "abcdefgh2345"
 QUIET = IngestionSettings(summaries=False, max_entries=10_000)
 
 
-async def add_facts_of_ada(folder: Path, tell: Tell, seed: int, count: int) -> None:
+async def add_facts_of_ada(folder: Path, send: Report, seed: int, count: int) -> None:
     """Add facts where a consolidation is going on; tells their identities."""
     memory = Memory(folder, durable=False)
     for number in range(count):
         entry = await memory.add(f"the user owns thing {number} of worker {seed}", scope=ADA)
-        tell(entry.identity)
+        send(entry.identity)
 
 
 def turn_of(number: int) -> list[Canister]:
@@ -177,12 +177,12 @@ def fact_of(number: int) -> str:
     return f"The user owns the house number {number}"
 
 
-def producing_asker(tell: Tell = lambda _: None) -> ScriptedAsker:
+def producing_asker(send: Report = lambda _: None) -> ScriptedAsker:
     """Finds the fact of each turn; every second new one takes the place of the oldest shown."""
 
     def find(text: str) -> Findings:
         number = int(text.rpartition("number ")[2].split()[0])
-        tell(f"asked {number}")
+        send(f"asked {number}")
         return finds(fact_of(number))
 
     def decide(text: str) -> Decisions:
@@ -196,20 +196,20 @@ def producing_asker(tell: Tell = lambda _: None) -> ScriptedAsker:
     return ScriptedAsker(findings=[find], decisions=[decide])
 
 
-async def take_in_turns(folder: Path, tell: Tell, seed: int) -> None:
+async def take_in_turns(folder: Path, send: Report, seed: int) -> None:
     """Take turns in without end; tells of each when it begins, and when it has been taken in."""
     memory = Memory(folder, durable=False)
-    ingestion = Ingestion(memory, producing_asker(tell), QUIET, scope=ADA)
+    ingestion = Ingestion(memory, producing_asker(send), QUIET, scope=ADA)
     number = seed * 1000
     while True:
         number += 1
-        tell(f"begin {number}")
+        send(f"begin {number}")
         report = await ingestion.take_in(turn_of(number), conversation=TALK)
         assert not report.failures, report.failures
-        tell(f"done {number}")
+        send(f"done {number}")
 
 
-async def take_in_the_same(folder: Path, tell: Tell, seed: int, count: int) -> None:
+async def take_in_the_same(folder: Path, send: Report, seed: int, count: int) -> None:
     """Take in turns of which others take in the same, each in a conversation of its own."""
     memory = Memory(folder, durable=False)
     alone = msgspec.structs.replace(QUIET, neighbours=0)
@@ -217,10 +217,10 @@ async def take_in_the_same(folder: Path, tell: Tell, seed: int, count: int) -> N
     for number in range(count):
         report = await ingestion.take_in(turn_of(number), conversation=f"conversation{seed}")
         assert not report.failures, report.failures
-        tell(f"done {number}")
+        send(f"done {number}")
 
 
-async def take_in_turns_marked_early(folder: Path, tell: Tell, seed: int) -> None:
+async def take_in_turns_marked_early(folder: Path, send: Report, seed: int) -> None:
     """The same, with turns marked as done before their facts are stored."""
 
     async def keep(self: Ingestion, *arguments: Any, mark: str = "") -> Entry | None:
@@ -238,22 +238,22 @@ async def take_in_turns_marked_early(folder: Path, tell: Tell, seed: int) -> Non
     kept = Ingestion._keep
     Ingestion._keep = keep  # type: ignore[method-assign, assignment]
     Ingestion._hear = hear  # type: ignore[method-assign, assignment]
-    await take_in_turns(folder, tell, seed)
+    await take_in_turns(folder, send, seed)
 
 
-async def take_in_turns_told_early(folder: Path, tell: Tell, seed: int) -> None:
+async def take_in_turns_reported_early(folder: Path, send: Report, seed: int) -> None:
     """The same, with each fact told as stored before it is."""
 
     async def learn(self: Ingestion, draft: Any, turn: Entry, said: str, recalled: Any) -> bool:
-        tell(f"done {turn.turn.rpartition('-')[2]}")
+        send(f"done {turn.turn.rpartition('-')[2]}")
         return await learned(self, draft, turn, said, recalled)
 
     learned = Ingestion._learn
     Ingestion._learn = learn  # type: ignore[method-assign]
-    await take_in_turns(folder, tell, seed)
+    await take_in_turns(folder, send, seed)
 
 
-async def commit_facts(folder: Path, tell: Tell, seed: int, count: int = 0) -> None:
+async def commit_facts(folder: Path, send: Report, seed: int, count: int = 0) -> None:
     """Add facts, and commit after each; tells of each before it is committed."""
     memory = Memory(folder, durable=False)
     repository = Repository(folder)
@@ -263,46 +263,46 @@ async def commit_facts(folder: Path, tell: Tell, seed: int, count: int = 0) -> N
         entry = await memory.add(f"worker {seed} has version {number}")
         if number % 3 == 0:
             await memory.remove(entry.identity)
-        tell(entry.identity)
+        send(entry.identity)
         repository.commit()
 
 
-async def add_repeats(folder: Path, tell: Tell, seed: int, count: int) -> None:
+async def add_repeats(folder: Path, send: Report, seed: int, count: int) -> None:
     """Add facts in two wordings each, edit some and remove others; tells what shall be known."""
     memory = Memory(folder, durable=False)
     for number in range(count):
         name = f"box{seed}x{number}"
         short = await memory.add(f"{name} stands in the cellar.")
-        tell(f"say {short.identity} {short.content}")
+        send(f"say {short.identity} {short.content}")
         longer = await memory.add(f"{name} stands in the cellar behind the stairs.")
-        tell(f"say {longer.identity} {longer.content}")
+        send(f"say {longer.identity} {longer.content}")
         if number % 3 == 0:
             with suppress(MemoryNotFound):
                 # While it is changed it may say either.
-                tell(f"unsay {short.identity}")
+                send(f"unsay {short.identity}")
                 changed = await memory.revise(short.identity, content=f"{name} went to the attic.")
-                tell(f"say {short.identity} {changed.content}")
+                send(f"say {short.identity} {changed.content}")
                 continue
-            tell(f"say {short.identity} {short.content}")
+            send(f"say {short.identity} {short.content}")
         elif number % 3 == 1:
             gone = await memory.add(f"{name} was painted by Ilse.")
-            tell(f"say {gone.identity} {gone.content}")
-            tell(f"unsay {gone.identity}")
+            send(f"say {gone.identity} {gone.content}")
+            send(f"unsay {gone.identity}")
             await memory.remove(gone.identity)
 
 
-async def deduplicate(folder: Path, tell: Tell, seed: int) -> None:
+async def deduplicate(folder: Path, send: Report, seed: int) -> None:
     """Merge what says the same; tells each step on the disk before it is made."""
 
     def rewrite(self: MemoryFiles, entry: Any, place: str) -> None:
-        tell("rewrite")
+        send("rewrite")
         rewritten(self, entry, place)
-        tell("rewritten")
+        send("rewritten")
 
     def delete(self: MemoryFiles, entry: Any, place: str, *, replaced_by: str = "") -> None:
-        tell("give up")
+        send("give up")
         given_up(self, entry, place, replaced_by=replaced_by)
-        tell("given up")
+        send("given up")
 
     rewritten, given_up = MemoryFiles.rewrite, MemoryFiles.delete
     MemoryFiles.rewrite = rewrite  # type: ignore[method-assign]

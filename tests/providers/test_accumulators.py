@@ -263,15 +263,15 @@ ENDINGS = st.sampled_from([FINISHED, ReplyClosed(StopReason.LENGTH), None])
 def check_handler_that_raises(deltas: Sequence[Delta], at: int) -> None:
     """A handler that raises stops the reply, and what had arrived is told to whoever keeps it."""
     received: list[ReplyCanister] = []
-    told: list[Event] = []
+    reported: list[Event] = []
 
     def handle(event: Event) -> None:
-        told.append(event)
+        reported.append(event)
         if isinstance(event, MessageCompletedEvent):
             received.append(event.canister)
         elif isinstance(event, MessageFailedEvent):
             received.append(event.partial)
-        if len(told) == at + 1:
+        if len(reported) == at + 1:
             raise ZeroDivisionError
 
     accumulator = Accumulator(PROVENANCE, handle)
@@ -282,7 +282,7 @@ def check_handler_that_raises(deltas: Sequence[Delta], at: int) -> None:
     assert received[-1].ending is not None
     shown = "".join(
         event.chunk.text
-        for event in told
+        for event in reported
         if isinstance(event, MessageProgressEvent) and not isinstance(event.chunk, InvocationChunk)
     )
     kept = "".join(
@@ -292,9 +292,9 @@ def check_handler_that_raises(deltas: Sequence[Delta], at: int) -> None:
     )
     # What came with the first event of a message may not have been told yet.
     assert kept.startswith(shown), (kept, shown)
-    if not isinstance(told[at], MessageStartedEvent):
+    if not isinstance(reported[at], MessageStartedEvent):
         assert kept == shown
-        check_events(told, turn=False)
+        check_events(reported, turn=False)
 
 
 def test_a_handler_that_raises_at_any_event_loses_nothing() -> None:

@@ -117,8 +117,8 @@ def test_what_a_server_said_lies_between_the_files_and_the_user() -> None:
     models = ModelsIntegrator(
         [{"a": {"title": "file", "context-tokens": 1}}, {"a": {"retires": "x"}}]
     )
-    told = {"title": "server", "context-tokens": 2, "retires": "y"}
-    known = models.integrate("a", further=told)
+    reported = {"title": "server", "context-tokens": 2, "retires": "y"}
+    known = models.integrate("a", further=reported)
     assert (known.title, known.context_tokens, known.retires) == ("server", 2, "x")
     # It is remembered, until the server says something else.
     assert models.integrate("a") is known
@@ -238,10 +238,10 @@ def test_what_a_model_does_not_take_is_refused_or_left_out(
     with pytest.raises(ControlInvalid, match=words) as caught:
         settle_controls(controls, Controls(), TAKES, "m")
     assert (caught.value.control, caught.value.model) == (control, "m")
-    settled, (told,) = settle_controls(Controls(stop=("x",)), controls, TAKES, "m")
+    settled, (reported,) = settle_controls(Controls(stop=("x",)), controls, TAKES, "m")
     assert settled == Controls(stop=("x",))
-    assert told.startswith(f"the configured control {control} = ")
-    assert words in told
+    assert reported.startswith(f"the configured control {control} = ")
+    assert words in reported
 
 
 def test_a_model_that_takes_none_says_so() -> None:

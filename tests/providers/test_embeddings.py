@@ -18,7 +18,7 @@ def test_vectors_that_fit_are_fine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("vectors", "dimensions", "told"),
+    ("vectors", "dimensions", "reported"),
     [
         ([[1.0]], None, "1 vectors for 2 texts"),
         ([[1.0], [1.0], [1.0]], None, "3 vectors for 2 texts"),
@@ -31,8 +31,8 @@ def test_vectors_that_fit_are_fine() -> None:
     ],
 )
 def test_vectors_that_do_not_fit_are_malformed(
-    vectors: Sequence[Sequence[float]], dimensions: int | None, told: str
+    vectors: Sequence[Sequence[float]], dimensions: int | None, reported: str
 ) -> None:
-    with pytest.raises(ReplyMalformed, match=told) as caught:
+    with pytest.raises(ReplyMalformed, match=reported) as caught:
         check_vectors(vectors, 2, provider="x", dimensions=dimensions)
     assert caught.value.provider == "x"

@@ -220,25 +220,25 @@ def test_both_limits_hold_at_once() -> None:
 
 def test_a_wait_is_reported_when_it_is_noticeable() -> None:
     async def work() -> tuple[list[tuple[float, str]], list[tuple[float, str]]]:
-        begin, told = now(), []
+        begin, reported = now(), []
 
-        def tell(notice: Notice) -> None:
+        def take_notice(notice: Notice) -> None:
             assert notice.subject == "wait"
-            told.append((now() - begin, notice.text))
+            reported.append((now() - begin, notice.text))
 
         limiter = Limiter("row", requests=1, tokens=10)
         for _ in range(2):
-            await limiter.enter(1, tell, PATIENCE)
-        long = list(told)
-        told.clear()
+            await limiter.enter(1, take_notice, PATIENCE)
+        long = list(reported)
+        reported.clear()
         await asyncio.sleep(58.5)
-        await limiter.enter(1, tell, PATIENCE)
-        return long, told
+        await limiter.enter(1, take_notice, PATIENCE)
+        return long, reported
 
     long, short = run_virtually(work())
     assert long == [
         (
-            limits.TOLD_SECONDS,
+            limits.NOTICE_SECONDS,
             "row: waiting, so as not to exceed requests-per-minute = 1 and tokens-per-minute = 10",
         )
     ]
@@ -289,21 +289,21 @@ def test_a_handler_that_raises_gives_the_place_up() -> None:
 
 def test_a_server_that_asks_to_wait_holds_the_whole_queue_back() -> None:
     async def work() -> tuple[list[float], list[str]]:
-        told: list[str] = []
+        reported: list[str] = []
         limiter = Limiter("row", requests=100)
         begin = now()
         limiter.pause(30.0)
         limiter.pause(5.0)
 
         async def enter() -> float:
-            await limiter.enter(1, lambda notice: told.append(notice.text), PATIENCE)
+            await limiter.enter(1, lambda notice: reported.append(notice.text), PATIENCE)
             return now() - begin
 
-        return list(await asyncio.gather(enter(), enter())), told
+        return list(await asyncio.gather(enter(), enter())), reported
 
-    starts, told = run_virtually(work())
+    starts, reported = run_virtually(work())
     assert starts == [30.0, 30.0]
-    assert told == ["row: waiting, since its server asked for 28 s"] * 2
+    assert reported == ["row: waiting, since its server asked for 28 s"] * 2
 
 
 def test_a_longer_wait_than_is_borne_is_an_error_at_once() -> None:
@@ -330,7 +330,7 @@ Attempts = Sequence[Callable[[Watch], Any]]
 
 
 async def converse(
-    limiter: Limiter | None, attempts: Attempts, told: list[Notice], **stream: float
+    limiter: Limiter | None, attempts: Attempts, reported: list[Notice], **stream: float
 ) -> float:
     """One reply by these attempts; the seconds that it took."""
     begin = now()
@@ -348,7 +348,7 @@ async def converse(
             accumulator,
             provider="row",
             settings=StreamSettings(**stream),  # type: ignore[arg-type]
-            notify=told.append,
+            notify=reported.append,
         )
     return now() - begin
 
@@ -428,11 +428,11 @@ def test_retries_wait_twice_as_long_each_time_or_as_advised(
     monkeypatch: pytest.MonkeyPatch, chance: float, advice: float | None, waits: list[float]
 ) -> None:
     monkeypatch.setattr("random.random", lambda: chance)
-    told: list[Notice] = []
+    reported: list[Notice] = []
     attempts = [*[overload(advice)] * 6, answer]
     limits = {"retries": 6, "retry_wait_seconds": 60.0}
-    assert run_virtually(converse(None, attempts, told, **limits)) == 1.0 + sum(waits)
-    assert [notice.text for notice in told] == [
+    assert run_virtually(converse(None, attempts, reported, **limits)) == 1.0 + sum(waits)
+    assert [notice.text for notice in reported] == [
         f"overloaded; retrying in {seconds:.1f} s ({number} of 6)".replace(".0 s", " s")
         for number, seconds in enumerate(waits, 1)
     ]
@@ -440,26 +440,26 @@ def test_retries_wait_twice_as_long_each_time_or_as_advised(
 
 def test_a_longer_wait_than_is_borne_and_a_retry_too_many_are_errors_at_once() -> None:
     for attempts in ([overload(60.1), answer], [overload(0.0)] * 7):
-        told: list[Notice] = []
+        reported: list[Notice] = []
         with pytest.raises(ProviderOverloaded):
-            run_virtually(converse(None, attempts, told, retries=6, retry_wait_seconds=60.0))
-        assert len(told) == (0 if len(attempts) == 2 else 6)
+            run_virtually(converse(None, attempts, reported, retries=6, retry_wait_seconds=60.0))
+        assert len(reported) == (0 if len(attempts) == 2 else 6)
 
 
 def test_every_attempt_counts_and_advice_on_waiting_holds_for_all() -> None:
     async def work() -> tuple[float, float, list[Notice]]:
-        told: list[Notice] = []
+        reported: list[Notice] = []
         limiter = Limiter("row", requests=3, tokens=15)
-        first = asyncio.create_task(converse(limiter, [refuse, answer], told))
+        first = asyncio.create_task(converse(limiter, [refuse, answer], reported))
         await asyncio.sleep(1)
-        other = await converse(limiter, [answer], told)
+        other = await converse(limiter, [answer], reported)
         assert limiter._starts
-        return await first, other, told
+        return await first, other, reported
 
-    first, other, told = run_virtually(work())
+    first, other, reported = run_virtually(work())
     # The one that was refused keeps none of its tokens, and waits as advised; so does the other.
     assert sorted((first, other))[0] >= 19.0
-    assert {notice.subject for notice in told} == {"retry", "wait"}
+    assert {notice.subject for notice in reported} == {"retry", "wait"}
 
 
 def test_without_limits_nothing_waits() -> None:

@@ -23,7 +23,7 @@ from vibe_llms.providers.requests import (
     Request,
     apply_controls,
     fit_request,
-    tell,
+    send_notice,
 )
 
 
@@ -46,26 +46,26 @@ async def extend(
     cache: HistoryCache[Listing], canisters: Sequence[Canister], **context: Any
 ) -> tuple[Listing, list[str], list[Canister]]:
     """The history, what was told, and what was checked."""
-    told: list[Notice] = []
+    reported: list[Notice] = []
     checked: list[Canister] = []
     history = await cache.extend(
-        canisters, TurnContext(notify=told.append, **context), Listing, checked.append
+        canisters, TurnContext(notify=reported.append, **context), Listing, checked.append
     )
-    return history, [notice.text for notice in told], checked
+    return history, [notice.text for notice in reported], checked
 
 
 async def test_a_history_that_grows_is_looked_at_only_where_it_is_new() -> None:
     cache: HistoryCache[Listing] = HistoryCache()
     said = say("a", "b")
-    history, told, _ = await extend(cache, said)
-    assert (history.added, told) == (said, ["number 1", "number 2"])
+    history, reported, _ = await extend(cache, said)
+    assert (history.added, reported) == (said, ["number 1", "number 2"])
     said += say("c")
     fresh = frozenset({said[2].identity})
-    again, told, checked = await extend(cache, said, fresh=fresh)
+    again, reported, checked = await extend(cache, said, fresh=fresh)
     assert again is history
-    assert (told, checked) == (["number 3"], said[2:])
-    same, told, checked = await extend(cache, said, fresh=fresh)
-    assert (same is history, told, checked) == (True, [], [])
+    assert (reported, checked) == (["number 3"], said[2:])
+    same, reported, checked = await extend(cache, said, fresh=fresh)
+    assert (same is history, reported, checked) == (True, [], [])
 
 
 @pytest.mark.parametrize("other", ["shorter", "another end"])
@@ -88,8 +88,8 @@ async def test_what_cannot_be_taken_is_an_error_before_anything_is_added() -> No
     context = TurnContext(fresh=frozenset({said[0].identity}))
     with pytest.raises(ContentUnsupported):
         await cache.extend(said, context, Listing, refuse)
-    history, told, _ = await extend(cache, said)
-    assert (history.added, told) == (said, ["number 1"])
+    history, reported, _ = await extend(cache, said)
+    assert (history.added, reported) == (said, ["number 1"])
 
 
 def test_tools_are_encoded_once_until_they_change() -> None:
@@ -128,15 +128,15 @@ async def test_a_body_is_the_history_and_the_members_after_it() -> None:
 
 
 async def test_a_notice_names_the_model() -> None:
-    told: list[Notice] = []
+    reported: list[Notice] = []
     model = await produce_model()
-    tell(model, TurnContext(notify=told.append), "no", "c")
-    assert told == [Notice("conversion", "anthropic/claude-opus-5: no", "c")]
+    send_notice(model, TurnContext(notify=reported.append), "no", "c")
+    assert reported == [Notice("conversion", "anthropic/claude-opus-5: no", "c")]
 
 
 async def test_a_control_of_the_call_is_refused_and_a_configured_one_left_out() -> None:
     model = await produce_model()
-    told: list[Notice] = []
+    reported: list[Notice] = []
 
     def nativize(settled: Controls) -> list[str]:
         if settled.seed is not None:
@@ -145,10 +145,10 @@ async def test_a_control_of_the_call_is_refused_and_a_configured_one_left_out() 
 
     extras = {"anthropic": {"x": 1}, "other": {"y": 2}}
     defaults = Controls(seed=1, output_tokens=99, extras=extras)
-    context = TurnContext(notify=told.append, default_controls=defaults)
+    context = TurnContext(notify=reported.append, default_controls=defaults)
     members, given = apply_controls(model, Controls(), context, nativize)
     assert ("seed" not in members, dict(given)) == (True, {"x": 1})
-    assert any("seed" in notice.text for notice in told)
+    assert any("seed" in notice.text for notice in reported)
     with pytest.raises(ControlInvalid, match="seed"):
         apply_controls(model, Controls(seed=1), TurnContext(), nativize)
 
@@ -163,8 +163,8 @@ def slot(number: int, size: int) -> Slot:
 async def test_the_oldest_media_give_way_and_that_is_reported() -> None:
     model = await produce_model()
     fragments: list[Fragment] = [b"[", slot(1, 300), b",", slot(2, 300), b",", slot(3, 300), b"]"]
-    told: list[Notice] = []
-    context = TurnContext(notify=told.append, fresh=frozenset({"c3"}))
+    reported: list[Notice] = []
+    context = TurnContext(notify=reported.append, fresh=frozenset({"c3"}))
 
     def bounded(limit: int | None) -> Any:
         model.attributes = msgspec.structs.replace(model.attributes, request_bytes=limit)
@@ -174,8 +174,8 @@ async def test_the_oldest_media_give_way_and_that_is_reported() -> None:
     assert fit_request(fragments, bounded(5_000), context) == fragments
     fitted = fit_request(fragments, bounded(1_000), context)
     assert [isinstance(part, Slot) for part in fitted[1::2]] == [False, True, True]
-    assert [notice.canister for notice in told] == ["c1"]
-    assert "image 1 is left out: the request would have more than 1000 bytes" in told[0].text
+    assert [notice.canister for notice in reported] == ["c1"]
+    assert "image 1 is left out: the request would have more than 1000 bytes" in reported[0].text
     assert fit_request(fragments, bounded(1_000), context, room=400)[3] == b'"left out"'
     # What this very call adds stays, and is too large.
     with pytest.raises(RequestTooLarge, match="takes 300"):

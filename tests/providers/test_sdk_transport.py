@@ -166,12 +166,12 @@ async def test_a_connection_that_is_lost_is_reported_as_such(
 async def test_retries_are_ours_and_one_layer_only(official: Official, server: Any) -> None:
     overloaded = official.interface.failures["overloaded"]
     server.replies = [overloaded(headers=ADVICE) for _ in range(9)]
-    told: list[Notice] = []
+    reported: list[Notice] = []
     async with opened(official, server.url, stream=StreamSettings(retries=2)) as model:
         with pytest.raises(ProviderOverloaded):
-            await model.converse(HI, context=TurnContext(notify=told.append))
+            await model.converse(HI, context=TurnContext(notify=reported.append))
     assert len(server.requests) == 3
-    assert [notice.subject for notice in told] == ["retry", "retry"]
+    assert [notice.subject for notice in reported] == ["retry", "retry"]
 
 
 async def check_redirect(official: Official, server: Any, status: int) -> None:

@@ -240,10 +240,10 @@ def test_lone_surrogates_in_a_long_text_are_replaced(tmp_path: Path) -> None:
 
 
 def check_one_content(folder: Path, work: Callable[..., None], count: int) -> None:
-    told = work_together(work, folder, 8, count)
-    assert len({digest for one in told for digest in one}) == 1
+    reported = work_together(work, folder, 8, count)
+    assert len({digest for one in reported for digest in one}) == 1
     archive = DirectoryArchive(folder)
-    assert [*archive.contents.folder.iterdir()] == [archive.contents.folder / told[0][0]]
+    assert [*archive.contents.folder.iterdir()] == [archive.contents.folder / reported[0][0]]
     check_all_is_there(folder, [])
 
 
@@ -291,10 +291,10 @@ def check_kills_while_putting(folder: Path, work: Callable[..., None], count: in
     """No half content is ever seen under a hash, and what was told is there."""
     archive = DirectoryArchive(folder)
     archive.prepare()
-    told: list[str] = []
+    reported: list[str] = []
     for seed in range(count):
-        told += kill_at_random(work, folder, seed=seed)
-        assert set(told) <= set(archive.contents.survey())
+        reported += kill_at_random(work, folder, seed=seed)
+        assert set(reported) <= set(archive.contents.survey())
     for digest in archive.contents.survey():
         try:
             archive.contents.load(Reference(digest, 0))

@@ -297,11 +297,11 @@ def check_kills_while_forking(folder: Path, work: Callable[..., None], count: in
     """Every conversation that is seen opens, and every fork that was told is there."""
     archive = begin(folder, say(*("x" * 1_000 for _ in range(500))), FAST)
     whole = lines_of(archive).read_bytes()
-    told: list[str] = []
+    reported: list[str] = []
     for seed in range(count):
-        told += kill_at_random(work, folder, seed=seed)
+        reported += kill_at_random(work, folder, seed=seed)
         identities = {*survey_folders(archive.conversations)}
-        assert identities >= {*told}
+        assert identities >= {*reported}
         for identity in identities - {SHARED}:
             path = lines_of(archive, identity)
             assert path.exists(), "half of a fork is seen"
@@ -311,7 +311,7 @@ def check_kills_while_forking(folder: Path, work: Callable[..., None], count: in
             except StorageError as error:
                 raise AssertionError(f"half of a fork is seen: {error}") from error
             archive.remove_now(identity)
-        told.clear()
+        reported.clear()
 
 
 @pytest.mark.storm

@@ -148,8 +148,8 @@ class TornEnds:
         assert len(opened.notices) == bool(torn)
         added = say("one", "two", "three")
         writer = DirectoryArchive(self.archive.folder, FAST_INLINE)
-        told = [writer.append_now(SHARED, [canister], None)[1] for canister in added]
-        assert [len(notices) for notices in told] == [bool(torn), 0, 0]
+        reported = [writer.append_now(SHARED, [canister], None)[1] for canister in added]
+        assert [len(notices) for notices in reported] == [bool(torn), 0, 0]
         again = self.archive.restore_now(SHARED)
         assert identities_of(again) == [
             *self.identities[:whole],

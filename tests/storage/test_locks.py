@@ -99,7 +99,7 @@ def test_a_lock_that_becomes_free_is_taken(tmp_path: Path) -> None:
 
 def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     holder = Worker(workers.hold_a_lock, tmp_path, 0)
-    holder.wait_until_told(1)
+    holder.wait_until_reported(1)
     with pytest.raises(ArchiveLocked), locked(tmp_path, seconds=0):
         pass
     holder.kill()
@@ -178,14 +178,14 @@ def test_nothing_stays_open_or_behind(tmp_path: Path) -> None:
 
 def test_a_waiting_task_is_released_by_another_thread(tmp_path: Path) -> None:
     patience = Patience(600)
-    told: list[ArchiveLocked] = []
+    reported: list[ArchiveLocked] = []
 
     def wait() -> None:
         try:
             with locked(tmp_path, seconds=patience):
                 pass
         except ArchiveLocked as error:
-            told.append(error)
+            reported.append(error)
 
     with locked(tmp_path, seconds=0):
         thread = threading.Thread(target=wait)
@@ -193,7 +193,7 @@ def test_a_waiting_task_is_released_by_another_thread(tmp_path: Path) -> None:
         patience.end()
         thread.join(60)
         assert not thread.is_alive()
-    assert "for 600 s" in str(told[0])
+    assert "for 600 s" in str(reported[0])
     assert not patience.met
 
 

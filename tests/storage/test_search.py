@@ -503,13 +503,13 @@ def check_concurrency(folder: Path, work: Callable[..., None], readers: int, cou
     archive.survey_now()
     for number in range(60):
         archive.append_now(f"abcd{number}", say("another lantern"), None)
-    for told in work_together(work, folder, readers, count):
-        assert [*told] == ["60 120"] * count
+    for reported in work_together(work, folder, readers, count):
+        assert [*reported] == ["60 120"] * count
     # And while somebody appends.
     archive.create_now(workers.SHARED, produce_details(), say("first"))
     writer = Worker(workers.append_messages, folder, 1, 20)
-    for told in work_together(work, folder, readers, count):
-        assert {*told} == {"61 120"}
+    for reported in work_together(work, folder, readers, count):
+        assert {*reported} == {"61 120"}
     writer.kill()
 
 

@@ -28,7 +28,7 @@ Rounds = Callable[[int, int], int]
 WRITERS = 8
 
 
-def check_history(archive: DirectoryArchive, told: Sequence[Sequence[str]], count: int) -> None:
+def check_history(archive: DirectoryArchive, reported: Sequence[Sequence[str]], count: int) -> None:
     """Every message of every writer is there once, whole, and after the writer's one before."""
     lines = lines_of(archive).read_bytes().split(b"\n")
     assert lines.pop() == b""
@@ -36,16 +36,16 @@ def check_history(archive: DirectoryArchive, told: Sequence[Sequence[str]], coun
         said = [decode_canister(line) for line in lines][1:]
     except LineUnreadable as error:
         raise AssertionError(f"a line is torn: {error}") from error
-    assert len(said) == len(told) * count
+    assert len(said) == len(reported) * count
     assert max(Counter(canister.identity for canister in said).values()) == 1
-    of_writer: dict[int, list[str]] = {seed: [] for seed in range(len(told))}
+    of_writer: dict[int, list[str]] = {seed: [] for seed in range(len(reported))}
     for canister in said:
         assert isinstance(canister, UserCanister)
         seed, number, text = canister.text.split(" ")
         assert text == produce_text(int(seed), SIZES[(int(seed) + int(number)) % 3])
         assert int(number) == len(of_writer[int(seed)])
         of_writer[int(seed)].append(canister.identity)
-    assert [of_writer[seed] for seed in range(len(told))] == [list(one) for one in told]
+    assert [of_writer[seed] for seed in range(len(reported))] == [list(one) for one in reported]
 
 
 def check_processes(folder: Path, work: Callable[..., None], count: int) -> None:
@@ -67,40 +67,40 @@ def test_that_check_sees_a_newline_in_a_second_write(tmp_path: Path) -> None:
 def test_eight_threads_append_to_one_conversation(tmp_path: Path, rounds: Rounds) -> None:
     archive = begin(tmp_path)
     count = rounds(20, 500)
-    told: list[list[str]] = [[] for _ in range(WRITERS)]
+    reported: list[list[str]] = [[] for _ in range(WRITERS)]
 
     def append(seed: int) -> None:
         for number in range(count):
             size = SIZES[(seed + number) % 3]
             said = UserCanister.from_text(f"{seed} {number} {produce_text(seed, size)}")
             archive.append_now(SHARED, [said], None)
-            told[seed].append(said.identity)
+            reported[seed].append(said.identity)
 
     threads = [threading.Thread(target=append, args=(seed,)) for seed in range(WRITERS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    check_history(archive, told, count)
+    check_history(archive, reported, count)
 
 
 @pytest.mark.storm
 async def test_eight_tasks_append_to_one_conversation(tmp_path: Path, rounds: Rounds) -> None:
     archive = begin(tmp_path)
     count = rounds(20, 500)
-    told: list[list[str]] = [[] for _ in range(WRITERS)]
+    reported: list[list[str]] = [[] for _ in range(WRITERS)]
 
     async def append(seed: int) -> None:
         for number in range(count):
             size = SIZES[(seed + number) % 3]
             said = UserCanister.from_text(f"{seed} {number} {produce_text(seed, size)}")
             await archive.append(SHARED, [said], after=None)
-            told[seed].append(said.identity)
+            reported[seed].append(said.identity)
 
     async with asyncio.TaskGroup() as group:
         for seed in range(WRITERS):
             group.create_task(append(seed))
-    check_history(archive, told, count)
+    check_history(archive, reported, count)
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
@@ -179,8 +179,8 @@ def test_threads_of_one_process_know_whose_line_is_last(tmp_path: Path) -> None:
 
 def check_tags(folder: Path, work: Callable[..., None], count: int) -> None:
     archive = begin(folder)
-    told = work_together(work, folder, WRITERS, count)
-    wanted = {tag for one in told for tag in one}
+    reported = work_together(work, folder, WRITERS, count)
+    wanted = {tag for one in reported for tag in one}
     assert len(wanted) == WRITERS * count
     assert set(archive.restore_now(SHARED).details.tags) == wanted
 

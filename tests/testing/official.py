@@ -84,16 +84,16 @@ def ask_responses(server: FakeServer, *, streaming: bool, **options: Any) -> Und
     request: Any = {"model": "gpt-6.1-sol", "input": QUESTION, "tools": [tool], **options}
     with make_openai(server) as client:
         if streaming:
-            told, response = "", None
+            reported, response = "", None
             events: Any = client.responses.create(**request, stream=True)
             for event in events:
                 if event.type == "response.output_text.delta":
-                    told += event.delta
+                    reported += event.delta
                 elif event.type in ("response.completed", "response.incomplete"):
                     response = event.response
                 elif event.type == "response.failed":
                     raise RuntimeError(event.response.error.message)
-            assert told == response.output_text
+            assert reported == response.output_text
         else:
             response = client.responses.create(**request)
     understood = Understood(text=response.output_text, reason=response.status)

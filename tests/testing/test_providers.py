@@ -181,7 +181,7 @@ async def forget_the_default(self: Any, speak: Speak, said: Any, context: TurnCo
     )
 
 
-async def tell_both(self: Any, speak: Speak, said: Any, context: TurnContext) -> Any:
+async def report_both(self: Any, speak: Speak, said: Any, context: TurnContext) -> Any:
     def both(event: Event) -> None:
         self.client.event_handler(event)
         if context.event_handler is not None:
@@ -256,7 +256,7 @@ async def change_the_history(self: Any, speak: Speak, said: Any, context: TurnCo
     ("breach", "complaint"),
     [
         (forget_the_default, "default event handler was not called"),
-        (tell_both, "although the call has its own"),
+        (report_both, "although the call has its own"),
         (forget_the_conversation, "identity of its conversation"),
         (return_something_else, "other canisters than the reply has"),
         (return_nothing, "has no canisters"),

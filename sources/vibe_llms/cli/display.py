@@ -69,7 +69,7 @@ class Display:
         self._transform = transform
         self._waiting = Waiting(enabled=not quiet)
         self._stages = Stages(
-            self._tell, self._waiting.show, folded=obeys(sys.stderr), whole=tools_debug
+            self._print, self._waiting.show, folded=obeys(sys.stderr), whole=tools_debug
         )
         self._model = "the answer"
         self._text: list[str] = []
@@ -101,8 +101,8 @@ class Display:
             case InvocationCompletedEvent() | InvocationFailedEvent():
                 self._stages.end(event.invocation, event.result)
             case NoticeEvent(notice=notice):
-                if not (notice.subject == "retry" and self._waiting.tell(notice.text)):
-                    self._tell(one_line(f"note: {notice.text}"))
+                if not (notice.subject == "retry" and self._waiting.show_news(notice.text)):
+                    self._print(one_line(f"note: {notice.text}"))
             case TurnEndedEvent():
                 self._waiting.clear()
                 self._end_reasoning()
@@ -180,7 +180,7 @@ class Display:
             aside(("" if ended else "\n") + ("\n" if is_terminal(sys.stderr) else ""))
         self._reasoning = ""
 
-    def _tell(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         if self._quiet:
             return
         self._waiting.clear()
@@ -192,21 +192,21 @@ class Display:
         note(text, dim=True)
 
 
-def tell_notice(*, quiet: bool = False) -> EventHandler:
+def print_notices(*, quiet: bool = False) -> EventHandler:
     """An event handler that prints notices only."""
 
-    def tell(event: Event) -> None:
+    def handle(event: Event) -> None:
         if isinstance(event, NoticeEvent) and not quiet:
             note(one_line(f"note: {event.notice.text}"), dim=True)
 
-    return tell
+    return handle
 
 
 class Silence:
     """Prints only notices; `--json` prints one object at the end."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self._tell = tell_notice(quiet=quiet)
+        self._print = print_notices(quiet=quiet)
         self._waiting = Waiting(enabled=not quiet)
 
     def begin(self, model: str) -> None:
@@ -217,10 +217,10 @@ class Silence:
         """Show a notice."""
         if isinstance(event, NoticeEvent):
             notice = event.notice
-            if notice.subject == "retry" and self._waiting.tell(notice.text):
+            if notice.subject == "retry" and self._waiting.show_news(notice.text):
                 return
             self._waiting.clear()
-        self._tell(event)
+        self._print(event)
 
     def finish(self) -> None:
         """Do nothing: the caller prints the answer."""

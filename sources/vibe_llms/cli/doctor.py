@@ -56,7 +56,7 @@ def doctor(repair: bool, as_json: bool) -> int:
     """
     found: list[Diagnosis] = []
 
-    def tell(diagnosis: Diagnosis) -> None:
+    def show(diagnosis: Diagnosis) -> None:
         found.append(diagnosis)
         if not as_json:
             state = "repaired: " if diagnosis.mended else ""
@@ -65,14 +65,14 @@ def doctor(repair: bool, as_json: bool) -> int:
                 write(sys.stdout, shown(f"    {diagnosis.remedy}") + "\n")
 
     for problem in check_configuration():
-        tell(problem)
+        show(problem)
     if _is_whole():
         configuration = load_configuration()
         archive = DirectoryArchive(configuration.places.data, configuration.storage)
         for diagnosis in inspect_archive(archive, repair=repair):
-            tell(diagnosis)
+            show(diagnosis)
         for diagnosis in check_memory(configuration):
-            tell(diagnosis)
+            show(diagnosis)
         if repair:
             archive.collect_now()
     if as_json:

@@ -57,7 +57,7 @@ class Waiting:
         if self._enabled:
             self._begin(words, _SILENCE_SECONDS)
 
-    def tell(self, words: str) -> bool:
+    def show_news(self, words: str) -> bool:
         """Show news about the wait; returns whether they could be shown."""
         if self._enabled:
             self.show(one_line(words))
@@ -104,19 +104,19 @@ def _can_show(text: str) -> bool:
 class Stages:
     """Shows tool calls: name, arguments, progress, result and time.
 
-    Folded, a running call is the line that `wait` shows, and then one line that `tell` prints.
+    Folded, a running call is the line that `wait` shows, and then one line that `show_news` prints.
     Otherwise each event is a line. `whole` prints arguments and results in full.
     """
 
     def __init__(
         self,
-        tell: Callable[[str], None],
+        show_news: Callable[[str], None],
         wait: Callable[[str], None],
         *,
         folded: bool = False,
         whole: bool = False,
     ) -> None:
-        self._tell = tell
+        self._print = show_news
         self._wait = wait
         self._folded = folded and not whole
         self._whole = whole
@@ -126,7 +126,7 @@ class Stages:
         """A call starts."""
         self._running[invocation.identity] = (invocation, time.monotonic(), "")
         if not self._folded:
-            self._tell(f"→ {invocation.name} {self._draw_arguments(invocation)}")
+            self._print(f"→ {invocation.name} {self._draw_arguments(invocation)}")
         self._show()
 
     def report(
@@ -139,7 +139,7 @@ class Stages:
             if begun is not None:
                 self._running[invocation.identity] = (*begun[:2], words)
         else:
-            self._tell(f"· {invocation.name}: {words if self._whole else shorten(words)}")
+            self._print(f"· {invocation.name}: {words if self._whole else shorten(words)}")
         self._show()
 
     def end(self, invocation: InvocationCanister, result: ResultCanister) -> None:
@@ -150,9 +150,9 @@ class Stages:
         drawn = text if self._whole else shorten(text)
         if self._folded:
             call = f"{invocation.name} {shorten(invocation.arguments, _SHORT_ARGUMENTS)}"
-            self._tell(f"{'✗' if result.failed else '✓'} {call} → {drawn}{took}")
+            self._print(f"{'✗' if result.failed else '✓'} {call} → {drawn}{took}")
         else:
-            self._tell(f"{'✗' if result.failed else '←'} {invocation.name}: {drawn}{took}")
+            self._print(f"{'✗' if result.failed else '←'} {invocation.name}: {drawn}{took}")
         self._show()
 
     def _show(self) -> None:

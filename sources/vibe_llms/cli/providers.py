@@ -217,7 +217,7 @@ def install_plugin(name: str, yes: bool) -> int:
         note(f"{plugin.name} is already installed")
         return 0
     plan = plan_installation(plugin, offline=configuration.offline)
-    tell(plan)
+    print_plan(plan)
     if not confirm("Install it?", yes=yes, remedy=f"to install it: {plugin.remedy} --yes"):
         raise click.Abort
     carry_out(plan)
@@ -260,7 +260,7 @@ def offer_plugin(session: Session, row: str) -> bool:
         return False
     plugin = next(one for one in survey_plugins(session.configuration) if one.row == row)
     plan = plan_installation(plugin, offline=session.configuration.offline)
-    tell(plan)
+    print_plan(plan)
     if not confirm("Install it?"):
         return False
     with interruptible():
@@ -268,7 +268,7 @@ def offer_plugin(session: Session, row: str) -> bool:
     return True
 
 
-def tell(plan: Installation) -> None:
+def print_plan(plan: Installation) -> None:
     """Show everything that will run."""
     note(f"[providers.{plan.plugin.row}] needs a plugin. To install it, this runs:\n")
     note(f"    {plan.line}\n")

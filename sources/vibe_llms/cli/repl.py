@@ -20,7 +20,7 @@ from vibe_llms.attachments import read_attachment
 from vibe_llms.cli.commands import LEAVING
 from vibe_llms.cli.completion import Offer
 from vibe_llms.cli.conversations import draw_canister, draw_summary, load_whole
-from vibe_llms.cli.display import Display, describe_usage, take_code, tell_notice
+from vibe_llms.cli.display import Display, describe_usage, print_notices, take_code
 from vibe_llms.cli.failures import INTERRUPTED, explain, status_of
 from vibe_llms.cli.options import (
     Options,
@@ -39,8 +39,8 @@ from vibe_llms.cli.repl_commands import (
     COMMANDS,
     draw_help,
     offer_words,
-    tell_approvals,
-    tell_tools,
+    print_approvals,
+    print_tools,
 )
 from vibe_llms.cli.reports import access_cost, address_of, report_turn
 from vibe_llms.cli.running import SECOND_PRESS_SECONDS, bound_import, hold_turn, hold_work
@@ -103,7 +103,7 @@ class Repl:
 
     async def hold(self) -> int:
         """Read and answer until the person leaves; returns the exit status."""
-        self._tell(f"{self._describe()} /help lists the commands, Ctrl-D exits.")
+        self._print(f"{self._describe()} /help lists the commands, Ctrl-D exits.")
         while not self._left:
             try:
                 draft, edits, self._draft, self._edits = self._draft, self._edits, "", False
@@ -111,7 +111,7 @@ class Repl:
             except KeyboardInterrupt:
                 if time.monotonic() - self._interrupted < SECOND_PRESS_SECONDS:
                     return INTERRUPTED
-                self._tell("Press Ctrl-D or type /exit to exit.")
+                self._print("Press Ctrl-D or type /exit to exit.")
                 continue
             except EOFError:
                 break
@@ -124,7 +124,7 @@ class Repl:
                     aside("".join(traceback.format_exception(error)))
                 note(f"vibe-llms: {explain(error)}")
                 if isinstance(error, ProviderError):
-                    self._tell(self._describe_unanswered())
+                    self._print(self._describe_unanswered())
                 status = INTERRUPTED if status_of(error) == INTERRUPTED else 0
             if status:
                 return status
@@ -188,7 +188,7 @@ class Repl:
         if turn.stop_reason == StopReason.INTERRUPTED:
             self._interrupted = time.monotonic()
             # The terminal has written ^C at the cursor.
-            self._tell("\n(interrupted; what arrived is kept)")
+            self._print("\n(interrupted; what arrived is kept)")
         if is_terminal(sys.stderr):
             note("")
         return INTERRUPTED if leave else 0
@@ -207,30 +207,30 @@ class Repl:
     async def _system(self, text: str) -> None:
         if text:
             await self.conversation.add(SupervisorCanister.from_text(repair_text(text)))
-            self._tell("(added)")
+            self._print("(added)")
             return
         found = [c for c in self.conversation.canisters if isinstance(c, SupervisorCanister)]
         for canister in found:
             write(sys.stdout, await draw_canister(canister, self._session.archive))
         if not found:
-            self._tell("(no system prompts)")
+            self._print("(no system prompts)")
 
     async def _file(self, source: str) -> None:
         if not source:
             raise RequestError("/file needs a PATH or URL")
         self._attached = (*self._attached, read_attachment(unquote(source)))
-        self._tell("(attached to the next message)")
+        self._print("(attached to the next message)")
 
     async def _tools(self, words: str) -> None:
         match words.split():
             case []:
-                tell_tools(self._session, self.conversation)
+                print_tools(self._session, self.conversation)
             case ["on", name]:
                 await self.conversation.offer(name)
-                self._tell(f"({name} is offered now)")
+                self._print(f"({name} is offered now)")
             case ["off", name]:
                 self.conversation.withhold(name)
-                self._tell(f"({name} is no longer offered)")
+                self._print(f"({name} is no longer offered)")
             case _:
                 raise RequestError(
                     "/tools lists them; /tools on NAME or /tools off NAME switches one"
@@ -239,14 +239,14 @@ class Repl:
     async def _approve(self, words: str) -> None:
         match words.split():
             case []:
-                tell_approvals(self._session.gatekeeper)
+                print_approvals(self._session.gatekeeper)
             case [("allow" | "ask" | "deny") as rule, tool]:
                 invoker = find_invoker(self.conversation.invokers, tool)
                 if invoker is None:
                     raise RequestError(f"no tool {tool!r}; see /tools")
                 self._session.gatekeeper.decide(invoker.name, rule)
                 after = {"allow": "runs without asking", "ask": "asks", "deny": "is denied"}[rule]
-                self._tell(f"({invoker.name} {after} for the rest of this session)")
+                self._print(f"({invoker.name} {after} for the rest of this session)")
             case _:
                 raise RequestError(
                     "/approve shows the rules; /approve allow|ask|deny TOOL sets one"
@@ -254,7 +254,7 @@ class Repl:
 
     async def _new(self, model: str) -> None:
         await self._start(model or address_of(self.conversation), None)
-        self._tell(f"(new conversation with {address_of(self.conversation)})")
+        self._print(f"(new conversation with {address_of(self.conversation)})")
 
     async def _list(self, count: str) -> None:
         if count and not re.fullmatch(r"[1-9]\d{0,5}", count):
@@ -263,13 +263,13 @@ class Repl:
         for summary in found:
             write(sys.stdout, f"{draw_summary(summary)}\n")
         if not found:
-            self._tell("(no conversations yet)")
+            self._print("(no conversations yet)")
 
     async def _open(self, handle: str) -> None:
         if not handle:
             raise RequestError("/open needs an ID; /list shows them")
         await self._start(None, handle)
-        self._tell(self._describe())
+        self._print(self._describe())
 
     async def _start(self, model: str | None, conversation: str | None) -> None:
         """Open a new conversation with a model, or a stored one."""
@@ -293,7 +293,7 @@ class Repl:
             name=conversation.name,
         )
         exporting.write_export(file, text)
-        self._tell(f"(written to {file})")
+        self._print(f"(written to {file})")
 
     async def _edit(self, text: str) -> None:
         self._draft, self._edits = text, True
@@ -316,7 +316,7 @@ class Repl:
             raise RequestError("no answer to copy yet")
         text = take_code("last")(texts[-1]) if what else texts[-1]
         where = copy(text)
-        self._tell(f"(copied {len(text):,} characters with {where})")
+        self._print(f"(copied {len(text):,} characters with {where})")
 
     async def _read(self, canister: Canister) -> str:
         whole = await load_whole(canister, self._session.archive)
@@ -330,7 +330,7 @@ class Repl:
             for key, one in {**given.given(), **given.extras}.items():
                 note(f"{key:<24} {json.dumps(one, ensure_ascii=False)}")
             if given == Controls():
-                self._tell("(no controls are set; /set NAME VALUE sets one)")
+                self._print("(no controls are set; /set NAME VALUE sets one)")
             return
         left = tuple(one for one in self._options.options if one[0].replace("_", "-") != name)
         if not value and len(left) == len(self._options.options):
@@ -341,7 +341,7 @@ class Repl:
         check_extras(self._session, options)
         self.conversation.model.check((), controls_of(options))
         self._options = options
-        self._tell(f"({name} is {value} now)" if value else f"({name} is cleared)")
+        self._print(f"({name} is {value} now)" if value else f"({name} is cleared)")
 
     async def _context(self, _: str) -> None:
         count = await self.conversation.count_tokens()
@@ -356,7 +356,7 @@ class Repl:
 
     async def _fork(self, name: str) -> None:
         self.conversation = await self.conversation.fork(name=name)
-        self._tell(f"(continuing in the copy {self.conversation.identity})")
+        self._print(f"(continuing in the copy {self.conversation.identity})")
 
     async def _undo(self, count: str) -> None:
         if count and not re.fullmatch(r"[1-9]\d{0,5}", count):
@@ -369,7 +369,7 @@ class Repl:
         self._attached = tuple(c for c in prompt.contents if not isinstance(c, TextualContent))
         first = cut(one_line(self._draft), _SHOWN_CELLS)
         more = f" and {turns - 1} more" if turns > 1 else ""
-        self._tell(f"(undone: '{first}'{more}; vibe-llms list --all still lists it)")
+        self._print(f"(undone: '{first}'{more}; vibe-llms list --all still lists it)")
 
     def _describe_unanswered(self) -> str:
         said = self.conversation.canisters
@@ -386,7 +386,7 @@ class Repl:
     async def _rename(self, name: str) -> None:
         if name:
             await self.conversation.rename(repair_text(name))
-        self._tell(f"(name: {self.conversation.name or 'not set'})")
+        self._print(f"(name: {self.conversation.name or 'not set'})")
 
     async def _show(self, _: str) -> None:
         for number, canister in enumerate(self.conversation.canisters, 1):
@@ -410,7 +410,7 @@ class Repl:
         name = f" '{conversation.name}'" if conversation.name else ""
         return f"{address_of(conversation)}, {conversation.identity}{name}, {count} messages."
 
-    def _tell(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         if not self._options.quiet:
             note(text, dim=True)
 
@@ -429,7 +429,7 @@ async def hold_repl(options: Options, said: Said = Said()) -> int:
     overrides = await overrides_of(options)
     questions = Questions(settle)
     async with open_session(
-        event_handler=tell_notice(quiet=options.quiet),
+        event_handler=print_notices(quiet=options.quiet),
         configuration=overrides.settings,
         keys=overrides.keys,
         interactive=is_terminal(sys.stdout),

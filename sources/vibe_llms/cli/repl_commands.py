@@ -70,7 +70,7 @@ def draw_help(cells: int) -> str:
     return "\n".join([*lines, *wrap(_KEYS, cells)])
 
 
-def tell_tools(session: Session, conversation: Conversation) -> None:
+def print_tools(session: Session, conversation: Conversation) -> None:
     """Print the tools of a conversation with their rules, and the ensembles that are not open."""
     rows = [
         (one.name, session.gatekeeper.describe(one), summarize(one))
@@ -85,7 +85,7 @@ def tell_tools(session: Session, conversation: Conversation) -> None:
         note("(no tools; vibe-llms mcp add NAME -- COMMAND adds a server)", dim=True)
 
 
-def tell_approvals(gatekeeper: Gatekeeper) -> None:
+def print_approvals(gatekeeper: Gatekeeper) -> None:
     """Print the rules and the approvals of this session."""
     rows = [(tool, str(rule), "") for tool, rule in gatekeeper.rules.items()]
     rows += [(tool, "always", "with any arguments") for tool in gatekeeper.allowed_tools]

@@ -126,7 +126,7 @@ def add_server(name: str, force: bool, **values: Any) -> None:
     configuration = load_configuration()
     _check(configuration, rows, force=force)
     add_rows(configuration.places.configuration_file, ENSEMBLES, rows)
-    _tell_keys(rows)
+    _print_keys(rows)
     note(f"added; to test it: vibe-llms mcp test {name}")
 
 
@@ -154,7 +154,7 @@ def import_servers(file: str, force: bool, yes: bool) -> int:
     if not rows:
         raise RequestError("no server can be added")
     note(redact(draw_rows(ENSEMBLES, rows)).rstrip())
-    _tell_keys(rows)
+    _print_keys(rows)
     file_of_rows = configuration.places.configuration_file
     _confirm(f"Add {'it' if len(rows) == 1 else 'them'} to {file_of_rows}?", yes=yes)
     add_rows(file_of_rows, ENSEMBLES, rows)
@@ -353,7 +353,7 @@ def _check(
         access_ensemble(found, EnsembleConfiguration(trial, settings))
 
 
-def _tell_keys(rows: Mapping[str, Mapping[str, Any]]) -> None:
+def _print_keys(rows: Mapping[str, Mapping[str, Any]]) -> None:
     for name, row in rows.items():
         for key, _ in survey_keys(row):
             note(

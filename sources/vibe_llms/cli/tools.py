@@ -152,7 +152,7 @@ async def call_tool(
     async def keep(results: Sequence[ResultCanister]) -> None:
         kept.extend(results)
 
-    def tell(event: Event) -> None:
+    def handle(event: Event) -> None:
         if isinstance(event, InvocationProgressEvent) and not quiet:
             note(f"· {one_line(event.text)}", dim=True)
 
@@ -170,7 +170,7 @@ async def call_tool(
             [InvocationCanister(name=invoker.name, arguments=arguments)],
             Execution(
                 invokers={invoker.name: invoker},
-                event_handler=tell,
+                event_handler=handle,
                 keep=keep,
                 admit=_admit,
                 timeout_seconds=limits.timeout_seconds,

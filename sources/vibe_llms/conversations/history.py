@@ -130,8 +130,8 @@ class History:
         for undone in range(turns):
             start = start_of_turn(self.canisters[:end])
             if start is None:
-                told = f"only {undone} of {turns} turns can be" if undone else "nothing can be"
-                raise ForkPointInvalid(f"{told} undone", nearest=())
+                reported = f"only {undone} of {turns} turns can be" if undone else "nothing can be"
+                raise ForkPointInvalid(f"{reported} undone", nearest=())
             end = start
         if keep_prompt:
             while end < len(self.canisters) and not isinstance(self.canisters[end], _REPLIES):

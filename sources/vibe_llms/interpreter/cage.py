@@ -249,7 +249,7 @@ def _serve(plan: Plan, *, work: str) -> None:
         except OSError as error:
             sys.stderr.write(f"{error}\n")
         os._exit(127)
-    _tell({"started": kernel, "gaps": gaps})
+    _send({"started": kernel, "gaps": gaps})
     seen: dict[str, tuple[int, int]] = {}
     rest = b""
     sealed = False
@@ -274,9 +274,9 @@ def _serve(plan: Plan, *, work: str) -> None:
                 case [b"seal"] if not sealed:
                     sealed = True
                     _seal(plan, user)
-                    _tell({"sealed": True})
+                    _send({"sealed": True})
                 case [b"collect", limit]:
-                    _tell({"files": list(_collect(work, seen, int(limit)))})
+                    _send({"files": list(_collect(work, seen, int(limit)))})
                 case _:
                     pass
 
@@ -405,15 +405,15 @@ def _collect(work: str, seen: dict[str, tuple[int, int]], limit: int) -> Iterato
                     data = os.read(opened, limit + 1) if about.st_size <= limit else None
                 finally:
                     os.close(opened)
-                told: dict[str, Any] = {"name": path, "size": about.st_size}
+                reported: dict[str, Any] = {"name": path, "size": about.st_size}
                 if data is not None and len(data) <= limit:
                     limit -= len(data)
-                    told["data"] = base64.b64encode(data).decode()
-                yield told
+                    reported["data"] = base64.b64encode(data).decode()
+                yield reported
 
 
-def _tell(told: dict[str, Any]) -> None:
-    data = json.dumps(told).encode("utf-8", "replace") + b"\n"
+def _send(reported: dict[str, Any]) -> None:
+    data = json.dumps(reported).encode("utf-8", "replace") + b"\n"
     while data:
         data = data[os.write(1, data) :]
 

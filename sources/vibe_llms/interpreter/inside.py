@@ -60,19 +60,19 @@ def bound(addresses: int, output: int) -> None:
         nonlocal left
         whole = isinstance(message, dict)
         kind = message["header"]["msg_type"] if whole else message
-        told = message.get("content") if whole else content
+        reported = message.get("content") if whole else content
         if kind.startswith("comm_"):
             return None
-        if kind in _VALUES and isinstance(told, dict):
-            size = sum(len(repr(one)) for one in told.get("data", {}).values())
+        if kind in _VALUES and isinstance(reported, dict):
+            size = sum(len(repr(one)) for one in reported.get("data", {}).values())
             if size > left:
-                told.update(data={FULL: ""}, metadata={})
+                reported.update(data={FULL: ""}, metadata={})
             left = max(left - size, 0)
-        elif kind in _REPLIES and isinstance(told, dict):
-            told.update(payload=[], user_expressions={})
-            told["evalue"] = str(told.get("evalue", ""))[:output]
-            lines = told.get("traceback", [])
-            told["traceback"] = [line[: output // len(lines) + 1] for line in lines]
+        elif kind in _REPLIES and isinstance(reported, dict):
+            reported.update(payload=[], user_expressions={})
+            reported["evalue"] = str(reported.get("evalue", ""))[:output]
+            lines = reported.get("traceback", [])
+            reported["traceback"] = [line[: output // len(lines) + 1] for line in lines]
         return send(stream, message, content, *more, **most)
 
     session.send = send_limited

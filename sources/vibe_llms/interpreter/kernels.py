@@ -51,7 +51,7 @@ class Answer(Struct, frozen=True):
     failed: bool
 
 
-class _Told(Struct, frozen=True):
+class _Answer(Struct, frozen=True):
     """A message of the cage."""
 
     started: int = 0
@@ -223,7 +223,7 @@ class Kernel:
         _CAGES.add(self._cage.pid)
         self.gaps = (await self._hear()).gaps
 
-    async def _ask(self, words: str) -> _Told:
+    async def _ask(self, words: str) -> _Answer:
         """The cage's answer."""
         assert self._cage is not None
         assert self._cage.stdin is not None
@@ -234,11 +234,11 @@ class Kernel:
             raise KernelLost("it has ended") from error
         return await self._hear()
 
-    async def _hear(self) -> _Told:
+    async def _hear(self) -> _Answer:
         assert self._cage is not None
         assert self._cage.stdout is not None
         try:
-            return msgspec.json.decode(await self._cage.stdout.readline(), type=_Told)
+            return msgspec.json.decode(await self._cage.stdout.readline(), type=_Answer)
         except (msgspec.DecodeError, ValueError) as error:
             raise KernelLost(self._reason or "it has ended") from error
 
@@ -271,7 +271,7 @@ class Kernel:
             if outputs.full:
                 outputs.failed = True
                 self._flooding = asked
-                await self._tell("interrupt")
+                await self._send("interrupt")
                 asyncio.get_running_loop().call_later(
                     self._limits.grace_seconds, self._give_up, asked
                 )
@@ -293,12 +293,12 @@ class Kernel:
 
     async def _stop(self, running: asyncio.Future[None]) -> None:
         """Interrupt the running code; end the kernel if that does not help."""
-        await self._tell("interrupt")
+        await self._send("interrupt")
         await asyncio.wait([running], timeout=self._limits.grace_seconds)
         if not running.done():
             await self.end("it took no interrupt")
 
-    async def _tell(self, word: str) -> None:
+    async def _send(self, word: str) -> None:
         assert self._cage is not None
         assert self._cage.stdin is not None
         with suppress(OSError):
@@ -309,11 +309,11 @@ class Kernel:
         """The files that the code created or changed."""
         try:
             async with asyncio.timeout(self._limits.grace_seconds):
-                told = await self._ask(f"collect {self._limits.file_bytes}")
+                reported = await self._ask(f"collect {self._limits.file_bytes}")
         except TimeoutError as error:
             raise KernelLost("its files could not be read") from error
         pieces: list[Piece] = []
-        for file in told.files:
+        for file in reported.files:
             name, size = str(file.get("name", "")), file.get("size", 0)
             with suppress(binascii.Error, ValueError, TypeError):
                 if (data := file.get("data")) is not None:

@@ -55,10 +55,10 @@ class Outputs:
                 self.failed = True
                 trace = content.get("traceback")
                 lines = trace if isinstance(trace, list) else []
-                told = "\n".join(_text(line) for line in lines) or (
+                reported = "\n".join(_text(line) for line in lines) or (
                     f"{_text(content.get('ename'))}: {_text(content.get('evalue'))}"
                 )
-                self._add_text("error", _COLOURS.sub("", told))
+                self._add_text("error", _COLOURS.sub("", reported))
             case _:
                 pass
 

@@ -144,11 +144,11 @@ class Gatekeeper:
         if self._approver is None:
             remedy = "by saying so at a terminal" if each_time else _remedy(invoker)
             return _CANNOT_ASK.format(reason=reason, remedy=remedy)
-        told = "; ".join(filter(None, (reason, invoker.caution)))
+        reported = "; ".join(filter(None, (reason, invoker.caution)))
         request = ApprovalRequest(
             invocation=invocation,
             invoker=invoker,
-            reason=told,
+            reason=reported,
             conversation=conversation,
             each_time=bool(each_time),
         )

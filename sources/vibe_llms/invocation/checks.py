@@ -9,7 +9,7 @@ import msgspec
 
 from vibe_llms.exceptions import ArgumentsInvalid, InvokerInvalid
 
-_TOLD_PROBLEMS = 20
+_MAX_PROBLEMS = 20
 #: Keywords with regular expressions from others, which can take forever to match.
 _EXPRESSIONS = ("pattern", "patternProperties")
 
@@ -49,7 +49,7 @@ class SchemaCheck:
             values = {key: value for key, value in values.items() if key not in unwanted}
             problems = self._list_problems(values)
         if problems:
-            raise ArgumentsInvalid("\n".join(map(_describe, problems[:_TOLD_PROBLEMS])))
+            raise ArgumentsInvalid("\n".join(map(_describe, problems[:_MAX_PROBLEMS])))
         return values
 
     def _list_problems(self, values: dict[str, Any]) -> Sequence[_Problem]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 Schema = dict[str, Any]
-_TOLD_PROBLEMS = 20
+_MAX_PROBLEMS = 20
 
 
 class Signature:
@@ -189,11 +189,11 @@ def describe_problems(error: Any) -> str:
     """The problems of a `pydantic.ValidationError`, one per line, for a model to fix."""
     lines = []
     problems = error.errors(include_url=False, include_context=False, include_input=False)
-    for problem in problems[:_TOLD_PROBLEMS]:
+    for problem in problems[:_MAX_PROBLEMS]:
         place = ".".join(str(part) for part in problem["loc"])
         lines.append(f"{place}: {problem['msg']}" if place else str(problem["msg"]))
-    if len(problems) > _TOLD_PROBLEMS:
-        lines.append(f"and {len(problems) - _TOLD_PROBLEMS} more")
+    if len(problems) > _MAX_PROBLEMS:
+        lines.append(f"and {len(problems) - _MAX_PROBLEMS} more")
     return "\n".join(lines)
 
 

@@ -105,11 +105,11 @@ class _Work:
         try:
             value = self._function()
         except BaseException as error:  # noqa: BLE001  (raised where the call is awaited)
-            self._tell(self.future.set_exception, _portable(error))
+            self._resolve(self.future.set_exception, _portable(error))
         else:
-            self._tell(self.future.set_result, value)
+            self._resolve(self.future.set_result, value)
 
-    def _tell(self, setter: Callable[[Any], None], value: Any) -> None:
+    def _resolve(self, setter: Callable[[Any], None], value: Any) -> None:
         def settle() -> None:
             if not self.future.done():
                 setter(value)

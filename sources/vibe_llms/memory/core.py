@@ -193,20 +193,20 @@ class Memory:
         if self._embedding is None and self._reranking is None:
             self._notify_damaged()
             return by_words
-        shown = asyncio.get_running_loop().call_later(_SHOWN_SECONDS, self._tell_loading)
+        shown = asyncio.get_running_loop().call_later(_SHOWN_SECONDS, self._report_loading)
         try:
             async with asyncio.timeout(seconds):
                 return await self.search(question, scopes=wanted, settings=chosen)
         except TimeoutError:
             if self._embedding is not None:
-                self._embedding.tell_late(seconds)
+                self._embedding.report_late(seconds)
             return by_words
         finally:
             shown.cancel()
 
-    def _tell_loading(self) -> None:
+    def _report_loading(self) -> None:
         if self._embedding is not None:
-            self._embedding.tell_loading()
+            self._embedding.report_loading()
 
     def begin_loading(self) -> None:
         """Load the embedder's model in the background, if there are entries."""
@@ -242,12 +242,12 @@ class Memory:
                 embedding.notify(error)
                 return count
             finally:
-                embedding.tell_refused()
+                embedding.report_refused()
         return count
 
     async def refresh(self, scope: Scope) -> int:
         """Index what was changed by hand, as every search does; returns the number of entries."""
-        return await asyncio.to_thread(self._telling, lambda: self._store.refresh(scope))
+        return await asyncio.to_thread(self._noticing, lambda: self._store.refresh(scope))
 
     async def survey(
         self, scope: Scope | None = None, *, role: Role | None = None
@@ -433,9 +433,9 @@ class Memory:
 
     async def _alter(self, scope: Scope, work: Callable[[Patience], T]) -> T:
         """Like `_hold`, for work that changes files."""
-        return await self._hold(scope, lambda patience: self._telling(lambda: work(patience)))
+        return await self._hold(scope, lambda patience: self._noticing(lambda: work(patience)))
 
-    def _telling(self, work: Callable[[], T]) -> T:
+    def _noticing(self, work: Callable[[], T]) -> T:
         try:
             return work()
         finally:

@@ -24,7 +24,7 @@ class Embedding:
     def __init__(self, embedder: CachedEmbedder, notify: Callable[[str], None] = ignore) -> None:
         self.embedder = embedder
         self._notify = notify
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._rests_until = 0.0
         #: The digests of texts that were refused by themselves, and are not tried again.
         self._refused: set[bytes] = set()
@@ -48,7 +48,7 @@ class Embedding:
             self.notify(error)
         self.ready = True
 
-    def tell_late(self, seconds: float) -> None:
+    def report_late(self, seconds: float) -> None:
         """Report once that recall stopped waiting for it."""
         remedy = "" if self.ready else "; to keep it loaded: vibe-llms memory serve-embedder"
         self._notify_once(
@@ -56,7 +56,7 @@ class Embedding:
             f"{seconds:g} s{remedy}"
         )
 
-    def tell_loading(self) -> None:
+    def report_loading(self) -> None:
         """Report once that the model is loading, unless it is loaded."""
         if not self.ready:
             self._notify_once(f"loading the embedder {self.model}")
@@ -77,7 +77,7 @@ class Embedding:
         """The vectors of the passages of some entries, by the numbers that they are given with.
 
         An entry whose file was emptied by hand has none. A passage that is refused has none either;
-        it is not tried again before `wake`, and `tell_refused` reports it.
+        it is not tried again before `wake`, and `report_refused` reports it.
         """
         if self._rests():
             return None
@@ -103,7 +103,7 @@ class Embedding:
         self._rests_until = time.monotonic() + _REST_SECONDS
         self._notify_once(f"memory is searched by words alone: {error}")
 
-    def tell_refused(self) -> None:
+    def report_refused(self) -> None:
         """Report how many texts were refused since the last report, if any were."""
         (count, why), self._untold = self._untold, (0, "")
         if count:
@@ -185,6 +185,6 @@ class Embedding:
         return vectors
 
     def _notify_once(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._reported:
+            self._reported.add(text)
             self._notify(text)

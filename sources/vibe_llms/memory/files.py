@@ -74,7 +74,7 @@ class MemoryFiles:
         self._lock_seconds = lock_seconds
         self._durable = durable
         self._damaged: dict[str, str] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def place_of(self, entry: Entry) -> str:
         """Where an entry is within its scope's folder; `MemoryInvalid` for a wrong identity."""
@@ -153,8 +153,8 @@ class MemoryFiles:
     def take_damaged(self) -> Sequence[str]:
         """What is wrong with files that were read and are no entries; each is given once."""
         found = [self._damaged.pop(place) for place in sorted(self._damaged)]
-        new = [one for one in found if one not in self._told]
-        self._told.update(new)
+        new = [one for one in found if one not in self._reported]
+        self._reported.update(new)
         return new
 
     def _read(self, scope: Scope, place: str) -> Entry:

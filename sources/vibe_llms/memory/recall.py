@@ -89,8 +89,8 @@ async def recall(
     digests = set()
     for entry in (one.entry for one in found):
         digest = digest_of(entry.content)
-        stands = entry.identity[-SHORT:] in known or (entry.turn and entry.turn in said)
-        if not stands and digest not in digests:
+        present = entry.identity[-SHORT:] in known or (entry.turn and entry.turn in said)
+        if not present and digest not in digests:
             digests.add(digest)
             entries.append(entry)
     first = () if summary is None else (summary,)

@@ -84,7 +84,7 @@ class Reranking:
         self.settings = settings
         self._reranker = reranker
         self._notify = notify
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     async def weigh(
         self, question: str, recollections: Sequence[Recollection]
@@ -97,8 +97,8 @@ class Reranking:
             scores = await self._reranker.score(question, texts)
         except VibeLlmsError as error:
             text = f"what memory finds is not reranked: {error}"
-            if text not in self._told:
-                self._told.add(text)
+            if text not in self._reported:
+                self._reported.add(text)
                 self._notify(text)
             return None
         return rerank(recollections, scores, self.settings)

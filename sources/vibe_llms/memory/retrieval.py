@@ -27,13 +27,13 @@ RECENCY_DAYS = 30.0
 #: The weight of a turn that is itself a question: it rarely is an answer.
 _ASKING = 0.9
 #: The share of the minimum that is enough once an entry reaches the minimum.
-_BESIDE = 0.5
+_ONCE_REACHED = 0.5
 #: The mean cosine is taken with this many additional chunks of cosine 0.
 _VIRTUAL = 5
 #: A cosine of this many times `least_likeness` is enough by itself.
 _CLEARLY = 2
 #: The factor on `least_relevance` if there are vectors too.
-_WORDS_BESIDE_MEANING = 4 / 3
+_WORDS_WITH_MEANING = 4 / 3
 #: Results that share this part of their words, and at least this many, are about the same; the
 #: newer comes first if its score is this part of the older one's.
 _SAME, _SHARED, _NEARLY = 0.25, 2, 0.6
@@ -124,7 +124,7 @@ class _Bars(Struct, frozen=True):
             if not any(frequencies.values()):
                 total = 0.0
         return cls(
-            settings.least_relevance * (_WORDS_BESIDE_MEANING if passages else 1.0),
+            settings.least_relevance * (_WORDS_WITH_MEANING if passages else 1.0),
             settings.least_likeness,
             max(total, 0.0) / (passages + _VIRTUAL),
         )
@@ -194,7 +194,7 @@ def _gather(
         relevance = min(found[number] / ideal, 1.0) if ideal else 0.0
         likeness = max(cosines.get(number, 0.0), 0.0)
         reasons = {"words": relevance, **({"meaning": likeness} if cosines else {})}
-        if bars.admit(reasons, _BESIDE):
+        if bars.admit(reasons, _ONCE_REACHED):
             yield _weigh(index, record, reasons, settings, question)
 
 
@@ -255,7 +255,7 @@ def _put_newer_first(chosen: Sequence[Recollection], question: str) -> list[Reco
     ordered: list[Recollection] = []
     while sayings:
         # There always is one: nothing is newer than the newest.
-        one = next(one for one in sayings if not one.stands_back(sayings))
+        one = next(one for one in sayings if not one.is_outdated(sayings))
         sayings.remove(one)
         found = one.found
         if one.outdated:
@@ -283,7 +283,7 @@ class _Saying(Struct, eq=False):
         words = frozenset(split_forms(found.entry.content))
         return cls(found, words, words & asked)
 
-    def stands_back(self, others: Iterable[_Saying]) -> bool:
+    def is_outdated(self, others: Iterable[_Saying]) -> bool:
         """Whether a newer result comes first."""
         likeness = max(other.outdates(self) for other in others)
         self.outdated = likeness or self.outdated

@@ -99,8 +99,8 @@ def examine(data: bytes, scope: Scope, place: str) -> tuple[Entry, Sequence[str]
         return Entry(content=text, identity=own, scope=scope, created=created), (text, name)
     said = (entry.content, entry.category, *entry.topics, entry.speaker)
     further = entry.further.items()
-    told = [one for one in further if not _SUMMED_UP.fullmatch(": ".join(map(str, one)))]
-    return entry, (*said, *_find_texts(told), _SUMMED_UP.sub("", _PLAIN.sub("", text)), name)
+    reported = [one for one in further if not _SUMMED_UP.fullmatch(": ".join(map(str, one)))]
+    return entry, (*said, *_find_texts(reported), _SUMMED_UP.sub("", _PLAIN.sub("", text)), name)
 
 
 def _find_texts(value: Any) -> list[str]:

@@ -77,7 +77,7 @@ class Versions:
         self._thread: threading.Thread | None = None
         self._pending = False
         self._groups = 0
-        self._told = ""
+        self._reported = ""
 
     def notice(self) -> None:
         """Give notice that something has changed; returns at once."""
@@ -146,7 +146,7 @@ class Versions:
         except StorageError as error:
             self._fail(error)
             raise
-        self._told = ""
+        self._reported = ""
         if count or self._load_state().failure:
             self._store_state(_State(datetime.now(UTC)))
         return count
@@ -175,9 +175,9 @@ class Versions:
         slow = isinstance(error, VersioningFailed) and error.slow
         since = before.since if before.failure else now
         self._store_state(_State(before.committed, reason, since, now, slow))
-        if known or reason == self._told:
+        if known or reason == self._reported:
             return
-        self._told = reason
+        self._reported = reason
         self._notify(
             f"entries are saved, but git kept no version of them: {reason}; the next change tries "
             "again; see: vibe-llms memory status"

@@ -33,7 +33,7 @@ from vibe_llms.storage.files import (
 from vibe_llms.storage.locks import locked
 
 _LOCK_SECONDS = 10.0
-_TOLD_BYTES = 2000
+_SHOWN_BYTES = 2000
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 #: The environment of the installer: no keys, and nothing that would choose an index.
 _PASSED_ON = (
@@ -143,7 +143,7 @@ def _run(installation: Installation) -> None:
     except OSError as error:
         raise _failure(plugin, f"{installation.command[0]} cannot be run: {error}") from error
     if done.returncode != 0:
-        said = redact(done.stdout.decode("utf-8", "replace")).strip()[-_TOLD_BYTES:]
+        said = redact(done.stdout.decode("utf-8", "replace")).strip()[-_SHOWN_BYTES:]
         raise _failure(plugin, f"nothing was installed, the installer says: {said}")
 
 

@@ -19,8 +19,8 @@ def check_vectors(
         _refuse(f"the server sent {len(vectors)} vectors for {count} texts", provider)
     lengths = {len(vector) for vector in vectors}
     if len(lengths) > 1 or 0 in lengths:
-        told = ", ".join(map(str, sorted(lengths)))
-        _refuse(f"the server sent vectors of {told} numbers in one answer", provider)
+        reported = ", ".join(map(str, sorted(lengths)))
+        _refuse(f"the server sent vectors of {reported} numbers in one answer", provider)
     if dimensions is not None and lengths - {dimensions}:
         _refuse(
             f"the server sent vectors of {lengths.pop()} numbers, not of the {dimensions} that "

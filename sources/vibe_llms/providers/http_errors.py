@@ -111,10 +111,10 @@ class ErrorMap(Struct, frozen=True):
     def parse(self, body: bytes) -> ErrorObject:
         """What the body of an answer says of its error; empty where it says nothing."""
         try:
-            told = parse_object(body)
+            reported = parse_object(body)
         except ValueError:
             return ErrorObject()
-        return find_error(told) or read_object(told)
+        return find_error(reported) or read_object(reported)
 
     def is_misplaced(self, status: int, error: ErrorObject, body: bytes) -> bool:
         """Whether nothing of this interface is at the address, rather than no such model."""

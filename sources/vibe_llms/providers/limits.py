@@ -22,7 +22,7 @@ from vibe_llms.providers.interfaces import Notifier
 
 WINDOW_SECONDS = 60.0
 #: Shorter waits are not reported.
-TOLD_SECONDS = 2.0
+NOTICE_SECONDS = 2.0
 
 
 class _Spent(Struct, eq=False):
@@ -70,7 +70,7 @@ class Limiter:
         self._advance()
         with ExitStack() as undoing:
             undoing.callback(self._withdraw, waiting)
-            await asyncio.wait([waiting.admitted], timeout=TOLD_SECONDS)
+            await asyncio.wait([waiting.admitted], timeout=NOTICE_SECONDS)
             if not waiting.admitted.done():
                 notify(Notice("wait", f"{self.row}: waiting, {self._explain()}"))
                 await asyncio.wait([waiting.admitted])

@@ -335,9 +335,9 @@ class HttpClient(Generic[M, S]):
             raise ModelNotFound(f"which model of {self.provider!r}? See: vibe-llms models")
         return self.produce_model(name)
 
-    def produce_model(self, name: str, told: Mapping[str, Any] | None = None) -> M:
-        """A model of this name; `told` is what the server says about it."""
-        return self.model(self, name, self.attributes.integrate(name, further=told))
+    def produce_model(self, name: str, reported: Mapping[str, Any] | None = None) -> M:
+        """A model of this name; `reported` is what the server says about it."""
+        return self.model(self, name, self.attributes.integrate(name, further=reported))
 
     async def survey_models(self) -> Sequence[M]:
         """The models that the server lists, with what it says of them."""
@@ -350,7 +350,7 @@ class HttpClient(Generic[M, S]):
         outgoing = Outgoing("GET", self.model.models_path)
         body = await self.fetch(outgoing, self.model.errors, settings=settings)
         listed = self.read(self.model.read_models, body, "the list of models")
-        return [self.produce_model(name, told) for name, told in listed.items()]
+        return [self.produce_model(name, reported) for name, reported in listed.items()]
 
     async def fetch(
         self,

@@ -118,12 +118,12 @@ def offer_tools(
     if not invokers or choice == "none":
         return ()
     if model.attributes.tools != "native":
-        tell(model, context, "the model cannot call tools, so none are offered to it")
+        send_notice(model, context, "the model cannot call tools, so none are offered to it")
         return ()
     return tuple(invokers)
 
 
-def tell(model: Model, context: TurnContext, text: str, canister: str = "") -> None:
+def send_notice(model: Model, context: TurnContext, text: str, canister: str = "") -> None:
     """A notice on what is not sent to this model as it is."""
     context.notify(Notice("conversion", f"{model.provider}/{model.name}: {text}", canister))
 
@@ -154,7 +154,7 @@ def apply_controls(
     settled, left_out = settle_controls(
         controls, context.default_controls, model.attributes, model.name
     )
-    told = list(left_out)
+    reported = list(left_out)
     while True:
         try:
             members = nativize(settled)
@@ -162,11 +162,11 @@ def apply_controls(
         except ControlInvalid as error:
             if error.control in controls.given() or error.control not in settled.given():
                 raise
-            told.append(f"the configured control {error.control} is not sent: {error}")
+            reported.append(f"the configured control {error.control} is not sent: {error}")
             open_ = {error.control.replace("-", "_"): None}
             settled = msgspec.structs.replace(settled, **open_)
-    for text in told:
-        tell(model, context, text)
+    for text in reported:
+        send_notice(model, context, text)
     return members, settled.extras.get(model.provider, {})
 
 
@@ -190,5 +190,5 @@ def fit_request(
         )
     for slot in dropped:
         reason = f"the request would have more than {limit} bytes"
-        tell(model, context, f"{slot.label} is left out: {reason}", slot.origin)
+        send_notice(model, context, f"{slot.label} is left out: {reason}", slot.origin)
     return fitted

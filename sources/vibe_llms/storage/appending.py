@@ -87,7 +87,7 @@ class LinesWriter:
         # The system's lock belongs to the open folder, which the threads of this process share.
         self._turn = threading.Lock()
         #: The size of the torn end that has been reported to the reader.
-        self.told = 0
+        self.reported = 0
 
     def append(self, lines: bytes, last: str, *, after: str | None) -> Sequence[Notice]:
         """Add lines with one write and one sync; notices report repairs made before.
@@ -170,8 +170,8 @@ class LinesWriter:
         notices: Sequence[Notice] = ()
         if size < status.st_size:
             torn = status.st_size - size
-            notices = () if torn == self.told else (tell_torn(self._path.name, torn),)
-            self.told = 0
+            notices = () if torn == self.reported else (describe_torn(self._path.name, torn),)
+            self.reported = 0
         if not size:
             return 0, "", notices
         try:
@@ -213,7 +213,7 @@ def complete_size(data: bytes) -> int:
     return start if b"\0" in data[start:end] else end
 
 
-def tell_torn(identity: str, size: int) -> Notice:
+def describe_torn(identity: str, size: int) -> Notice:
     """The notice about a torn end."""
     return Notice(
         "repair",

@@ -31,8 +31,8 @@ from vibe_llms.storage.appending import (
     MESSAGES,
     LinesWriter,
     complete_size,
+    describe_torn,
     produce_stamp,
-    tell_torn,
 )
 from vibe_llms.storage.details import (
     METADATA,
@@ -127,8 +127,8 @@ class ConversationFolder:
                 lines = LineReader(read_parts(self.path, MESSAGES), longest)
                 canisters, gaps = self._decode(lines, lenient=lenient)
                 torn = lines.torn
-        self.writer.told = torn
-        return canisters, gaps, [tell_torn(self.identity, torn)] if torn else []
+        self.writer.reported = torn
+        return canisters, gaps, [describe_torn(self.identity, torn)] if torn else []
 
     def read_lines(self, up_to: str | None) -> bytes:
         """The unparsed lines up to and including a canister, or all of them."""

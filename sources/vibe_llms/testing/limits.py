@@ -113,12 +113,12 @@ async def check_limits(bench: Bench, model: str) -> None:
 def _check_early(
     model: Model, said: Sequence[Canister], controls: Controls, kind: type[RequestError]
 ) -> None:
-    told: VibeLlmsError | None = None
+    reported: VibeLlmsError | None = None
     try:
         model.check(said, controls)
     except kind as error:
-        told = error
-    require(told is not None, f"`check` lets pass what should be a {kind.__name__}")
+        reported = error
+    require(reported is not None, f"`check` lets pass what should be a {kind.__name__}")
 
 
 async def _check_refusal(
@@ -127,13 +127,13 @@ async def _check_refusal(
     events: list[Event] = []
     fresh = frozenset(canister.identity for canister in said)
     context = TurnContext(event_handler=events.append, fresh=fresh)
-    told: VibeLlmsError | None = None
+    reported: VibeLlmsError | None = None
     try:
         async with asyncio.timeout(WAIT_SECONDS):
             await model.converse(said, (), controls, context)
     except kind as error:
-        told = error
-    require(told is not None, f"what the model does not take was no {kind.__name__}")
+        reported = error
+    require(reported is not None, f"what the model does not take was no {kind.__name__}")
     require(not events, f"what was refused before it was sent had events: {events!r}")
 
 
@@ -149,21 +149,23 @@ async def check_errors(bench: Bench, model: str) -> None:
 
 async def _check_error(bench: Bench, model: str, kind: type[ProviderError], **changes: Any) -> None:
     events: list[Event] = []
-    told: ProviderError | None = None
+    reported: ProviderError | None = None
     async with bench.open(events.append, **changes) as (_, client):
         chosen = await client.access_model(model)
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await chosen.converse([UserCanister.from_text("Hello!")])
         except ProviderError as error:
-            told = error
-    require(isinstance(told, kind), f"instead of a {kind.__name__} there was {told!r}")
-    require(told is not None and told.provider == bench.name, "an error does not name its row")
-    require(not bench.key or bench.key not in str(told), "an error shows the key")
+            reported = error
+    require(isinstance(reported, kind), f"instead of a {kind.__name__} there was {reported!r}")
+    require(
+        reported is not None and reported.provider == bench.name, "an error does not name its row"
+    )
+    require(not bench.key or bench.key not in str(reported), "an error shows the key")
     check_events(events, turn=False)
     last = events[-1] if events else None
     require(
-        isinstance(last, MessageFailedEvent) and last.error is told,
+        isinstance(last, MessageFailedEvent) and last.error is reported,
         f"the events report a failure as {last!r}",
     )
 

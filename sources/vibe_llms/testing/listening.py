@@ -229,8 +229,8 @@ class Listener:
         """The body of a request, of a known length or in chunks."""
         if headers.get("transfer-encoding", "").lower() == "chunked":
             return await _read_chunks(reader)
-        told = headers.get("content-length", "")
-        left = size = int(told) if told.isdecimal() else 0
+        reported = headers.get("content-length", "")
+        left = size = int(reported) if reported.isdecimal() else 0
         parts: list[bytes] = []
         pause = self.upload_pause
         while left:

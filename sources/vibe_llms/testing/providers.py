@@ -226,12 +226,12 @@ async def _check_handler(model: Model) -> None:
         if calls == 2:
             raise Stop
 
-    told: Exception | None = None
+    reported: Exception | None = None
     try:
         await _converse(model, _hello(), TurnContext(event_handler=stop))
     except Stop as error:
-        told = error
-    require(told is not None, "what the event handler raised did not reach the caller")
+        reported = error
+    require(reported is not None, "what the event handler raised did not reach the caller")
 
 
 async def _check_cancel(model: Model) -> None:

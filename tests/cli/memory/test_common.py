@@ -72,8 +72,8 @@ def test_at_a_terminal_it_is_named_and_asked_for(
 
 def test_an_import_without_the_secrets_takes_the_rest(home: Path, tmp_path: Path) -> None:
     command = doors("My password is hunter2", tmp_path)["import"]
-    told = invoke(*command, "--dry-run", "--json").json
-    assert [one["reason"] for one in told["secrets"]] == ["My password is [secret]"]
+    reported = invoke(*command, "--dry-run", "--json").json
+    assert [one["reason"] for one in reported["secrets"]] == ["My password is [secret]"]
     assert invoke(*command, "--skip-bad").status == 0
     assert "The user likes tea" in stored(home)
     assert "hunter2" not in stored(home)

@@ -228,8 +228,8 @@ def test_what_is_forgotten_is_in_no_draft(home: Path, identity: str, editor: Edi
     invoke("memory", "edit", identity)
     assert "what was left of an edit" not in invoke("memory", "forget", "-y", "bears").errors
     assert left(home)
-    told = invoke("memory", "forget", "--yes", "SECRET").errors
-    assert "note: the draft of an edit contained it too, and was deleted" in told
+    reported = invoke("memory", "forget", "--yes", "SECRET").errors
+    assert "note: the draft of an edit contained it too, and was deleted" in reported
     assert not left(home)
 
 

@@ -31,14 +31,14 @@ def test_a_memory_goes_into_a_file_and_comes_back(home: Path, tmp_path: Path) ->
     assert invoke("memory", "export", "--all", str(file)).errors.startswith("exported 2 entries")
     assert invoke("memory", "import", str(file)).errors == "2 entries already known\n"
     invoke("memory", "forget", "--yes", "bees")
-    told = invoke("memory", "import", "--dry-run", str(file)).errors
-    assert told == "would import 1 entry into user-me\n1 entry already known\n"
+    reported = invoke("memory", "import", "--dry-run", str(file)).errors
+    assert reported == "would import 1 entry into user-me\n1 entry already known\n"
     assert "bees" not in invoke("memory", "list").output
-    told = invoke("memory", "import", str(file)).errors
-    assert told == "imported 1 entry into user-me\n1 entry already known\n"
+    reported = invoke("memory", "import", str(file)).errors
+    assert reported == "imported 1 entry into user-me\n1 entry already known\n"
     assert "bees" in invoke("memory", "list").output
-    told = invoke("memory", "import", "--scope", "user-ben", str(file)).errors
-    assert told == "imported 2 entries into user-ben\n"
+    reported = invoke("memory", "import", "--scope", "user-ben", str(file)).errors
+    assert reported == "imported 2 entries into user-ben\n"
     assert [path.name for path in tmp_path.glob(".new-*")] == []
 
 
@@ -48,8 +48,14 @@ def test_standard_input_and_output_do_as_well(home: Path) -> None:
     data = run("memory", "export").output.encode()
     assert json.loads(data)["memories"][0]["data"]["content"] == "Ada keeps bees."
     assert run("memory", "export", "-").output.encode()[:200] == data[:200]
-    told = run("memory", "import", "--json", "--scope", "global", "-", data=data).json
-    assert told == {"new": {"global": 1}, "known": 0, "bad": [], "secrets": [], "dry_run": False}
+    reported = run("memory", "import", "--json", "--scope", "global", "-", data=data).json
+    assert reported == {
+        "new": {"global": 1},
+        "known": 0,
+        "bad": [],
+        "secrets": [],
+        "dry_run": False,
+    }
 
 
 def test_a_file_with_bad_items_is_not_imported_by_halves(home: Path, tmp_path: Path) -> None:
@@ -64,12 +70,12 @@ def test_a_file_with_bad_items_is_not_imported_by_halves(home: Path, tmp_path: P
     assert f"nothing was imported: 12 of 13 items of {file} cannot be remembered" in refused.error
     assert not (home / "memory" / "entries").exists()
     assert invoke("memory", "import", "--json", str(file)).json["error"]["kind"] == "memory-invalid"
-    told = invoke("memory", "import", "--dry-run", "--json", str(file)).json
-    assert len(told["bad"]) == 12
-    assert (told["bad"][0]["index"], told["bad"][0]["line"]) == (1, 1)
-    assert told["new"] == {"user-me": 1}
-    told = invoke("memory", "import", "--skip-bad", str(file)).errors
-    assert told.endswith("imported 1 entry into user-me\n")
+    reported = invoke("memory", "import", "--dry-run", "--json", str(file)).json
+    assert len(reported["bad"]) == 12
+    assert (reported["bad"][0]["index"], reported["bad"][0]["line"]) == (1, 1)
+    assert reported["new"] == {"user-me": 1}
+    reported = invoke("memory", "import", "--skip-bad", str(file)).errors
+    assert reported.endswith("imported 1 entry into user-me\n")
     assert "2025-01-01" in invoke("memory", "list").output
 
 
@@ -106,9 +112,9 @@ def test_long_imports_show_progress(home: Path, tmp_path: Path) -> None:
     file = tmp_path / "memory.json"
     items = [{"data": {"content": f"fact number {number}"}} for number in range(1001)]
     file.write_text(json.dumps({"memories": items}))
-    told = invoke("memory", "import", "--dry-run", str(file), terminals="stderr").errors
-    assert "200 of 1001" in told
-    assert "1000 of 1001" in told
+    reported = invoke("memory", "import", "--dry-run", str(file), terminals="stderr").errors
+    assert "200 of 1001" in reported
+    assert "1000 of 1001" in reported
     assert "of 1001" not in invoke("memory", "import", "--dry-run", str(file)).errors
 
 
@@ -140,8 +146,8 @@ def test_an_import_that_a_full_disk_ends_reports_what_is_stored(home: Path, tmp_
         patch.setattr(files, "replace_file", fill)
         failed = invoke("memory", "import", str(file))
     assert failed.status == 1
-    told = "imported 200 of 500 so far; run it again to continue: "
-    assert failed.error.startswith(told)
+    reported = "imported 200 of 500 so far; run it again to continue: "
+    assert failed.error.startswith(reported)
     assert "the disk is full; free some space" in failed.error
     again = invoke("memory", "import", str(file)).errors
     assert again == "imported 251 entries into user-me\n249 entries already known\n"

@@ -127,10 +127,10 @@ def test_what_belongs_to_another_user_is_as_unknown_as_what_is_not_there(home: P
     for command in (("show",), ("edit",), ("rm",), ("log",)):
         text = ("Ben eats all.",) if command == ("edit",) else ()
         for identity in (other, other[-12:], other[:30]):
-            told = invoke("memory", *command, identity, *text)
+            reported = invoke("memory", *command, identity, *text)
             unknown = invoke("memory", *command, "nonesuch", *text)
-            assert told.status == unknown.status == 66
-            assert told.error == unknown.error.replace("nonesuch", identity)
+            assert reported.status == unknown.status == 66
+            assert reported.error == unknown.error.replace("nonesuch", identity)
     assert invoke("memory", "show", "--scope", "user-ben", other).output == "Ben is vegetarian.\n"
     assert (
         "changed" in invoke("memory", "edit", "--scope", "user-ben", other, "Ben eats all").errors
@@ -306,11 +306,11 @@ def test_an_embedder_that_cannot_be_closed_spoils_nothing(
     ):
         result = invoke("memory", *arguments)
         assert result.status == 0
-        done, told = result.errors.splitlines()
+        done, reported = result.errors.splitlines()
         assert done.startswith(printed)
-        assert told.startswith(warning)
-        assert "[embedders.broken]" in told
-        assert "the pipe is gone" in told
+        assert reported.startswith(warning)
+        assert "[embedders.broken]" in reported
+        assert "the pipe is gone" in reported
     found = invoke("memory", "search", "Ada")
     assert (found.status, found.errors.count(warning)) == (0, 1)
     assert "Ada keeps bees." in found.output

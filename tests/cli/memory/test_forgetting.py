@@ -75,8 +75,8 @@ def test_where_nothing_would_be_removed_nothing_is_asked(home: Path) -> None:
 
 def test_turns_that_are_still_to_be_remembered_count(home: Path) -> None:
     leave(home, "pets", "My cat is called Tom.").close()
-    told = invoke("memory", "forget", "--dry-run", "Tom")
-    assert told.errors == ("would forget 1 turn still to be remembered; nothing was changed\n")
+    reported = invoke("memory", "forget", "--dry-run", "Tom")
+    assert reported.errors == ("would forget 1 turn still to be remembered; nothing was changed\n")
     assert invoke("memory", "forget", "-n", "--scope", "user-ben", "Tom").errors.startswith(
         "would forget nothing"
     )
@@ -91,10 +91,10 @@ def test_programs_get_what_was_removed(home: Path, monkeypatch: pytest.MonkeyPat
     assert seen.errors == ""
     gone = invoke("memory", "forget", "--json", "--yes", "bees")
     assert gone.errors == ""
-    for told, dry in ((seen.json, True), (gone.json, False)):
-        assert [one["id"] for one in told["forgotten"]] == [identity]
-        assert len(told["held"]) == 1
-        assert (told["pending"], told["dry_run"]) == (0, dry)
+    for reported, dry in ((seen.json, True), (gone.json, False)):
+        assert [one["id"] for one in reported["forgotten"]] == [identity]
+        assert len(reported["held"]) == 1
+        assert (reported["pending"], reported["dry_run"]) == (0, dry)
     assert len(invoke("memory", "forget", "--json", "-y", "--history", "bees").json["held"]) == 1
     assert invoke("memory", "forget", "--json", "-y", "--history", "bees").json["held"] == []
     assert invoke("memory", "forget", "--json", "goats").json["error"]["status"] == 2
@@ -140,16 +140,16 @@ def test_more_than_a_few_are_counted_and_not_listed(
         (b"n\n", "nothing was forgotten"),
         (b"y\n", "removed from git, which contained it in"),
     ):
-        told = invoke(
+        reported = invoke(
             *("memory", "forget", "--history", "bees"), data=answer, terminals="stdin stderr"
         ).errors
-        assert "'bees' is in 7 facts\n" in told
-        assert told.count("Ada keeps bees") == 5
-        assert "  and 2 more; to see all: --dry-run\n" in told
-        assert "git contains it in 7 commits" in told
-        assert words in " ".join(told.split())
-    told = invoke("memory", "forget", "bees", terminals="stdin stderr").errors
-    assert told.endswith("'bees' is in nothing\nforgot 0 entries\n")
+        assert "'bees' is in 7 facts\n" in reported
+        assert reported.count("Ada keeps bees") == 5
+        assert "  and 2 more; to see all: --dry-run\n" in reported
+        assert "git contains it in 7 commits" in reported
+        assert words in " ".join(reported.split())
+    reported = invoke("memory", "forget", "bees", terminals="stdin stderr").errors
+    assert reported.endswith("'bees' is in nothing\nforgot 0 entries\n")
 
 
 def test_what_is_to_be_forgotten_may_come_from_standard_input(home: Path) -> None:
@@ -180,13 +180,13 @@ def test_a_whole_scope_is_shown_asked_for_and_forgotten(
     refused = invoke(*whole)
     assert (refused.status, "3 facts (1 of them deleted)" in refused.error) == (2, True)
     for answer, words in ((b"n\n", "nothing was forgotten"), (b"y\n", "forgot 3 entries")):
-        told = invoke(*whole, data=answer, terminals="stdin stderr").errors
-        assert "user-ben has 3 facts (1 of them deleted)\n" in told
-        assert words in " ".join(told.split())
-    assert "    vibe-llms memory forget --yes --history --scope user-ben --all\n" in told
-    told = invoke(*whole, "--yes", "--history").errors
-    assert "forgot 0 entries\n" in told
-    assert "removed from git, which contained it in" in told
+        reported = invoke(*whole, data=answer, terminals="stdin stderr").errors
+        assert "user-ben has 3 facts (1 of them deleted)\n" in reported
+        assert words in " ".join(reported.split())
+    assert "    vibe-llms memory forget --yes --history --scope user-ben --all\n" in reported
+    reported = invoke(*whole, "--yes", "--history").errors
+    assert "forgot 0 entries\n" in reported
+    assert "removed from git, which contained it in" in reported
     memory = home / "memory"
     assert not [path for path in memory.rglob("*") if "user-ben" in path.name]
     assert invoke("memory", "list").output.endswith("Ada keeps bees.\n")
@@ -213,9 +213,9 @@ def test_turns_still_to_be_remembered_go_with_their_scope(home: Path) -> None:
 )
 def test_all_is_of_a_scope_and_words_are_words(home: Path, arguments: tuple[str, ...]) -> None:
     remember("Ada keeps bees.")
-    told = invoke("memory", "forget", "--yes", *arguments)
-    assert told.status == 2
-    assert "--scope" in told.errors
+    reported = invoke("memory", "forget", "--yes", *arguments)
+    assert reported.status == 2
+    assert "--scope" in reported.errors
     assert "bees" in invoke("memory", "list").output
 
 
@@ -240,8 +240,8 @@ def test_facts_that_stay_of_turns_that_go_are_named_and_left(home: Path) -> None
     command = f"vibe-llms memory show {own}"
     seen = invoke("memory", "forget", "--dry-run", "4711")
     assert seen.errors.splitlines()[1:] == [line + command]
-    told = invoke("memory", "forget", "--yes", "4711")
-    assert told.errors == f"forgot 1 entry\n{line}{command}\n"
+    reported = invoke("memory", "forget", "--yes", "4711")
+    assert reported.errors == f"forgot 1 entry\n{line}{command}\n"
     assert "Ada has a code." in invoke(*command.split()[1:]).output
     # What is asked again has nothing to say of it: the turn is no more.
     assert invoke("memory", "forget", "--yes", "4711").errors == "forgot 0 entries\n"
@@ -278,9 +278,9 @@ def leave(home: Path, name: str, words: str) -> Journal:
 def test_a_pending_turn_with_forgotten_words_is_not_remembered_later(home: Path) -> None:
     leave(home, "pets", "My cat is called  TOM.").close()
     leave(home, "tea", "I like tea.").close()
-    told = invoke("memory", "forget", "--yes", "called Tom")
-    assert "forgot 0 entries" in told.errors
-    assert "canceled 1 turn that was still to be remembered" in told.errors
+    reported = invoke("memory", "forget", "--yes", "called Tom")
+    assert "forgot 0 entries" in reported.errors
+    assert "canceled 1 turn that was still to be remembered" in reported.errors
     (left,) = Journal(home / "ingestion").survey()
     assert not left.held
     invoke("rm", "-y", "tea")

@@ -38,10 +38,10 @@ def test_each_change_is_committed_and_logged(versioned: Path) -> None:
         f"changed       {short}  Ada lives in Porto.",
         f"deleted       {short}  Ada lives in Porto.",
     ]
-    told = invoke("memory", "log", "--json").json
-    assert [one["change"] for one in told] == ["added", "changed", "deleted"]
-    assert told[0]["entry"]["content"] == "Ada lives in Lisbon."
-    assert told[0]["commit"] in ask_git(versioned / "memory", "log", "--format=%H")
+    reported = invoke("memory", "log", "--json").json
+    assert [one["change"] for one in reported] == ["added", "changed", "deleted"]
+    assert reported[0]["entry"]["content"] == "Ada lives in Lisbon."
+    assert reported[0]["commit"] in ask_git(versioned / "memory", "log", "--format=%H")
     assert invoke("memory", "log", "--scope", "global").output == ""
     assert (
         "versions: one commit per command, tool call and turn; the last 20"
@@ -79,12 +79,12 @@ def test_forget_names_what_git_holds_with_a_command_that_purges_it(
     remember(f"About {text}.")
     remember("Ada keeps bees.")
     folder = versioned / "memory"
-    told = invoke("memory", "forget", "--yes", "--", text).errors.splitlines()
-    assert told[0] == "forgot 1 entry"
+    reported = invoke("memory", "forget", "--yes", "--", text).errors.splitlines()
+    assert reported[0] == "forgot 1 entry"
     commit = ask_git(folder, "log", "--format=%h", "--abbrev=12", "--reverse").split()[0]
-    assert told[1] == f"git still contains it in 1 commit ({commit}); to remove it there too:"
+    assert reported[1] == f"git still contains it in 1 commit ({commit}); to remove it there too:"
     # As somebody would paste it.
-    done = subprocess.run(told[2], shell=True, capture_output=True, text=True, check=True)
+    done = subprocess.run(reported[2], shell=True, capture_output=True, text=True, check=True)
     assert f"removed from git, which contained it in 1 commit ({commit})" in done.stderr
     assert "About" not in ask_git(folder, "log", "--all", "-p")
     assert "bees" in ask_git(folder, "log", "--all", "-p")
@@ -94,9 +94,11 @@ def test_forget_names_what_git_holds_with_a_command_that_purges_it(
 def test_the_command_that_purges_keeps_to_its_scope(versioned: Path) -> None:
     remember("Ada was in Lisbon.", "--scope", "user-ada")
     remember("Ben was in Lisbon.", "--scope", "user-ben")
-    told = invoke("memory", "forget", "--yes", "--scope", "user-ben", "Lisbon").errors.splitlines()
-    assert shlex.split(told[2])[-4:] == ["--scope", "user-ben", "--", "Lisbon"]
-    subprocess.run(told[2], shell=True, capture_output=True, check=True)
+    reported = invoke(
+        "memory", "forget", "--yes", "--scope", "user-ben", "Lisbon"
+    ).errors.splitlines()
+    assert shlex.split(reported[2])[-4:] == ["--scope", "user-ben", "--", "Lisbon"]
+    subprocess.run(reported[2], shell=True, capture_output=True, check=True)
     left = ask_git(versioned / "memory", "log", "--all", "-p")
     assert "Ada was in Lisbon." in left
     assert "Ben was in Lisbon." not in left
@@ -105,16 +107,18 @@ def test_the_command_that_purges_keeps_to_its_scope(versioned: Path) -> None:
 def test_what_git_kept_before_it_was_turned_off_is_named_as_well(versioned: Path) -> None:
     remember("Ada lives in Lisbon.")
     (versioned / "config.toml").unlink()
-    told = invoke("memory", "forget", "--yes", "Lisbon").errors
-    assert "git still contains it in 1 commit" in told
+    reported = invoke("memory", "forget", "--yes", "Lisbon").errors
+    assert "git still contains it in 1 commit" in reported
     assert "removed from git" in invoke("memory", "forget", "--yes", "--history", "Lisbon").errors
 
 
 def test_a_repository_around_is_named(home: Path, tmp_path: Path) -> None:
     remember("Ada lives in Lisbon.")
     ask_git(tmp_path, "init", "-q")
-    told = invoke("memory", "forget", "--yes", "Lisbon").errors
-    assert f"note: the git repository in {tmp_path} may contain copies; it was not changed" in told
+    reported = invoke("memory", "forget", "--yes", "Lisbon").errors
+    assert (
+        f"note: the git repository in {tmp_path} may contain copies; it was not changed" in reported
+    )
 
 
 def test_where_git_is_missing_the_memory_goes_on(
@@ -150,5 +154,5 @@ def test_changes_without_a_version_are_read_from_the_files(
         raise StorageError("git is slow")
 
     monkeypatch.setattr(Versions, "commit", fail)
-    told = invoke("memory", "log")
-    assert told.output.endswith(f"added         {identity[-12:]}  Ada keeps bees.\n")
+    reported = invoke("memory", "log")
+    assert reported.output.endswith(f"added         {identity[-12:]}  Ada keeps bees.\n")

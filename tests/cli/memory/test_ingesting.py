@@ -83,9 +83,9 @@ def test_the_answer_is_the_end_though_the_model_of_memory_never_answers(
     assert (asked.status, asked.output, asked.errors) == (0, "That is a fine name.\n", "")
     wait_until(is_running)
     status = ingestion()
-    told = invoke("memory", "status").output
-    assert "turns to be remembered: 1 running since 20" in told
-    assert f"(process {status['process']})" in told
+    reported = invoke("memory", "status").output
+    assert "turns to be remembered: 1 running since 20" in reported
+    assert f"(process {status['process']})" in reported
     assert os.getsid(status["process"]) == status["process"]
     assert os.getpriority(os.PRIO_PROCESS, status["process"]) == 19
 
@@ -140,10 +140,10 @@ def test_a_failure_is_reported_and_tried_again(home: Path, tmp_path: Path) -> No
     assert ingestion()["queued"] == 1
     for _ in range(2):
         invoke("memory", "ingest")
-    told = invoke("memory", "status")
-    assert "turns to be remembered: 1 failed since 20" in told.output
-    assert "last failure: nothing new was remembered: scripted: " in told.output
-    assert "to retry: vibe-llms memory ingest" in told.output
+    reported = invoke("memory", "status")
+    assert "turns to be remembered: 1 failed since 20" in reported.output
+    assert "last failure: nothing new was remembered: scripted: " in reported.output
+    assert "to retry: vibe-llms memory ingest" in reported.output
     assert "nothing new was remembered" in (home / "ingestion.log").read_text()
     # By itself it is tried no more.
     assert ingestion()["process"] is None

@@ -133,10 +133,10 @@ def test_nothing_recalled_and_pending_turns_are_shown(tmp_path: Path) -> None:
                 session.background.cancel()
                 return errors.text
 
-    told = asyncio.run(work())
-    assert "memory is on" in told
-    assert "nothing was recalled for the last message" in told
-    assert "(a turn is still to be remembered)" in told
+    reported = asyncio.run(work())
+    assert "memory is on" in reported
+    assert "nothing was recalled for the last message" in reported
+    assert "(a turn is still to be remembered)" in reported
 
 
 def test_it_is_switched_on_and_off(model: str) -> None:

@@ -65,9 +65,9 @@ def test_a_model_stays_loaded_between_commands_if_that_is_wanted(
     # Once, and by the process that goes on.
     assert loads(folder) == [served.process]
     assert os.getsid(served.process) == served.process
-    told = invoke("memory", "status").output
-    assert f"embedder: slow, kept loaded by process {served.process} since 20" in told
-    assert "until it is idle for 5 minutes" in told
+    reported = invoke("memory", "status").output
+    assert f"embedder: slow, kept loaded by process {served.process} since 20" in reported
+    assert "until it is idle for 5 minutes" in reported
     assert invoke("memory", "status", "--json").json["embedder"]["process"] == served.process
     again = run("memory", "serve-embedder")
     assert (again.status, again.errors) == (

@@ -57,8 +57,8 @@ def test_programs_get_a_line_for_each_change(home: Path) -> None:
         line = terminal.expect(r"\{.*\}\r\n").splitlines()[-1]
         terminal.press("c-c")
         assert terminal.wait() == 130
-    told = {"scope": "user-me", "added": 0, "changed": 1, "gone": 0, "entries": 1}
-    assert json.loads(line) == told
+    reported = {"scope": "user-me", "added": 0, "changed": 1, "gone": 0, "entries": 1}
+    assert json.loads(line) == reported
 
 
 def test_programs_get_the_number_of_indexed_entries(home: Path) -> None:
@@ -138,12 +138,12 @@ def test_duplicate_facts_are_shown_and_merged(home: Path, answers: str) -> None:
     assert dry.output.splitlines()[0].startswith(f"{kept[-12:]}  ")
     assert dry.output.splitlines()[1].startswith("  ")
     assert len(invoke("memory", "list", "--json").json) == 2
-    told = invoke("memory", "dedup", "-m", answers, "--json").json
-    (group,) = told["groups"]
+    reported = invoke("memory", "dedup", "-m", answers, "--json").json
+    (group,) = reported["groups"]
     assert group["kept"]["id"] == kept
     assert group["kept"]["merged_from"] == [one["id"] for one in group["given_up"]]
     assert group["before"] == "The box stands in the cellar behind the stairs."
-    assert (told["skipped"], told["dry_run"]) == ([], False)
+    assert (reported["skipped"], reported["dry_run"]) == ([], False)
     assert [one["id"] for one in invoke("memory", "list", "--json").json] == [kept]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.fakes.images import KEY, PNG, FakeImages, tell, tell_error
+from tests.fakes.images import KEY, PNG, FakeImages, error_answer, picture_answer
 from tests.fakes.models import model_of, says
 from tests.fakes.server import Answer, Request
 from vibe_llms import open_session
@@ -126,11 +126,11 @@ async def test_the_tool_asks_sends_and_has_its_time(fake: FakeImages) -> None:
     ("answer", "words"),
     [
         (
-            tell_error("Your request was rejected.", "moderation_blocked"),
+            error_answer("Your request was rejected.", "moderation_blocked"),
             "rejected. (its rules forbid this image; ask for another)",
         ),
-        (tell_error("You exceeded your quota.", "insufficient_quota", 429), "calling again is"),
-        (tell_error("Bad key.", "invalid_api_key", 401), "The person has to mend that"),
+        (error_answer("You exceeded your quota.", "insufficient_quota", 429), "calling again is"),
+        (error_answer("Bad key.", "invalid_api_key", 401), "The person has to mend that"),
         (Answer(500, {}, [b"oh"]), "may have been paid for"),
         (Answer(200, {"content-type": "application/json"}, [b"{]"]), "answer is not valid"),
         (Answer(200, {"content-type": "application/json"}, [b'{"data": []}']), "contains no image"),
@@ -139,10 +139,13 @@ async def test_the_tool_asks_sends_and_has_its_time(fake: FakeImages) -> None:
         (Answer(400, {}, [b'{"error": "no such thing"}']), "no such thing"),
         (Answer(400, {}, [b"[1]"]), "status 400"),
         (Answer(404, {}, [b'{"error": {}}']), "status 404"),
-        (tell({"b64_json": "!!!"}), "not valid base64"),
-        (tell({"b64_json": base64.b64encode(b"hello").decode()}), "no picture"),
-        (tell({"b64_json": base64.b64encode(bytes(9)).decode()}), "no picture"),
-        (tell({"b64_json": base64.b64encode(bytes(6000)).decode()}), "more than 4,000 bytes"),
+        (picture_answer({"b64_json": "!!!"}), "not valid base64"),
+        (picture_answer({"b64_json": base64.b64encode(b"hello").decode()}), "no picture"),
+        (picture_answer({"b64_json": base64.b64encode(bytes(9)).decode()}), "no picture"),
+        (
+            picture_answer({"b64_json": base64.b64encode(bytes(6000)).decode()}),
+            "more than 4,000 bytes",
+        ),
     ],
 )
 async def test_the_reason_why_no_picture_is_made_is_reported_to_the_model(
@@ -176,7 +179,7 @@ async def test_a_prompt_that_is_none_is_not_sent(fake: FakeImages) -> None:
 
 
 async def test_what_was_refused_for_now_is_sent_again(fake: FakeImages) -> None:
-    fake.replies = [tell_error("Slow down.", "rate_limit_exceeded", 429, retry_after="0.01")]
+    fake.replies = [error_answer("Slow down.", "rate_limit_exceeded", 429, retry_after="0.01")]
     async with produce(rows(fake)) as ensemble:
         assert not (await make(ensemble)).failed
     assert len(fake.requests) == 2
@@ -214,7 +217,7 @@ async def test_an_address_that_leads_elsewhere_is_not_read(
     fake: FakeImages, url: str, words: str
 ) -> None:
     fake.kept = {"/kept/large.png": Answer(200, {}, [bytes(5000)])}
-    fake.replies = [tell({"url": url.replace("HERE", fake.url)})]
+    fake.replies = [picture_answer({"url": url.replace("HERE", fake.url)})]
     async with produce(rows(fake, **{"picture-bytes": 4000})) as ensemble:
         output = await make(ensemble)
     assert output.failed

@@ -100,10 +100,10 @@ def test_a_tool_is_described_by_its_server_and_its_row(
     from mcp_types import Tool
 
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
-    told = {"name": "add", "title": "Add.", "inputSchema": schema, "annotations": hints}
+    reported = {"name": "add", "title": "Add.", "inputSchema": schema, "annotations": hints}
     limits: dict[str, Any] = {"call-seconds": 5, **PATIENCE}
     ensemble = produce_ensemble(command=FAKE, cage=cage, **limits)
-    invoker = ensemble._assimilate_tool(Tool.model_validate(told))
+    invoker = ensemble._assimilate_tool(Tool.model_validate(reported))
     assert (invoker.name, invoker.description) == ("fake/add", "Add.")
     assert (invoker.arguments_schema, invoker.ensemble) == (schema, "fake")
     assert (invoker.outside, invoker.sends) == (outside, sends)
@@ -202,8 +202,8 @@ def test_a_server_learns_which_calls_belong_together_and_not_to_which_conversati
         settings = EnsembleConfiguration(load_configuration(), {"command": ["a"]})
         call = InvocationCanister(name="a", arguments="{}")
         context = InvocationContext(conversation, call, lambda *_, **__: None)
-        told = McpEnsemble(row, settings)._tell_conversation(context)
-        return None if told is None else str(told[CONVERSATION_KEY])
+        reported = McpEnsemble(row, settings)._describe_conversation(context)
+        return None if reported is None else str(reported[CONVERSATION_KEY])
 
     one = word("home", "abcdefghijkl")
     assert one is not None
@@ -214,12 +214,12 @@ def test_a_server_learns_which_calls_belong_together_and_not_to_which_conversati
 
 
 async def test_a_tool_that_runs_only_as_a_task_is_not_offered_and_a_notice_says_so() -> None:
-    told: list[Notice] = []
-    async with opened(EnsembleHost(notify=told.append), command=[*FAKE, "tasks"]) as ensemble:
+    reported: list[Notice] = []
+    async with opened(EnsembleHost(notify=reported.append), command=[*FAKE, "tasks"]) as ensemble:
         assert [one.name for one in ensemble.invokers] == ["fake/echo", "fake/pid", "fake/optional"]
         assert (await ensemble.invoke("echo", '{"text": "hi"}')).text == "hi"
         # What has not changed is not reported again.
         await ensemble._list_tools()
-    (notice,) = told
+    (notice,) = reported
     assert notice.subject == "ensemble"
     assert "the tool required is not offered" in notice.text

@@ -191,8 +191,8 @@ def parts_of(server: FakeMcp, message: Any) -> list[bytes]:
     """An answer in several events: a notification, progress, the result."""
     (data,) = text_of(server, message, "hi").chunks
     notice = {"level": "info", "data": "so"}
-    told = {"jsonrpc": "2.0", "method": "notifications/message", "params": notice}
-    return [b": hello\n\n", event(told), b"event: message\n" + data]
+    reported = {"jsonrpc": "2.0", "method": "notifications/message", "params": notice}
+    return [b": hello\n\n", event(reported), b"event: message\n" + data]
 
 
 async def cut(server: FakeMcp, ensemble: McpEnsemble, place: int, end: Any) -> str:

@@ -271,9 +271,9 @@ async def sign_in_and_fail(server: FakeMcp, vault: KeyVault) -> list[str]:
     async with opened(EnsembleHost(elicitor=Browser(), vault=vault), **row(server)) as ensemble:
         await echo(ensemble)
         token = max(server.tokens or ())
-        told = {"code": -32000, "message": f"wrong: Bearer {token} or {token}"}
+        reported = {"code": -32000, "message": f"wrong: Bearer {token} or {token}"}
         server.override = lambda method, message: (
-            server.reply(message, error=told) if method == "tools/call" else None
+            server.reply(message, error=reported) if method == "tools/call" else None
         )
         try:
             await echo(ensemble)
@@ -296,8 +296,8 @@ async def test_no_token_is_in_any_words(
     caplog.set_level(logging.DEBUG)
     words = await sign_in_and_fail(server, vault)
     assert len(words) == 2
-    told = [*words, *(record.getMessage() for record in caplog.records if "mcp" in record.name)]
-    assert not [one for one in told if "canary-access" in one or "canary-refresh" in one]
+    reported = [*words, *(record.getMessage() for record in caplog.records if "mcp" in record.name)]
+    assert not [one for one in reported if "canary-access" in one or "canary-refresh" in one]
 
 
 async def test_a_token_in_words_would_be_seen(

@@ -113,15 +113,15 @@ async def test_progress_is_reported() -> None:
     from vibe_llms.invocation.invokers import InvocationContext
     from vibe_llms.messages.canisters import InvocationCanister
 
-    told: list[float] = []
+    reported: list[float] = []
     async with opened(**row("EVERYTHING")) as ensemble:
         name = "fake/trigger-long-running-operation"
         (tool,) = (one for one in ensemble.invokers if one.name == name)
         context = InvocationContext(
-            "", InvocationCanister(name=name), lambda *_, **news: told.append(news["done"])
+            "", InvocationCanister(name=name), lambda *_, **news: reported.append(news["done"])
         )
         await tool.invoke('{"duration": 1, "steps": 4}', context)
-    assert told == [1, 2, 3, 4]
+    assert reported == [1, 2, 3, 4]
 
 
 async def test_the_file_system_is_that_of_the_roots(tmp_path: Path) -> None:

@@ -112,9 +112,9 @@ async def test_a_request_is_not_too_long(fake_openai: FakeOpenAI) -> None:
 
 
 async def test_of_a_text_that_is_too_long_the_beginning_counts(fake_openai: FakeOpenAI) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     texts = ["short", "much too long " * 5_000, "other", "long too " * 9_000]
-    async with opened(fake_openai.url, notify=told.append) as embedder:
+    async with opened(fake_openai.url, notify=reported.append) as embedder:
         vectors = await embedder.embed(texts)
     assert len(vectors) == 4
     assert list(vectors[0]) == encode_vector("short", 16)
@@ -122,8 +122,8 @@ async def test_of_a_text_that_is_too_long_the_beginning_counts(fake_openai: Fake
     # Halved until the server takes it, and no further.
     assert list(vectors[1]) == encode_vector(texts[1][: len(texts[1]) // 4], 16)
     assert list(vectors[3]) == encode_vector(texts[3][: len(texts[3]) // 4], 16)
-    assert len(told) == 1
-    assert "its beginning counts" in told[0]
+    assert len(reported) == 1
+    assert "its beginning counts" in reported[0]
 
 
 async def test_a_text_that_is_refused_however_short_it_is_ends_it(fake_openai: FakeOpenAI) -> None:

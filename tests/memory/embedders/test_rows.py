@@ -32,7 +32,7 @@ def test_the_shipped_row_has_a_model_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "told"),
+    ("address", "reported"),
     [
         ("no-such", "names no embedder; there are sentence-transformers, and the providers"),
         ("no-such/model", "names no embedder"),
@@ -41,8 +41,8 @@ def test_the_shipped_row_has_a_model_of_its_own() -> None:
         ("/path", "names no embedder"),
     ],
 )
-def test_an_address_that_names_nothing_is_reported(address: str, told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told) as caught:
+def test_an_address_that_names_nothing_is_reported(address: str, reported: str) -> None:
+    with pytest.raises(ConfigurationError, match=reported) as caught:
         produce_embedder(configure(memory={"embedder": address}), address)
     assert caught.value.key == "embedder"
     assert caught.value.file == "the options"
@@ -134,7 +134,7 @@ async def test_others_add_their_own(third_party: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "reported"),
     [
         ({"module": "no_such_module"}, "no module 'no_such_module'"),
         ({"module": "my_letters"}, "name one with factory"),
@@ -146,9 +146,9 @@ async def test_others_add_their_own(third_party: str) -> None:
     ],
 )
 def test_a_row_that_cannot_be_loaded_is_reported(
-    third_party: str, row: dict[str, Any], told: str
+    third_party: str, row: dict[str, Any], reported: str
 ) -> None:
-    with pytest.raises(RegistrationError, match=told) as caught:
+    with pytest.raises(RegistrationError, match=reported) as caught:
         produce_embedder(configure(embedders={"mine": row}), "mine/x")
     assert caught.value.table == "embedders.mine"
 

@@ -48,7 +48,7 @@ class Broken(WordsEmbedder):
 
 
 @pytest.mark.parametrize(
-    ("vectors", "told"),
+    ("vectors", "reported"),
     [
         ([], "0 vectors for 1 texts"),
         ([[1.0], [1.0]], "2 vectors for 1 texts"),
@@ -60,8 +60,8 @@ class Broken(WordsEmbedder):
         ([[1e300, 1.0]], "no direction"),
     ],
 )
-async def test_what_is_no_vector_is_refused(vectors: Any, told: str) -> None:
-    with pytest.raises(ReplyMalformed, match=told) as caught:
+async def test_what_is_no_vector_is_refused(vectors: Any, reported: str) -> None:
+    with pytest.raises(ReplyMalformed, match=reported) as caught:
         await strict(Broken(vectors)).embed(["text"])
     assert caught.value.provider == "mine"
 
@@ -142,12 +142,12 @@ class Odd(WordsEmbedder):
     ],
 )
 async def test_what_a_program_hands_over_is_made_right(tmp_path: Path, change: Any) -> None:
-    told: list[str] = []
-    memory = Memory(tmp_path, durable=False, embedder=Odd(change), notify=told.append)
+    reported: list[str] = []
+    memory = Memory(tmp_path, durable=False, embedder=Odd(change), notify=reported.append)
     await memory.add("The cat is black.")
     (found,) = await memory.search("The cat is black.")
     assert found.reasons["meaning"] == pytest.approx(1, abs=1e-5)
-    assert told == []
+    assert reported == []
 
 
 @pytest.mark.parametrize(
@@ -165,15 +165,15 @@ async def test_what_a_program_hands_over_is_made_right(tmp_path: Path, change: A
 async def test_a_failing_embedder_of_the_program_is_reported_once_and_keyword_search_goes_on(
     tmp_path: Path, change: Any, message: str
 ) -> None:
-    told: list[str] = []
-    memory = Memory(tmp_path, durable=False, embedder=Odd(change), notify=told.append)
+    reported: list[str] = []
+    memory = Memory(tmp_path, durable=False, embedder=Odd(change), notify=reported.append)
     await memory.add("The cat is black.")
     await memory.add("The dog is black.")
     for _ in range(2):
         found = await memory.search("cat")
         assert [one.entry.content for one in found] == ["The cat is black."]
         assert set(found[0].reasons) == {"words"}
-    (line,) = told
+    (line,) = reported
     assert line.startswith("memory is searched by words alone: ")
     assert "Odd" in line
     assert message in line
@@ -184,16 +184,16 @@ async def test_a_question_with_more_numbers_than_what_is_stored_is_reported(tmp_
     await memory.add("The cat is black.")
     await memory.embed()
     await memory.close()
-    told: list[str] = []
-    memory = Memory(tmp_path, durable=False, embedder=WordsEmbedder(32), notify=told.append)
+    reported: list[str] = []
+    memory = Memory(tmp_path, durable=False, embedder=WordsEmbedder(32), notify=reported.append)
     for _ in range(2):
         (found,) = await memory.search("cat")
         assert set(found.reasons) == {"words"}
-    (line,) = told
+    (line,) = reported
     assert "words gives vectors of 32 dimensions now, not of 64; make them anew: " in line
     await memory.close()
     # And what it says helps, though nothing but the question was ever embedded.
-    memory = Memory(tmp_path, durable=False, embedder=WordsEmbedder(32), notify=told.append)
+    memory = Memory(tmp_path, durable=False, embedder=WordsEmbedder(32), notify=reported.append)
     await memory.reindex()
     (found,) = await memory.search("The cat is black.")
     assert found.reasons["meaning"] == pytest.approx(1, abs=1e-5)
@@ -239,9 +239,9 @@ class Waiting(WordsEmbedder):
 async def test_an_embedder_that_hangs_is_reported_once_and_keyword_search_goes_on(
     tmp_path: Path,
 ) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     hanging = Waiting(3600, timeout_seconds=0.05)
-    memory = Memory(tmp_path, durable=False, embedder=hanging, notify=told.append)
+    memory = Memory(tmp_path, durable=False, embedder=hanging, notify=reported.append)
     async with asyncio.timeout(60):
         await memory.add("The cat is black.")
         for _ in range(2):
@@ -249,7 +249,7 @@ async def test_an_embedder_that_hangs_is_reported_once_and_keyword_search_goes_o
             assert set(found.reasons) == {"words"}
         assert await memory.reindex() == 1
         await memory.close()
-    assert told == [
+    assert reported == [
         (
             "memory is searched by words alone: Waiting: the embedder words took longer than "
             "0.05 seconds for 1 text; where it is only slow, raise its timeout_seconds"
@@ -300,11 +300,11 @@ async def test_an_embedder_that_hangs_while_it_is_closed_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_CLOSE_SECONDS", 0.05)
-    told: list[str] = []
-    memory = Memory(tmp_path, embedder=Waiting(0, closing=3600), notify=told.append)
+    reported: list[str] = []
+    memory = Memory(tmp_path, embedder=Waiting(0, closing=3600), notify=reported.append)
     async with asyncio.timeout(60):
         await memory.close()
-    assert told == [
+    assert reported == [
         (
             "the embedder words could not be closed: Waiting: the embedder words took longer than "
             "0.05 seconds to close"

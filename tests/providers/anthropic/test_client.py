@@ -159,19 +159,19 @@ async def survey(server: FakeAnthropic, entry: Any, **options: Any) -> ModelAttr
 async def test_what_the_server_says_of_a_model_is_laid_over_the_files(
     fake_anthropic: FakeAnthropic,
 ) -> None:
-    told = await survey(fake_anthropic, ENTRY)
-    assert (told.title, told.retires) == ("Claude Next", "2027-01-01")
-    assert (told.context_tokens, told.output_tokens) == (500_000, 50_000)
-    assert "application/pdf" in told.accepts
-    assert told.accept("image")
-    assert told.reasoning
-    assert told.controls is not None
-    assert told.controls["effort"].choices == ("low", "ultra")
-    assert told.controls["output-tokens"].maximum == 50_000
-    assert "reasoning-tokens" not in told.controls
+    reported = await survey(fake_anthropic, ENTRY)
+    assert (reported.title, reported.retires) == ("Claude Next", "2027-01-01")
+    assert (reported.context_tokens, reported.output_tokens) == (500_000, 50_000)
+    assert "application/pdf" in reported.accepts
+    assert reported.accept("image")
+    assert reported.reasoning
+    assert reported.controls is not None
+    assert reported.controls["effort"].choices == ("low", "ultra")
+    assert reported.controls["output-tokens"].maximum == 50_000
+    assert "reasoning-tokens" not in reported.controls
     # What it says nothing of stays as the files have it.
-    assert told.request_bytes == 32_000_000
-    assert told.native == {"thinking": ["adaptive"], "system-messages": True}
+    assert reported.request_bytes == 32_000_000
+    assert reported.native == {"thinking": ["adaptive"], "system-messages": True}
 
 
 @pytest.mark.parametrize(
@@ -186,19 +186,19 @@ async def test_which_budgets_a_model_takes_follows_from_its_kinds_of_thinking(
     fake_anthropic: FakeAnthropic, types: Sequence[str], bounds: tuple[int, int]
 ) -> None:
     thinking = {**SUPPORTED, "types": dict.fromkeys(types, SUPPORTED)}
-    told = await survey(fake_anthropic, {**ENTRY, "capabilities": {"thinking": thinking}})
-    assert told.controls is not None
-    budget = told.controls["reasoning-tokens"]
+    reported = await survey(fake_anthropic, {**ENTRY, "capabilities": {"thinking": thinking}})
+    assert reported.controls is not None
+    budget = reported.controls["reasoning-tokens"]
     assert (budget.minimum, budget.maximum) == bounds
 
 
 async def test_a_model_that_can_do_nothing_of_it(fake_anthropic: FakeAnthropic) -> None:
     capabilities = {"effort": {"supported": False}, "thinking": {"supported": False}}
-    told = await survey(fake_anthropic, {**ENTRY, "capabilities": capabilities})
-    assert told.accepts == ()
-    assert told.reasoning is False
-    assert told.controls is not None
-    assert "effort" not in told.controls
+    reported = await survey(fake_anthropic, {**ENTRY, "capabilities": capabilities})
+    assert reported.accepts == ()
+    assert reported.reasoning is False
+    assert reported.controls is not None
+    assert "effort" not in reported.controls
 
 
 @pytest.mark.parametrize(
@@ -214,19 +214,19 @@ async def test_capabilities_of_another_form_are_passed_over(
     fake_anthropic: FakeAnthropic, capabilities: Any
 ) -> None:
     entry = {"id": "claude-opus-5", "capabilities": capabilities, "max_tokens": None}
-    told = await survey(fake_anthropic, entry)
-    assert told.output_tokens == 128_000
-    assert told.controls is not None
-    assert told.controls["effort"].choices == ("low", "medium", "high", "xhigh", "max")
+    reported = await survey(fake_anthropic, entry)
+    assert reported.output_tokens == 128_000
+    assert reported.controls is not None
+    assert reported.controls["effort"].choices == ("low", "medium", "high", "xhigh", "max")
 
 
 async def test_a_budget_without_a_known_bound_has_a_least_one(
     fake_anthropic: FakeAnthropic,
 ) -> None:
     capabilities = {"thinking": {"types": {"enabled": SUPPORTED}}}
-    told = await survey(fake_anthropic, {"id": "other", "capabilities": capabilities})
-    assert told.controls is not None
-    budget = told.controls["reasoning-tokens"]
+    reported = await survey(fake_anthropic, {"id": "other", "capabilities": capabilities})
+    assert reported.controls is not None
+    budget = reported.controls["reasoning-tokens"]
     assert (budget.minimum, budget.maximum) == (1024, None)
 
 
@@ -234,10 +234,10 @@ async def test_the_users_own_word_goes_before_the_servers(fake_anthropic: FakeAn
     models = {
         "claude-next": {"context-tokens": 1_000, "controls": {"effort": {"choices": ["max"]}}}
     }
-    told = await survey(fake_anthropic, ENTRY, models=models)
-    assert told.context_tokens == 1_000
-    assert told.controls is not None
-    assert told.controls["effort"].choices == ("max",)
+    reported = await survey(fake_anthropic, ENTRY, models=models)
+    assert reported.context_tokens == 1_000
+    assert reported.controls is not None
+    assert reported.controls["effort"].choices == ("max",)
 
 
 @pytest.mark.parametrize(

@@ -188,9 +188,9 @@ async def test_a_configured_default_that_a_model_does_not_take_is_left_out_with_
 ) -> None:
     model = await produce_model(name=name)
     members, notices = await assemble(model, HI, default_controls=controls)
-    told = [text for text in notices if f"the configured control {control}" in text]
-    assert len(told) == 1
-    assert words in told[0]
+    reported = [text for text in notices if f"the configured control {control}" in text]
+    assert len(reported) == 1
+    assert words in reported[0]
     # What is left of it is not sent by halves.
     await assemble(model, HI, controls=Controls(output_tokens=5), default_controls=controls)
     assert members["model"] == name

@@ -131,14 +131,14 @@ def read(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> 
 def complaints(kinds: list[type[Exception]], table: Mapping[Any, Any]) -> list[str]:
     """The classes that nobody has mapped."""
     known = {kind: (status, code) for (status, code), kind in table.items()}
-    told: list[str] = []
+    reported: list[str] = []
     for kind in kinds:
         if kind in FAMILIES or kind.__name__ in NO_ANSWERS or kind.__module__.startswith(_TOOLS):
             continue
         _, code = known.get(kind, (0, None))
         if code not in AS_THEIR_STATUS and code not in BY_CODE:
-            told.append(kind.__name__)
-    return told
+            reported.append(kind.__name__)
+    return reported
 
 
 def test_every_class_of_the_official_package_is_mapped() -> None:

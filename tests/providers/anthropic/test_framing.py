@@ -180,19 +180,19 @@ async def test_what_is_said_between_results_follows_them() -> None:
 
 async def test_a_call_without_a_result_was_interrupted() -> None:
     first, second = call("f"), call("g")
-    told = f"result {INTERRUPTED} (failed)"
+    reported = f"result {INTERRUPTED} (failed)"
     assert await frame(user("a"), first, second, result(first)) == [
         ("user", ["a"]),
         ("assistant", ["call f", "call g"]),
-        ("user", ["result r", told]),
+        ("user", ["result r", reported]),
     ]
-    assert (await frame(first, user("b")))[-1] == ("user", [told, "b"])
+    assert (await frame(first, user("b")))[-1] == ("user", [reported, "b"])
     assert await frame(call("f", "1"), call("g", "2")) == [
         ("user", [BEGIN]),
         ("assistant", ["call f"]),
-        ("user", [told]),
+        ("user", [reported]),
         ("assistant", ["call g"]),
-        ("user", [told]),
+        ("user", [reported]),
     ]
 
 

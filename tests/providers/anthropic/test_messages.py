@@ -259,8 +259,8 @@ async def test_what_only_a_reply_can_hold_is_left_out_elsewhere() -> None:
     contents = (ReasoningContent("hm"), NativeContent("x"), TextualContent("a"))
     blocks, notices = await nativize_said(*contents)
     assert blocks == [text("a")]
-    told = f"a part that only a model's own reply can hold is left out for {ADDRESS}"
-    assert notices == [told, told]
+    reported = f"a part that only a model's own reply can hold is left out for {ADDRESS}"
+    assert notices == [reported, reported]
 
 
 async def test_a_content_of_a_newer_kind_is_described() -> None:
@@ -487,11 +487,11 @@ async def test_what_only_another_model_understands_is_not_sent(
     content: Content, notices: Sequence[str]
 ) -> None:
     canister = AssistantCanister((content, TextualContent("a")))
-    piece, blocks, told = await nativize(canister)
+    piece, blocks, reported = await nativize(canister)
     assert blocks == [text("a")]
     assert (piece.thinking, piece.thinks) == (0, False)
-    assert len(told) == len(notices)
-    for notice, words in zip(told, notices, strict=True):
+    assert len(reported) == len(notices)
+    for notice, words in zip(reported, notices, strict=True):
         assert words in notice
         assert notice.endswith(f"is left out for {ADDRESS}")
 

@@ -125,8 +125,8 @@ async def test_older_pictures_give_way_with_a_notice_and_no_error(tmp_path: Path
                 assert turn.text == "Hello."
             assert server.overflows == 0
             await check_usable(session, conversation, server)
-    told = [one.notice for one in events if isinstance(one, NoticeEvent)]
-    left_out = [notice for notice in told if "is left out" in notice.text]
+    reported = [one.notice for one in events if isinstance(one, NoticeEvent)]
+    left_out = [notice for notice in reported if "is left out" in notice.text]
     # Each once, the oldest first.
     assert len({notice.canister for notice in left_out}) == len(left_out) == 8
     said = [one.identity for one in conversation.canisters if isinstance(one, UserCanister)]

@@ -162,10 +162,10 @@ def test_a_pair_split_over_two_deltas_of_thinking_keeps_its_signature() -> None:
 )
 def test_surrogates_in_arguments_are_joined_or_replaced(chunks: list[str], text: str) -> None:
     events = reply(tool_block(0, "t", *chunks), stop_reason="tool_use")
-    (canister,), told = hear(events)
+    (canister,), reported = hear(events)
     assert isinstance(canister, InvocationCanister)
     assert canister.arguments == text
-    check_events(told, turn=False)
+    check_events(reported, turn=False)
 
 
 def test_a_half_of_a_pair_at_the_end_of_arguments_is_replaced() -> None:

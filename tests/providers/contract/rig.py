@@ -70,7 +70,7 @@ class Bench:
                 check_events(self.events, turn=False)
 
     @property
-    def told(self) -> list[str]:
+    def reported(self) -> list[str]:
         """What the notices say."""
         return [notice.text for notice in self.notices]
 

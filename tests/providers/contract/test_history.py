@@ -45,7 +45,7 @@ def rewrite(*canisters: Canister, texts: Mapping[str, bytes] | None = None) -> S
     return history.canisters()
 
 
-def told(canisters: Sequence[Canister]) -> list[Any]:
+def reported(canisters: Sequence[Canister]) -> list[Any]:
     """Roles and texts; of a result the object."""
     return [
         (type(one).__name__.removesuffix("Canister"), "".join(c.text for c in one.contents
@@ -72,7 +72,7 @@ def test_calls_and_results_are_sent_in_the_order_of_the_calls() -> None:
     )
     before = AssistantCanister.from_text('I "look".')
     said = rewrite(HELLO, before, one, two, result(two, "b"), result(one, "a", failed=True))
-    assert told(said)[2:] == [
+    assert reported(said)[2:] == [
         ("Assistant", '{"type":"final","content":"I \\"look\\"."}'),
         ("Assistant", '{"type":"tool_call","name":"look","arguments":{"n":1}}'),
         ("Assistant", '{"type":"tool_call","name":"look","arguments":{"n":2}}'),
@@ -84,19 +84,19 @@ def test_calls_and_results_are_sent_in_the_order_of_the_calls() -> None:
 def test_a_call_without_a_result_was_interrupted() -> None:
     call = InvocationCanister(name="look", reply="r")
     expected = f'{{"type":"tool_result","name":"look","failed":true,"content":"{INTERRUPTED}"}}'
-    assert told(rewrite(HELLO, call))[-1] == ("User", expected)
-    assert told(rewrite(HELLO, call, HELLO))[-2:] == [("User", expected), ("User", "Hello")]
+    assert reported(rewrite(HELLO, call))[-1] == ("User", expected)
+    assert reported(rewrite(HELLO, call, HELLO))[-2:] == [("User", expected), ("User", "Hello")]
     again = InvocationCanister(name="look", reply="s")
-    said = told(rewrite(HELLO, call, again, result(again)))
+    said = reported(rewrite(HELLO, call, again, result(again)))
     assert [role for role, _ in said] == ["Supervisor", "User", "Assistant", "User", "Assistant",
                                           "User"]  # fmt: skip
-    late = told(rewrite(HELLO, call, HELLO, result(call)))
+    late = reported(rewrite(HELLO, call, HELLO, result(call)))
     assert late[-1] == ("User", '{"type":"tool_result","content":"ok"}')
 
 
 def test_arguments_that_are_no_object_are_reported_as_text() -> None:
     call = InvocationCanister(name="look\ud800", arguments='{"n": \ud800')
-    ((_, text),) = told(rewrite(call))[1:2]
+    ((_, text),) = reported(rewrite(call))[1:2]
     assert text == '{"type":"tool_call","name":"look\ufffd","arguments":"{\\"n\\": \ufffd"}'
 
 
@@ -109,7 +109,7 @@ def test_what_a_result_holds_besides_text_stays_what_it_is() -> None:
         picture,
     )
     empty = rewrite(call, ResultCanister((), invocation=call.identity))
-    assert "It returned nothing" in told(empty)[-1][1]
+    assert "It returned nothing" in reported(empty)[-1][1]
 
 
 async def test_only_what_is_rewritten_is_loaded() -> None:
@@ -134,7 +134,7 @@ async def test_only_what_is_rewritten_is_loaded() -> None:
         TextualContent('{"type":"final","content":"lo\ufffdng"}'),
         ReasoningContent("Hm."),
     )
-    assert "lo\ufffdng" in told([returned])[0][1]
+    assert "lo\ufffdng" in reported([returned])[0][1]
 
 
 def test_what_says_nothing_or_is_paused_stays_as_it_is() -> None:
@@ -167,15 +167,15 @@ def test_any_history_is_sent_with_every_call_answered_and_nothing_lost(history: 
     references = {one.hash: b"text" for one in data if isinstance(one, Reference)}
     said = rewrite(*history.canisters, texts=references)
     assert not any(isinstance(one, InvocationCanister | ResultCanister) for one in said)
-    results = "".join(text for role, text in told_safely(said) if role == "User")
+    results = "".join(text for role, text in report_safely(said) if role == "User")
     calls = {one.identity for one in history.canisters if isinstance(one, InvocationCanister)}
     assert results.count('"type":"tool_result"') >= len(calls)
     identities = [one.identity for one in said]
     assert {one.identity for one in history.canisters} <= {*identities}
 
 
-def told_safely(canisters: Sequence[Canister]) -> list[tuple[str, str]]:
-    return told([one for one in canisters if not any(
+def report_safely(canisters: Sequence[Canister]) -> list[tuple[str, str]]:
+    return reported([one for one in canisters if not any(
         isinstance(c, TextualContent) and isinstance(c.data, Reference) for c in one.contents)
     ])  # fmt: skip
 
@@ -183,7 +183,7 @@ def told_safely(canisters: Sequence[Canister]) -> list[tuple[str, str]]:
 @given(CLEAN, st.dictionaries(CLEAN, st.integers(-(2**53), 2**53) | st.none()))
 def test_the_description_of_a_reply_reads_back_as_it_was(text: str, arguments: Any) -> None:
     call = InvocationCanister(name="look", arguments=msgspec.json.encode(arguments).decode())
-    said = [words for _, words in told(rewrite(AssistantCanister.from_text(text), call))[1:-1]]
+    said = [words for _, words in reported(rewrite(AssistantCanister.from_text(text), call))[1:-1]]
     *answer, again = (item for words in said for item in read_items(words, bool))
     assert answer == ([Answer(text)] if text else [])
     assert isinstance(again, Call)

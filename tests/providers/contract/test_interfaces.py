@@ -188,11 +188,11 @@ async def test_a_model_of_llama_cpp_without_tools_is_offered_them_by_the_contrac
 
 
 async def test_a_model_without_tools_gets_old_calls_as_text() -> None:
-    told: list[str] = []
+    reported: list[str] = []
     nativize = OllamaHistory.nativize
 
     def listen(self: Any, canister: Any, *more: Any, **options: Any) -> Any:
-        told.append(type(canister).__name__)
+        reported.append(type(canister).__name__)
         return nativize(self, canister, *more, **options)
 
     with ollama.FakeOllama() as server, pytest.MonkeyPatch.context() as patch:
@@ -204,9 +204,9 @@ async def test_a_model_without_tools_gets_old_calls_as_text() -> None:
         async with open_session(configuration=configuration) as session:
             conversation = await session.begin("ollama/plain", invokers=[look])
             await conversation.converse("What is above?")
-            assert "InvocationCanister" not in told
+            assert "InvocationCanister" not in reported
             await conversation.converse("And now?", invokers=[])
-    assert "InvocationCanister" in told
+    assert "InvocationCanister" in reported
     assert "I called the tool look" in json.dumps(server.chats[-1])
 
 

@@ -124,7 +124,7 @@ async def test_streamed_and_unstreamed_are_the_same(text: str) -> None:
     for chunks, streaming in (((text,), False), (tuple(text), True), ((text,), True)):
         bench = Bench(*[reply_of(*chunks, usage=SPENT)] * 3)
         reply = await bench.ask(streaming=streaming)
-        replies.append((said(reply), bench.told))
+        replies.append((said(reply), bench.reported))
         completed = [e.canister for e in bench.events if isinstance(e, MessageCompletedEvent)]
         assert completed == list(reply)
         words = [one.text for one in reply if isinstance(one, AssistantCanister)]
@@ -189,7 +189,7 @@ async def test_a_reply_at_its_length_limit_calls_nothing_that_is_not_whole() -> 
     assert reply.ending is not None
     assert (reply.ending.reason, reply.ending.severed) == ("length", ("look",))
     assert len(bench.inner.requests) == 1
-    assert bench.told == []
+    assert bench.reported == []
     bench = Bench(reply_of(FINAL[:30], stop_reason="length"))
     (reply,) = await bench.ask()
     assert isinstance(reply, AssistantCanister)
@@ -215,7 +215,7 @@ async def check_repair(text: str) -> None:
     assert call.ending is not None
     assert call.ending.usage == SPENT + SPENT + Usage(output_tokens=1)
     assert [notice.subject for notice in bench.notices] == ["contract", "contract"]
-    assert "(2 of 2)" in bench.told[1]
+    assert "(2 of 2)" in bench.reported[1]
     assert [len(bench.sent(number)) for number in range(3)] == [2, 4, 6]
     *_, (role, words), (other, asked) = bench.sent(1)
     assert (role, words, other) == ("assistant", text, "user")
@@ -227,7 +227,7 @@ async def check_repair(text: str) -> None:
     assert reply.text == text == shown(bench.events)
     assert reply.ending is not None
     assert reply.ending.usage == SPENT + SPENT + SPENT
-    assert "plain text" in bench.told[-1]
+    assert "plain text" in bench.reported[-1]
 
 
 async def test_another_number_of_repairs_would_be_detected(
@@ -261,7 +261,7 @@ async def test_nothing_is_asked_again_once_words_were_shown() -> None:
     assert isinstance(reply, AssistantCanister)
     assert reply.text == SAID
     assert len(bench.inner.requests) == 1
-    assert "left out" in bench.told[0]
+    assert "left out" in bench.reported[0]
 
 
 async def test_reasoning_passes_through_and_stays_where_a_reply_is_asked_for_again() -> None:
@@ -388,7 +388,7 @@ async def test_a_tool_has_to_be_called_where_that_is_asked_for() -> None:
     (reply,) = await bench.ask(controls=Controls(tool_choice="any"))
     assert isinstance(reply, AssistantCanister)
     assert reply.text == SAID
-    assert "it has to call a tool" in bench.told[-1]
+    assert "it has to call a tool" in bench.reported[-1]
 
 
 async def test_a_certain_tool_has_to_be_called_where_that_is_asked_for() -> None:
@@ -419,7 +419,7 @@ async def test_one_call_at_a_time_is_made_where_that_is_asked_for() -> None:
     bench = Bench(f"{CALL}\n{CALL}")
     (call,) = await bench.ask(controls=Controls(parallel_invocations=False))
     assert isinstance(call, InvocationCanister)
-    assert "only the first" in bench.told[0]
+    assert "only the first" in bench.reported[0]
     assert "one tool at a time" in bench.sent()[0][1]
 
 
@@ -490,21 +490,21 @@ class Foreign:
         context: TurnContext = TurnContext(),
     ) -> tuple[ReplyCanister, ...]:
         self.heard.append(canisters)
-        tell = context.event_handler
-        assert tell is not None
+        handle = context.event_handler
+        assert handle is not None
         assert not invokers
-        tell(MessageStartedEvent("assistant", message="m", reply="r"))
+        handle(MessageStartedEvent("assistant", message="m", reply="r"))
         for content in self.contents:
             if not isinstance(content, ImageContent):
                 kind = TextChunk if isinstance(content, TextualContent) else ReasoningChunk
-                tell(MessageProgressEvent(kind(str(content.data)), message="m", reply="r"))
+                handle(MessageProgressEvent(kind(str(content.data)), message="m", reply="r"))
         reply = AssistantCanister(
             self.contents,
             reply="r",
             provenance=Provenance("foreign.module", "foreign", "one", "its-id"),
             ending=Ending("finished", usage=SPENT),
         )
-        tell(MessageCompletedEvent(reply, message="m", reply="r"))
+        handle(MessageCompletedEvent(reply, message="m", reply="r"))
         return (reply,)
 
     async def count_tokens(

@@ -90,18 +90,18 @@ async def hold(
     interface: Interface, answer: Answer, settings: StreamSettings
 ) -> tuple[ProviderError | None, list[Event]]:
     """One reply that is flooded, after one that is not: the error that it ends with."""
-    told: list[Event] = []
+    reported: list[Event] = []
     with Player([interface.stream(interface.texts("Hi")), answer]) as server:
         model = await interface.produce_model(server.url, stream=settings)
         await model.converse(HELLO, context=TurnContext())
         try:
             async with asyncio.timeout(60), steady(PROMISED_SECONDS):
-                await model.converse(HELLO, context=TurnContext(event_handler=told.append))
+                await model.converse(HELLO, context=TurnContext(event_handler=reported.append))
         except ProviderError as error:
-            return error, told
+            return error, reported
         finally:
             await model.client.close()
-    return None, told
+    return None, reported
 
 
 @every_interface
@@ -110,11 +110,11 @@ async def test_a_flood_blocks_no_one_and_ends_in_time(interface: Interface, kind
     chunks = itertools.chain([begin(interface)], flood(interface, kind))
     settings = StreamSettings(retries=0, reply_seconds=0.5, idle_seconds=0.5)
     begun = time.monotonic()
-    error, told = await hold(interface, interface.stream_bytes(cast("Any", chunks)), settings)
+    error, reported = await hold(interface, interface.stream_bytes(cast("Any", chunks)), settings)
     # What is more than the limit is for a machine that does much else.
     assert time.monotonic() - begun < 20
     assert error is not None
-    failed = [event for event in told if isinstance(event, MessageFailedEvent)]
+    failed = [event for event in reported if isinstance(event, MessageFailedEvent)]
     assert len(failed) == 1
     if kind == "words":
         assert isinstance(error, ReplyTimeout)
@@ -125,11 +125,11 @@ async def test_a_flood_blocks_no_one_and_ends_in_time(interface: Interface, kind
 async def test_a_reply_has_so_many_bytes_and_what_came_is_kept(interface: Interface) -> None:
     chunks = itertools.chain([begin(interface)], repeat(speak(interface)))
     settings = StreamSettings(retries=2, reply_bytes=300_000)
-    error, told = await hold(interface, interface.stream_bytes(cast("Any", chunks)), settings)
+    error, reported = await hold(interface, interface.stream_bytes(cast("Any", chunks)), settings)
     assert isinstance(error, ReplyMalformed)
     assert str(error).endswith(": the reply has more than 300,000 bytes (reply-bytes)")
     said = "".join(
-        getattr(one.chunk, "text", "") for one in told if isinstance(one, MessageProgressEvent)
+        getattr(one.chunk, "text", "") for one in reported if isinstance(one, MessageProgressEvent)
     )
     assert said.startswith("Hello")
     assert len(said) > 500

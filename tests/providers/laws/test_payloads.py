@@ -48,7 +48,7 @@ class Opaque:
     kept: bytes
     reply: Callable[[int], Events]
     marks: Sequence[str]
-    told: str
+    reported: str
 
     @property
     def addresses(self) -> Sequence[str]:
@@ -203,9 +203,9 @@ async def test_no_foreign_payload_is_sent_after_a_switch(
     opaque: Opaque, tmp_path: Path, rounds: Callable[[int, int], int]
 ) -> None:
     events = await check_switches(opaque, tmp_path, rounds(30, 300))
-    told = [event.notice.text for event in events if isinstance(event, NoticeEvent)]
-    assert any("the reasoning of another model is left out" in text for text in told)
-    assert any(f"'{opaque.told}' that only its model understands" in text for text in told)
+    reported = [event.notice.text for event in events if isinstance(event, NoticeEvent)]
+    assert any("the reasoning of another model is left out" in text for text in reported)
+    assert any(f"'{opaque.reported}' that only its model understands" in text for text in reported)
 
 
 # Bugs that these would find.

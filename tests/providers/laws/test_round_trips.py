@@ -49,14 +49,14 @@ async def test_a_reply_is_the_same_streamed_and_unstreamed(interface: Interface)
             # A server that is not asked to stream, and one that does not although it is asked to.
             events = interface.thoughts("Let me see.", "é😀", '{"word":"a"}')
             for reply in (events, interface.whole(events)):
-                told: list[Event] = []
+                reported: list[Event] = []
                 server.replies = [reply]
                 context = TurnContext(
-                    streaming=streaming, event_handler=told.append, conversation="c1"
+                    streaming=streaming, event_handler=reported.append, conversation="c1"
                 )
                 heard.append(await model.converse(HI, [SPEAK], context=context))
-                check_events(told, turn=False)
-                assert {event.conversation for event in told} == {"c1"}
+                check_events(reported, turn=False)
+                assert {event.conversation for event in reported} == {"c1"}
             assert asked(server)[-1].json["stream"] is streaming
         assert server.refusals == []
         await model.client.close()
@@ -151,14 +151,14 @@ async def test_the_oldest_media_give_way_to_the_limit_of_a_request(interface: In
     new = UserCanister((ImageContent(PNG + b"n" * 6000, "image/png"),))
     accepts = {"accepts": ["image", "image/png"], "request-bytes": 10_000}
     model = await interface.produce_model("http://127.0.0.1:9", models={".*": accepts})
-    told: list[Notice] = []
-    context = TurnContext(notify=told.append, fresh=frozenset({new.identity}))
+    reported: list[Notice] = []
+    context = TurnContext(notify=reported.append, fresh=frozenset({new.identity}))
     body = await model.preview([old, new], (), Controls(), context)
     assert len(body) <= 10_000
     assert b"left out to save room" in body
     assert (b"bm5u" in body, b"b29v" in body) == (True, False)
-    assert [notice.canister for notice in told] == [old.identity]
-    assert "more than 10000 bytes" in told[0].text
+    assert [notice.canister for notice in reported] == [old.identity]
+    assert "more than 10000 bytes" in reported[0].text
     both = TurnContext(fresh=frozenset({old.identity, new.identity}))
     with pytest.raises(RequestTooLarge, match="10000"):
         await model.preview([old, new], (), Controls(), both)
@@ -182,15 +182,15 @@ async def test_extras_go_to_the_wire_except_what_canisters_say(interface: Interf
 async def test_configured_controls_that_do_not_fit_are_reported_and_left_out(
     interface: Interface,
 ) -> None:
-    told: list[Notice] = []
+    reported: list[Notice] = []
     defaults = Controls(effort="herculean", output_tokens=77)
-    context = TurnContext(notify=told.append, default_controls=defaults)
+    context = TurnContext(notify=reported.append, default_controls=defaults)
     model: Any = await interface.produce_model("http://127.0.0.1:9")
     body = await model.preview(HI, (), Controls(), context)
     assert b"77" in body
     assert b"herculean" not in body
-    assert len(told) == 1
-    assert "effort" in told[0].text
+    assert len(reported) == 1
+    assert "effort" in reported[0].text
 
 
 @every_interface

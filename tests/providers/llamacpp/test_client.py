@@ -466,7 +466,7 @@ async def test_controls_that_are_not_taken_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("text", "stop", "told"),
+    ("text", "stop", "reported"),
     [
         ("one STOP two", ("STOP",), "one "),
         ("one ST", ("STOP",), "one ST"),
@@ -475,15 +475,15 @@ async def test_controls_that_are_not_taken_are_refused(
     ],
 )
 async def test_stop_words_end_a_reply(
-    path: Path, fake_llamacpp: FakePackage, text: str, stop: tuple[str, ...], told: str
+    path: Path, fake_llamacpp: FakePackage, text: str, stop: tuple[str, ...], reported: str
 ) -> None:
     fake_llamacpp.replies = [text]
     model = await produce_model(path)
     reply = await model.converse(HI, controls=Controls(stop=stop))
-    assert said(reply) == told
+    assert said(reply) == reported
     ending = reply[-1].ending
     assert ending is not None
-    assert (ending.reason, bool(ending.detail)) == ("finished", told != text)
+    assert (ending.reason, bool(ending.detail)) == ("finished", reported != text)
     assert said(await model.converse(HI)) == "Hello."
     await model.client.close()
 

@@ -92,19 +92,19 @@ async def count_wakes(number: int) -> tuple[int, int]:
         return original(*arguments, **more)
 
     arrived = 0
-    told = threading.Event()
+    reported = threading.Event()
 
     def work(job: Job[int], _: object) -> None:
         for each in range(number):
-            job.tell(each)
-        told.set()
+            job.send(each)
+        reported.set()
 
     setattr(loop, "call_soon_threadsafe", count)  # noqa: B010  (its type is of no matter here)
     async with aclosing(engine.do(work)) as batches:
         waiting = asyncio.ensure_future(anext(batches))
         await asyncio.sleep(0)
         # The loop is held up, as by somebody's slow handler, while the thread tells all.
-        assert told.wait(SECONDS)
+        assert reported.wait(SECONDS)
         arrived += len(await waiting)
         async for batch in batches:
             arrived += len(batch)
@@ -122,11 +122,11 @@ async def test_a_flood_wakes_the_loop_once() -> None:
 async def test_a_flood_that_wakes_for_each_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def tell(self: Job[int], *items: int) -> None:
+    def send(self: Job[int], *items: int) -> None:
         self._batch += items
         self._wake()
 
-    monkeypatch.setattr(Job, "tell", tell)
+    monkeypatch.setattr(Job, "send", send)
     with pytest.raises(AssertionError):
         await test_a_flood_wakes_the_loop_once()
 
@@ -136,7 +136,7 @@ async def test_leaving_halts_the_work_and_the_next_has_its_turn() -> None:
     halted = threading.Event()
 
     def work(job: Job[str], _: object) -> None:
-        job.tell("begun")
+        job.send("begun")
         while not job.halt.is_set():
             time.sleep(0.001)
         halted.set()
@@ -256,7 +256,7 @@ async def test_a_thread_whose_loop_is_gone_ends_quietly() -> None:
     jobs: list[Job[int]] = []
 
     async def begin() -> None:
-        jobs.append(Job(lambda job, _: job.tell(1)))
+        jobs.append(Job(lambda job, _: job.send(1)))
 
     thread = threading.Thread(target=lambda: asyncio.run(begin()))
     thread.start()

@@ -478,7 +478,7 @@ async def test_a_job_can_be_left_at_any_time(path: Path) -> None:
         tokens = loaded.tokenize("Tell a long story.")
         loaded.keep(tokens, reuse=False)
         for number, _ in enumerate(loaded.generate(tokens, job.halt, sampling={"temp": 0.0})):
-            job.tell(number)
+            job.send(number)
             if number > 60:
                 return
 

@@ -173,10 +173,10 @@ def test_tokens_are_counted_by_what_they_are_of() -> None:
 def test_stop_words_are_found_in_any_split_and_never_shown(size: int) -> None:
     text = "one two STOP three"
     finder = StopFinder(["STOP", "nothing", "", "OPS"])
-    told = "".join(finder.feed(text[at : at + size]) for at in range(0, len(text), size))
+    reported = "".join(finder.feed(text[at : at + size]) for at in range(0, len(text), size))
     # What comes after the word is not fed by anybody; here it is told to see where it ends.
-    assert told.startswith("one two ")
-    assert "STOP" not in told
+    assert reported.startswith("one two ")
+    assert "STOP" not in reported
     assert finder.found == "STOP"
 
 
@@ -189,9 +189,9 @@ def test_what_only_begins_like_a_stop_word_is_reported_at_the_end() -> None:
 def test_characters_that_are_spread_over_tokens_come_whole() -> None:
     text = "Voilà 🙂 e\u0301 漢"
     decoder = Decoder()
-    told = [decoder.feed(bytes([byte])) for byte in text.encode()]
-    assert "".join(told) == text
-    assert "\ufffd" not in "".join(told)
+    reported = [decoder.feed(bytes([byte])) for byte in text.encode()]
+    assert "".join(reported) == text
+    assert "\ufffd" not in "".join(reported)
     assert decoder.conclude() == ""
     assert Decoder().feed("🙂".encode()[:3]) == ""
 

@@ -47,9 +47,9 @@ TEXT = (
 WORDS = TEXT.split()
 #: The ways in which a server may count, from the newest to the oldest.
 SERVERS = (
-    {"tells_cached": True, "counts_cached": True},
-    {"tells_cached": False, "counts_cached": True},
-    {"tells_cached": False, "counts_cached": False},
+    {"reports_cached": True, "counts_cached": True},
+    {"reports_cached": False, "counts_cached": True},
+    {"reports_cached": False, "counts_cached": False},
 )
 
 
@@ -156,7 +156,7 @@ async def test_a_server_that_has_less_room_than_was_asked_for_is_detected(
 ) -> None:
     number = rounds(50, 1000)
     fake_ollama.largest = 4_096
-    failed = told = 0
+    failed = reported = 0
     for seed in range(number):
         chance = random.Random(seed)
         cutting(fake_ollama, seed)
@@ -166,9 +166,9 @@ async def test_a_server_that_has_less_room_than_was_asked_for_is_detected(
         (served,) = fake_ollama.served
         assert served.read < served.whole
         failed += error is not None
-        told += error is None and any("may not have read" in notice.text for notice in notices)
+        reported += error is None and any("may not have read" in notice.text for notice in notices)
     # What cannot be told from a cached prompt is told as a doubt; pictures have no least number.
-    assert (failed > number // 5, failed + told >= number * 4 // 5) == (True, True)
+    assert (failed > number // 5, failed + reported >= number * 4 // 5) == (True, True)
 
 
 async def test_a_server_whose_count_is_not_looked_at_would_be_detected(
@@ -368,7 +368,7 @@ LARGE = Measure(4_000, 5_000, 9_000)
 
 
 @pytest.mark.parametrize(
-    ("measure", "window", "told", "cached", "verdict"),
+    ("measure", "window", "reported", "cached", "verdict"),
     [
         # All of it was read.
         (LARGE, 8_192, 5_100, 0, "whole"),
@@ -398,9 +398,9 @@ LARGE = Measure(4_000, 5_000, 9_000)
     ],
 )
 def test_what_a_count_proves(
-    measure: Measure, window: int | None, told: int | None, cached: int | None, verdict: Verdict
+    measure: Measure, window: int | None, reported: int | None, cached: int | None, verdict: Verdict
 ) -> None:
-    assert judge(measure, window, told, cached) == verdict
+    assert judge(measure, window, reported, cached) == verdict
 
 
 @pytest.mark.parametrize(

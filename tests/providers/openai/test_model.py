@@ -71,10 +71,10 @@ async def test_the_server_keeps_the_conversation_where_it_is_asked_to(
         reply(3, message("Still.")),
         reply(4, message("Again.")),
     ]
-    told: list[Event] = []
+    reported: list[Event] = []
     configuration = configure(fake_openai, "responses", state="server")
     async with open_session(
-        configuration=configuration, keys={"openai": fake_openai.key}, event_handler=told.append
+        configuration=configuration, keys={"openai": fake_openai.key}, event_handler=reported.append
     ) as session:
         conversation = await session.begin(
             address("responses"), supervisor="Be brief.", invokers=[weather]
@@ -92,7 +92,7 @@ async def test_the_server_keeps_the_conversation_where_it_is_asked_to(
         last = fake_openai.requests[-1].json
         assert "previous_response_id" not in last
         assert len(last["input"]) == 9
-    assert not any(isinstance(event, MessageFailedEvent) for event in told)
+    assert not any(isinstance(event, MessageFailedEvent) for event in reported)
     assert len(fake_openai.refusals) == 1
     assert "resp_3" in fake_openai.refusals[0]
 
@@ -114,20 +114,20 @@ LATE = [*response_reply(message("Half"))[:-2], {"type": "error", "code": GONE, "
 async def test_a_history_is_sent_whole_only_once_and_before_anything_was_seen(
     fake_openai: FakeOpenAI, answers: list[Answer], requests: int, shown: str
 ) -> None:
-    told: list[Event] = []
+    reported: list[Event] = []
     fake_openai.replies = [response_reply(message("Hello."))]
     configuration = configure(fake_openai, "responses", state="server", retries=2)
     async with open_session(configuration=configuration, keys={"openai": fake_openai.key}) as one:
-        conversation = await one.begin(address("responses"), event_handler=told.append)
+        conversation = await one.begin(address("responses"), event_handler=reported.append)
         await conversation.converse("Hi")
-        told.clear()
+        reported.clear()
         fake_openai.replies = list(answers)
         with pytest.raises(RequestRefused):
             await conversation.converse("And now?")
     assert len(fake_openai.requests) == 1 + requests
-    texts = [event.chunk.text for event in told if isinstance(event, MessageProgressEvent)]
+    texts = [event.chunk.text for event in reported if isinstance(event, MessageProgressEvent)]
     assert "".join(texts) == shown
-    check_events(told)
+    check_events(reported)
 
 
 async def test_tokens_are_counted_by_the_endpoint_or_estimated(fake_openai: FakeOpenAI) -> None:

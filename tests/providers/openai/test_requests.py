@@ -173,8 +173,8 @@ async def test_what_a_model_has_sent_goes_back_word_for_word(
 
 async def test_foreign_reasoning_is_left_out_and_reported() -> None:
     canisters, _ = RESPONSES.assimilate([RESPONSES.load("tools")])
-    told: list[Notice] = []
-    context = TurnContext(load=load_anything, notify=told.append)
+    reported: list[Notice] = []
+    context = TurnContext(load=load_anything, notify=reported.append)
     history: list[Canister] = [
         UserCanister.from_text("Hi"),
         *canisters,
@@ -183,7 +183,7 @@ async def test_foreign_reasoning_is_left_out_and_reported() -> None:
     body = await preview("responses", history, name="gpt-5.5", context=context)
     assert "ENC" not in dump(body)
     assert "fc_call_A" not in dump(body)
-    assert any("reasoning of another model" in notice.text for notice in told)
+    assert any("reasoning of another model" in notice.text for notice in reported)
     body = await preview("chat", history)
     assert "ENC" not in dump(body)
 
@@ -280,11 +280,11 @@ async def test_sound_is_sent_to_a_model_that_hears() -> None:
         model = await produce_openai_model(interface)
         with pytest.raises(ContentUnsupported, match="a sound"):
             model.check([sound], Controls())
-        told: list[Notice] = []
-        context = TurnContext(load=load_anything, notify=told.append)
+        reported: list[Notice] = []
+        context = TurnContext(load=load_anything, notify=reported.append)
         body = await preview(interface, [sound], context=context)
         assert "not shown to this model" in dump(body)
-        assert len(told) == 1
+        assert len(reported) == 1
 
 
 async def test_what_a_tool_shows_stays_with_its_result() -> None:
@@ -384,10 +384,10 @@ async def test_controls_that_have_no_place_are_refused(interface: str) -> None:
         value: Any = ("x",) if name == "stop" else 7
         with pytest.raises(ControlInvalid, match=name.replace("_", "-")):
             model.check([], Controls(**{name: value}))
-        told: list[Notice] = []
-        context = TurnContext(default_controls=Controls(**{name: value}), notify=told.append)
+        reported: list[Notice] = []
+        context = TurnContext(default_controls=Controls(**{name: value}), notify=reported.append)
         await preview(interface, [UserCanister.from_text("Hi")], name="unknown", context=context)
-        assert len(told) == 1
+        assert len(reported) == 1
     known = await produce_openai_model(interface)
     with pytest.raises(ControlInvalid, match="temperature"):
         known.check([], Controls(temperature=1))

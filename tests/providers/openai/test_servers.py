@@ -142,17 +142,17 @@ async def test_text_is_the_same_streamed_and_whole(
 async def test_reasoning_comes_apart_from_the_answer_and_may_go_back(
     interface: str, tmp_path: Path
 ) -> None:
-    told: list[Event] = []
+    reported: list[Event] = []
     async with opened(tmp_path) as session:
-        conversation = await begin(session, interface, event_handler=told.append)
+        conversation = await begin(session, interface, event_handler=reported.append)
         for streaming in (True, False):
             turn = await conversation.converse("Think, then answer.", streaming=streaming)
             contents = [content for one in turn.canisters for content in one.contents]
             thoughts = [one for one in contents if isinstance(one, ReasoningContent)]
             assert any(thought.data for thought in thoughts)
             assert turn.text
-    check_events(told)
-    assert not any(isinstance(event, NoticeEvent) for event in told)
+    check_events(reported)
+    assert not any(isinstance(event, NoticeEvent) for event in reported)
 
 
 @pytest.mark.parametrize("streaming", [True, False])

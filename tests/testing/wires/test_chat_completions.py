@@ -131,10 +131,10 @@ def test_what_the_real_server_would_not_take_is_refused(name: str) -> None:
 
 def test_the_usage_of_a_stream_is_reported_where_it_is_asked_for() -> None:
     with fake_server(["Hi"]) as server, make_openai(server) as client:
-        for options, told in (({}, False), ({"stream_options": {"include_usage": True}}, True)):
+        for options, reported in (({}, False), ({"stream_options": {"include_usage": True}}, True)):
             given: Any = {"model": "m", "messages": [HI], "stream": True, **options}
             chunks: Any = list(client.chat.completions.create(**given))
-            assert [bool(chunk.usage) for chunk in chunks] == [False] * 3 + [True] * told
+            assert [bool(chunk.usage) for chunk in chunks] == [False] * 3 + [True] * reported
 
 
 def test_models_are_listed_and_described_one_by_one() -> None:

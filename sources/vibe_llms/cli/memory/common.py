@@ -70,7 +70,7 @@ def with_memory(
     async def command(*arguments: P.args, **options: P.kwargs) -> T:
         configuration = load_configuration()
         settings = read_memory_settings(configuration)
-        memory = produce_memory(configuration, settings, notify=tell)
+        memory = produce_memory(configuration, settings, notify=print_note)
         try:
             return await work(memory, settings, *arguments, **options)
         finally:
@@ -250,6 +250,6 @@ def encode_entry(entry: Entry) -> dict[str, Any]:
     return {"id": identity, **encoded, "scope": str(entry.scope)}
 
 
-def tell(text: str) -> None:
+def print_note(text: str) -> None:
     """Print a note."""
     note(f"note: {shown(one_line(text))}")

@@ -92,7 +92,7 @@ async def take(
     source = read_export(_read(file), home, everything=scope is not None, name=name)
     stopped = bool(source.faults) and not skip_bad and not dry_run
     if stopped and not as_json:
-        _tell(source.faults)
+        _print_faults(source.faults)
     if stopped:
         raise MemoryInvalid(
             f"nothing was imported: {len(source.faults)} of "
@@ -115,9 +115,9 @@ async def take(
         counts = {"new": taken.new, "known": taken.known}
         print_json({**counts, "bad": faults, "secrets": secrets, "dry_run": dry_run})
         return 0
-    _tell(source.faults)
+    _print_faults(source.faults)
     if source.secrets and dry_run:
-        _tell_secrets(source)
+        _print_secrets(source)
     verb = "would import" if dry_run else "imported"
     for name, number in taken.new.items():
         note(f"{verb} {count_entries(number)} into {name}")
@@ -143,7 +143,7 @@ def _read(file: str) -> bytes:
         raise AttachmentUnreadable(f"{file}: {error.strerror}") from error
 
 
-def _tell(faults: Collection[Fault], indent: str = "") -> None:
+def _print_faults(faults: Collection[Fault], indent: str = "") -> None:
     for fault in list(faults)[:_SHOWN_FAULTS]:
         note(f"{indent}{_describe(fault)}")
     if len(faults) > _SHOWN_FAULTS:
@@ -159,16 +159,16 @@ def _confirm_secrets(source: ImportFile, name: str) -> bool:
             "look like secrets, and nothing was imported; to import them: --yes; to skip them: "
             "--skip-bad"
         )
-    _tell_secrets(source)
+    _print_secrets(source)
     with interruptible():
         return click.confirm("Import them anyway?", err=True)
 
 
-def _tell_secrets(source: ImportFile) -> None:
+def _print_secrets(source: ImportFile) -> None:
     count = len(source.secrets)
     look = "looks like a secret" if count == 1 else "look like secrets"
     note(f"{count_entries(count)} {look}:")
-    _tell(source.secrets.values(), "  ")
+    _print_faults(source.secrets.values(), "  ")
 
 
 def _describe(fault: Fault) -> str:
@@ -181,7 +181,7 @@ async def _take_in(
     """Import entries; reports progress on a terminal, and how far it came if it ends early."""
     total, taken = len(entries), 0
 
-    def tell_progress(done: int) -> None:
+    def show_progress(done: int) -> None:
         nonlocal taken
         taken = done
         if 0 < done < total and is_terminal(sys.stderr):
@@ -199,7 +199,7 @@ async def _take_in(
                 keep_secrets=True,
                 vectors=source.vectors,
                 last_deduplicated=source.last_deduplicated,
-                progress=tell_progress,
+                progress=show_progress,
             )
     except asyncio.CancelledError:
         if not dry_run:

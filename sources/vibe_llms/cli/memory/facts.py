@@ -20,12 +20,12 @@ from vibe_llms.cli.memory.common import (
     only_scope_option,
     print_entry,
     print_json,
+    print_note,
     progress,
     scope_of,
     scope_option,
     secrets_option,
     short_identity,
-    tell,
     visible_scopes,
     with_memory,
     words_argument,
@@ -111,8 +111,8 @@ async def search(
     if scope is None:
         scopes.append(GLOBAL)
     chosen = settings if limit is None else msgspec.structs.replace(settings, limit=limit)
-    with progress("searching") as tell_embedded:
-        await memory.embed(scopes, progress=tell_embedded)
+    with progress("searching") as show_embedded:
+        await memory.embed(scopes, progress=show_embedded)
         found = await memory.search(question, scopes=scopes, settings=chosen)
     if as_json:
         print_json([_encode_found(one) for one in found])
@@ -214,7 +214,7 @@ async def log(
     if identity:
         scopes = [*await visible_scopes(memory, settings, scope)]
     with progress("reading the history"):
-        changes = await survey_changes(memory, scopes=scopes, identity=identity, notify=tell)
+        changes = await survey_changes(memory, scopes=scopes, identity=identity, notify=print_note)
     if as_json:
         print_json([_encode_change(one) for one in changes])
         return

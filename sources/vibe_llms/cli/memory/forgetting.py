@@ -19,10 +19,10 @@ from vibe_llms.cli.memory.common import (
     keeping,
     only_scope_option,
     print_json,
+    print_note,
     progress,
     scope_of,
     short_identity,
-    tell,
     with_memory,
     words_argument,
 )
@@ -188,7 +188,7 @@ class _Forgetting:
             if not self._quiet:
                 _name_left(left, self._own)
             if drafts:
-                tell("the draft of an edit contained it too, and was deleted")
+                print_note("the draft of an edit contained it too, and was deleted")
             drop_pending(self._configuration, pending)
         held = await (self._purge() if history else self._report_held())
         return _Gone(forgotten=gone, pending=pending, left=left, held=held)
@@ -219,7 +219,7 @@ class _Forgetting:
             with progress("searching the history"):
                 return await find_held(self._repository, self._words, scopes=self._scopes)
         except StorageError as error:
-            tell(f"cannot search the versions in git: {one_line(str(error))}")
+            print_note(f"cannot search the versions in git: {one_line(str(error))}")
             return ()
 
     async def _purge(self) -> Sequence[Held]:
@@ -240,7 +240,7 @@ class _Forgetting:
             note(f"git still contains it in {describe_held(held)}; to remove it there too:")
             note(f"    {shlex.join(command)}")
         if (above := find_surrounding(self._memory.folder)) is not None:
-            tell(f"the git repository in {above} may contain copies; it was not changed")
+            print_note(f"the git repository in {above} may contain copies; it was not changed")
         return held
 
 

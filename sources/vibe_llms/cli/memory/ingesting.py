@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.cli.commands import json_option
-from vibe_llms.cli.memory.common import local_time, print_json, progress, tell
+from vibe_llms.cli.memory.common import local_time, print_json, print_note, progress
 from vibe_llms.cli.running import asynchronous
 from vibe_llms.cli.terminal import note, one_line
 from vibe_llms.configuration import Configuration, load_configuration
@@ -90,7 +90,7 @@ def start_ingestion(
     try:
         detach(["memory", "ingest", "--detached"], _log_of(configuration), data=data)
     except OSError as error:
-        tell(f"this will be remembered at the next command: {error.strerror}")
+        print_note(f"this will be remembered at the next command: {error.strerror}")
 
 
 def finish_ingestion() -> None:
@@ -152,7 +152,7 @@ async def _take_in(
 
     def hear(event: Event) -> None:
         if isinstance(event, NoticeEvent):
-            tell_notice(event.notice.text, detached=detached)
+            print_notice(event.notice.text, detached=detached)
 
     try:
         async with asyncio.timeout(settings.background_seconds if detached else None):
@@ -178,11 +178,11 @@ async def _take_in(
                                 note(one_line(line))
     except TimeoutError:
         words = f"ended after {settings.background_seconds:g} s; the next command continues"
-        tell_notice(words, detached=True)
+        print_notice(words, detached=True)
     except StorageError as error:
         if not detached:
             raise
-        tell_notice(str(error), detached=True)
+        print_notice(str(error), detached=True)
     return count, survey_ingestion(configuration)
 
 
@@ -197,12 +197,12 @@ def _is_waiting(journal: Journal, user: str, tried: Collection[str], *, failed: 
     )
 
 
-def tell_notice(text: str, *, detached: bool) -> None:
+def print_notice(text: str, *, detached: bool) -> None:
     """Print a note; in the log with its time."""
     if detached:
         note(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {os.getpid()} {one_line(text)}")
     else:
-        tell(text)
+        print_note(text)
 
 
 def _log_of(configuration: Configuration) -> Path:

@@ -32,7 +32,7 @@ async def obey(words: str, session: Session, conversation: Conversation, *, quie
     rest = rest.strip()
     match name:
         case "":
-            await _tell(session, conversation)
+            await _print_status(session, conversation)
         case "on" | "off" if not rest:
             await _switch(session, conversation, on=name == "on")
             if not quiet:
@@ -66,7 +66,7 @@ def _access(session: Session) -> MemoryHook:
     return hook
 
 
-async def _tell(session: Session, conversation: Conversation) -> None:
+async def _print_status(session: Session, conversation: Conversation) -> None:
     attends = any(one.name == MEMORY.name for one in conversation.hooks)
     offered = any(one.ensemble == MEMORY.name for one in conversation.invokers.values())
     if not attends and not offered:
@@ -83,10 +83,10 @@ async def _tell(session: Session, conversation: Conversation) -> None:
     if attends and not recalled:
         note("nothing was recalled for the last message")
     if attends:
-        _tell_intakes(session)
+        _print_intakes(session)
 
 
-def _tell_intakes(session: Session) -> None:
+def _print_intakes(session: Session) -> None:
     memory = _access(session)
     lines = [line for report in memory.reports for line in report.describe()]
     if lines:

@@ -22,10 +22,10 @@ from vibe_llms.cli.memory.common import (
     local_time,
     print_entry,
     print_json,
+    print_note,
     progress,
     scope_of,
     scope_option,
-    tell,
     with_memory,
 )
 from vibe_llms.cli.memory.ingesting import describe_ingestion, survey_ingestion
@@ -52,8 +52,8 @@ _NICENESS = 5
 @with_memory
 async def reindex(memory: Memory, _: MemorySettings, as_json: bool) -> None:
     """Rebuild the index from the files."""
-    with progress("building the index") as tell_embedded:
-        count = await memory.reindex(progress=tell_embedded)
+    with progress("building the index") as show_embedded:
+        count = await memory.reindex(progress=show_embedded)
     if as_json:
         print_json({"entries": count})
     else:
@@ -89,7 +89,7 @@ async def deduplicate(
         deduplication = Deduplication(
             memory,
             settings.deduplication,
-            tell,
+            print_note,
             asker=asker,
             seconds=settings.ingestion.timeout_seconds,
         )
@@ -233,7 +233,7 @@ async def serve_embedder(idle_minutes: float, embedder: str | None, detached: bo
             "no embedder is set; for a local one: embedder = 'sentence-transformers'",
             *("memory", "embedder"),
         )
-    strict = produce_embedder(configuration, address, notify=tell, served=False)
+    strict = produce_embedder(configuration, address, notify=print_note, served=False)
     try:
         if not isinstance(strict.bare, LoadingEmbedder):
             raise ConfigurationError(
@@ -253,12 +253,12 @@ async def _serve(
     with ExitStack() as stack:
         stack.enter_context(progress(f"loading {model}"))
 
-        def tell_ready() -> None:
+        def report_ready() -> None:
             stack.close()
             if not detached:
                 note(f"serving {model}; Ctrl-C ends it")
 
-        task = asyncio.ensure_future(server.serve(tell_ready))
+        task = asyncio.ensure_future(server.serve(report_ready))
         try:
             with signals(dict.fromkeys((signal.SIGINT, *ENDINGS), task.cancel)):
                 await task

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from vibe_llms.attachments import tell_type
+from vibe_llms.attachments import detect_type
 from vibe_llms.configuration import Configuration, Seconds, StreamSettings
 from vibe_llms.credentials import Credential
 from vibe_llms.ensembles.images.addresses import read_address
@@ -165,7 +165,7 @@ class ImagesEnsemble:
         except ProviderError as error:
             return _fail(f"{error}\nNo picture came; it may have been paid for, though.")
         try:
-            mimetype = tell_type(data, "the picture")
+            mimetype = detect_type(data, "the picture")
         except AttachmentUnreadable:
             mimetype = ""
         if mimetype not in _PICTURES:

@@ -283,10 +283,10 @@ class McpEnsemble:
             lambda client: self._walk(client.list_tools, "tools"),
         )
         self._tools = {tool.name: tool for tool in tools}
-        self._tell_left_out({tool.name for tool in tools if _needs_task(tool)})
+        self._report_left_out({tool.name for tool in tools if _needs_task(tool)})
         return tuple(self._assimilate_tool(tool) for tool in tools if not _needs_task(tool))
 
-    def _tell_left_out(self, names: set[str]) -> None:
+    def _report_left_out(self, names: set[str]) -> None:
         for name in sorted(names - self._left_out):
             self._notify(
                 Notice(
@@ -365,14 +365,14 @@ class McpEnsemble:
                 tool.name,
                 values,
                 progress_callback=report,
-                meta=self._tell_conversation(context),
+                meta=self._describe_conversation(context),
             )
             return answer
 
         result = await self._request(seconds, f"calling {tool.name}", call, context.pause_limit)
         return assimilate_result(result)
 
-    def _tell_conversation(self, context: InvocationContext) -> Any:
+    def _describe_conversation(self, context: InvocationContext) -> Any:
         """Lets the server keep state for each conversation without knowing which one it is.
 
         The value differs for each server, so servers cannot compare what they know.

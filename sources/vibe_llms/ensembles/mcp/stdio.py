@@ -87,9 +87,9 @@ class ServerProcess:
 
     async def confirm(self) -> None:
         """Wait until the server has started; `OSError` if that fails."""
-        told = await asyncio.get_running_loop().sock_recv(self._control, 16)
-        if told != b"0":
-            number = int(told or 0)
+        reported = await asyncio.get_running_loop().sock_recv(self._control, 16)
+        if reported != b"0":
+            number = int(reported or 0)
             raise OSError(number, os.strerror(number) if number else "its guardian did not start")
 
     def serve(self, *works: Awaitable[None]) -> None:

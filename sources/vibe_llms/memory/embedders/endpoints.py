@@ -62,7 +62,7 @@ class EndpointEmbedder:
         self._model = configuration.model
         self._providers = configuration.providers
         self._notify = configuration.notify
-        self._told = False
+        self._reported = False
 
     @property
     def model(self) -> str:
@@ -132,8 +132,8 @@ class EndpointEmbedder:
         return found.vectors
 
     def _notify_once(self) -> None:
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             self._notify(
                 f"{self.model}: a text is longer than the model takes; its beginning counts"
             )

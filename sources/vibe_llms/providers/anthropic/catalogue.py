@@ -27,28 +27,28 @@ class ModelEntry(Struct):
     def attributes(self) -> Mapping[str, Any]:
         """What the server says of the model, in the terms of our attributes."""
         controls: dict[str, Any] = {}
-        told: dict[str, Any] = {"title": self.display_name, "retires": self.retires_at or ""}
+        reported: dict[str, Any] = {"title": self.display_name, "retires": self.retires_at or ""}
         if self.max_input_tokens:
-            told["context-tokens"] = self.max_input_tokens
+            reported["context-tokens"] = self.max_input_tokens
         if self.max_tokens:
-            told["output-tokens"] = self.max_tokens
+            reported["output-tokens"] = self.max_tokens
             controls["output-tokens"] = {"minimum": 1, "maximum": self.max_tokens}
         capabilities = self.capabilities
         if capabilities is not None:
             accepts = [*_PICTURES] if _supported(capabilities, "image_input") else []
             accepts += [PDF] if _supported(capabilities, "pdf_input") else []
-            told["accepts"] = accepts
-            told["reasoning"] = _supported(capabilities, "thinking")
+            reported["accepts"] = accepts
+            reported["reasoning"] = _supported(capabilities, "thinking")
             types = _table(_table(capabilities, "thinking"), "types")
             thinking = [name for name in get_args(ThinkingType) if _supported(types, name)]
             if thinking:
-                told["native"] = {"thinking": thinking}
+                reported["native"] = {"thinking": thinking}
                 controls["reasoning-tokens"] = self._bound_budget(thinking)
             effort = _table(capabilities, "effort")
             levels = [name for name in effort if name != "supported" and _supported(effort, name)]
             if effort:
                 controls["effort"] = {"choices": levels} if levels else False
-        return {**told, "controls": controls}
+        return {**reported, "controls": controls}
 
     def _bound_budget(self, thinking: Sequence[str]) -> Mapping[str, int] | bool:
         if "enabled" in thinking:

@@ -104,10 +104,10 @@ class AnthropicErrors(ErrorMap, frozen=True):
     def parse(self, body: bytes) -> ErrorObject:
         """What the body of an answer says of its error; empty where it says nothing."""
         try:
-            told = _BODY.decode(body)
+            reported = _BODY.decode(body)
         except (ValueError, RecursionError):
             return ErrorObject()
-        return told.error.read(told.request_id)
+        return reported.error.read(reported.request_id)
 
     def refine(
         self, kind: type[ProviderError], message: str, provider: str, model: str

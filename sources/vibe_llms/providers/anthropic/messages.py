@@ -131,10 +131,10 @@ class _Work(Writer[Piece, Block]):
                     if native is None or members is None or "type" not in members:
                         self.leave_out(f"a block {content.label!r} that only its model understands")
                         continue
-                    told = _read_server_tool(native.data)
-                    if told.type.endswith("tool_use"):
-                        running[told.id] = len(blocks)
-                    returned.append(told.tool_use_id)
+                    reported = _read_server_tool(native.data)
+                    if reported.type.endswith("tool_use"):
+                        running[reported.id] = len(blocks)
+                    returned.append(reported.tool_use_id)
                     blocks.append((bytes(native.data),))
                 case TextualContent():
                     if not (text := self.text(content.data)).strip():

@@ -23,7 +23,13 @@ from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.models import Connection, HttpModel, HttpSettings
 from vibe_llms.providers.pieces import Fragment, append_member, encode_json
-from vibe_llms.providers.requests import HistoryCache, Request, apply_controls, fit_request, tell
+from vibe_llms.providers.requests import (
+    HistoryCache,
+    Request,
+    apply_controls,
+    fit_request,
+    send_notice,
+)
 from vibe_llms.providers.tool_names import nativize_name
 
 BASE_URL = "https://api.anthropic.com"
@@ -130,7 +136,7 @@ class AnthropicModel(HttpModel[Settings]):
         if history.forbids_thinking and _kind_of(members, "thinking") == "enabled":
             del members["thinking"]
             text = "reasoning-tokens is not sent while calls go on that began without reasoning"
-            tell(self, context, text)
+            send_notice(self, context, text)
         fragments = history.messages(self._mark)
         if system := history.system(self._mark):
             fragments += [b',"system":[', *system, b"]"]
@@ -189,7 +195,7 @@ class AnthropicModel(HttpModel[Settings]):
         if not citations or not isinstance(output, dict) or "format" not in output:
             return citations
         if any(_is_document(canister) for canister in canisters):
-            tell(self, context, "documents are not cited in a reply that follows a schema")
+            send_notice(self, context, "documents are not cited in a reply that follows a schema")
         return False
 
     def _encode_tools(

@@ -364,17 +364,17 @@ def read_citation(raw: bytes) -> Citation:
 
     Source: the `citation_*_location.py` types of anthropic 2.12.0.
     """
-    told = _SOURCE.decode(raw)
+    reported = _SOURCE.decode(raw)
     spans = (
-        ("character", told.start_char_index, told.end_char_index),
-        ("page", told.start_page_number, told.end_page_number),
-        ("block", told.start_block_index, told.end_block_index),
+        ("character", reported.start_char_index, reported.end_char_index),
+        ("page", reported.start_page_number, reported.end_page_number),
+        ("block", reported.start_block_index, reported.end_block_index),
     )
     unit, start, end = next((span for span in spans if span[1] is not None), ("", None, None))
     return Citation(
-        quote=told.cited_text or "",
-        title=told.document_title or told.title or "",
-        source=told.url or told.source or "",
+        quote=reported.cited_text or "",
+        title=reported.document_title or reported.title or "",
+        source=reported.url or reported.source or "",
         start=start,
         end=end,
         unit=unit,

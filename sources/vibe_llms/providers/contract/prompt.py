@@ -93,25 +93,25 @@ def write_call(call: InvocationCanister) -> str:
 
 def write_result(name: str, text: str, *, failed: bool) -> str:
     """What a tool returned; `name` is empty where its call is not in its place."""
-    told: dict[str, object] = {"type": "tool_result"}
+    reported: dict[str, object] = {"type": "tool_result"}
     if name:
-        told["name"] = repair_text(name)
+        reported["name"] = repair_text(name)
     if failed:
-        told["failed"] = True
-    return _write({**told, "content": text})
+        reported["failed"] = True
+    return _write({**reported, "content": text})
 
 
 def _write_tool(invoker: Invoker) -> str:
-    told: dict[str, object] = {
+    reported: dict[str, object] = {
         "name": invoker.name,
         "description": invoker.description,
         "parameters": dict(invoker.arguments_schema),
     }
     if invoker.aliases:
-        told["aliases"] = list(invoker.aliases)
-    return _write(told)
+        reported["aliases"] = list(invoker.aliases)
+    return _write(reported)
 
 
 def _write(members: Mapping[str, object]) -> str:
-    told = {key: one if isinstance(one, Raw) else repair(one) for key, one in members.items()}
-    return encode_json(told).decode()
+    reported = {key: one if isinstance(one, Raw) else repair(one) for key, one in members.items()}
+    return encode_json(reported).decode()

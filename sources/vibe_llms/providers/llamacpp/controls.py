@@ -67,12 +67,12 @@ class Generation(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     @property
     def variables(self) -> Mapping[str, Any]:
         """The variables of the template."""
-        told: dict[str, Any] = {}
+        reported: dict[str, Any] = {}
         if self.think is not None:
-            told["enable_thinking"] = self.think
+            reported["enable_thinking"] = self.think
         if self.effort is not None:
-            told["reasoning_effort"] = self.effort
-        return {**told, **self.template}
+            reported["reasoning_effort"] = self.effort
+        return {**reported, **self.template}
 
 
 def nativize_controls(controls: Controls, model: Model) -> Mapping[str, Any]:

@@ -39,7 +39,7 @@ class Job(Generic[T]):
 
     # On the model's thread.
 
-    def tell(self, *items: T) -> None:
+    def send(self, *items: T) -> None:
         """Hand on to the listener."""
         with self._lock:
             waiting = bool(self._batch)
@@ -129,7 +129,7 @@ class Engine:
         answers: list[T] = []
 
         def work(job: Job[T], loaded: LoadedModel) -> None:
-            job.tell(question(loaded))
+            job.send(question(loaded))
 
         async with contextlib.aclosing(self.do(work)) as batches:
             async for batch in batches:

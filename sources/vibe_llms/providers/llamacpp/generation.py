@@ -40,7 +40,7 @@ class SystemNotice(Struct, frozen=True, gc=False):
     text: str
 
 
-Told = Delta | Signal | SystemNotice
+GenerationItem = Delta | Signal | SystemNotice
 _NO_SYSTEM = "the template takes no instructions of their own, so they stand in the first message"
 
 
@@ -61,13 +61,13 @@ class Task(Struct, frozen=True, kw_only=True):
         """The tokens of the prompt."""
         return len(loaded.tokenize(self._render(loaded, self.template())[0]))
 
-    def perform(self, job: Job[Told], loaded: LoadedModel) -> None:
+    def perform(self, job: Job[GenerationItem], loaded: LoadedModel) -> None:
         """Generate the reply; `ContextOverflow` before anything is generated."""
-        job.tell(Signal())
+        job.send(Signal())
         template, generation = self.template(), self.generation
         grammar = self._produce_grammar(loaded)
         prompt, remarks = self._render(loaded, template, closed=grammar is not None)
-        job.tell(*remarks)
+        job.send(*remarks)
         tokens = loaded.tokenize(prompt)
         room = loaded.context_tokens - len(tokens)
         if room <= 0:
@@ -81,7 +81,7 @@ class Task(Struct, frozen=True, kw_only=True):
             thinking=template.thinks and prompt.rstrip().endswith(THINK),
         )
         decoder, finder = Decoder(), StopFinder(generation.stop)
-        teller = _Teller(job, streaming=self.streaming)
+        sender = _Sender(job, streaming=self.streaming)
         reason = "stop"
         with closing(
             loaded.generate(
@@ -93,7 +93,7 @@ class Task(Struct, frozen=True, kw_only=True):
             )
         ) as pieces:
             for written, piece in enumerate(pieces, 1):
-                teller.tell(assimilator.feed(finder.feed(decoder.feed(piece))))
+                sender.send(assimilator.feed(finder.feed(decoder.feed(piece))))
                 if finder.found:
                     break
                 if written == bound:
@@ -102,10 +102,10 @@ class Task(Struct, frozen=True, kw_only=True):
         if job.halt.is_set():
             raise SessionClosed(CLOSED)
         if not finder.found:
-            teller.tell(assimilator.feed(finder.feed(decoder.conclude()), 0))
-            teller.tell(assimilator.feed(finder.conclude(), 0))
-        teller.tell(assimilator.conclude(reason, len(tokens), kept, finder.found))
-        teller.flush()
+            sender.send(assimilator.feed(finder.feed(decoder.conclude()), 0))
+            sender.send(assimilator.feed(finder.conclude(), 0))
+        sender.send(assimilator.conclude(reason, len(tokens), kept, finder.found))
+        sender.flush()
 
     def _render(
         self, loaded: LoadedModel, template: Template, *, closed: bool = False
@@ -163,25 +163,25 @@ class Task(Struct, frozen=True, kw_only=True):
         return error
 
 
-class _Teller:
+class _Sender:
     """Tells deltas in batches, some time apart; where nothing streams, all at once."""
 
-    def __init__(self, job: Job[Told], *, streaming: bool) -> None:
+    def __init__(self, job: Job[GenerationItem], *, streaming: bool) -> None:
         self._job = job
         self._streaming = streaming
         self._gathered: list[Delta] = []
         self._last = 0.0
 
-    def tell(self, deltas: Iterable[Delta]) -> None:
+    def send(self, deltas: Iterable[Delta]) -> None:
         self._gathered += deltas
         since = time.monotonic() - self._last
         if self._gathered and self._streaming and since >= PACE_SECONDS:
             self.flush()
         elif since >= SIGN_SECONDS:
-            self._job.tell(Signal())
+            self._job.send(Signal())
             self._last = time.monotonic()
 
     def flush(self) -> None:
-        self._job.tell(*merge_deltas(self._gathered))
+        self._job.send(*merge_deltas(self._gathered))
         self._gathered = []
         self._last = time.monotonic()

@@ -34,7 +34,7 @@ from vibe_llms.providers.llamacpp.package import (
 from vibe_llms.providers.llamacpp.settings import CONTEXT_TOKENS, Settings
 from vibe_llms.providers.llamacpp.templates import Template
 from vibe_llms.providers.pieces import encode_json
-from vibe_llms.providers.requests import HistoryCache, apply_controls, offer_tools, tell
+from vibe_llms.providers.requests import HistoryCache, apply_controls, offer_tools, send_notice
 from vibe_llms.providers.row_models import RowClient, RowModel
 from vibe_llms.providers.tool_names import assimilate_names, nativize_name
 from vibe_llms.providers.transport import Watch
@@ -79,9 +79,9 @@ class LlamacppModel(RowModel[LlamacppConnection]):
         self.context_tokens = _choose_context(client.settings.context_tokens, facts.context_tokens)
         self._own_template = own_template
         template = self._choose_template(bool(facts.templates.get(_TOOL_USE)))
-        told = dict(template.attributes) if template is not None else {"tools": "contract"}
-        told |= {"context-tokens": self.context_tokens, "title": facts.title}
-        self.attributes: ModelAttributes = client.integrator.integrate(name, further=told)
+        reported = dict(template.attributes) if template is not None else {"tools": "contract"}
+        reported |= {"context-tokens": self.context_tokens, "title": facts.title}
+        self.attributes: ModelAttributes = client.integrator.integrate(name, further=reported)
 
     def produce_cache(self) -> HistoryCache[LlamacppHistory]:
         """A fresh cache of the history's pieces."""
@@ -123,7 +123,7 @@ class LlamacppModel(RowModel[LlamacppConnection]):
                     watch.rest()
                     for item in batch:
                         if isinstance(item, SystemNotice):
-                            tell(self, context, item.text)
+                            send_notice(self, context, item.text)
                         elif not isinstance(item, Signal):
                             accumulator.accept(item)
                             if context.throttle is not None:

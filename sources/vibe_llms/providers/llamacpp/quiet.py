@@ -31,8 +31,8 @@ class Log:
     @property
     def reason(self) -> str:
         """What llama.cpp complained of last."""
-        told = [text for text in self.recent if "error" in text.lower()] or list(self.recent)
-        return told[0].rpartition("error loading model: ")[2] if told else ""
+        reported = [text for text in self.recent if "error" in text.lower()] or list(self.recent)
+        return reported[0].rpartition("error loading model: ")[2] if reported else ""
 
     def attach(self, package: Any) -> None:
         """Take the words of this package from now on; done once is done."""

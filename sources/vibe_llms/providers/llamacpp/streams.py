@@ -156,10 +156,10 @@ class LlamacppAssimilator:
                 reasoning_tokens=self.reasoning_tokens,
             )
         )
-        told: str = STOP_REASONS.get(native, native)
-        if self._called and told == StopReason.FINISHED:
-            told = StopReason.INVOCATIONS
-        yield ReplyClosed(told, native, stop)
+        reported: str = STOP_REASONS.get(native, native)
+        if self._called and reported == StopReason.FINISHED:
+            reported = StopReason.INVOCATIONS
+        yield ReplyClosed(reported, native, stop)
 
     def _marks(self) -> Sequence[str]:
         match self._mode:

@@ -59,7 +59,7 @@ class Template(Struct, frozen=True):
     @property
     def attributes(self) -> Mapping[str, Any]:
         """What it says of the model, in the terms of our attributes."""
-        told: dict[str, Any] = {
+        reported: dict[str, Any] = {
             "tools": "native" if self.calls else "contract",
             "reasoning": self.thinks,
         }
@@ -70,4 +70,4 @@ class Template(Struct, frozen=True):
             controls["effort"] = {"choices": ["none", "low", "medium", "high"]}
         elif not self.thinks:
             controls["effort"] = False
-        return {**told, "controls": controls} if controls else told
+        return {**reported, "controls": controls} if controls else reported

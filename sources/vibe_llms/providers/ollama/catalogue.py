@@ -70,26 +70,26 @@ class Shown(Struct):
     @property
     def attributes(self) -> Mapping[str, Any]:
         """What the server knows of the model; nothing of what an old server does not say."""
-        told: dict[str, Any] = {}
+        reported: dict[str, Any] = {}
         if self.context_tokens is not None:
-            told["context-tokens"] = self.context_tokens
+            reported["context-tokens"] = self.context_tokens
         if self.capabilities is None:
-            return told
+            return reported
         thinks = "thinking" in self.capabilities
         family = (self.details or Details()).family
-        told["tools"] = "native" if "tools" in self.capabilities else "contract"
-        told["accepts"] = list(_PICTURES) if "vision" in self.capabilities else []
-        told["reasoning"] = thinks
+        reported["tools"] = "native" if "tools" in self.capabilities else "contract"
+        reported["accepts"] = list(_PICTURES) if "vision" in self.capabilities else []
+        reported["reasoning"] = thinks
         controls: dict[str, Any] = {}
         if thinks and family in _LEVELS:
-            told["native"] = {"thinking": "levels"}
+            reported["native"] = {"thinking": "levels"}
             controls = {"effort": {"choices": ["low", "medium", "high"]}, "reasoning-tokens": False}
         elif thinks:
             # Older servers leave thinking among the words unless they are asked for it.
-            told["native"] = {"think": True}
+            reported["native"] = {"think": True}
         else:
             controls = {"effort": False, "reasoning-tokens": {"minimum": 0, "maximum": 0}}
-        return {**told, "controls": controls}
+        return {**reported, "controls": controls}
 
 
 class Embedded(Struct):

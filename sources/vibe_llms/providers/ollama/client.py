@@ -38,7 +38,7 @@ class OllamaClient(HttpClient[OllamaModel, Settings]):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._models: dict[str, OllamaModel] = {}
-        self._told: dict[str, Mapping[str, Any]] = {}
+        self._reported: dict[str, Mapping[str, Any]] = {}
         self._described: set[str] = set()
         self._unknown: set[str] = set()
         self._asking = asyncio.Lock()
@@ -51,14 +51,14 @@ class OllamaClient(HttpClient[OllamaModel, Settings]):
         """What sends the requests of this row."""
         return OllamaTransport(self.address, super().produce_transport())
 
-    def produce_model(self, name: str, told: Mapping[str, Any] | None = None) -> OllamaModel:
+    def produce_model(self, name: str, reported: Mapping[str, Any] | None = None) -> OllamaModel:
         """The model of this name; what the server says of it is added to what it said before."""
-        if told:
-            self._told[name] = merge(self._told.get(name, {}), told)
+        if reported:
+            self._reported[name] = merge(self._reported.get(name, {}), reported)
         if name not in self._models:
-            self._models[name] = super().produce_model(name, self._told.get(name))
-        elif told:
-            attributes = self.attributes.integrate(name, further=self._told[name])
+            self._models[name] = super().produce_model(name, self._reported.get(name))
+        elif reported:
+            attributes = self.attributes.integrate(name, further=self._reported[name])
             self._models[name].attributes = attributes
         return self._models[name]
 

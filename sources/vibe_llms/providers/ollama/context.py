@@ -44,11 +44,11 @@ MESSAGE = Measure(0, _MESSAGE_TOKENS // 2, _MESSAGE_TOKENS)
 class Anchor(Struct, frozen=True):
     """What the server said of an earlier, shorter prompt of the same conversation.
 
-    `told` is its number of tokens, `measure` and `hidden` what we took it for, without and with
+    `reported` is its number of tokens, `measure` and `hidden` what we took it for, without and with
     nothing but reasoning.
     """
 
-    told: int
+    reported: int
     measure: Measure
     hidden: Measure
 
@@ -58,12 +58,12 @@ class Anchor(Struct, frozen=True):
         Reasoning that was part of the earlier prompt may be left out of this one.
         """
         grown = measure - self.measure
-        kept = max(self.told - self.hidden.ample, 0)
+        kept = max(self.reported - self.hidden.ample, 0)
         least = max(kept - SLACK_TOKENS, 0) + grown.least
         return Measure(
             max(least, measure.least),
             max(kept + grown.likely, measure.least),
-            self.told + grown.ample + (hidden - self.hidden).ample,
+            self.reported + grown.ample + (hidden - self.hidden).ample,
         )
 
 
@@ -88,30 +88,32 @@ def choose_window(
     return min(window, context_tokens) if context_tokens else window
 
 
-def exceeds(window: int | None, told: int | None) -> bool:
+def exceeds(window: int | None, reported: int | None) -> bool:
     """Whether the server has read more than the context that was asked for has room for.
 
     Then it has a larger one whatever it is asked for, as hosted servers do.
     """
-    return window is not None and told is not None and told > window + _FULL_MARGIN
+    return window is not None and reported is not None and reported > window + _FULL_MARGIN
 
 
-def judge(measure: Measure, window: int | None, told: int | None, cached: int | None) -> Verdict:
+def judge(
+    measure: Measure, window: int | None, reported: int | None, cached: int | None
+) -> Verdict:
     """Whether the prompt was read whole, from the number of tokens that the server reports.
 
-    `told` is `prompt_eval_count`, `cached` `prompt_eval_cached_count`; both may be missing.
+    `reported` is `prompt_eval_count`, `cached` `prompt_eval_cached_count`; both may be missing.
     """
     crowded = window is not None and measure.likely > window
-    if not told:
+    if not reported:
         return "doubtful" if crowded else "whole"
-    if window is not None and told >= window and not exceeds(window, told):
+    if window is not None and reported >= window and not exceeds(window, reported):
         return "cut"
-    if told < measure.least:
+    if reported < measure.least:
         # Cut, or the server does not count what it had cached.
         return "cut" if cached is not None or crowded else "doubtful"
-    if window is None or exceeds(window, told):
+    if window is None or exceeds(window, reported):
         return "whole"
-    if measure.likely > window * _BEYOND and told < measure.likely * _GAP:
+    if measure.likely > window * _BEYOND and reported < measure.likely * _GAP:
         return "cut"
     near = cached is None and measure.likely > window * _NEAR
-    return "doubtful" if near and told < measure.likely else "whole"
+    return "doubtful" if near and reported < measure.likely else "whole"

@@ -48,7 +48,7 @@ from vibe_llms.providers.requests import (
     Request,
     apply_controls,
     offer_tools,
-    tell,
+    send_notice,
 )
 from vibe_llms.providers.token_estimates import Measure, measure_text
 
@@ -106,7 +106,7 @@ class Cache(HistoryCache[OllamaHistory]):
         self.anchor: Anchor | None = None
         self.window: int | None = None
         # A notice is not repeated when the history is encoded again.
-        self.told: set[Notice] = set()
+        self.reported: set[Notice] = set()
         # Whether the server has shown that it does not keep to the window.
         self.unbounded = False
 
@@ -202,7 +202,7 @@ class OllamaModel(HttpModel[Settings]):
         """The request, its history taken from the cache as far as that goes."""
         cache = context.cache if isinstance(context.cache, Cache) else Cache()
         context = msgspec.structs.replace(
-            context, cache=cache, notify=partial(_notify_once, cache.told, context.notify)
+            context, cache=cache, notify=partial(_notify_once, cache.reported, context.notify)
         )
         return await self._encode(canisters, invokers, controls, context, cache)
 
@@ -324,7 +324,7 @@ class OllamaModel(HttpModel[Settings]):
         for slot in slots:
             if slot.origin in dropped:
                 reason = f"the request would have more than {limit} bytes"
-                tell(self, context, f"{slot.label} is left out: {reason}", slot.origin)
+                send_notice(self, context, f"{slot.label} is left out: {reason}", slot.origin)
         return frozenset(dropped)
 
     def _overflow(self, what: str, tokens: int, limit: int | None) -> ContextOverflow:
@@ -389,25 +389,25 @@ class Examination(Struct, frozen=True):
     window: int | None
     context: TurnContext
 
-    def examine(self, told: int | None, cached: int | None) -> None:
+    def examine(self, reported: int | None, cached: int | None) -> None:
         """Raise `ContextOverflow` where the prompt was cut, notify where it may have been."""
-        verdict = judge(self.measure, self.window, told, cached)
+        verdict = judge(self.measure, self.window, reported, cached)
         if verdict == "cut":
             raise self.model._overflow(
-                f"the server has read {told} tokens of about {self.measure.likely}: it has cut the "
-                "beginning of the conversation, and answered without it",
+                f"the server has read {reported} tokens of about {self.measure.likely}: it has cut "
+                "the beginning of the conversation, and answered without it",
                 self.measure.likely,
-                self.window or told,
+                self.window or reported,
             )
         if verdict == "doubtful":
-            tell(self.model, self.context, _DOUBT)
-        elif told and told >= self.measure.least:
-            self.cache.unbounded = self.cache.unbounded or exceeds(self.window, told)
+            send_notice(self.model, self.context, _DOUBT)
+        elif reported and reported >= self.measure.least:
+            self.cache.unbounded = self.cache.unbounded or exceeds(self.window, reported)
             measure = self.history.measure + self.tools.measure
-            self.cache.anchor = Anchor(told, measure, self.history.hidden)
+            self.cache.anchor = Anchor(reported, measure, self.history.hidden)
 
 
-def _notify_once(told: set[Notice], notify: Notifier, notice: Notice) -> None:
-    if notice not in told:
-        told.add(notice)
+def _notify_once(reported: set[Notice], notify: Notifier, notice: Notice) -> None:
+    if notice not in reported:
+        reported.add(notice)
         notify(notice)

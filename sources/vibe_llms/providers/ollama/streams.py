@@ -201,8 +201,8 @@ class OllamaAssimilator(StreamAssimilator):
         return repair_text(_TEXT.decode(data)) if data[:1] == b'"' else data.decode()
 
     def _close(self, line: _Line) -> Iterator[Delta]:
-        told, cached = line.prompt_eval_count, line.prompt_eval_cached_count
-        read = max(told or 0, 0)
+        reported, cached = line.prompt_eval_count, line.prompt_eval_cached_count
+        read = max(reported or 0, 0)
         kept = min(max(cached or 0, 0), read)
         yield UsageDelta(
             Usage(
@@ -212,7 +212,7 @@ class OllamaAssimilator(StreamAssimilator):
             )
         )
         if self._examine is not None:
-            self._examine(told, cached)
+            self._examine(reported, cached)
         native = repair_text(line.done_reason or "")
         reason = STOP_REASONS.get(native, native)
         if self._called and reason == StopReason.FINISHED:

@@ -32,7 +32,7 @@ class ModelEntry(Struct):
 
     def attributes(self) -> Mapping[str, Any]:
         """What the server says of the model, in the terms of our attributes."""
-        told: dict[str, Any] = {}
+        reported: dict[str, Any] = {}
         sizes = (
             self.context_length,
             self.context_window,
@@ -41,20 +41,20 @@ class ModelEntry(Struct):
         )
         for size in sizes:
             if isinstance(size, int) and size > 0:
-                told["context-tokens"] = size
-                told["context-varies"] = False
+                reported["context-tokens"] = size
+                reported["context-varies"] = False
                 break
         if isinstance(self.name, str) and self.name != self.id:
-            told["title"] = self.name
+            reported["title"] = self.name
         if isinstance(self.shutdown_date, str):
-            told["retires"] = self.shutdown_date
+            reported["retires"] = self.shutdown_date
         architecture = self.architecture if isinstance(self.architecture, dict) else {}
         modalities = architecture.get("input_modalities")
         if isinstance(modalities, list):
-            told["accepts"] = [
+            reported["accepts"] = [
                 kind for name in modalities for kind in _MODALITIES.get(str(name), ())
             ]
-        return told
+        return reported
 
 
 class _ModelPage(Struct):

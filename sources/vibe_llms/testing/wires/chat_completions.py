@@ -181,13 +181,13 @@ class _Narrator:
     def say(self, chunks: Sequence[str], *, reasoning: bool) -> Iterable[bytes]:
         """Chunks of text."""
         member = "reasoning_content" if reasoning else "content"
-        return self._tell(text_chunks(*chunks, member=member, head=self._head))
+        return self._send(text_chunks(*chunks, member=member, head=self._head))
 
     def call(self, name: str, pieces: Sequence[str]) -> Iterable[bytes]:
         """Chunks of one call."""
         index, self._calls = self._calls, self._calls + 1
         call = self._asked.name_call("call_", index)
-        return self._tell(call_chunks(index, name, *pieces, call=call, head=self._head))
+        return self._send(call_chunks(index, name, *pieces, call=call, head=self._head))
 
     def fail(self, failure: Failure) -> Iterable[bytes]:
         """An error object in place of a chunk."""
@@ -200,7 +200,7 @@ class _Narrator:
         last = [chunk({}, STOP_REASONS.get(reason, reason), head=self._head)]
         if (self._asked.body.get("stream_options") or {}).get("include_usage"):
             last.append(chunk(usage=self._usage, head=self._head))
-        return [*self._tell(last), b"data: [DONE]\n\n"]
+        return [*self._send(last), b"data: [DONE]\n\n"]
 
     def whole(self, reason: str) -> Any:
         """The completion."""
@@ -211,7 +211,7 @@ class _Narrator:
             message["content"] = message["content"] or ""
         return whole
 
-    def _tell(self, events: Events) -> list[bytes]:
+    def _send(self, events: Events) -> list[bytes]:
         self._said += events
         return [encode_event(one, named=False) for one in events]
 

@@ -235,7 +235,7 @@ def play(wire: Wire, asked: Asked, reply: ScriptedReply, usage: Usage) -> Answer
             if not begun:
                 steps.chunks += narrator.begin()
             begun = True
-            steps.chunks += _tell(narrator, part, asked)
+            steps.chunks += _narrate(narrator, part, asked)
     if not streaming:
         answer = answer_json(narrator.whole(reply.reason), headers=narrator.headers)
         answer.delay = steps.delay
@@ -281,7 +281,7 @@ def _ending_of(part: Part) -> dict[str, Any]:
     return {"cut": BEHIND, "end": part.cut if isinstance(part.cut, str) else "close"}
 
 
-def _tell(narrator: Narrator, part: Part, asked: Asked) -> Iterable[bytes]:
+def _narrate(narrator: Narrator, part: Part, asked: Asked) -> Iterable[bytes]:
     if part.text is not None:
         yield from narrator.say(_chunks(part.text), reasoning=False)
     if part.reasoning is not None:
@@ -315,8 +315,8 @@ def answer_json(
 ) -> Answer:
     """A whole body with its length."""
     data = msgspec.json.encode(body)
-    told = {"content-type": "application/json", "content-length": str(len(data))}
-    return Answer(status, {**(headers or {}), **told}, [data])
+    reported = {"content-type": "application/json", "content-length": str(len(data))}
+    return Answer(status, {**(headers or {}), **reported}, [data])
 
 
 def encode_event(event: Mapping[str, Any], *, named: bool = True) -> bytes:

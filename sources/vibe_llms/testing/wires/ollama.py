@@ -197,14 +197,14 @@ class _Narrator:
     def say(self, chunks: Sequence[str], *, reasoning: bool) -> Iterable[bytes]:
         """A line for each chunk."""
         if reasoning:
-            return self._tell([line(thinking=chunk) for chunk in chunks])
-        return self._tell([line(chunk) for chunk in chunks])
+            return self._send([line(thinking=chunk) for chunk in chunks])
+        return self._send([line(chunk) for chunk in chunks])
 
     def call(self, name: str, pieces: Sequence[str]) -> Iterable[bytes]:
         """A line with the whole call."""
         index, self._calls = self._calls, self._calls + 1
         identity = self._asked.name_call("call_", index)
-        return self._tell([line(tool_calls=[call(name, parse_arguments(pieces), identity, index)])])
+        return self._send([line(tool_calls=[call(name, parse_arguments(pieces), identity, index)])])
 
     def fail(self, failure: Failure) -> Iterable[bytes]:
         """A line with the words of the error."""
@@ -214,13 +214,13 @@ class _Narrator:
 
     def end(self, reason: str) -> Iterable[bytes]:
         """The last line, with the counts."""
-        return self._tell([self._conclude(reason)])
+        return self._send([self._conclude(reason)])
 
     def whole(self, reason: str) -> Any:
         """All lines in one."""
         return {**gather([*self._said, self._conclude(reason)]), "model": self._asked.model}
 
-    def _tell(self, lines: Events) -> list[bytes]:
+    def _send(self, lines: Events) -> list[bytes]:
         self._said += lines
         return [_encode({**one, "model": self._asked.model}) for one in lines]
 

@@ -24,8 +24,8 @@ def line(content: str = "", **members: Any) -> dict[str, Any]:
 
 def end(reason: str | None = "stop", **members: Any) -> dict[str, Any]:
     """The last line of a reply."""
-    told = {} if reason is None else {"done_reason": reason}
-    return {**line(), "done": True, **told, "total_duration": 9, **members}
+    reported = {} if reason is None else {"done_reason": reason}
+    return {**line(), "done": True, **reported, "total_duration": 9, **members}
 
 
 def call(name: str, arguments: Mapping[str, Any], identity: str = "", index: int = 0) -> Any:

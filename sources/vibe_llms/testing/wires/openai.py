@@ -67,8 +67,8 @@ def name_error(failure: Failure) -> tuple[int, dict[str, Any]]:
         status, code = failure.status, ""
         kind = "server_error" if status >= 500 else "invalid_request_error"
     named = (failure.code or code) if failure.code is not None else ""
-    told = {"type": kind, "param": None, "code": named or None}
-    return status, {"message": failure.message, **told}
+    reported = {"type": kind, "param": None, "code": named or None}
+    return status, {"message": failure.message, **reported}
 
 
 def refuse(failure: Failure) -> Answer:

@@ -192,7 +192,7 @@ class _Narrator:
 
     def begin(self) -> Iterable[bytes]:
         """The response, empty so far."""
-        return self._tell(begin(**self._head))
+        return self._send(begin(**self._head))
 
     def say(self, chunks: Sequence[str], *, reasoning: bool) -> Iterable[bytes]:
         """A message of one part, or reasoning with a summary."""
@@ -213,13 +213,15 @@ class _Narrator:
         if failure.error == "malformed":
             return [b'event: response.completed\ndata: {"type":"response.completed","resp\n\n']
         _, error = name_error(failure)
-        told = {"code": error["code"] or "server_error", "message": failure.message}
-        return self._tell([{"type": "response.failed", "response": self._respond("failed", told)}])
+        reported = {"code": error["code"] or "server_error", "message": failure.message}
+        return self._send(
+            [{"type": "response.failed", "response": self._respond("failed", reported)}]
+        )
 
     def end(self, reason: str) -> Iterable[bytes]:
         """The whole response."""
         whole = self.whole(reason)
-        return self._tell([{"type": f"response.{whole['status']}", "response": whole}])
+        return self._send([{"type": f"response.{whole['status']}", "response": whole}])
 
     def whole(self, reason: str) -> Any:
         """The response."""
@@ -233,9 +235,9 @@ class _Narrator:
         index = len(self._output)
         named = {**item, "id": self._asked.name_call(prefix, index)}
         self._output.append(named)
-        return self._tell(item_events(index, named, pieces))
+        return self._send(item_events(index, named, pieces))
 
-    def _tell(self, events: Events) -> Iterable[bytes]:
+    def _send(self, events: Events) -> Iterable[bytes]:
         for event in events:
             yield encode_event({**event, "sequence_number": self._number})
             self._number += 1

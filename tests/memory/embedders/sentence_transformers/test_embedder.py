@@ -56,13 +56,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def produce(
-    address: str = ROW, told: list[str] | None = None, offline: bool = False, **row: Any
+    address: str = ROW, reported: list[str] | None = None, offline: bool = False, **row: Any
 ) -> StrictEmbedder:
     settings = {name.replace("_", "-"): row[name] for name in row}
     overrides = {"embedders": {ROW: settings}, "offline": offline}
     configuration = load_configuration(overrides=overrides)
     return produce_embedder(
-        configuration, address, notify=(told if told is not None else []).append
+        configuration, address, notify=(reported if reported is not None else []).append
     )
 
 
@@ -218,22 +218,22 @@ def test_several_event_loops_wait_for_a_model_together(
 
 
 async def test_a_text_that_is_cut_is_reported_once(packages: FakePackages, folder: Path) -> None:
-    told: list[str] = []
-    embedder = produce(f"{ROW}/{folder}", told)
+    reported: list[str] = []
+    embedder = produce(f"{ROW}/{folder}", reported)
     await embedder.embed(["short", "of 16 tokens " * 5])
-    assert told == []
+    assert reported == []
     await embedder.embed(["short", "of more than that " * 5])
     await embedder.embed(["of more than that " * 5])
-    assert len(told) == 1
-    assert "16 tokens" in told[0]
+    assert len(reported) == 1
+    assert "16 tokens" in reported[0]
     await embedder.close()
     # Models that say no length, or whose tokenizer is another, are not asked.
     for name, value in (("max_seq_length", None), ("tokenizer", object())):
         setattr(packages.model, name, value)
-        told.clear()
-        embedder = produce(f"{ROW}/{folder}", told)
+        reported.clear()
+        embedder = produce(f"{ROW}/{folder}", reported)
         await embedder.embed(["of more than that " * 5])
-        assert told == []
+        assert reported == []
         await embedder.close()
 
 
@@ -287,14 +287,14 @@ async def test_a_package_that_breaks_is_reported(
     packages: FakePackages, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    for line, told in (
+    for line, reported in (
         ("raise ImportError('libstdc++ is too old')", "cannot be used: libstdc"),
         ("import no_such_module_of_anybody", "cannot be used: No module named 'no_such"),
     ):
         (tmp_path / "safetensors.py").write_text(line)
         monkeypatch.delitem(sys.modules, "safetensors", raising=False)
         embedder = produce(f"{ROW}/{folder}")
-        with pytest.raises(ConfigurationError, match=told) as caught:
+        with pytest.raises(ConfigurationError, match=reported) as caught:
             await embedder.embed(["text"])
         assert caught.value.table == f"embedders.{ROW}"
         assert not isinstance(caught.value, PackageMissing)
@@ -358,13 +358,13 @@ async def test_what_is_not_there_is_fetched_and_reported(
 ) -> None:
     packages.offered[MINILM] = folder
     monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", "/elsewhere")
-    told: list[str] = []
-    embedder = produce(ROW, told)
+    reported: list[str] = []
+    embedder = produce(ROW, reported)
     await embedder.inquire()
     assert packages.fetched == []
     assert len(await embedder.embed(["text"])) == 1
     assert packages.fetched == [(MINILM, "/elsewhere")]
-    assert told == [f"{MINILM}: fetching the model, once, from {hub.url}"]
+    assert reported == [f"{MINILM}: fetching the model, once, from {hub.url}"]
     await embedder.close()
 
 
@@ -374,14 +374,14 @@ async def test_a_download_reports_its_bytes_and_their_share(
     packages.offered[MINILM] = folder
     # Small files say nothing, and of large ones each tenth or so is enough.
     packages.sizes, packages.part = (700, 90_868_376), 2_000_000
-    told: list[str] = []
-    embedder = produce(ROW, told)
+    reported: list[str] = []
+    embedder = produce(ROW, reported)
     await embedder.embed(["text"])
     await embedder.close()
-    assert told[0] == f"{MINILM}: fetching the model, once, from {hub.url}"
-    assert told[1] == f"{MINILM}: 10.0 of 90.9 MB (11 %)"
-    assert told[-1] == f"{MINILM}: 90.0 of 90.9 MB (99 %)"
-    assert len(told) == 10
+    assert reported[0] == f"{MINILM}: fetching the model, once, from {hub.url}"
+    assert reported[1] == f"{MINILM}: 10.0 of 90.9 MB (11 %)"
+    assert reported[-1] == f"{MINILM}: 90.0 of 90.9 MB (99 %)"
+    assert len(reported) == 10
 
 
 async def test_what_is_there_in_part_is_fetched(

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.sentence_transformers import make_folder
 from vibe_llms.exceptions import ModelUnavailable
-from vibe_llms.memory.embedders.sentence_transformers.folders import check_folder, tell_apart
+from vibe_llms.memory.embedders.sentence_transformers.folders import check_folder, fingerprint
 
 MODELS = "sentence_transformers.models"
 TRANSFORMER = {"idx": 0, "name": "0", "path": "", "type": f"{MODELS}.Transformer"}
@@ -98,27 +98,27 @@ def test_what_is_no_model_is_reported(tmp_path: Path) -> None:
 
 def test_weights_are_distinguished_by_their_bytes(tmp_path: Path) -> None:
     one, other = make_folder(tmp_path / "one"), make_folder(tmp_path / "other")
-    mark = tell_apart(one)
+    mark = fingerprint(one)
     assert len(mark) == 12
     # The same wherever it lies and whenever it was written, whatever lies beside it.
     os.utime(other / "model.safetensors", (0, 0))
     (other / "README.md").write_text("about")
     (other / "onnx").mkdir()
     (other / "onnx" / "config.json").write_text("{}")
-    assert tell_apart(other) == mark
+    assert fingerprint(other) == mark
     big = b"b" * 500_000
     for data in (big, big[:-1] + b"c", b"c" + big[1:], big + b"b"):
         (other / "model.safetensors").write_bytes(data)
-        assert tell_apart(other) != mark
-        mark = tell_apart(other)
+        assert fingerprint(other) != mark
+        mark = fingerprint(other)
     (other / "config.json").write_text(json.dumps({"hidden": 3}))
-    assert tell_apart(other) != mark
+    assert fingerprint(other) != mark
 
 
 def test_what_has_no_weights_has_no_mark(tmp_path: Path) -> None:
-    assert tell_apart(tmp_path / "nowhere") == ""
-    assert tell_apart(make_folder(tmp_path / "bare", weights="")) == ""
+    assert fingerprint(tmp_path / "nowhere") == ""
+    assert fingerprint(make_folder(tmp_path / "bare", weights="")) == ""
     folder = make_folder(tmp_path / "broken")
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").symlink_to(tmp_path / "gone")
-    assert tell_apart(folder) == ""
+    assert fingerprint(folder) == ""

@@ -34,7 +34,7 @@ from vibe_llms.exceptions import ModelUnavailable
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.embedders.rows import produce_embedder
-from vibe_llms.memory.embedders.sentence_transformers.folders import UNWANTED, WANTED, tell_apart
+from vibe_llms.memory.embedders.sentence_transformers.folders import UNWANTED, WANTED, fingerprint
 from vibe_llms.memory.embedders.strict import StrictEmbedder
 
 pytestmark = pytest.mark.minilm
@@ -57,11 +57,11 @@ def weights() -> Path:
     return Path(package.get_model_path())
 
 
-def produce(address: str, told: list[str] | None = None, **row: Any) -> StrictEmbedder:
+def produce(address: str, reported: list[str] | None = None, **row: Any) -> StrictEmbedder:
     rows = {"sentence-transformers": {"device": "cpu", **row}}
     configuration = load_configuration(overrides={"embedders": rows})
     return produce_embedder(
-        configuration, address, notify=(told if told is not None else []).append
+        configuration, address, notify=(reported if reported is not None else []).append
     )
 
 
@@ -119,14 +119,14 @@ async def test_the_event_loop_is_not_blocked(embedder: StrictEmbedder) -> None:
 
 
 async def test_a_long_text_is_cut_and_that_is_reported(weights: Path) -> None:
-    told: list[str] = []
-    embedder = produce(f"sentence-transformers/{weights}", told)
+    reported: list[str] = []
+    embedder = produce(f"sentence-transformers/{weights}", reported)
     beginning = "The cat sat on the mat. " * 60
     one, other, *_ = await embedder.embed([beginning, f"{beginning} Lisbon is a town.", "short"])
     assert near(one, other)
     await embedder.embed(["The end. " * 300])
-    assert len(told) == 1
-    assert "256 tokens" in told[0]
+    assert len(reported) == 1
+    assert "256 tokens" in reported[0]
     await embedder.close()
 
 
@@ -296,7 +296,7 @@ async def test_a_model_is_fetched_once_and_without_pickles(hub: FakeHub, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("environment", "told"),
+    ("environment", "reported"),
     [
         ({"HF_HUB_OFFLINE": "1"}, "ModelUnavailable"),
         ({"VIBE_LLMS_OFFLINE": "1"}, "ModelUnavailable"),
@@ -307,11 +307,11 @@ async def test_a_model_is_fetched_once_and_without_pickles(hub: FakeHub, tmp_pat
 )
 @pytest.mark.parametrize("inquire", [(), ("inquire",)])
 async def test_without_a_network_it_is_reported_at_once(
-    tmp_path: Path, environment: dict[str, str], told: str, inquire: tuple[str, ...]
+    tmp_path: Path, environment: dict[str, str], reported: str, inquire: tuple[str, ...]
 ) -> None:
     done = fetch(tmp_path, "sentence-transformers", *inquire, **environment)
     kind, seconds, *words = done.stdout.split()
-    assert kind == told
+    assert kind == reported
     assert float(seconds) < 10
     assert "hf download sentence-transformers/all-MiniLM-L6-v2" in " ".join(words)
     assert done.stderr == ""
@@ -334,10 +334,10 @@ async def test_a_model_that_the_hub_does_not_have_is_reported(hub: FakeHub, tmp_
 def test_weights_are_distinguished_by_what_is_in_them(weights: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(weights, folder)
-    assert tell_apart(folder) == tell_apart(weights) != ""
+    assert fingerprint(folder) == fingerprint(weights) != ""
     with open(folder / "model.safetensors", "r+b") as file:
         file.seek(-16, os.SEEK_END)
         file.write(array("f", [0.5]).tobytes())
-    assert tell_apart(folder) != tell_apart(weights)
+    assert fingerprint(folder) != fingerprint(weights)
     assert WANTED[0] == "*.safetensors"
     assert not set(WANTED) & set(UNWANTED)

@@ -107,7 +107,7 @@ def test_an_event_without_end_is_malformed(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("told", "usage"),
+    ("reported", "usage"),
     [
         ({"prompt_tokens": 9, "completion_tokens": 4}, Usage(9, 0, 0, 4, 0)),
         ({"prompt_tokens": 9, "prompt_cache_hit_tokens": 5}, Usage(4, 5, 0, 0, 0)),
@@ -125,6 +125,6 @@ def test_an_event_without_end_is_malformed(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_usage_is_reported_in_classes_that_do_not_overlap(
-    told: dict[str, Any], usage: Usage
+    reported: dict[str, Any], usage: Usage
 ) -> None:
-    assert read_usage(msgspec.convert(told, NativeUsage)) == usage
+    assert read_usage(msgspec.convert(reported, NativeUsage)) == usage

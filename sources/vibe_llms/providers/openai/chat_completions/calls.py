@@ -62,7 +62,7 @@ class CallQueue:
             call.name += name
         if arguments and (text := call.joiner.join(arguments)):
             call.pieces.append(text)
-        yield from self._tell()
+        yield from self._advance()
 
     def close(self) -> Iterator[Delta]:
         """Something else than a call begins: the calls so far have to be whole."""
@@ -108,7 +108,7 @@ class CallQueue:
         self._waiting.append(call)
         return call
 
-    def _tell(self) -> Iterator[Delta]:
+    def _advance(self) -> Iterator[Delta]:
         while len(self._waiting) > 1 and _is_object("".join(self._waiting[0].pieces)):
             yield from self._finish(self._waiting[0])
         call = self._waiting[0]

@@ -122,15 +122,15 @@ def plain_text(chunk: Chunk) -> str | None:
     return delta.content
 
 
-def adapt(told: dict[str, Any]) -> dict[str, Any]:
+def adapt(reported: dict[str, Any]) -> dict[str, Any]:
     """A chunk with what other servers write otherwise in the form of OpenAI's."""
-    told.pop("error", None)
-    for choice in told.get("choices") or ():
+    reported.pop("error", None)
+    for choice in reported.get("choices") or ():
         for name in ("delta", "message"):
             delta = choice.get(name) if isinstance(choice, dict) else None
             if isinstance(delta, dict):
                 choice[name] = _adapt_delta(delta)
-    return told
+    return reported
 
 
 def _adapt_delta(delta: dict[str, Any]) -> dict[str, Any]:

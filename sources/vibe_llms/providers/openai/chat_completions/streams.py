@@ -216,12 +216,12 @@ class ChatCompletionsAssimilator(StreamAssimilator):
     def _decode_leniently(self, data: bytes, error: Exception) -> Chunk:
         """A chunk that the typed decoder refuses: lone surrogates, or a form of another server."""
         try:
-            told = parse_object(data)
+            reported = parse_object(data)
         except ValueError:
             raise self.malformed(f"{data[:80]!r} is not JSON of a chunk ({error})") from error
         self._raise_error(data)
         try:
-            return msgspec.convert(adapt(told), Chunk, strict=False)
+            return msgspec.convert(adapt(reported), Chunk, strict=False)
         except (ValueError, TypeError) as other:
             raise self.malformed(f"a chunk has not its promised form: {other}") from other
 

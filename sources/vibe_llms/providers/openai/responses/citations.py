@@ -28,12 +28,12 @@ def read_citation(raw: Raw) -> Citation | None:
     places are those in the reply, which have no member here.
     """
     try:
-        told = _ANNOTATION.decode(raw)
+        reported = _ANNOTATION.decode(raw)
     except ValueError:
         return None
-    if not told.type.endswith("citation"):
+    if not reported.type.endswith("citation"):
         return None
     return Citation(
-        title=repair_text(told.title or told.filename or ""),
-        source=repair_text(told.url or told.file_id or ""),
+        title=repair_text(reported.title or reported.filename or ""),
+        source=repair_text(reported.url or reported.file_id or ""),
     )

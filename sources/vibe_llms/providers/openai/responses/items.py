@@ -54,14 +54,14 @@ class OpenItem:
     """The item that is being received.
 
     `said` is what was passed on of its parts so far, of reasoning and arguments in `said[0]`.
-    `told` are the citations of its parts that were passed on, `ended` the members of the parts that
-    are closed.
+    `reported` are the citations of its parts that were passed on, `ended` the members of the parts
+    that are closed.
     """
 
     def __init__(self, index: int, kind: str) -> None:
         self.index, self.kind = index, kind
         self.said: dict[int, list[str]] = {}
-        self.told: dict[int, int] = {}
+        self.reported: dict[int, int] = {}
         self.ended: dict[int, dict[str, Raw]] = {}
         self.part: int | None = None
         self.place: tuple[str, int] | None = None
@@ -215,7 +215,7 @@ class ItemQueue:
             yield ArgumentsDelta(text)
 
     def _cite(self, item: OpenItem, part: int, annotation: Raw) -> Iterator[Delta]:
-        item.told[part] = item.told.get(part, 0) + 1
+        item.reported[part] = item.reported.get(part, 0) + 1
         if (citation := read_citation(self._reader.keep(annotation))) is not None:
             yield CitationDelta(citation)
 
@@ -273,10 +273,10 @@ class ItemQueue:
         return repair_text(text) == heard and not cited
 
     def _close_call(self, item: OpenItem, head: Item, kept: Raw) -> Iterator[Delta]:
-        told = "".join(item.said.get(0, ()))
+        reported = "".join(item.said.get(0, ()))
         arguments = repair_text(head.arguments or "")
-        if arguments.startswith(told):
-            yield from self._argue(item, arguments[len(told) :])
+        if arguments.startswith(reported):
+            yield from self._argue(item, arguments[len(reported) :])
         if rest := item.joiner.conclude():
             yield ArgumentsDelta(rest)
         members = self._reader.members(kept)
@@ -292,11 +292,11 @@ class ItemQueue:
         before = self._heard.get(head.id or "", "")
         for number, raw in enumerate(parts):
             part = self._reader.read(PART, raw)
-            told = "".join((before if number == 0 else "", *item.said.get(number, ())))
+            reported = "".join((before if number == 0 else "", *item.said.get(number, ())))
             item.ended[number] = self._reader.members(raw)
             if number < (item.part or 0):
                 continue
-            yield from self._say_rest(item, number, part, told)
+            yield from self._say_rest(item, number, part, reported)
             last = number == len(parts) - 1 and item.index not in self._repaired
             yield from self._close_part(item, members if last else None)
         yield from self._close_part(item)
@@ -304,13 +304,13 @@ class ItemQueue:
             said = (text for number in sorted(item.said) for text in item.said[number])
             self._heard[head.id] = before + "".join(said)
 
-    def _say_rest(self, item: OpenItem, number: int, part: Part, told: str) -> Iterator[Delta]:
+    def _say_rest(self, item: OpenItem, number: int, part: Part, reported: str) -> Iterator[Delta]:
         """What was not streamed of a part that is whole."""
         refused = part.type == "refusal"
         text = repair_text((part.refusal if refused else part.text) or "")
-        if text.startswith(told):
-            yield from self._say(item, number, text[len(told) :], refused=refused)
-        for annotation in (part.annotations or [])[item.told.get(number, 0) :]:
+        if text.startswith(reported):
+            yield from self._say(item, number, text[len(reported) :], refused=refused)
+        for annotation in (part.annotations or [])[item.reported.get(number, 0) :]:
             yield from self._cite(item, number, annotation)
 
     def _close_reasoning(self, item: OpenItem, head: Item, kept: Raw) -> Iterator[Delta]:
@@ -321,8 +321,8 @@ class ItemQueue:
             *(self._reader.read(PART, raw) for raw in head.content or ()),
         ]
         whole = repair_text(_BETWEEN_SUMMARIES.join(part.text for part in parts if part.text))
-        told = "".join(item.said.get(0, ()))
-        rest = item.joiner.join(whole[len(told) :] if whole.startswith(told) else "")
+        reported = "".join(item.said.get(0, ()))
+        rest = item.joiner.join(whole[len(reported) :] if whole.startswith(reported) else "")
         if rest := rest + item.joiner.conclude():
             yield ReasoningDelta(rest)
         # Altered reasoning is refused, also where only its summary is.

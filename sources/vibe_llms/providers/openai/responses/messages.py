@@ -324,9 +324,9 @@ def _frame_message(said: Sequence[tuple[_Spoken, str]]) -> Item:
 def _nativize_reasoning(work: Conversion, native: NativePayload | None) -> Block | None:
     if native is None or not work.issued(native):
         return None
-    told = _NATIVE.decode(native.data)
+    reported = _NATIVE.decode(native.data)
     # Without either the server would look for an item that it never kept.
-    if not told.encrypted_content and bytes(told.content) == b"null":
+    if not reported.encrypted_content and bytes(reported.content) == b"null":
         return None
     return (bytes(native.data),)
 

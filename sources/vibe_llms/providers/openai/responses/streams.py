@@ -116,8 +116,10 @@ class ResponsesAssimilator(StreamAssimilator):
             case ResponseIncomplete(response):
                 yield from self._end(self._reader.read(RESPONSE, response), "incomplete")
             case ResponseFailed(response):
-                told = bytes(self._reader.read(RESPONSE, response).error)
-                error = read_object(None if told == _NULL else self.parse(told, ValueError()))
+                reported = bytes(self._reader.read(RESPONSE, response).error)
+                error = read_object(
+                    None if reported == _NULL else self.parse(reported, ValueError())
+                )
                 raise ERRORS.produce(self.provider, error)
             case ErrorTold():
                 error_object = find_error(self.parse(data, ValueError()))
@@ -138,8 +140,8 @@ class ResponsesAssimilator(StreamAssimilator):
         native = status
         reason: str = StopReason.FINISHED
         if not whole:
-            told = response.incomplete_details
-            native = repair_text((told.reason if told is not None else None) or status)
+            reported = response.incomplete_details
+            native = repair_text((reported.reason if reported is not None else None) or status)
             reason = INCOMPLETE_REASONS.get(native, native)
         elif items.refused:
             reason = StopReason.REFUSED
@@ -152,8 +154,8 @@ class ResponsesAssimilator(StreamAssimilator):
         """An event that the typed decoder refuses: a newer kind, or text with lone surrogates."""
         event = self.parse(data, error)
         kind = event.get("type")
-        if kind is None and (told := find_error(event)) is not None:
-            raise ERRORS.produce(self.provider, told)
+        if kind is None and (reported := find_error(event)) is not None:
+            raise ERRORS.produce(self.provider, reported)
         if str(kind) not in KINDS:
             return None
         if kind == "response.output_item.done":
