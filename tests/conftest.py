@@ -29,7 +29,7 @@ from vibe_llms.configuration import StorageSettings
 from vibe_llms.session import Session, open_session
 from vibe_llms.storage.archive import DirectoryArchive
 
-#: Variables that would lead a test out of its own home, or to somebody's key, or that hide how a
+#: Variables that would lead a test out of its own home, or to a real key, or that hide how a
 #: command behaves elsewhere.
 _FOREIGN = (
     *("_API_KEY", "_AUTH_TOKEN", "_BASE_URL", "_PROXY", "_proxy"),
@@ -54,7 +54,7 @@ APART = ("attacks", "llamacpp", "mcp", "minilm", "server", "shells")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests that stand apart, unless `-m` asks for them. A name that holds an address
+    """Leave out the separate tests, unless `-m` asks for them. A name that holds an address
     differs from process to process, which ends a run on several cores now and then.
     """
     addressed = [item.nodeid for item in items if " at 0x" in item.nodeid]
@@ -135,7 +135,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     monkeypatch.setenv("VIBE_LLMS_HOME", str(folder))
     monkeypatch.setenv("HOME", str(tmp_path))
-    # Nothing is kept in the keyring of whoever runs the tests.
+    # Nothing is kept in the keyring of the user who runs the tests.
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
     # A port where nothing listens, whatever runs on this machine.
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")

@@ -262,7 +262,7 @@ class Names:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody but the resolver of a test finds a name."""
+    """Only the resolver of a test finds a name."""
 
     def find(host: str, *_: object, **__: object) -> None:
         raise AssertionError(f"{host} was looked up once more")

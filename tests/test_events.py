@@ -318,7 +318,7 @@ async def test_that_check_sees_a_handler_that_is_called_again(
 
 
 async def count_errors_left(kept: type[MessageFailedEvent]) -> int:
-    """How many errors remain of turns that failed, when nobody holds their events any more."""
+    """How many errors remain of turns that failed, when their events are not held any more."""
 
     async def fail_once() -> None:
         events: list[Any] = []

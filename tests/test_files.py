@@ -1,5 +1,5 @@
 """Files that others made: read without waiting, only if they are regular, up to a limit, and in
-places that decide what runs only if nobody else can have written them.
+places that decide what runs only if no other user can have written them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hooks: what they bring stands before what is said, and nothing they do hurts a turn."""
+"""Hooks: what they add comes before what is said, and nothing they do fails a turn."""
 
 from __future__ import annotations
 

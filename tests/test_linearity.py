@@ -86,7 +86,7 @@ MADE: dict[tuple[str, str], Callable[[], Iterable[tuple[re.Pattern[str], Run]]]]
     ("providers/scripted/demo.py", r"f'\\b{spoken}\\b'"): like(
         r"\bget[ _-]?weather\b", re.IGNORECASE
     ),
-    # What stands in a user's own script.
+    # The content of a user's own script.
     ("providers/scripted/scripts.py", "pattern"): list,
     ("storage/search.py", "'|'.join((_whole(word) for word in bare))"): like(
         "\\bcat\\b|\\bcats\\b|\u732b", re.IGNORECASE

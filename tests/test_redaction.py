@@ -1,4 +1,4 @@
-"""Keys are taken out of words, in whatever form they stand there."""
+"""Keys are taken out of words, in whatever form they occur."""
 
 from __future__ import annotations
 

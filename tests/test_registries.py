@@ -185,7 +185,7 @@ retries = 1
 
 @pytest.fixture
 def parrots(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home whose configuration has two rows of somebody else's provider."""
+    """A home whose configuration has two rows of a third party's provider."""
     home.mkdir()
     (home / "config.toml").write_text(PARROTS)
     monkeypatch.syspath_prepend(plugins[0])

@@ -343,7 +343,7 @@ async def test_a_control_that_the_model_does_not_take_is_an_error_before_any_req
 
 
 class Client:
-    """A client that tells whether it was closed, and may fail to."""
+    """A client that records whether it was closed, and may fail to."""
 
     def __init__(self, failure: BaseException | None = None) -> None:
         self.closed = 0

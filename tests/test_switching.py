@@ -126,7 +126,7 @@ class LocalSpeaker(Speaker):
 
 
 class LocalServer:
-    """What `Speaker` wants of a server, told of the package."""
+    """What `Speaker` wants of a server, as arguments of the package."""
 
     key = ""
 

@@ -223,7 +223,7 @@ def test_a_tool_may_hold_another_conversation(session: Session) -> None:
     other = session.begin(endless())
 
     def ask(question: str) -> str:
-        """Ask somebody else."""
+        """Ask another model."""
         return other.converse(question).text
 
     call = ScriptedReply(parts=(Part(invocation="ask", arguments={"question": "b"}),))

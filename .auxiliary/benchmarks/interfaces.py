@@ -1,4 +1,4 @@
-"""The interfaces that are measured: the row that speaks one, and the official package beside it."""
+"""The interfaces that are measured: the row that speaks one, and its official package."""
 
 from __future__ import annotations
 

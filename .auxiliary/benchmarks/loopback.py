@@ -29,7 +29,7 @@ READ_TOKENS = 30_000
 
 
 def produce_events(interface: str, chunks: int) -> list[bytes]:
-    """The events of a reply of so many chunks of text, as the fake server tells it."""
+    """The events of a reply of so many chunks of text, as the fake server sends it."""
     asked = Asked(
         interface=interface,
         model="m",

@@ -1,4 +1,4 @@
-"""How things are measured: medians of interleaved runs, and ratios against a baseline beside."""
+"""How things are measured: medians of interleaved runs, and ratios against a baseline."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def cpu_seconds() -> float:
 def settle() -> None:
     """Take what is in memory now out of the garbage collector's sight.
 
-    The official packages are imported beside ours here, and their objects are many: ours must not
+    The official packages are imported with ours here, and their objects are many: ours must not
     pay for looking at them.
     """
     gc.collect()

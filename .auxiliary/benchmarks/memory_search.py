@@ -1,4 +1,4 @@
-"""How long a search of memory takes, from the question to the entries, beside SQLite's FTS5.
+"""How long a search of memory takes, from the question to the entries, compared with SQLite's FTS5.
 
     python .auxiliary/benchmarks/memory_search.py [--sizes 10000 100000] [--adding]
 
@@ -157,7 +157,7 @@ async def compare(size: int, chance: random.Random) -> None:
 
 
 async def compare_adding(embedder: Embedder, count: int, chance: random.Random) -> None:
-    """Measure what adding facts costs beside making their vectors alone."""
+    """Measure what adding facts costs compared with making their vectors alone."""
     await embedder.embed(produce_texts(8, chance))
     alone = ours = 0.0
     for _ in range(ROUNDS):

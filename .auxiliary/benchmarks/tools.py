@@ -1,4 +1,4 @@
-"""What a call of a tool costs beside the tool: check, events, canister, and what is kept."""
+"""What a call costs in addition to its tool: check, events, canister, and what is kept."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def _measure(kind: str, runs: int) -> Row:
                 samples["bare"].append(_time_bare(Path(home) / "bare", names) / CALLS)
                 samples["bar"].append(MOST_MILLISECONDS / 1e3)
     return ratio_row(
-        f"a call of a tool that is {kind}, checked, told and kept",
+        f"a call of a tool that is {kind}, checked, reported and kept",
         samples,
         "ms",
         scale=1e3,

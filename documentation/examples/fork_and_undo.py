@@ -16,7 +16,7 @@ async def main() -> None:
         await conversation.converse("Please add 2 and 3.")
         print(len(conversation.canisters), "messages in", conversation.name)
 
-        whole = await conversation.fork(name="a copy")
+        whole = await conversation.fork(name="a fork")
         start = await conversation.fork(at=1)
         print(len(whole.canisters), "and", len(start.canisters), "messages in the forks")
 

@@ -16,7 +16,7 @@ def test_advice_follows_the_weather(tmp_path: Path) -> None:
     assert asyncio.run(work()) == "A warm coat."
 
 
-def test_a_busy_provider_is_told(tmp_path: Path) -> None:
+def test_a_busy_provider_is_reported(tmp_path: Path) -> None:
     busy = ScriptedReply(parts=(Part(error="rate-limited", retry_after_seconds=90),))
 
     async def work() -> None:
@@ -28,7 +28,7 @@ def test_a_busy_provider_is_told(tmp_path: Path) -> None:
         asyncio.run(work())
 
 
-def test_what_is_sent_and_what_is_told(tmp_path: Path) -> None:
+def test_requests_and_notices(tmp_path: Path) -> None:
     model = scripted_model(["Hel", "lo"])
     events: list[Event] = []
 

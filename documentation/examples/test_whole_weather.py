@@ -48,7 +48,7 @@ def test_who_is_busy_is_asked_again(tmp_path: Path) -> None:
     assert len(server.received) == 4
 
 
-def test_a_broken_connection_is_told(tmp_path: Path) -> None:
+def test_a_broken_connection_is_reported(tmp_path: Path) -> None:
     with fake_server(Script((CALL, CUT))) as server, pytest.raises(ReplyCut):
         ask(server, MODELS[0], tmp_path)
 

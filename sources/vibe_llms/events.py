@@ -124,7 +124,7 @@ class InvocationCompletedEvent(_InvocationEvent, frozen=True):
 
 
 class InvocationFailedEvent(_InvocationEvent, frozen=True):
-    """A tool failed or did not run; `result` tells the model."""
+    """A tool failed or did not run; the model gets `result`."""
 
     result: ResultCanister
 

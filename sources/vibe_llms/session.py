@@ -333,7 +333,7 @@ class Session:
         return (await self.archive.restore(conversation)).canisters
 
     def _notify(self, notice: Notice) -> None:
-        """Tell something outside of any turn, by whatever thread, in that of the conversations."""
+        """Report a notice outside of any turn, from any thread, in the conversations' thread."""
         event = NoticeEvent(notice=notice)
         if self._loop is None or threading.get_ident() == self._thread:
             self.event_handler(event)
@@ -388,7 +388,7 @@ async def open_session(
 
     `home` puts configuration and archive under one folder, as `VIBE_LLMS_HOME` does.
     `configuration` is laid over the user's own, or replaces it if it is a `Configuration`. `keys`
-    are keys by rows, used before any other. `interactive` tells providers that a person watches.
+    are keys by rows, used before any other. `interactive` says that a person watches.
     `import_guard` surrounds the import of a provider's module, given the `import-seconds` of its
     row: by itself an import is not bounded, as none is in Python; the command bounds it.
     `approver` decides on calls of tools that ask before they run; without one they do not run.

@@ -1,4 +1,4 @@
-"""Calls of tools at the terminal: shown in full, asked about, and not run where nobody says yes."""
+"""Calls of tools at the terminal: shown in full, asked about, and not run without a yes."""
 
 from __future__ import annotations
 

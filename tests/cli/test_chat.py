@@ -252,7 +252,7 @@ def test_a_home_that_cannot_be_written_is_an_error(
         outcome = invoke(*arguments, data=b"sk-ant-test-0123456789\n")
         check_refusal(outcome, 1, words, "VIBE_LLMS_HOME")
     assert not home.exists()
-    # Whoever keeps nothing needs no place for it.
+    # Without an archive, no place for one is needed.
     assert invoke("-n", "hello").status == 0
 
 

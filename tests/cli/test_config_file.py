@@ -1,4 +1,4 @@
-"""Rows written into the configuration file: all else in it stays as it stands."""
+"""Rows written into the configuration file: the rest of the file stays as it is."""
 
 from __future__ import annotations
 

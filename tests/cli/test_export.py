@@ -39,7 +39,7 @@ from vibe_llms.storage.archive import DirectoryArchive
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(200))
 SOURCE = Provenance("module", "anthropic", "claude-test")
-#: What may stand in a page, and with which attributes.
+#: What a page may contain, and with which attributes.
 TAGS = {
     *("html", "head", "meta", "title", "style", "body", "main", "article", "header", "span"),
     *("time", "div", "dl", "dt", "dd", "details", "summary", "pre", "code", "p", "a", "img"),

@@ -16,7 +16,7 @@ from tests.cli.command import Outcome, run
 #: The command as it is installed: `python -m` puts the current folder on Python's path by itself.
 SCRIPT = Path(sys.executable).with_name("vibe-llms")
 
-#: On the path of every process here: tells who wanted to reach the network.
+#: On the path of every process here: reports each attempt to reach the network.
 _WATCH = """
 import os, socket
 def connect(self, address, _log=os.environ["NETWORK_LOG"]):

@@ -1,4 +1,4 @@
-"""The command `keys`: keys are kept privately (K2), and shown to nobody who did not ask (K1)."""
+"""The command `keys`: keys are kept privately (K2), and shown only on request (K1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The entry of the command: what stands around it, whatever becomes of its streams (C1)."""
+"""The entry of the command: what it sets up, and how it ends when a stream breaks (C1)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def survey_runs(identity: str) -> Sequence[Sequence[str]]:
 def check_closed_pipe(
     arguments: Sequence[str], locale: str, command: Sequence[str] = COMMAND
 ) -> None:
-    """The command ends quietly where nobody reads what it prints."""
+    """The command ends quietly when its output is not read."""
     reading, writing = os.pipe()
     os.close(reading)
     try:

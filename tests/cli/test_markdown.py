@@ -101,7 +101,7 @@ _TABLE = f"| a | b |\n|---|---|\n{_ROWS}\nDone.\n"
 
 
 def check_once(text: str) -> None:
-    """What is longer than the window stands there once, as if the window were high."""
+    """What is longer than the window is shown once, as if the window were high."""
     chunks = text.splitlines(keepends=True)
     assert show(chunks, 10) == show([text])
 

@@ -90,7 +90,7 @@ def test_the_providers_and_what_they_lack_are_listed(claude: FakeAnthropic) -> N
     outcome = invoke("providers", "--check")
     lines = outcome.output.splitlines()
     assert lines[0].endswith("ready, 1 models")
-    # Nobody has started it, which is no failure.
+    # It has not been started, which is no failure.
     assert "ollama           needs no key; server is not running" in lines
     assert outcome.status == 0
     rows = invoke("providers", "--json").json
@@ -136,7 +136,7 @@ def test_a_server_of_ones_own_that_does_not_run_is_no_failure(home: Path) -> Non
     assert {states[name] for name in own} == {"needs no key; server is not running"}
     assert invoke("doctor").status == 0
     assert invoke("models", "default").output == "scripted/demo\n"
-    # Who names one is told.
+    # If one is named, the error is shown.
     assert invoke("models", "vllm").status == 69
 
 
@@ -156,7 +156,7 @@ def test_the_models_of_a_running_server_are_listed(monkeypatch: pytest.MonkeyPat
         lines = invoke("models").output.splitlines()
         assert lines[0] == "ollama/qwen3:8b  qwen3 8.2B Q4_K_M"
         assert "ollama           ready, 1 models" in invoke("providers", "--check").output
-        # Without a key, and without a default of the user's, nobody is sent there unasked.
+        # Without a key, and without a default of the user's, it is not chosen unasked.
         assert invoke("models", "default").output == "scripted/demo\n"
 
 

@@ -244,7 +244,7 @@ def test_an_address_is_sent_as_one(claude: FakeAnthropic) -> None:
         (["-a", "-"], PNG, "image"),
         (["--at", "-", "image/png"], PNG, "image"),
         (["-f", "-"], b"some text", "document"),
-        # What is no text is attached even if nobody says so.
+        # What is no text is attached without an option too.
         ([], PNG, "image"),
         ([], PDF, "document"),
     ],
@@ -472,7 +472,7 @@ def test_usage_and_notes_go_to_stderr(
         r"1,020 tokens in \(900 from the cache\), 42 out; about \$0\.00\d\d \(genai-prices .*\)\n",
         outcome.errors,
     )
-    # Where no list of prices is installed, or has the model, the tokens alone are told.
+    # Where no list of prices is installed, or has the model, only the tokens are reported.
     monkeypatch.setitem(sys.modules, "genai_prices", None)
     assert ask("-u", "hi").errors.endswith("42 out\n")
 

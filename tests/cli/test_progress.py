@@ -137,7 +137,7 @@ async def test_what_it_says_may_change_while_it_turns() -> None:
 
 
 class Desk:
-    """What was told and what was waited for; times are left out."""
+    """What was printed and what was waited for; times are left out."""
 
     def __init__(self, **options: bool) -> None:
         self.lines: list[str] = []

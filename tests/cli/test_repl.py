@@ -190,7 +190,7 @@ def test_a_fork_an_undo_and_a_second_answer_take_the_place() -> None:
         "/rename new",
         "/rename",
     )
-    assert "(continuing in the copy " in errors
+    assert "(continuing in the fork " in errors
     assert "(undone: " in errors
     assert errors.rstrip().endswith("(name: new)")
     assert texts(repl)[::2] == ["hello", "storage?"]
@@ -331,7 +331,7 @@ def test_the_model_goes_on_from_where_it_stopped(claude: FakeAnthropic) -> None:
     model = "anthropic/claude-sonnet-5-5"
     claude.replies = [failure(400, "invalid_request_error")]
     repl = hold("hi", "/continue", "/continue", model=model)[3]
-    # The failed question is asked again; after an answer the model is told to go on.
+    # The failed question is asked again; after an answer the model is asked to continue.
     assert texts(repl) == ["hi", "Hello.", "Continue exactly where you stopped.", "Hello."]
     assert "there is nothing to answer yet" in hold("/continue")[2]
 

@@ -33,7 +33,7 @@ from vibe_llms.cli.terminal import (
 
 
 def check_visible(function: Callable[[str], str], text: str) -> None:
-    """Nothing of the text drives a terminal, and its letters stand there in their order."""
+    """Nothing of the text drives a terminal, and its letters keep their order."""
     result = function(text)
     check_harmless(result)
     letters = iter(result)

@@ -380,7 +380,7 @@ STORMY = Script(
 
 
 async def check_cancel(session: Session, chance: random.Random) -> None:
-    """Cancelled at a random moment: no task is left, what was told is kept, the next turn works."""
+    """Cancelled at a random moment: no task is left, reported text is kept, the next turn works."""
     before = asyncio.all_tasks()
     events: list[Event] = []
 

@@ -37,7 +37,7 @@ from vibe_llms.storage.interfaces import Origin
 
 
 def ignore(notice: Notice) -> None:
-    raise AssertionError(f"nothing was to be told: {notice.text}")
+    raise AssertionError(f"nothing was to be reported: {notice.text}")
 
 
 async def begin(folder: Path, *texts: str, name: str = "") -> History:
@@ -346,7 +346,7 @@ async def test_repairs_are_reported(tmp_path: Path) -> None:
 
 
 class Gate:
-    """Holds the disk until it is opened; tells when somebody waits before it."""
+    """Holds the disk until it is opened; reports when a task waits for it."""
 
     def __init__(self, call: str) -> None:
         self._call = call

@@ -24,7 +24,7 @@ _LINK = re.compile(r"(?<!!)\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 class Block:
     """A fenced block: where it begins, its language, its title if it has one, and its text.
 
-    `generated` tells that it stands in a part of the page that is made from code.
+    `generated` says that it is in a part of the page that is made from code.
     """
 
     page: Path
@@ -58,7 +58,7 @@ class Page:
 
     @property
     def codes(self) -> Sequence[str]:
-        """What stands between single backticks, a line break within it as a space."""
+        """What is between single backticks, a line break within it as a space."""
         return [code.replace("\n", " ") for code in re.findall(r"`([^`]+)`", self.prose)]
 
     @property

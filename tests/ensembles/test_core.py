@@ -1,4 +1,4 @@
-"""The ensembles of a session: opened together when they are named, told where one fails."""
+"""The ensembles of a session: opened together when they are named, reported when one fails."""
 
 from __future__ import annotations
 

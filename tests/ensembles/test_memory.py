@@ -1,4 +1,4 @@
-"""The memory as tools: what they do, whom they ask, and that nobody is misled by them."""
+"""The memory as tools: what they do, whom they ask, and that their results mislead no model."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ async def test_no_other_entries_are_deleted(session: Session, home: Path) -> Non
     ensemble = await opened(session)
     gone = await call(ensemble, "delete_memories", query="cat")
     assert gone.text == "No memory matches."
-    # Whether somebody else has an entry is not told either.
+    # Whether another user has an entry is not shown either.
     reported = []
     for identity in (theirs.identity, "0" * len(theirs.identity)):
         with pytest.raises(MemoryNotFound) as raised:
@@ -250,7 +250,7 @@ async def test_all_of_it_is_deleted_at_once_and_nothing_else(session: Session, h
     gone = await call(ensemble, "delete_memories", all=True)
     assert (gone.text, gone.display) == ("Deleted all: 5 memories.", "deleted all: 5 memories")
     assert await memory.survey() == [other]
-    # They are given up, not forgotten: their files are there.
+    # They are set aside, not deleted completely: their files are there.
     (status,) = (one for one in await memory.status() if one.scope == ME)
     assert status.deleted == 5
     assert (await call(ensemble, "delete_memories", all=True)).text == "Deleted all: 0 memories."

@@ -2,7 +2,7 @@
 
 Every request is validated with the official package's own request types, nothing besides them being
 allowed at any depth, and then with the rules that the real server is known to enforce: roles,
-answered calls, untouched thinking, no empty text, where system text may stand, how many cache marks
+answered calls, untouched thinking, no empty text, where system text may be, how many cache marks
 there may be. What breaks one is answered with 400 and remembered in `refusals`.
 """
 
@@ -132,7 +132,7 @@ def failure(
 
 
 def answer_json(body: Any, *, status: int = 200) -> Answer:
-    """A whole body, its length told."""
+    """A whole body, with its length."""
     return strict.answer_json(body, status=status, request_id="req_1")
 
 
@@ -268,7 +268,7 @@ def _check_thinking(body: Mapping[str, Any]) -> None:
     if "max_tokens" in body and budget >= body["max_tokens"]:
         raise Refused("`max_tokens` must be greater than `thinking.budget_tokens`")
     # A run of calls and results is one turn of the assistant's, which has to begin with thinking.
-    # Whether other words beside the results begin another run is not told, so both are checked.
+    # Whether other words next to the results begin another run is not known: both are checked.
     for parted in (False, True):
         begins, calls = None, False
         for message in body["messages"]:

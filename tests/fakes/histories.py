@@ -1,6 +1,6 @@
 """Any history that the types allow, as strategies for Hypothesis: ours, others', and nonsense.
 
-What a model of Anthropic's is said to have issued itself is known to the strict fake, and stands as
+What a model of Anthropic's is said to have issued itself is known to the strict fake, and is as
 the server would have sent it; all else may be anything.
 """
 

@@ -1,4 +1,4 @@
-"""A hook that brings what it was given, and keeps what it was told."""
+"""A hook that adds what it was given, and keeps the turns that it got."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ class Companion(TurnHook):
 
     @property
     def words(self) -> Sequence[str]:
-        """What each turn that it was told had said at first."""
+        """The first message of each turn that it got."""
         return [turn.canisters[0].text for _, turn in self.reported]  # type: ignore[union-attr]

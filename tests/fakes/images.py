@@ -1,7 +1,7 @@
 """A strict fake of OpenAI's images interface.
 
 Every request is validated with the official package's own request type, nothing besides it being
-allowed, and with the rules that its documentation tells of sizes, backgrounds and models. What
+allowed, and with the rules that its documentation has for sizes, backgrounds and models. What
 breaks one is answered as the real server answers it, and remembered in `refusals`.
 """
 

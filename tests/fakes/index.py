@@ -13,7 +13,7 @@ from tests.fakes.server import Answer, FakeServer, Request
 
 
 class FakeIndex(FakeServer):
-    """Serves `files`, by their names, at `simple`; `requests` tells what was asked for."""
+    """Serves `files`, by their names, at `simple`; `requests` has what was asked for."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -258,7 +258,7 @@ class FakeLlama:
         path = parameters["model_path"]
         if not os.path.exists(path):
             raise ValueError(f"Model path does not exist: {path}")
-        package.log(1, "llama_model_load: something nobody asked for\n")
+        package.log(1, "llama_model_load: something unasked\n")
         print("noise on the terminal", file=sys.stderr) if parameters.get("verbose", True) else None
         if package.complaint:
             package.log(4, f"llama_model_load: error loading model: {package.complaint}\n")

@@ -111,7 +111,7 @@ async def linger() -> str:
 
 @app.tool(annotations=READS)
 def count() -> str:
-    """Tell how many calls of `linger` have begun, and have been stopped."""
+    """Report how many calls of `linger` have begun, and have been stopped."""
     return f"{lingering['begun']} {lingering['stopped']}"
 
 

@@ -56,7 +56,7 @@ class FakeMcp(Listener):
         self._numbers = itertools.count(1)
 
     def respond(self, request: Request) -> Answer:
-        """Whatever stands at a path."""
+        """The response of any path."""
         path = urlsplit(request.path)
         match path.path:
             case "/mcp":

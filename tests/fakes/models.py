@@ -34,7 +34,7 @@ def model_of(*replies: ScriptedReply) -> ScriptedModel:
 
 
 def endless(name: str = "script") -> ScriptedModel:
-    """A model that answers everything, and with a long wait whoever says `wait`."""
+    """A model that answers everything, and `wait` after a long wait."""
     wait = ScriptedReply(parts=(Part(text=("It ", "is ")), LONG, Part(text="late.")), when="wait")
     return scripted_model(
         Script((wait, ScriptedReply(parts=(Part(text="Works."),), when="."))), name=name

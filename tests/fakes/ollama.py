@@ -3,7 +3,7 @@
 Every request is read as the server reads it, by its own types and their rules (`api/types.go`), and
 validated with the request types of the official package; then come the rules of the models'
 templates, that the server does not check and many a model fails by: roles alternate, system text
-stands first, every call is answered. What breaks one is answered with 400 and remembered in
+comes first, every call is answered. What breaks one is answered with 400 and remembered in
 `refusals`.
 
 A prompt that is too long is cut as the real server cuts it, or refused where the server is new
@@ -414,7 +414,7 @@ def failure(status: int, message: str, *, headers: Mapping[str, str] | None = No
 
 
 def answer_json(body: Any, *, status: int = 200) -> Answer:
-    """A whole body, its length told."""
+    """A whole body, with its length."""
     return strict.answer_json(body, status=status)
 
 

@@ -191,7 +191,7 @@ def check_embedding(request: Request) -> Sequence[str]:
 
 
 def encode_vector(text: str, size: int, encoding: str = "float") -> Any:
-    """A vector of length 1 that tells the text: as numbers, or as the base64 of single floats."""
+    """A vector of length 1 from the text: as numbers, or as the base64 of single floats."""
     numbers = [0.0] * size
     numbers[len(text) % size] = 1.0
     if encoding == "float":
@@ -222,7 +222,7 @@ def failure(
 
 
 def answer_json(body: Any, *, status: int = 200) -> Answer:
-    """A whole body, its length told."""
+    """A whole body, with its length."""
     return strict.answer_json(body, status=status, x_request_id="req_1")
 
 

@@ -208,7 +208,7 @@ class OpenAIRecordings(Recordings):
         return found
 
     def read_usage(self, usage: Any, prompt: str, reply: str) -> Usage | None:
-        """The tokens that a server tells, in our classes."""
+        """The tokens that a server reports, in our classes."""
         if usage is None:
             return None
         details = usage[f"{prompt}_tokens_details"]

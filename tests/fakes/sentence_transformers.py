@@ -45,7 +45,7 @@ class FakeTokenizer:
 
 
 class FakeSentenceTransformer:
-    """A model; whoever uses it on two threads at once is told."""
+    """A model; using it on two threads at once is an error."""
 
     tokenizer: Any = FakeTokenizer()
     max_seq_length: Any = 16

@@ -11,7 +11,7 @@ __all__ = ["Answer", "End", "FakeServer", "Request"]
 
 
 class FakeServer(Listener):
-    """Wants the length of every body told, as servers of providers do."""
+    """Wants the length of every body, as servers of providers do."""
 
     async def settled(self) -> None:
         """Wait until no connection is open any more; fails after some seconds."""

@@ -48,7 +48,7 @@ def dump(value: Any) -> str:
 
 
 def decode(data: bytes, free: str = "") -> dict[str, Any]:
-    """The body of a request; a member that stands twice is refused, except below `free`."""
+    """The body of a request; a duplicate member is refused, except below `free`."""
 
     def refuse_constant(name: str) -> None:
         raise Refused(f"the body is not JSON: {name}")
@@ -111,7 +111,7 @@ def _walk(value: Any) -> None:
 
 
 def answer_json(body: Any, *, status: int = 200, **headers: str) -> Answer:
-    """A whole body, its length told."""
+    """A whole body, with its length."""
     data = json.dumps(body, separators=(",", ":")).encode()
     reported = {name.replace("_", "-"): value for name, value in headers.items()}
     reported |= {"content-type": "application/json", "content-length": str(len(data))}

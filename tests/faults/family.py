@@ -23,7 +23,7 @@ class Family:
         self.environment = {VARIABLE: self.name}
 
     def members(self, *, zombies: bool = False) -> set[int]:
-        """Those that live; with `zombies`, our own children too that nobody has reaped."""
+        """Those that live; with `zombies`, our own children too that were not reaped."""
         mark = f"{VARIABLE}={self.name}".encode()
         found: set[int] = set()
         for entry in Path("/proc").iterdir():

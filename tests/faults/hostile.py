@@ -1,4 +1,4 @@
-"""Identities that no conversation has, made by somebody who wants out of the folder."""
+"""Identities that no conversation has, made by an attacker who wants out of the folder."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Recorder:
         self.events.append(Event("acknowledged", text=text))
 
     def find_on_disk(self, path: Path) -> None:
-        """What a file holds was put there by somebody else long ago, and is safe."""
+        """What a file holds was put there by others long ago, and is safe."""
         node = self._nodes[self._stat(path).st_ino]
         self.events.append(Event("found", node, data=path.read_bytes()))
 

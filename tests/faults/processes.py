@@ -19,7 +19,7 @@ _PATIENCE_SECONDS = 120
 
 
 class Worker:
-    """One process that carries out a worker function; `reported` is what it has told so far."""
+    """One process that carries out a worker function; `reported` is what it has reported so far."""
 
     def __init__(self, work: Callable[..., None], folder: Path, seed: int, *rest: Any) -> None:
         self.reported: list[str] = []
@@ -34,16 +34,16 @@ class Worker:
     def wait_until_reported(self, count: int) -> None:
         """Wait until so many lines have come."""
         while len(self.reported) < count:
-            assert self._reading.poll(_PATIENCE_SECONDS), "the worker tells nothing more"
+            assert self._reading.poll(_PATIENCE_SECONDS), "the worker reports nothing more"
             self.reported.append(self._reading.recv_bytes().decode())
 
     def kill(self) -> Sequence[str]:
-        """SIGKILL; gives all that it had told."""
+        """SIGKILL; returns all that it had reported."""
         self._process.kill()
         return self.finish()
 
     def finish(self) -> Sequence[str]:
-        """Wait for its end; gives all that it had told."""
+        """Wait for its end; returns all that it had reported."""
         try:
             while True:
                 assert self._reading.poll(_PATIENCE_SECONDS), "the worker does not end"
@@ -60,7 +60,7 @@ class Worker:
 def kill_at_random(
     work: Callable[..., None], folder: Path, *, seed: int, steps: int = 4, seconds: float = 0.004
 ) -> Sequence[str]:
-    """Let a worker begin, kill it at a random moment; gives what it had told."""
+    """Let a worker begin, kill it at a random moment; returns what it had reported."""
     chance = random.Random(seed)
     worker = Worker(work, folder, seed)
     worker.wait_until_reported(chance.randint(0, steps))
@@ -71,7 +71,7 @@ def kill_at_random(
 def work_together(
     work: Callable[..., None], folder: Path, count: int, *rest: Any
 ) -> Sequence[Sequence[str]]:
-    """So many processes at once, to their end; gives what each has told."""
+    """So many processes at once, to their end; returns what each has reported."""
     together = [Worker(work, folder, seed, *rest) for seed in range(count)]
     reported = [worker.finish() for worker in together]
     assert {worker.code for worker in together} == {0}

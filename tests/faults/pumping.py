@@ -53,7 +53,7 @@ def find_growth(pattern: re.Pattern[Any], run: Run, size: int, limit: int) -> st
 
 
 def produce_pumps(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str, str]]:
-    """What stands before, what is repeated, and what ends it; no two the same, the likely first."""
+    """The beginning, what is repeated, and the end; no two the same, the likely first."""
     text = pattern.pattern
     source = text.decode("latin-1") if isinstance(text, bytes) else text
     tree = _PARSER.parse(source, pattern.flags & ~re.UNICODE if isinstance(text, bytes) else 0)

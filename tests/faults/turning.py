@@ -45,7 +45,7 @@ def kill_in_turn(folder: Path, identity: str, seed: int, *, careless: bool = Fal
     process.start()
     writing.close()
     for _ in range(chance.randrange(1, 40)):
-        assert reading.poll(_PATIENCE_SECONDS), "the process tells nothing more"
+        assert reading.poll(_PATIENCE_SECONDS), "the process reports nothing more"
         reading.recv_bytes()
     time.sleep(chance.random() * 0.004)
     process.kill()

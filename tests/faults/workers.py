@@ -1,7 +1,7 @@
-"""What the processes of the storms do: work on an archive, and tell each step once it is done.
+"""What the processes of the storms do: work on an archive, and report each step once it is done.
 
-A worker is a function `(folder, tell, seed)`; `report` writes a line to a pipe, so what was told
-before a kill is known after it.
+A worker is a function `(folder, report, seed)`; `report` writes a line to a pipe, so what
+was reported before a kill is known after it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ INLINE = StorageSettings(inline_bytes=1 << 20)
 
 
 def produce_text(seed: int, size: int) -> str:
-    """A text of that size that tells whether it is whole."""
+    """A text of that size that shows whether it is whole."""
     return f"{seed}:{size}:" + "x" * size + ":end"
 
 
 def append_messages(folder: Path, report: Report, seed: int, count: int = 1_000_000) -> None:
-    """Append messages of very different sizes; tells their identities."""
+    """Append messages of very different sizes; reports their identities."""
     archive = DirectoryArchive(folder, INLINE)
     chance = random.Random(seed)
     for number in range(count):
@@ -66,7 +66,7 @@ def append_in_two_writes(folder: Path, report: Report, seed: int, count: int = 1
 
 
 def append_before_it_is_written(folder: Path, report: Report, seed: int) -> None:
-    """Tell of a message before it is there."""
+    """Report a message before it is there."""
     archive = DirectoryArchive(folder, INLINE)
     while True:
         said = UserCanister.from_text(produce_text(seed, 300_000))
@@ -75,7 +75,7 @@ def append_before_it_is_written(folder: Path, report: Report, seed: int) -> None
 
 
 def append_contents(folder: Path, report: Report, seed: int) -> None:
-    """Append messages whose contents go to the store; tells their identities."""
+    """Append messages whose contents go to the store; reports their identities."""
     archive = DirectoryArchive(folder)
     chance = random.Random(seed)
     while True:
@@ -86,7 +86,7 @@ def append_contents(folder: Path, report: Report, seed: int) -> None:
 
 
 def put_contents(folder: Path, report: Report, seed: int) -> None:
-    """Put contents of all sizes; tells their hashes."""
+    """Put contents of all sizes; reports their hashes."""
     archive = DirectoryArchive(folder)
     chance = random.Random(seed)
     while True:
@@ -110,7 +110,7 @@ def put_contents_in_place(folder: Path, report: Report, seed: int) -> None:
 
 
 def put_one_content(folder: Path, report: Report, seed: int, count: int) -> None:
-    """Put the same content again and again; tells its hash."""
+    """Put the same content again and again; reports its hash."""
     archive = DirectoryArchive(folder)
     archive.prepare()
     for _ in range(count):
@@ -118,7 +118,7 @@ def put_one_content(folder: Path, report: Report, seed: int, count: int) -> None
 
 
 def fork_conversations(folder: Path, report: Report, seed: int) -> None:
-    """Fork the shared conversation again and again; tells the identities of the forks."""
+    """Fork the shared conversation again and again; reports the identities of the forks."""
     archive = DirectoryArchive(folder)
     details = Details(created=datetime.now(UTC), forked_from=Origin(SHARED))
     while True:
@@ -144,7 +144,7 @@ def fork_conversations_in_place(folder: Path, report: Report, seed: int) -> None
 
 
 def add_tags(folder: Path, report: Report, seed: int, count: int = 1_000_000) -> None:
-    """Add tags to the shared conversation one by one; tells them."""
+    """Add tags to the shared conversation one by one; reports them."""
     archive = DirectoryArchive(folder)
     for number in range(count):
         tag = f"{seed}-{number}"
@@ -182,14 +182,14 @@ def hold_a_lock(folder: Path, report: Report, seed: int) -> None:
 
 
 def list_conversations(folder: Path, report: Report, seed: int, count: int) -> None:
-    """List and search again and again; tells how many conversations there were."""
+    """List and search again and again; reports how many conversations there were."""
     archive = DirectoryArchive(folder)
     for _ in range(count):
         report(f"{len(archive.survey_now())} {len(archive.search_now('lantern', 1000))}")
 
 
 def list_without_patience(folder: Path, report: Report, seed: int, count: int) -> None:
-    """List while others do, and give up at once where one of them is busy with the index."""
+    """List while others do, and stop at once where one of them is busy with the index."""
     archive = DirectoryArchive(folder, StorageSettings(lock_seconds=0))
     for _ in range(count):
         report(f"{len(archive.survey_now())} {len(archive.search_now('lantern', 1000))}")

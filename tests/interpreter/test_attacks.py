@@ -19,7 +19,7 @@ from vibe_llms.interpreter.settings import Limits
 
 QUICK = Limits(call_seconds=1.5, cpu_seconds=20, grace_seconds=1, start_seconds=60)
 WHOLE = Limits(start_seconds=60)
-#: The promise, beside which only the start of a kernel on a loaded machine counts.
+#: The promised time, and the start of a kernel on a loaded machine.
 LONGEST_SECONDS = 35
 #: Those that a cage ends by its nature; without one it is work.
 WITHOUT_CAGE = (

@@ -328,7 +328,7 @@ async def test_a_document_has_no_authority_to_send() -> None:
 
 
 async def check_injections(chance: random.Random, rounds: int) -> None:
-    """Models that obey whatever they read: nothing is sent that nobody allowed."""
+    """Models that obey whatever they read: nothing is sent without approval."""
     for _ in range(rounds):
         world, allowed = World(), set[str]()
 

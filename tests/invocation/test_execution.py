@@ -125,7 +125,7 @@ def call(name: str, number: int = 0, arguments: str | None = None) -> Invocation
 
 
 def tasks() -> set[asyncio.Task[Any]]:
-    """All tasks but those of whoever runs the tests."""
+    """All tasks but those of the test runner."""
     return {task for task in asyncio.all_tasks() if "TestRunner" not in repr(task.get_coro())}
 
 
@@ -337,7 +337,7 @@ async def test_cancelling_cancels_the_tools_and_answers_for_them() -> None:
 
 
 async def check_cancels(moment: int) -> bool:
-    """Cancelled at any moment, each call has one result; tells whether it was still running."""
+    """Cancelled at any moment, each call has one result; returns whether it was still running."""
     desk = Desk()
     calls = [call("ok", 1), call("blocking", 2), call("failing", 3), call("ok", 4)]
 
@@ -527,7 +527,7 @@ def test_a_thread_that_reports_after_its_loop_has_ended_gets_an_error() -> None:
         threads.append(threading.current_thread())
         go.wait(10)
         try:
-            context.report_progress("nobody hears this")
+            context.report_progress("this is not shown")
         except RuntimeError as error:
             reported.append(error)
 

@@ -279,7 +279,7 @@ async def test_the_schema_of_a_function_is_made_once(monkeypatch: pytest.MonkeyP
     first, second = Invoker.from_function(look), Invoker.from_function(look, name="other")
     assert len(made) == 1
     assert first.arguments_schema == second.arguments_schema
-    # Whoever changes one changes no other.
+    # Changing one changes no other.
     first.arguments_schema["properties"].clear()
     assert Invoker.from_function(look).arguments_schema == second.arguments_schema
     greeters = [Invoker.from_function(Greeter(word).greet) for word in ("Hello", "Bye")]

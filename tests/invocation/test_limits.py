@@ -1,4 +1,4 @@
-"""Limits whose clock stands still while a person is asked."""
+"""Limits whose clock is paused while a person is asked."""
 
 from __future__ import annotations
 

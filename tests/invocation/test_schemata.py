@@ -149,7 +149,7 @@ WORDS = {
 
 
 def check_schema(node: Any, *, names: bool = False) -> None:
-    """Only words of JSON Schema where they belong, and no titles that nobody gave."""
+    """Only words of JSON Schema where they belong, and no invented titles."""
     if isinstance(node, list):
         for item in node:
             check_schema(item)

@@ -1,6 +1,6 @@
 """The set of cases in data/cases.toml: read, put into memories, asked and judged.
 
-What each kind of case asks for stands at the top of that file.
+The top of that file says what each kind of case asks for.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Producer = Callable[[Path, RetrievalSettings], Memory]
 
 
 class Item(Struct, forbid_unknown_fields=True):
-    """An entry of a memory; a turn where somebody said it."""
+    """An entry of a memory; a turn where it was said."""
 
     id: str
     day: date
@@ -148,7 +148,7 @@ def produce_plain(folder: Path, settings: RetrievalSettings) -> Memory:
 
 
 class _Shared:
-    """An embedder that several memories have; it is closed by whoever made it."""
+    """An embedder that several memories have; its maker closes it."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
@@ -195,7 +195,7 @@ async def ask_all(
     known = read_cases()
     outcomes = []
     memories: dict[str, Memory] = {}
-    scope = Scope.of_user("somebody")
+    scope = Scope.of_user("ada")
     for number, case in enumerate(known.cases):
         if half not in (None, case.half):
             continue

@@ -14,7 +14,7 @@ REAL = shutil.which("git") or ""
 
 
 def ask_git(folder: Path, *arguments: str) -> str:
-    """What git says to somebody who runs it in a folder, without settings of anybody."""
+    """What git says when it is run in a folder, without settings."""
     assert REAL, "these tests need git; install it: apt-get install git"
     done = subprocess.run(
         [REAL, "-C", str(folder), *arguments],

@@ -1,4 +1,4 @@
-"""Several changes as one: against the files as they are, and nobody comes between."""
+"""Several changes as one: against the files as they are, without interruption."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def count_costs(folder: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> tu
             if number % 3 == 1:
                 assert held.delete(found)
                 assert held.find(identity) is None
-        assert held.find("nobody") is None
+        assert held.find("unknown") is None
 
     with monkeypatch.context() as counting:
         counting.setattr(MemoryFiles, "scan", count_look)

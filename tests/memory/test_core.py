@@ -1,4 +1,4 @@
-"""Memory as a whole: nothing told is lost, nothing crosses scopes, nothing forgotten stays."""
+"""Memory as a whole: nothing is lost, nothing crosses scopes, nothing deleted stays."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ async def test_foreign_files_are_reported_skipped_and_never_changed(memory: Memo
     await memory.remove(entry.identity)
     assert {name: (folder / name).read_bytes() for name in planted} == planted
     assert not Path("planted").exists()
-    # What is mended or taken away is told no more.
+    # What is repaired or removed is reported no more.
     (folder / "notes.md").write_text("---\nid: x\ncreated_at: 2026-05-04\n---\ntea\n")
     (folder / "pipe.md").unlink()
     (status,) = await memory.status()
@@ -497,7 +497,7 @@ async def scatter(memory: Memory) -> Memory:
     await memory.add("nothing", speaker="Xyzzyq", scope=ADA)
     await memory.add("plain", category="xyzzyq", role=Role.USER)
     await memory.add("still", further={"deep": [{"er": "it's xyzzyq"}]})
-    gone = await memory.add("also xyzzyq, given up")
+    gone = await memory.add("also xyzzyq, deleted")
     await memory.remove(gone.identity, replaced_by="x")
     hidden = await memory.add("with a remark")
     path = path_of(memory, hidden)

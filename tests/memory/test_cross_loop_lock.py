@@ -147,7 +147,7 @@ def test_a_loop_that_was_closed_with_a_task_waiting_blocks_no_other() -> None:
             await asyncio.to_thread(step)
         async with asyncio.timeout(30), turnstile:
             pass
-        # Nobody ends it, and nobody waits for it.
+        # It is never ended, and nothing waits for it.
         setattr(waiting, "_log_destroy_pending", False)  # noqa: B010
 
     asyncio.run(work())

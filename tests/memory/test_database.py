@@ -49,7 +49,7 @@ class Reference:
         self.entries: dict[str, tuple[list[str], set[str], str | None, float]] = {}
 
     def talks(self) -> list[list[str]]:
-        """The turns that stand in each other's windows, in order; other entries alone."""
+        """The turns that are in each other's windows, in order; other entries alone."""
         talks: list[list[str]] = []
         last: tuple[str | None, float] = (None, 0.0)
         for name in sorted(

@@ -1,4 +1,4 @@
-"""Deduplication makes one of repeats, at its time, and loses nothing of what happens meanwhile."""
+"""Deduplication merges repeats when it is due, and loses no concurrent change."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ async def test_long_texts_copies_and_what_cannot_be_written_are_left(memory: Mem
     await memory.add(long)
     await memory.add(long + "More.")
     assert (await deduplication(memory).survey(GLOBAL)).groups == ()
-    # A copy made by hand has the same identity, and is given up for the one that it is of.
+    # A copy made by hand has the same identity, and is deleted in favour of the original.
     entry = await memory.add(CELLAR)
     path = path_of(memory, entry)
     (path.parent / "copy.md").write_bytes(path.read_bytes())
@@ -269,7 +269,7 @@ async def test_it_is_due_with_enough_facts_once_a_day(memory: Memory) -> None:
     report = await runs.run_if_due(GLOBAL, now=NOW)
     assert report is not None
     assert len(report.groups) == 2
-    # What was merged away and is told again is a fact again, until the next run.
+    # What was merged away and is stated again is a fact again, until the next run.
     await fill(memory, 12)
     await memory.add("box3 stands in the cellar now")
     later = NOW + timedelta(hours=23.9)
@@ -442,7 +442,7 @@ async def test_giving_up_before_writing_would_be_detected(
 
 
 def check_boxes(folder: Path) -> list[str]:
-    """What is lost of thirty boxes, each told of twice, after a run that was killed and another."""
+    """What is lost of thirty boxes, each added twice, after a run that was killed and another."""
     memory = Memory(folder, durable=False)
     asyncio.run(deduplication(memory).run(GLOBAL))
     known = asyncio.run(contents(memory))

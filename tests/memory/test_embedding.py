@@ -46,8 +46,8 @@ class MeaningEmbedder(WordsEmbedder):
 def open_memory(
     folder: Path, embedder: Embedder | None, reported: list[str] | None = None
 ) -> Memory:
-    tell = (lambda _: None) if reported is None else reported.append
-    return Memory(folder, durable=False, embedder=embedder, notify=tell)
+    notify = (lambda _: None) if reported is None else reported.append
+    return Memory(folder, durable=False, embedder=embedder, notify=notify)
 
 
 def contents(found: Sequence[Recollection]) -> list[str]:
@@ -209,13 +209,13 @@ async def test_a_failure_is_reported_once_and_keyword_search_goes_on(
 ) -> None:
     reported: list[str] = []
     embedder = MeaningEmbedder()
-    embedder.failure = ProviderUnreachable("nobody answers", provider="p", code="unreachable")
+    embedder.failure = ProviderUnreachable("no answer", provider="p", code="unreachable")
     memory = open_memory(tmp_path, embedder, reported)
     await memory.add("The cat is black.")
     for _ in range(3):
         (found,) = await memory.search("cat")
         assert set(found.reasons) == {"words"}
-    assert reported == ["memory is searched by words alone: p: nobody answers"]
+    assert reported == ["memory is searched by words alone: p: no answer"]
     # It is not asked again and again by those who wait for an answer.
     assert len(embedder.batches) == 1
     embedder.failure = None
@@ -223,7 +223,7 @@ async def test_a_failure_is_reported_once_and_keyword_search_goes_on(
     memory = open_memory(tmp_path, embedder, reported)
     assert len(await memory.search("feline")) == 1
     # A failure later on does not hide what has vectors.
-    embedder.failure = ProviderUnreachable("nobody answers", provider="p", code="unreachable")
+    embedder.failure = ProviderUnreachable("no answer", provider="p", code="unreachable")
     assert contents(await memory.search("cat")) == ["The cat is black."]
     embedder.failure = None
     assert len(await memory.search("feline")) == 1
@@ -279,7 +279,7 @@ CHANGES = [
 
 
 async def mix_models(folder: Path, first: Embedder, second: Embedder) -> bool:
-    """Whether a change of the model is told, and no vector of one is compared with the other's."""
+    """Whether a change of model is reported, and no vector of one is compared with the other's."""
     memory = open_memory(folder, first)
     for number in range(20):
         await memory.add(f"lantern number {number}")
@@ -287,7 +287,7 @@ async def mix_models(folder: Path, first: Embedder, second: Embedder) -> bool:
     await memory.close()
     right = True
     for _ in range(2):
-        # Also the next process is told, as long as nothing was done about it.
+        # The next process reports it too, as long as nothing was done about it.
         reported: list[str] = []
         memory = open_memory(folder, second, reported)
         await memory.add("one more lantern")
@@ -318,7 +318,7 @@ async def test_an_index_made_anew_has_vectors_at_once(tmp_path: Path) -> None:
     assert await memory.search("feline?") == []
     assert len(reported) == 1
     embedder.failure = None
-    # It is left alone for a while, but not by whoever asks for its vectors.
+    # It is left alone for a while, but not when its vectors are asked for.
     assert await memory.search("feline?") == []
     await memory.reindex()
     (found,) = await memory.search("feline?")
@@ -559,7 +559,7 @@ async def test_texts_that_are_refused_leave_all_others_their_vectors(tmp_path: P
     before = len(embedder.batches)
     await memory.add("A new thing is there.")
     await memory.search("indeed")
-    # The new one and the question; what was refused is not asked again, nor told.
+    # The new one and the question; what was refused is not asked again, nor reported.
     assert len(embedder.batches) == before + 2
     assert len(reported) == 1
     # Who wants all anew gets it, with what was refused before.

@@ -97,7 +97,7 @@ def test_lines_that_cannot_be_parted_are_written_anew_from_their_values() -> Non
     found = read('---\n{id: abcd, created_at: "2026-05-04T10:00:00Z", colour: red}\n---\nTea')
     assert found.lines == ""
     assert decode_entry(encode_entry(found), GLOBAL, "").further == {"colour": "red"}
-    # A member of ours under a key in quotes looks like somebody else's line.
+    # A member of ours under a key in quotes looks like a foreign line.
     found = read('---\n"id": abcd\ncreated_at: 2026-05-04\ncolour: red\n---\nTea')
     assert (found.lines, found.further) == ("", {"colour": "red"})
     found = read("---\nid: abcd\ncreated_at: 2026-05-04\n&a colour: red\n---\nTea")

@@ -51,7 +51,7 @@ class Scenario:
 
     def change(self, held: HeldScope) -> None:
         assert held.rewrite(entry(1, "the red lantern of Ada"))
-        # When this is done again it may have been given up.
+        # When this is done again it may have been deleted.
         assert held.delete(GIVEN, replaced_by=KEPT.identity) or held.is_deleted(GIVEN)
 
     async def remove(self, one: Entry) -> None:
@@ -101,7 +101,7 @@ async def check_every_call(folder: Path, kinds: int, *, step: int = 1, name: str
     names = (await run_with_failure(folder / "whole", None, 0)).names
     chosen = [at for at, one in enumerate(names) if name in ("", one)][::step]
     if len(chosen) < 5:
-        pytest.fail("there are too few calls to tell anything")
+        pytest.fail("there are too few calls to judge")
     for at in chosen:
         for kind in range(kinds):
             error = ERRORS[(at + kind) % len(ERRORS)]

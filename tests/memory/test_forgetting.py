@@ -33,7 +33,7 @@ def make_phrase(chance: random.Random) -> str:
 
 
 async def plant(memory: Memory, phrase: str, number: int) -> None:
-    """A phrase in one of the places where one may come to stand."""
+    """A phrase in one of the places where one may occur."""
     spoken = phrase.upper() if number % 2 else phrase.replace(" ", "  \n ")
     members: dict[str, Any] = {}
     match number % 12:
@@ -72,7 +72,7 @@ async def plant(memory: Memory, phrase: str, number: int) -> None:
 
 
 def find_traces(folder: Path, phrase: str) -> list[str]:
-    """Where a phrase or a word of it stands, in names and bytes, but for what git has packed."""
+    """Where a phrase or a word of it occurs, in names and bytes, but for what git has packed."""
     words = [word.encode() for word in phrase.lower().split()]
     return [
         str(path)
@@ -130,7 +130,7 @@ async def test_of_what_was_forgotten_nothing_is_left(
     assert [phrase for phrase in phrases if any(word in kept for word in phrase.split())] == []
     assert [phrase for phrase in phrases if find_traces(tmp_path, phrase)] == []
     ask_git(tmp_path, "fsck", "--strict")
-    # What was beside them is there still.
+    # Everything else is still there.
     assert await memory.survey(ADA)
 
 
@@ -225,7 +225,7 @@ async def test_a_long_foreign_file_is_read_in_parts(
     facts = tmp_path / "entries" / "user-ada" / "facts"
     size = 2 * LARGEST_BYTES
     (facts / "film.mp4").write_bytes(b"." * size)
-    # It stands across the end of a part, wherever that is.
+    # It crosses the end of a part, wherever that is.
     (facts / "film.txt").write_bytes((b"The code is\n XYZZYQ  " * (size // 21 + 1))[:size])
     (facts / "end.txt").write_bytes(b" " * size + b"The code is XYZZYQ")
     (facts / "the code is xyzzyq.bin").write_bytes(b"." * size)
@@ -273,7 +273,7 @@ async def test_facts_that_were_taken_from_a_turn_in_other_words_are_found(tmp_pa
     other_words = await memory.add("Ada has a code.", scope=ada, conversation="c1", turn="t1")
     await memory.add("Ada likes tea.", scope=ada, conversation="c1", turn="t2")
     await memory.add("Ben likes tea.", scope=ada, conversation="c2", turn="t1")
-    await memory.add("Nobody said it.", scope=ada)
+    await memory.add("It has no source.", scope=ada)
     given_up = await memory.add("Ada keeps it.", scope=ada, conversation="c1", turn="t1")
     await memory.remove(given_up.identity)
     assert await survey_offspring(memory, [said, holding]) == [other_words]

@@ -1,4 +1,4 @@
-"""A whole scope is forgotten: nothing tells afterwards that there was one, and others stay."""
+"""A whole scope is forgotten: nothing shows afterwards that there was one, and others stay."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def plant(memory: Memory) -> bytes:
     """Something of every kind in one scope, and a fact in another; the digest of a vector."""
     for role in Role:
         await memory.add(f"a {role} of {WORD}", role=role, scope=ADA, category="L1")
-    entry = await memory.add(f"{WORD} given up", scope=ADA)
+    entry = await memory.add(f"{WORD} deleted", scope=ADA)
     await memory.remove(entry.identity)
     folder = memory.folder / "entries" / "user-ada"
     (folder / "facts" / "broken.md").write_text(f"---\n[ {WORD}")
@@ -49,7 +49,7 @@ async def plant(memory: Memory) -> bytes:
 
 
 def find_traces(folder: Path) -> list[str]:
-    """What tells of the scope, by its name or its words, but for what git holds."""
+    """What shows the scope, by its name or its words, but for what git holds."""
     words = (WORD, "user-ada")
     return sorted(
         str(path.relative_to(folder))

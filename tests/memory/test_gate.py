@@ -307,7 +307,7 @@ def test_there_is_enough_of_each_kind(kind: str) -> None:
         ("I like it.\n\nFrom: bob@x.example\nSubject: Hi\n\nI live in Berlin.", "I like it."),
         ("I like it.\n\nOn Monday, Bob wrote:\nI live in Berlin.", "I like it."),
         ("I like it.\n-----Original Message-----\nI live in Berlin.", "I like it."),
-        # These tell of the user.
+        # These are about the user.
         ("Explain my rash: I have eczema.", "Explain my rash: I have eczema."),
         ("Legal work: I do it daily.", "Legal work: I do it daily."),
         ("I read a lot: mostly novels.", "I read a lot: mostly novels."),

@@ -1,4 +1,4 @@
-"""What became of entries: from git each version, from the files what they tell."""
+"""The history of entries: from git each version, from the files what they show."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_git_shows_each_version(tmp_path: Path) -> None:
     foreign = tmp_path / "entries" / "user-ada" / "facts" / "mine.md"
     foreign.write_text("---\nid: mine-1\ncreated_at: 2026-01-01\n---\n\nby hand\n")
     (tmp_path / "entries" / "user-ada" / "facts" / "broken.md").write_text("no entry")
-    # What has changed meanwhile is told as well.
+    # What has changed in between is shown as well.
     changes = await survey(memory, scope=ADA)
     lisbon, porto, bees = "Ada lives in Lisbon.", "Ada lives in Porto.", "Ada keeps bees."
     assert reported(changes)[:2] == [("added", lisbon), ("changed", porto)]

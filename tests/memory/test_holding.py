@@ -1,4 +1,4 @@
-"""Whoever holds a scope keeps out those who change that scope, and nobody else."""
+"""A held scope blocks changes of that scope, and nothing else."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ async def test_a_change_that_is_cancelled_in_its_midst_is_made_whole(tmp_path: P
     with pytest.raises(asyncio.CancelledError):
         await changing
     go_on.set()
-    # Whoever comes next waits for it.
+    # The next one waits for it.
     await memory.add("coffee", scope=ADA)
     assert {entry.content for entry in await memory.survey(ADA)} == {"tea", "coffee"}
 
@@ -218,7 +218,7 @@ def share(folder: Path, count: int) -> tuple[set[str], Memory]:
 
 
 def is_whole(memory: Memory, reported: set[str]) -> bool:
-    """Whether all that was told is there once, in the files and in the indexes."""
+    """Whether all that was reported is there once, in the files and in the indexes."""
 
     def identities(entries: Sequence[Entry]) -> list[str]:
         return sorted(entry.identity for entry in entries)
@@ -384,7 +384,7 @@ async def disturb(folder: Path, seed: int, *, seconds: float = 60) -> str:
                 await memory.reindex()
             case kind if reported:
                 identity, content = chance.choice([*reported.items()])
-                # From now on it may be there or not, until it is told.
+                # From now on it may be there or not, until it is reported.
                 del reported[identity]
                 gone.add(content)
                 with suppress(MemoryNotFound):
@@ -407,14 +407,14 @@ async def disturb(folder: Path, seed: int, *, seconds: float = 60) -> str:
     for task in running:
         if chance.random() < 0.5:
             task.cancel()
-    # Nobody is kept out by what was cancelled; what goes on in threads comes to its end.
+    # What was cancelled blocks nothing; what goes on in threads comes to its end.
     try:
         async with asyncio.timeout(seconds):
             await asyncio.gather(*running, return_exceptions=True)
             for scope in SCOPES:
                 await memory.change(scope, lambda held: held.entries)
     except TimeoutError:
-        return "it stands still"
+        return "it is stuck"
     there = {entry.identity: entry.content for entry in await memory.survey()}
     if lost := {identity for identity in reported if there.get(identity) != reported[identity]}:
         return f"{len(lost)} were lost"
@@ -450,7 +450,7 @@ async def test_turns_that_are_lost_by_cancelling_are_detected(
 ) -> None:
     monkeypatch.setattr(CrossLoopLock, "__aexit__", _leave_only_unharmed)
     for seed in range(10):
-        if await disturb(tmp_path / str(seed), seed, seconds=2) == "it stands still":
+        if await disturb(tmp_path / str(seed), seed, seconds=2) == "it is stuck":
             return
     pytest.fail("nothing stood still")
 

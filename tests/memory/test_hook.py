@@ -155,7 +155,7 @@ async def test_what_was_said_once_is_recalled_in_another_conversation(home: Path
         assert isinstance(document, DocumentCanister)
         assert "The user's cat is called Tom." in document.text
         assert "cat is called Tom" in str(speaker.requests[0]["messages"][0])
-        # It stands in the history from now on.
+        # It is in the history from now on.
         await second.converse("And is the cat called Tom or not?")
         assert sum(isinstance(one, DocumentCanister) for one in second.canisters) == 1
     assert await stored(home) == ["The user's cat is called Tom."]

@@ -227,7 +227,7 @@ def test_a_turn_is_found_by_the_words_of_its_neighbours(tmp_path: Path) -> None:
     files.write(turn(0, "Where is the lantern?"))
     files.write(turn(2, "It is in the harbour.", minutes=2))
     # Another conversation, at the same time, and one more than an hour later.
-    files.write(turn(3, "Nobody knows.", minutes=1, conversation="c2"))
+    files.write(turn(3, "It is unknown.", minutes=1, conversation="c2"))
     files.write(turn(4, "Goodbye.", minutes=63))
     index.refresh()
     assert found_by(index, "lantern") == {"turn-0", "turn-2"}

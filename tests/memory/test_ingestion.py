@@ -353,7 +353,7 @@ async def test_what_no_model_answered_is_made_good_with_later_turns(memory: Memo
 
     asker = ScriptedAsker(findings=[gone, find])
     alone = msgspec.structs.replace(QUIET, neighbours=0)
-    # Not as long as nobody answers.
+    # Not as long as there is no answer.
     await take(memory, asker, "I own the house number 4", alone)
     assert len(asker.questions("findings")) == 1
     report = await take(memory, asker, "I own the house number 5", alone)
@@ -414,7 +414,7 @@ async def test_a_fact_that_changed_while_the_model_thought_stays_as_it_is(memory
     asker = ScriptedAsker(findings=[finds("The user moved to Porto")], decisions=[meddle])
     report = await take(memory, asker, "I moved to Porto.")
     lines = list(report.describe())
-    kept = "unchanged, since it was edited meanwhile: The user lives in Lisbon"
+    kept = "left unchanged: it was edited at the same time: The user lives in Lisbon"
     assert kept in lines
     assert "deleted: The user likes tea (because of: The user moved to Porto)" in lines
     assert set(await facts(memory)) == {

@@ -27,7 +27,7 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 @contextmanager
 def counted_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The places that are read meanwhile."""
+    """The places that are read during the block."""
     read: list[str] = []
     reading = MemoryFiles.read
 
@@ -142,7 +142,7 @@ async def test_of_many_summaries_recall_reads_the_one_that_it_shows(
         )
     assert [one.identity for one in found] == ["sum-57"]
     assert [place.partition("__")[2] for place in read] == ["sum-57.md"]
-    # One that went meanwhile leaves the next best.
+    # If one is removed in between, the next best is left.
     reading = MemoryFiles.read
 
     def lose(self: MemoryFiles, scope: Scope, place: str) -> Entry:

@@ -1,4 +1,4 @@
-"""Ingestion among others and across crashes: nothing of theirs is undone, nothing told is lost."""
+"""Ingestion among others and across crashes: nothing of theirs is undone, nothing said is lost."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_four_processes_add_during_a_consolidation_and_lose_nothing(tmp_pa
 
 
 async def report_the_same(folder: Path, count: int) -> int:
-    """How many facts there are when 4 processes at once are told the same."""
+    """How many facts there are when 4 processes remember the same at once."""
     together = [Worker(workers.take_in_the_same, folder, seed, count) for seed in range(4)]
     for worker in together:
         reported = await asyncio.to_thread(worker.finish)
@@ -109,7 +109,7 @@ async def test_a_snapshot_that_is_written_back_would_be_detected(
 
 
 async def meddle_while_asked(folder: Path, seed: int) -> None:
-    """Others change what they like while a model is asked; all of it has to stand."""
+    """Others change what they like while a model is asked; all of it has to be kept."""
     chance = random.Random(seed)
     memory, other = Memory(folder, durable=False), Memory(folder, durable=False)
     mine = [

@@ -1,4 +1,4 @@
-"""The journal: what a process leaves undone, another takes up, once, and nobody else's."""
+"""The journal: what a process leaves undone, another continues, once, and only that."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_what_is_no_ticket_is_cleared_away(tmp_path: Path) -> None:
     left.mkdir()
     (left / "x.json").write_text("{")
     (left / "y.json").write_bytes(b'{"user": "\xff"}')
-    (tmp_path / "a file").write_text("of somebody else")
+    (tmp_path / "a file").write_text("of others")
     journal = Journal(tmp_path)
     assert names(journal) == []
     assert not left.exists()
@@ -130,7 +130,7 @@ def test_all_tickets_are_surveyed_and_stay_whose_they_are(tmp_path: Path) -> Non
     gone.enter(ticket("one"))
     gone.close()
     living.enter(ticket("two", "ben"))
-    (tmp_path / "a file").write_text("of somebody else")
+    (tmp_path / "a file").write_text("of others")
     found = Journal(tmp_path).survey()
     assert sorted((one.ticket.conversation, one.held) for one in found) == [
         ("one", False),

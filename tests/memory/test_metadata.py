@@ -1,4 +1,4 @@
-"""An metadata tells what is decided by, and can be kept whatever a person wrote."""
+"""Metadata holds what decisions need, and can be kept whatever a person wrote."""
 
 from __future__ import annotations
 

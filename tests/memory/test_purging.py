@@ -29,7 +29,7 @@ def repository(memory: Memory) -> Repository:
 
 
 def everything_in_git(folder: Path) -> str:
-    """All that a repository has, reachable or not, and what lies beside its objects."""
+    """All that a repository has, reachable or not, and what lies next to its objects."""
     listed = ask_git(folder, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
     texts = [ask_git(folder, "cat-file", "-p", name) for name in listed.split()]
     others = [

@@ -1,4 +1,4 @@
-"""What is recalled: what fits and does not stand there already, written down as data."""
+"""What is recalled: what fits and is not there already, written down as data."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_what_fits_is_recalled_of_the_user_of_all_and_of_this_conversation
         ("The cat of the user is Tom", ME),
         ("A cat sleeps much", GLOBAL),
         ("The cat is ill at present", Scope.of_conversation(HERE)),
-        ("Somebody else has the cat Leo", Scope.of_user("other")),
+        ("Another user has the cat Leo", Scope.of_user("other")),
         ("In another talk the cat was red", Scope.of_conversation("other")),
         ("Lisbon lies at a river", ME),
     ):
@@ -122,7 +122,7 @@ async def test_what_was_recalled_before_is_not_repeated(memory: Memory) -> None:
     assert is_recalled(earlier)
     again = await texts(memory, asked("cat called", history=[earlier]))
     assert again == ["The cat is black"]
-    # Somebody else's document does not keep anything back.
+    # Another user's document does not hide anything.
     other = DocumentCanister(earlier.contents, title="Notes", source="notes.txt")
     assert len(await texts(memory, asked("cat called", history=[other]))) == 2
 
@@ -256,7 +256,7 @@ async def test_every_provider_is_sent_it_as_data_within_its_document(
         body = json.loads(await model.preview(canisters, (), Controls(), TurnContext()))
     found = list(strings_of(body))
     (place,) = [at for at, text in found if document.text in text]
-    # It stands whole in one text, neither in the supervisor's place nor in the person's own words.
+    # It is whole in one text, neither in the supervisor's place nor in the person's own words.
     assert "system" not in place
     spoken = [at for at, text in found if text == "Hi"]
     assert spoken or "Hi" in dict(found)[place].splitlines()[-1]

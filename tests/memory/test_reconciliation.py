@@ -256,7 +256,7 @@ async def storm(folder: Path, count: int, *, seed: int) -> int:
         touchable = {one.identity for one in shown}
         live = await memory.survey(ADA)
         ids = {one.identity for one in live}
-        assert {one.identity for one in there} - ids <= touchable, "an unseen entry was given up"
+        assert {one.identity for one in there} - ids <= touchable, "an unseen entry was deleted"
         for name, data in before.items():
             if not any(one in name for one in touchable):
                 assert after[name] == data, "an unseen entry was changed"

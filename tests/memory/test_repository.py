@@ -60,7 +60,7 @@ async def test_each_commit_has_what_the_files_have(memory: Memory, repository: R
         "Change 1|vibe-llms|vibe-llms",
         "Add 2|vibe-llms|vibe-llms",
     ]
-    # Whoever looks with git itself finds nothing left to do.
+    # For git itself, nothing is left to do.
     assert ask_git(memory.folder, "status", "--porcelain") == ""
     ask_git(memory.folder, "fsck", "--strict")
 
@@ -271,7 +271,7 @@ async def test_nothing_that_was_planted_runs(
     await memory.add("Ada keeps bees.")
     repository.commit()
     plant(memory.folder, ran)
-    # The settings of its user, and those of whoever started us.
+    # The settings of its user, and those of the process that started us.
     evil = memory.folder / ".git" / "evil"
     (tmp_path / ".gitconfig").write_text((memory.folder / ".git" / "config").read_text())
     (tmp_path / ".config" / "git").mkdir(parents=True)
@@ -464,7 +464,7 @@ async def test_what_a_git_left_unfinished_takes_no_room(
         path.parent.mkdir(exist_ok=True)
         path.write_text("half")
     repository.commit()
-    # Whoever works there may be somebody else.
+    # Another user may work there.
     assert all(path.exists() for path in left)
     (repository.git.directory / MARK / "running").touch()
     repository.commit()

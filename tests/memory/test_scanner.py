@@ -104,7 +104,7 @@ def test_a_folder_that_may_change_unseen_is_looked_at_again(
     nothing: Callable[[str], None] = lambda _: None  # noqa: E731
     watch = DirectoryScanner(files, GLOBAL)
     assert len(watch.scan(nothing, thorough=True) or ()) == 1
-    # It has just changed, so that its time of change tells nothing yet.
+    # It has just changed, so that its time of change proves nothing yet.
     assert len(watch.scan(nothing, thorough=False) or ()) == 1
     monkeypatch.setattr(scanner, "_UNSETTLED", -(10**18))
     assert watch.scan(nothing, thorough=False) is not None

@@ -113,7 +113,7 @@ def test_nothing_is_lost_changed_or_put_elsewhere(text: str) -> None:
     for part in split_sentences(text):
         assert part == part.strip() != ""
         found = text.find(part, place)
-        # Between two sentences stands nothing but space.
+        # Between two sentences is nothing but space.
         assert found >= 0
         assert not text[place:found].strip()
         place = found + len(part)

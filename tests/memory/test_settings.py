@@ -115,7 +115,7 @@ async def test_what_is_forgotten_leaves_no_vector(fake: FakeOllama, home: Path) 
     vectors = cache.read(f"ollama/{MODEL}", [digest_text(text) for text in before])
     assert len(vectors) == 3
     await memory.close()
-    # Also where there is no embedder any more, and for words that stand beside the text.
+    # Also where there is no embedder any more, and for words next to the text.
     memory = produce(configure(fake))
     assert await memory.forget("secret") == [spoken]
     left = [digest_text(text) for text in ("Ben drinks tea.", "Cem is well.")]

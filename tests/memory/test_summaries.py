@@ -231,7 +231,7 @@ def test_summaries_of_others_are_left_alone() -> None:
     task = choose(turns)
     assert task is not None
     ours = carry_out(task)
-    # Times that somebody wrote by hand, without a zone.
+    # Times that were written by hand, without a zone.
     naive = datetime(2026, 1, 1, 12)  # noqa: DTZ001
     for when in (naive, naive.isoformat(), naive.date(), None, 10**30, [1]):
         by_hand = msgspec.structs.replace(ours, further={**ours.further, "covers_until": when})
@@ -446,7 +446,7 @@ async def test_with_a_turn_the_summaries_of_it_are_forgotten_whatever_they_say(
         task = choose(await memory.survey(PLACE))
         if task is not None:
             await keep(memory, task, carry_out(task, words))
-    # One that was given up, one that a person wrote, and a file that is none.
+    # One that was deleted, one that a person wrote, and a file that is none.
     task = choose([said(0, 100), said(1, 100)])
     assert task is not None
     given_up = await memory.change(PLACE, lambda held: held.add(carry_out(task, "By the Douro.")))

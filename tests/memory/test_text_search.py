@@ -1,4 +1,4 @@
-"""Traces of words: where they count, and what every file says that is of nobody's making."""
+"""Traces of words: where they count, and the words that every file has."""
 
 from __future__ import annotations
 

@@ -327,7 +327,7 @@ async def test_a_dry_run_writes_nothing_and_reports_the_same(memory: Memory) -> 
     assert not memory.folder.exists()
     assert reported == [0, 4]
     wet = await take_in(memory, entries)
-    # Words alike are told apart only by whoever remembers them.
+    # Only the store distinguishes equal words.
     assert (wet.new, wet.known) == ({"user-ada": 2}, 2)
     assert dry.known == 1
     assert len(await memory.survey()) == 2

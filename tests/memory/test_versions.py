@@ -1,4 +1,4 @@
-"""Versions in the background: whatever git does, what is remembered is saved, and nobody waits."""
+"""Versions in the background: whatever git does, what is remembered is saved without waiting."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PATIENCE_SECONDS = 60
 
 
 class Kept:
-    """A memory with versions, and what they told."""
+    """A memory with versions, and what they reported."""
 
     def __init__(self, folder: Path, **options: float) -> None:
         self.reported: list[str] = []
@@ -167,7 +167,7 @@ async def test_a_missing_git_is_reported_once_and_shown_by_the_status(
         await kept.memory.add(f"Ada keeps {name}.")
         await kept.memory.add(f"Ben keeps {name}.")
         await kept.memory.close()
-        # Another process, later, has nothing new to tell.
+        # Another process, later, has nothing new to report.
         reported += kept.reported
     assert len(reported) == 1
     assert "git is not installed" in reported[0]
@@ -176,7 +176,7 @@ async def test_a_missing_git_is_reported_once_and_shown_by_the_status(
     with pytest.raises(VersioningFailed, match="git is not installed"):
         await kept.versions.commit()
     monkeypatch.undo()
-    # The status tells what was, until there is a commit again.
+    # The status shows what was, until there is a commit again.
     assert (await kept.versions.status()).failure
     assert await kept.versions.commit() == 5
     assert (await kept.versions.status()).failure == ""

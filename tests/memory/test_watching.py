@@ -90,7 +90,7 @@ async def test_what_came_before_the_watch_began_is_noticed(memory: Memory) -> No
     await memory.add("Ada keeps bees.")
     async with watch(memory) as changes:
         facts = memory.folder / "entries" / "global" / "facts"
-        # Nobody has asked for a change yet, so nothing is watched yet.
+        # No change has been asked for, so nothing is watched yet.
         (facts / "new.md").write_text(text_of("new-1", "Ben keeps goats."))
         (one,) = await gather(changes, {(GLOBAL, 2)})
     assert one.added == 1

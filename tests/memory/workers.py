@@ -1,4 +1,4 @@
-"""What the processes of memory's storms do; a worker is told of in `tests.faults.workers`."""
+"""What the processes of memory's storms do; `tests.faults.workers` describes a worker."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Worker(processes.Worker):
 
 
 def kill_at_random(work: Callable[..., Any], folder: Path, *, seed: int) -> Sequence[str]:
-    """Let a worker begin, kill it at a random moment; gives what it had told."""
+    """Let a worker begin, kill it at a random moment; returns what it had reported."""
     chance = random.Random(seed)
     worker = Worker(work, folder, seed)
     worker.wait_until_reported(chance.randint(1, 8))
@@ -69,7 +69,7 @@ def run(work: Awaitable[None]) -> None:
 
 
 async def add_facts(folder: Path, send: Report, seed: int, count: int) -> None:
-    """Add facts; tells their identities."""
+    """Add facts; reports their identities."""
     memory = Memory(folder, durable=False)
     for number in range(count):
         send((await memory.add(f"fact {number} of worker {seed}")).identity)
@@ -77,14 +77,14 @@ async def add_facts(folder: Path, send: Report, seed: int, count: int) -> None:
 
 
 async def hold_scope(folder: Path, send: Report, seed: int, scope: str) -> None:
-    """Hold a scope until killed; tells when it does."""
+    """Hold a scope until killed; reports when it does."""
     with MemoryFiles(folder).changing(Scope.parse(scope)):
         send("held")
         await asyncio.Event().wait()
 
 
 async def add_to_scopes(folder: Path, send: Report, seed: int, names: str, count: int) -> None:
-    """Add facts and turns to several scopes at once, and search them; tells their identities."""
+    """Add facts and turns to several scopes at once, and search them; reports their identities."""
     memory = Memory(folder, durable=False, lock_seconds=60)
     scopes = [Scope.parse(name) for name in names.split()]
     chance = random.Random(seed)
@@ -102,14 +102,14 @@ async def add_to_scopes(folder: Path, send: Report, seed: int, names: str, count
 
 
 async def add_the_same(folder: Path, send: Report, seed: int, count: int) -> None:
-    """Add facts that others add as well; tells their identities."""
+    """Add facts that others add as well; reports their identities."""
     memory = Memory(folder, durable=False)
     for number in range(count):
         send((await memory.add(f"everybody knows fact {number}")).identity)
 
 
 async def change_facts(folder: Path, send: Report, seed: int) -> None:
-    """Add, revise, remove and store without end; tells each step once it is done."""
+    """Add, revise, remove and store without end; reports each step once it is done."""
     memory = Memory(folder, durable=False)
     chance = random.Random(seed)
     mine: list[str] = []
@@ -137,7 +137,7 @@ async def change_facts(folder: Path, send: Report, seed: int) -> None:
 
 
 async def change_facts_in_place(folder: Path, send: Report, seed: int) -> None:
-    """Tell of a fact before it is written."""
+    """Report a fact before it is written."""
 
     def write(self: MemoryFiles, entry: Any) -> str:
         send(f"add {entry.identity} {entry.content}")
@@ -154,7 +154,7 @@ QUIET = IngestionSettings(summaries=False, max_entries=10_000)
 
 
 async def add_facts_of_ada(folder: Path, send: Report, seed: int, count: int) -> None:
-    """Add facts where a consolidation is going on; tells their identities."""
+    """Add facts where a consolidation is going on; reports their identities."""
     memory = Memory(folder, durable=False)
     for number in range(count):
         entry = await memory.add(f"the user owns thing {number} of worker {seed}", scope=ADA)
@@ -162,7 +162,7 @@ async def add_facts_of_ada(folder: Path, send: Report, seed: int, count: int) ->
 
 
 def turn_of(number: int) -> list[Canister]:
-    """A turn in which the user tells something; always the same for a number."""
+    """A turn in which the user says something; always the same for a number."""
     created = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=number)
     contents = (TextualContent(f"I own the house number {number} by the river."),)
     answer = (TextualContent(f"So you own house {number}."),)
@@ -197,7 +197,7 @@ def producing_asker(send: Report = lambda _: None) -> ScriptedAsker:
 
 
 async def take_in_turns(folder: Path, send: Report, seed: int) -> None:
-    """Take turns in without end; tells of each when it begins, and when it has been taken in."""
+    """Take turns in without end; reports each when it begins, and when it is done."""
     memory = Memory(folder, durable=False)
     ingestion = Ingestion(memory, producing_asker(send), QUIET, scope=ADA)
     number = seed * 1000
@@ -242,7 +242,7 @@ async def take_in_turns_marked_early(folder: Path, send: Report, seed: int) -> N
 
 
 async def take_in_turns_reported_early(folder: Path, send: Report, seed: int) -> None:
-    """The same, with each fact told as stored before it is."""
+    """The same, with each fact reported as stored before it is."""
 
     async def learn(self: Ingestion, draft: Any, turn: Entry, said: str, recalled: Any) -> bool:
         send(f"done {turn.turn.rpartition('-')[2]}")
@@ -254,7 +254,7 @@ async def take_in_turns_reported_early(folder: Path, send: Report, seed: int) ->
 
 
 async def commit_facts(folder: Path, send: Report, seed: int, count: int = 0) -> None:
-    """Add facts, and commit after each; tells of each before it is committed."""
+    """Add facts, and commit after each; reports each before it is committed."""
     memory = Memory(folder, durable=False)
     repository = Repository(folder)
     number = 0
@@ -268,7 +268,7 @@ async def commit_facts(folder: Path, send: Report, seed: int, count: int = 0) ->
 
 
 async def add_repeats(folder: Path, send: Report, seed: int, count: int) -> None:
-    """Add facts in two wordings each, edit some and remove others; tells what shall be known."""
+    """Add facts in two wordings each, edit some and remove others; reports what shall be known."""
     memory = Memory(folder, durable=False)
     for number in range(count):
         name = f"box{seed}x{number}"
@@ -292,7 +292,7 @@ async def add_repeats(folder: Path, send: Report, seed: int, count: int) -> None
 
 
 async def deduplicate(folder: Path, send: Report, seed: int) -> None:
-    """Merge what says the same; tells each step on the disk before it is made."""
+    """Merge what says the same; reports each step on the disk before it is made."""
 
     def rewrite(self: MemoryFiles, entry: Any, place: str) -> None:
         send("rewrite")

@@ -203,7 +203,7 @@ def test_a_newer_line_with_white_space_stays_one_line() -> None:
 
 
 def enrich(raw: msgspec.Raw, chance: random.Random, *, often: float = 0.5) -> msgspec.Raw:
-    """JSON of a canister, with attributes that nobody knows yet at every depth."""
+    """JSON of a canister, with unknown attributes at every depth."""
     text = bytes(raw)
     if text.startswith(b"["):
         items = msgspec.json.decode(text, type=list[msgspec.Raw])

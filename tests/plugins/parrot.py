@@ -1,4 +1,4 @@
-"""A provider as somebody else would write it: one module, the public protocols, one row of TOML.
+"""A third party's provider: one module, the public protocols, one row of TOML.
 
 Its models repeat what was said last, in capitals if the row says `loud = true`.
 """

@@ -61,7 +61,7 @@ def test_the_pinned_module_goes_before_one_of_its_name_elsewhere(
 
 
 def check_nothing_is_replaced(home: Path, index: FakeIndex) -> None:
-    """`AssertionError` where a plugin stands in for a package that is not its own."""
+    """`AssertionError` where a plugin replaces a package that is not its own."""
     # The last two are installed, and not loaded yet.
     taken = ("json", "vibe_llms", "msgspec", "hypothesis", "hatchling", "uv")
     files = {f"{name}.py": "PLANTED = True\n" for name in taken}

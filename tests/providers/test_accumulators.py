@@ -261,7 +261,7 @@ ENDINGS = st.sampled_from([FINISHED, ReplyClosed(StopReason.LENGTH), None])
 
 
 def check_handler_that_raises(deltas: Sequence[Delta], at: int) -> None:
-    """A handler that raises stops the reply, and what had arrived is told to whoever keeps it."""
+    """A handler that raises stops the reply, and what had arrived is kept."""
     received: list[ReplyCanister] = []
     reported: list[Event] = []
 
@@ -290,7 +290,7 @@ def check_handler_that_raises(deltas: Sequence[Delta], at: int) -> None:
         for canister in received
         for content in getattr(canister, "contents", ())
     )
-    # What came with the first event of a message may not have been told yet.
+    # What came with the first event of a message may not have been reported yet.
     assert kept.startswith(shown), (kept, shown)
     if not isinstance(reported[at], MessageStartedEvent):
         assert kept == shown
@@ -334,7 +334,7 @@ def test_any_deltas_give_events_of_the_grammar(
 ) -> None:
     events: list[Event] = []
     accumulator = Accumulator(PROVENANCE, events.append)
-    # A call that something else interrupts is the fault of whoever made the deltas.
+    # A call that something else interrupts is a fault of the deltas.
     with suppress(ReplyMalformed, ReplyCut), accumulator:
         for delta in deltas:
             accumulator.accept(delta)

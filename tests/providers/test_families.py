@@ -51,10 +51,10 @@ NAMES = {
     "anthropic": sorted(set(literals(AnthropicName))),
     "openai": sorted(set(literals(AllModels))),
 }
-#: Names of the package that are no models of OpenAI's two interfaces, or of which nothing is told.
+#: Names of the package that are no models of OpenAI's two interfaces, or of which nothing is known.
 UNTOLD = {"computer-use-preview", "computer-use-preview-2025-03-11"}
 
-#: Names whose context nobody tells.
+#: Names whose context is not known.
 SECRETIVE = {"gpt-daybreak-blue-latest", "gpt-daybreak-red-latest", "gpt-rosalind-research"}
 
 

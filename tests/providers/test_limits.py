@@ -1,4 +1,4 @@
-"""Limits per minute: never more than that in any 60 seconds, in order of arrival, and told."""
+"""Limits per minute: never more than that in any 60 seconds, in order of arrival, with notices."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ ARRIVALS = st.lists(
 def check_windows(
     arrivals: Sequence[tuple[float, int, int, float]], requests: int, tokens: int
 ) -> None:
-    """`AssertionError` where a window has more than the limits, or somebody overtakes."""
+    """`AssertionError` where a window has more than the limits, or a request overtakes."""
     started = run_virtually(send_all(Limiter("row", requests=requests), arrivals))
     assert [number for _, number in started] == list(range(len(arrivals)))
     assert largest_window([(time, 1) for time, _ in started]) <= requests

@@ -1,4 +1,4 @@
-"""Requests put together: what is encoded once, what is told, and what gives way."""
+"""Requests put together: what is encoded once, what is reported, and what gives way."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def say(*texts: str) -> list[Canister]:
 async def extend(
     cache: HistoryCache[Listing], canisters: Sequence[Canister], **context: Any
 ) -> tuple[Listing, list[str], list[Canister]]:
-    """The history, what was told, and what was checked."""
+    """The history, what was reported, and what was checked."""
     reported: list[Notice] = []
     checked: list[Canister] = []
     history = await cache.extend(

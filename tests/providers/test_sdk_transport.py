@@ -80,7 +80,7 @@ def official(request: pytest.FixtureRequest) -> Official:
 
 @pytest.fixture
 def server(official: Official, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The strict fake; its key stands where the package looks for it, and nowhere else."""
+    """The strict fake; its key is where the package looks for it, and nowhere else."""
     with official.interface.produce_server() as server:
         monkeypatch.setenv(official.key, server.key)
         yield server
@@ -124,7 +124,7 @@ async def test_both_transports_send_the_same_and_hear_the_same(
 
 
 async def check_one_attempt(official: Official, server: Any) -> None:
-    """A failure comes out at once, told as the server told it, of a reply and of a list."""
+    """A failure comes out at once, as the server reported it, of a reply and of a list."""
     server.respond = lambda request: official.interface.failures["overloaded"](headers=ADVICE)
     async with opened(official, server.url) as model:
         with pytest.raises(ProviderOverloaded) as caught:

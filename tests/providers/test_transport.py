@@ -235,7 +235,7 @@ async def test_a_wrong_environment_is_an_error_that_names_it(
 
 @contextmanager
 def full_port() -> Iterator[str]:
-    """An address where nobody takes the connections that wait."""
+    """An address where waiting connections are not accepted."""
     with socket.socket() as listener, many_sockets() as others:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -290,7 +290,7 @@ async def test_idle_connections_are_few_and_closed_after_a_while(server: EchoSer
     async with asyncio.timeout(10):
         while server.open_connections > transports.KEPT_CONNECTIONS:
             await asyncio.sleep(0.005)
-    # By nobody but the transport itself.
+    # By the transport alone.
     await server.settled()
     await transport.close()
 

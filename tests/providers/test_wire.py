@@ -28,7 +28,7 @@ def read_all(raw: bytes) -> list[bytes]:
     text = raw.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     events: list[bytes] = []
     data: list[bytes] = []
-    # Whatever stands after the last end of a line is no line yet.
+    # What follows the last end of a line is no line yet.
     for line in text.split(b"\n")[:-1]:
         if line.startswith(b"data:"):
             data.append(line[5:].removeprefix(b" "))

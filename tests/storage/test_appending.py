@@ -27,7 +27,7 @@ def texts(held: DirectoryArchive) -> list[str]:
 
 
 def check_replaced_file(held: DirectoryArchive) -> None:
-    """A file that was replaced meanwhile, as a repair does it, is the one appended to."""
+    """A file that was replaced in between, as by a repair, is the one appended to."""
     held.append_now(SHARED, say("one"), None)
     replace_file(lines_of(held), lines_of(held).read_bytes())
     held.append_now(SHARED, say("two"), None)

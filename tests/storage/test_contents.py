@@ -132,7 +132,7 @@ def test_what_is_kept_already_is_not_written_again(tmp_path: Path) -> None:
     with SystemCalls() as calls:
         store.put(b"abc" * 1000)
     assert calls.count("write") == calls.count("rename") == calls.count("fdatasync") == 0
-    assert calls.count("fsync") == 1, "whoever put it may not have come so far yet"
+    assert calls.count("fsync") == 1, "its writer may not have come so far yet"
 
 
 def test_a_file_in_place_of_a_content_is_reported(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_that_check_sees_a_store_that_trusts_the_size(
 
 
 def check_kills_while_putting(folder: Path, work: Callable[..., None], count: int) -> None:
-    """No half content is ever seen under a hash, and what was told is there."""
+    """No half content is ever seen under a hash, and what was reported is there."""
     archive = DirectoryArchive(folder)
     archive.prepare()
     reported: list[str] = []
@@ -301,7 +301,7 @@ def check_kills_while_putting(folder: Path, work: Callable[..., None], count: in
         except StorageError as error:
             raise AssertionError(f"half of a content is seen: {error}") from error
     check_all_is_there(folder, [])
-    # What the kills left behind goes, once it is old enough to belong to nobody.
+    # What the kills left behind goes, once it is old enough to have no owner.
     archive.collect_now(grace_seconds=-1)
     assert not [*archive.survey_remains()]
 
@@ -369,7 +369,7 @@ def test_that_check_sees_a_line_before_its_contents(tmp_path: Path) -> None:
 
 
 class Hoarder:
-    """Somebody who appends, forks, removes and collects in a random order."""
+    """A user who appends, forks, removes and collects in a random order."""
 
     def __init__(self, archive: DirectoryArchive, seed: int) -> None:
         self.archive = archive
@@ -385,13 +385,13 @@ class Hoarder:
             )(identity)
             self.done += 1
         except StorageError as error:
-            raise AssertionError(f"a content was given up too early: {error}") from error
+            raise AssertionError(f"a content was deleted too early: {error}") from error
         except ConversationNotFound:
-            # Somebody else has removed it meanwhile.
+            # Another process has removed it in between.
             return
 
     def said(self) -> list[Canister]:
-        # Few different pictures, so that they are shared, given up and put again.
+        # Few different pictures, so that they are shared, deleted and put again.
         picture = ImageContent(bytes([self.chance.randrange(6)]) * 2_000, "image/png")
         return [UserCanister((TextualContent("look"), picture))]
 
@@ -416,7 +416,7 @@ def check_no_dangling_reference(archive: DirectoryArchive) -> None:
     try:
         opened = open_all(archive)
     except ContentMissing as error:
-        raise AssertionError(f"a content was given up too early: {error}") from error
+        raise AssertionError(f"a content was deleted too early: {error}") from error
     needed = {
         reference.hash
         for restored in opened.values()
@@ -449,7 +449,7 @@ def check_threads(folder: Path, count: int) -> None:
         try:
             for _ in range(count):
                 one.act()
-        except BaseException as error:  # noqa: BLE001  (told by the main thread)
+        except BaseException as error:  # noqa: BLE001  (raised by the main thread)
             failures.append(error)
 
     threads = [threading.Thread(target=act, args=(one,)) for one in several]

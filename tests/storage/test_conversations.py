@@ -70,7 +70,7 @@ def test_an_append_costs_one_write_and_one_synchronisation(tmp_path: Path) -> No
         assert (calls.count("write"), calls.count("fdatasync"), calls.count("fsync")) == (1, 1, 0)
     with SystemCalls() as calls:
         archive.append_now(SHARED, say("on"), canisters[-1].identity)
-    # Whoever appends again knows where the file ends and need not read it.
+    # A writer that appends again knows where the file ends and does not read it.
     assert calls.count("read") == calls.count("pread") == 0
     assert len(calls.names) < 20
 
@@ -112,7 +112,7 @@ def test_a_long_last_line_is_found_whole(tmp_path: Path) -> None:
     for size in (65_000, 65_400, 65_536, 70_000, 300_000, 1_000_000):
         (said,) = say("x" * size)
         archive.append_now(SHARED, [said], None)
-        # Somebody who has not written it himself must find whose line it is.
+        # A writer that has not written it must find whose line it is.
         (further,) = say("further")
         other = DirectoryArchive(tmp_path, FAST_INLINE)
         other.append_now(SHARED, [further], said.identity)
@@ -294,7 +294,7 @@ def test_an_identity_that_others_mention_is_found_in_its_place(tmp_path: Path) -
 
 
 def check_kills_while_forking(folder: Path, work: Callable[..., None], count: int) -> None:
-    """Every conversation that is seen opens, and every fork that was told is there."""
+    """Every conversation that is seen opens, and every fork that was reported is there."""
     archive = begin(folder, say(*("x" * 1_000 for _ in range(500))), FAST)
     whole = lines_of(archive).read_bytes()
     reported: list[str] = []
@@ -474,7 +474,7 @@ def test_a_format_that_is_no_number_is_damage(tmp_path: Path, version: str) -> N
         archive.restore_now(SHARED)
 
 
-# Doctor and another process: a file that is replaced under somebody who remembers it.
+# Doctor and another process: a remembered file that is replaced.
 
 
 def test_a_remembered_file_that_was_repaired_is_read_again(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class Damaged:
         whole = len(lenient.canisters) + len(lenient.gaps)
         assert whole in (len(lines), len(lines) - 1)
         torn = len(b"".join(line + b"\n" for line in lines[:whole])) < len(damaged)
-        assert len(lenient.notices) == torn, "a shorter history is told"
+        assert len(lenient.notices) == torn, "a shorter history is reported"
         for gap in lenient.gaps:
             assert lines[gap.line - 1] not in self.good
             assert damaged[: gap.offset].count(b"\n") == gap.line - 1

@@ -39,7 +39,7 @@ def produce_archive(folder: Path, count: int = 30) -> DirectoryArchive:
 
 
 def find_bytes(folder: Path, words: str = RARE) -> list[str]:
-    """The files in which words stand, or that have them in their names."""
+    """The files that contain words, or that have them in their names."""
     return sorted(
         str(path.relative_to(folder))
         for path in folder.rglob("*")
@@ -201,7 +201,7 @@ def test_after_a_crash_the_next_list_cleans(tmp_path: Path, place: str, steps: i
     produce_archive(tmp_path)
     arguments = [sys.executable, "-c", _CRASH, str(tmp_path), place, str(steps)]
     assert subprocess.run(arguments, check=False, timeout=60).returncode == 9
-    # What is cleaned in part may have no words any more; then a mark tells of it.
+    # What is cleaned in part may have no words any more; then a mark shows it.
     assert find_bytes(tmp_path) != [] or b"unclean" in (tmp_path / INDEX).read_bytes()
     archive = DirectoryArchive(tmp_path, FAST)
     assert len(archive.survey_now()) == 30

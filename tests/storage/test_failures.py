@@ -77,7 +77,7 @@ class Scenario:
             await step()
 
     def check(self, failed: str) -> None:
-        """Nothing is damaged, lost or there twice; what failed was told."""
+        """Nothing is damaged, lost or there twice; what failed was reported."""
         opened = open_all(DirectoryArchive(self.archive.folder))
         assert self.twin is not None
         assert set(opened) >= {self.history.identity, self.twin.identity}
@@ -186,7 +186,7 @@ def test_an_error_of_the_system_says_what_to_do(tmp_path: Path, error: int, advi
 
 
 class FailingName:
-    """Every call of one name fails, whoever makes it."""
+    """Every call of one name fails, for every caller."""
 
     def __init__(self, name: str, error: int) -> None:
         self._name, self._error = name, error

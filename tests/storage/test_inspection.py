@@ -99,7 +99,7 @@ def test_a_repair_that_fails_is_reported_and_the_rest_is_repaired(tmp_path: Path
     archive = begin(tmp_path, settings=FAST)
     archive.create_now("aaaa", produce_details(), say("text"))
     whole = lines_of(archive, "aaaa").read_bytes()
-    # Its last whole line cannot be read, and behind it stands a torn one.
+    # Its last whole line cannot be read, and a torn one follows it.
     lines_of(archive, "aaaa").write_bytes(whole + b"torn")
     lines_of(archive).write_bytes(b"damaged\n")
     (archive.conversations / "aaaa" / "metadata.toml").write_text("format = 7\n")

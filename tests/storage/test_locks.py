@@ -53,7 +53,7 @@ def test_the_error_of_a_long_wait_says_how_to_find_the_holder(tmp_path: Path) ->
             archive.remove_now(SHARED)
         with pytest.raises(ArchiveLocked):
             archive.access_folder(SHARED).revise({"name": "new"})
-        # Whoever only reads waits for nobody.
+        # Readers never wait.
         assert len(archive.restore_now(SHARED).canisters) == 1
     assert str(raised.value) == (
         f"{folder}: another process has held it for 0.02 s; try again, or see which one: "
@@ -115,7 +115,7 @@ def test_a_folder_that_goes_while_one_waits_is_not_there(tmp_path: Path) -> None
     def wait() -> None:
         try:
             with locked(folder, seconds=60):
-                raise AssertionError("it was given a folder that nobody sees")
+                raise AssertionError("it was given an invisible folder")
         except OSError as error:
             errors.append(error)
 
@@ -202,7 +202,7 @@ def test_patience_counts_from_when_one_began_to_wait(tmp_path: Path) -> None:
     with locked(tmp_path, seconds=1), pytest.raises(ArchiveLocked, match="for 599 s"):
         acquire_in_vain(tmp_path, Patience(599, begun=begun))
     patience = Patience(599, begun=begun)
-    # What is free is taken whoever waited how long.
+    # What is free is taken at once, however long others waited.
     with locked(tmp_path, seconds=patience):
         assert patience.met
         assert patience.is_over

@@ -39,7 +39,7 @@ PICTURE = ImageContent(b"picture" * 100, "image/png")
 
 
 async def check_hostile_identities(folder: Path, count: int) -> None:
-    """Refused in every place where an identity may stand, and nothing on the disk has changed."""
+    """Refused in every place where an identity may occur, and nothing on the disk has changed."""
     archive = begin(folder / "archive", settings=FAST)
     (folder / "outside").mkdir()
     (folder / "outside" / "messages.jsonl").write_bytes(lines_of(archive).read_bytes())
@@ -269,7 +269,7 @@ def check_modes(folder: Path, mask: int) -> None:
         while not done.is_set():
             watcher.look(str(folder))
 
-    # What SQLite makes comes past no function of `os`, so somebody looks all the time as well.
+    # What SQLite makes comes past no function of `os`, so a thread watches all the time as well.
     thread = threading.Thread(target=watch)
     before = os.umask(mask)
     thread.start()

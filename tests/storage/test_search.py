@@ -89,13 +89,13 @@ def test_a_conversation_without_a_name_is_called_by_its_first_words(tmp_path: Pa
     archive.create_now(
         "bbbb", produce_details(), [AssistantCanister.from_text("no"), *say("x" * 100)]
     )
-    archive.create_now("cccc", produce_details(), [AssistantCanister.from_text("nobody asked")])
+    archive.create_now("cccc", produce_details(), [AssistantCanister.from_text("no question")])
     names = {summary.identity: summary.title for summary in archive.survey_now()}
     assert names == {"aaaa": "Why is the sky blue?", "bbbb": "x" * 59 + "…", "cccc": ""}
-    archive.append_now("cccc", say("now somebody does"), None)
+    archive.append_now("cccc", say("now with one"), None)
     archive.access_folder("aaaa").revise({"name": "sky"})
     names = {summary.identity: summary.title for summary in archive.survey_now()}
-    assert (names["aaaa"], names["cccc"]) == ("sky", "now somebody does")
+    assert (names["aaaa"], names["cccc"]) == ("sky", "now with one")
 
 
 async def test_tags_and_names_select(tmp_path: Path) -> None:
@@ -505,7 +505,7 @@ def check_concurrency(folder: Path, work: Callable[..., None], readers: int, cou
         archive.append_now(f"abcd{number}", say("another lantern"), None)
     for reported in work_together(work, folder, readers, count):
         assert [*reported] == ["60 120"] * count
-    # And while somebody appends.
+    # And while another process appends.
     archive.create_now(workers.SHARED, produce_details(), say("first"))
     writer = Worker(workers.append_messages, folder, 1, 20)
     for reported in work_together(work, folder, readers, count):
@@ -550,7 +550,7 @@ def test_threads_list_and_append_at_once(tmp_path: Path) -> None:
                 archive.append_now(("aaaa", "bbbb")[number % 2], say("lantern"), None)
                 assert listed(archive) == {"aaaa", "bbbb"}
                 assert found(archive, "lantern") == {"aaaa", "bbbb"}
-        except BaseException as error:  # noqa: BLE001  (told by the main thread)
+        except BaseException as error:  # noqa: BLE001  (raised by the main thread)
             failures.append(error)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]

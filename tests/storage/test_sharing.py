@@ -114,7 +114,7 @@ def test_a_write_that_takes_a_part_only_is_gone_on_with(tmp_path: Path, size: in
 
 
 def check_line_of_two_writers(archive: DirectoryArchive) -> None:
-    """Two who append after the line that they know: one of them is told that it was overtaken."""
+    """Two who append after the line that they know: one of them gets the error that it is stale."""
     first = archive.restore_now(SHARED).canisters[-1].identity
     other = DirectoryArchive(archive.folder, archive.settings)
     for round_ in range(10):
@@ -151,7 +151,7 @@ def test_that_check_sees_a_writer_that_trusts_its_memory(
 
 
 def test_threads_of_one_process_know_whose_line_is_last(tmp_path: Path) -> None:
-    """Each thread appends after what it saw; who is told that it was overtaken looks again."""
+    """Each thread appends after what it saw; one that is stale looks again."""
     archive = begin(tmp_path, settings=FAST_INLINE)
     count = 40
 
@@ -206,7 +206,7 @@ def check_kills_while_rewriting(folder: Path, work: Callable[..., None], count: 
         except ArchiveDamaged as error:
             raise AssertionError(f"neither old nor new: {error}") from error
         assert set(tags) <= set(held)
-        # The last change may have been carried out without having been told.
+        # The last change may have been made without being reported.
         assert len(set(held) - set(tags)) <= 1
         tags = list(held)
     assert tags

@@ -1,4 +1,4 @@
-"""The grammar of events as code: good sequences pass, and each broken rule is told."""
+"""The grammar of events as code: good sequences pass, and each broken rule is reported."""
 
 from __future__ import annotations
 
@@ -209,12 +209,12 @@ BAD: dict[str, tuple[list[Event], str]] = {
     "an empty chunk": (changed(2, chunk=TextChunk("")), "empty chunk"),
     "arguments in a text": (changed(2, chunk=InvocationChunk("a")), "no InvocationChunk"),
     "text in arguments": (changed(7, chunk=TextChunk("a")), "no TextChunk"),
-    "text that was not told": (changed(2, chunk=TextChunk("b")), "not the text"),
-    "reasoning that was not told": (changed(1, chunk=ReasoningChunk("?")), "not the text"),
-    "arguments that were not told": (changed(7, chunk=InvocationChunk("{")), "not the arguments"),
+    "unreported text": (changed(2, chunk=TextChunk("b")), "not the text"),
+    "unreported reasoning": (changed(1, chunk=ReasoningChunk("?")), "not the text"),
+    "unreported arguments": (changed(7, chunk=InvocationChunk("{")), "not the arguments"),
     "another canister": (with_canister(5, identity="m7"), "its canister is m7"),
     "a canister of another reply": (with_canister(5, reply="r7"), "of the reply r7"),
-    "a canister of nobody's": (changed(5, canister=UserCanister()), "cannot say a UserCanister"),
+    "another kind of canister": (changed(5, canister=UserCanister()), "cannot say a UserCanister"),
     "a call that became text": (
         changed(9, canister=AssistantCanister(identity="m2", reply="r1")), "its end is not severed"
     ),
@@ -237,7 +237,7 @@ BAD: dict[str, tuple[list[Event], str]] = {
     "a reply while a tool runs": ([*FIRST, *RUNS[:3], *SECOND], "are running"),
     "a tool within a reply": ([*TURN[:10], *run_of("m2")], "reply r1 is open"),
     "a tool within a message": ([*TURN[:12], *run_of("m2")], "message m3 is open"),
-    "a call that nobody made": ([*SECOND, *run_of("m2")], "not received whole"),
+    "a call that was not made": ([*SECOND, *run_of("m2")], "not received whole"),
     "a call that runs twice": ([*FIRST, *run_of("m2"), *run_of("m2")], "run before"),
     "a call of a cut reply": (
         [*FIRST[:10], *text_message("m9", "r1", cut=True), *run_of("m2")], "not received whole"

@@ -14,7 +14,7 @@ from vibe_llms.testing.listening import Answer, Listener, Request
 
 
 class Echo(Listener):
-    """Says what it was told."""
+    """Says what it was given."""
 
     def respond(self, request: Request) -> Answer:
         if request.path == "/fail":

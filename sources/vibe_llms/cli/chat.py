@@ -70,8 +70,8 @@ from vibe_llms.session import open_session
     shell_complete=complete_conversations,
     help="Continue a conversation, by its id, 4 or more characters of it, or its name.",
 )
-@click.option("--fork", is_flag=True, help="With -c or --cid: continue in a copy.")
-@click.option("--name", default="", metavar="NAME", help="Name the new conversation or copy.")
+@click.option("--fork", is_flag=True, help="With -c or --cid: continue in a fork.")
+@click.option("--name", default="", metavar="NAME", help="Name the new conversation or fork.")
 @click.option("--print-id", is_flag=True, help="Print the conversation's id on stderr.")
 @click.option("-n", "--no-log", is_flag=True, help="Do not save the conversation.")
 @click.option(

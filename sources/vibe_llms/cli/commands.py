@@ -31,7 +31,7 @@ COMMANDS = {
     "show": ("conversations", "Show a conversation."),
     "export": ("export", "Export a conversation as Markdown, HTML or JSON."),
     "search": ("conversations", "Search the messages of all conversations."),
-    "fork": ("conversations", "Copy a conversation, whole or up to a message."),
+    "fork": ("conversations", "Fork a conversation, whole or up to a message."),
     "rename": ("conversations", "Rename a conversation."),
     "tag": ("conversations", "Add tags to a conversation, or remove them."),
     "rm": ("conversations", "Delete conversations."),

@@ -222,13 +222,13 @@ async def search(
     metavar="N|MESSAGE",
     help="The last message to keep: its number in `show`, or its id.",
 )
-@click.option("--name", default="", metavar="NAME", help="Name the copy.")
+@click.option("--name", default="", metavar="NAME", help="Name the fork.")
 @json_option
 @with_archive
 async def fork(
     archive: DirectoryArchive, conversation: str, at: str | None, name: str, as_json: bool
 ) -> None:
-    """Copy a conversation, whole or up to a message.
+    """Fork a conversation, whole or up to a message.
 
     `--at 3` keeps the messages 1 to 3 of `vibe-llms show`; `--at -2` keeps all but the last one.
     """

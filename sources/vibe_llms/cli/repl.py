@@ -356,7 +356,7 @@ class Repl:
 
     async def _fork(self, name: str) -> None:
         self.conversation = await self.conversation.fork(name=name)
-        self._print(f"(continuing in the copy {self.conversation.identity})")
+        self._print(f"(continuing in the fork {self.conversation.identity})")
 
     async def _undo(self, count: str) -> None:
         if count and not re.fullmatch(r"[1-9]\d{0,5}", count):

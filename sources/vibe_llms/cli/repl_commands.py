@@ -22,7 +22,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "/show": ("", "show the conversation"),
         "/rename": ("[NAME]", "show or change the name"),
         "/export": ("FILE", "export to a file: .html, .md or .json"),
-        "/fork": ("[NAME]", "continue in a copy; the original stays as it is"),
+        "/fork": ("[NAME]", "continue in a fork; the original stays as it is"),
     },
     "Messages": {
         "/file": ("PATH|URL", "attach an image or a file to the next message"),

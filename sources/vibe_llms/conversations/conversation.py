@@ -50,7 +50,7 @@ class Conversation:
 
     @property
     def identity(self) -> str:
-        """The identity in the archive. It changes only where a notice says so."""
+        """The identity in the archive. It changes only with a notice."""
         return self._history.identity
 
     @property
@@ -116,7 +116,7 @@ class Conversation:
     def remove_hook(self, name: str) -> None:
         """From the next turn on, no longer call the hook of this name.
 
-        Its work on earlier turns is still done. `RequestError` where there is no such hook.
+        Its work on earlier turns continues. `RequestError` if there is no such hook.
         """
         if name not in (known := [hook.name for hook in self.hooks]):
             raise RequestError(f"no hook {name!r}; known are: {', '.join(known) or 'none'}")
@@ -170,8 +170,8 @@ class Conversation:
 
         Without a prompt the model continues from the end of the history. `invokers` and
         `event_handler` replace the conversation's; `controls` are merged over them. With `output`,
-        a type or a JSON Schema, the reply becomes a value of it, the turn's `output`. A reply that
-        does not fit is asked for again, at most twice, before `OutputInvalid` is raised.
+        a type or a JSON Schema, the reply becomes a value of it, the turn's `output`. If it does
+        not fit, the model is asked again, at most twice; then `OutputInvalid` is raised.
 
         When this returns, everything is durable. If it raises, or is cancelled, what had arrived is
         kept, marked as interrupted, and the next turn works.
@@ -295,7 +295,7 @@ class Conversation:
     async def regenerate(self) -> Conversation:
         """A fork that ends with the last prompt; `await it.converse()` answers it again.
 
-        Where the last prompt has no reply yet, such as after an error, it is this conversation.
+        If the last prompt has no reply yet, for example after an error, it is this conversation.
         """
         self._require_free()
         start = start_of_turn(self._history.canisters)

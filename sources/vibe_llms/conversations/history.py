@@ -93,7 +93,7 @@ class History:
 
     @property
     def load(self) -> Loader:
-        """Gives the bytes of references that its contents hold."""
+        """Returns the bytes of references in its contents."""
         return refuse_loading if self.archive is None else self.archive.load_all
 
     @property

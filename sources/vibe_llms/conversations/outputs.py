@@ -24,7 +24,7 @@ _WRAPPED = "value"
 
 
 class OutputMismatch(ValueError):
-    """A text is not a value of the type; the message tells the model what to correct."""
+    """A text is not a value of the type; the model gets the message, to correct the text."""
 
 
 class OutputForm(Struct, frozen=True):
@@ -63,7 +63,7 @@ def _strip_fence(text: str) -> str:
 
 
 def produce_form(output: OutputType) -> OutputForm:
-    """The form of a type or of a JSON Schema; raises `RequestError` where there is none."""
+    """The form of a type or of a JSON Schema; raises `RequestError` if there is none."""
     if isinstance(output, Mapping):
         return _of_schema(output)
     # Before Python 3.12 pydantic refuses the typed dictionaries of the standard library.
@@ -73,7 +73,7 @@ def produce_form(output: OutputType) -> OutputForm:
 
 
 def read_partial(text: str) -> Any:
-    """The JSON value in a text that is still growing; `None` where there is nothing yet.
+    """The JSON value in a text that is still growing; `None` if there is nothing yet.
 
     >>> read_partial('{"name": "Ada", "born": 18')
     {'name': 'Ada', 'born': 18}

@@ -29,8 +29,8 @@ async def _open_none(_: Iterable[str], __: EventHandler) -> Sequence[Ensemble]:
 class Services(Struct, frozen=True, kw_only=True):
     """What all conversations of a session share.
 
-    `access_controls` gives what the configuration says of a model's controls, and
-    `open_ensembles` opens rows by their names and sends notices to a handler.
+    `access_controls` returns the configured controls of a model, and `open_ensembles` opens rows by
+    their names and sends notices to a handler.
     """
 
     event_handler: EventHandler
@@ -46,9 +46,9 @@ class Services(Struct, frozen=True, kw_only=True):
 
 
 class ConversationSettings(Struct, frozen=True, kw_only=True):
-    """What a conversation holds its turns with; a change makes a new value.
+    """The settings of a conversation's turns; a change makes a new value.
 
-    `controls` and `handler` are its own. What they leave open comes from its session.
+    `controls` and `handler` are its own; the session supplies the rest.
     """
 
     model: Model
@@ -61,7 +61,7 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def event_handler(self) -> EventHandler:
-        """What receives the events of turns that bring no handler of their own."""
+        """Receives the events of turns without a handler of their own."""
         return self.handler or self.services.event_handler
 
     @property
@@ -80,13 +80,13 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
         return self.controls.over(self.services.access_controls(self.model))
 
     def settle(self, tools: Mapping[str, Invoker]) -> tuple[Model, Sequence[Invoker]]:
-        """The model to speak with and the tools to offer it, by what is known of it now."""
+        """The model to ask and the tools to offer it, by what is known of it now."""
         asked = self.tool_mode is not None
         return settle_tools(self.model, tuple(tools.values()), self.mode, asked=asked)
 
 
 class TurnRequest(Struct, frozen=True, kw_only=True):
-    """What one turn is asked to do; what it leaves out is as the conversation has it."""
+    """The arguments of one turn; the conversation supplies the rest."""
 
     said: Sequence[Canister] = ()
     invokers: Iterable[Tool] | None = None
@@ -114,7 +114,7 @@ class TurnMemo:
         return self._instructions
 
     def access_cache(self, model: Model) -> object:
-        """What is kept for a model, apart from what is kept for it under the contract."""
+        """The cache of a model; under the contract, a model has a separate one."""
         address = (model.provider, model.name, type(model))
         if address not in self._caches:
             self._caches[address] = model.produce_cache()

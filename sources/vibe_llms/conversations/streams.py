@@ -44,7 +44,7 @@ class RunningTurn:
     async def end(self) -> None:
         """Cancel the turn if it runs, and wait for its end, however often that is cancelled.
 
-        Raises `StorageError` where something of the turn could not be kept.
+        Raises `StorageError` if part of the turn could not be kept.
         """
         if not self.task.done():
             self.interrupt()

@@ -52,7 +52,7 @@ OUTPUT_ATTEMPTS = 3
 
 
 class TurnRun:
-    """A turn while it runs. Making one raises for a request that surely cannot be carried out."""
+    """A turn while it runs. Creating one raises an error for an impossible request."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class TurnRun:
         self._counts = True
 
     async def run(self) -> Turn:
-        """Hold the turn. However it ends, what arrived is kept, and its end is reported last."""
+        """Run the turn. In every case, what arrived is kept, and the last event reports the end."""
         reason: str = StopReason.FAILED
         withdrawn = False
         try:
@@ -134,8 +134,8 @@ class TurnRun:
     async def preview(self) -> bytes:
         """The body of the first request of the turn, after the checks that `run` makes.
 
-        Nothing is kept, and no content is sent. Where only the server can count the tokens of what
-        may be too long, a notice says so.
+        Nothing is kept, and no content is sent. If the request may be too long and only the server
+        can count its tokens, a notice says so.
         """
         await self._settle()
         self._counts = False
@@ -147,7 +147,7 @@ class TurnRun:
         return await self._model.preview(messages, self._offered, self._controls, context)
 
     def result(self, reason: str) -> Turn:
-        """What the turn gave so far."""
+        """The turn so far."""
         received = self._added[self._said :]
         replies = [c for c in received if isinstance(c, AssistantCanister | InvocationCanister)]
         text = "".join(
@@ -158,7 +158,7 @@ class TurnRun:
         return Turn(tuple(self._added), text, self._output, usage_of(self._added), reason)
 
     def _check(self) -> None:
-        """Raise for what surely cannot be, before the turn begins."""
+        """Raise an error for an impossible request before the turn begins."""
         settings = self._settings
         _check_choice(
             self._controls, {} if settings.mode == "off" else self._invokers, settings.model
@@ -215,7 +215,7 @@ class TurnRun:
         )
 
     async def _hold(self) -> str:
-        """Ask, and run calls, until the model is done; why it ended."""
+        """Ask and run calls until the model is done; returns why it ended."""
         while True:
             reply = await self._ask()
             ending = reply[-1].ending
@@ -231,7 +231,7 @@ class TurnRun:
                 await self._invoke(calls)
 
     async def _require(self, form: OutputForm, reason: str) -> str:
-        """Read the typed output of the last reply; where it does not fit, ask for it again."""
+        """Read the typed output of the last reply; if it does not fit, ask again."""
         provider, problems = self._settings.model.provider, ""
         for attempt in range(OUTPUT_ATTEMPTS):
             if reason == StopReason.LENGTH:
@@ -331,7 +331,7 @@ class TurnRun:
         return reuse_result(invocation, invoker, self._history.canisters, self._invokers)
 
     def _is_tainted(self) -> bool:
-        """Whether text without authority is in this turn: a document, or a result from outside."""
+        """Whether this turn contains untrusted text: a document, or a result from outside."""
         outside = {
             canister.identity
             for canister in self._added
@@ -346,7 +346,7 @@ class TurnRun:
         )
 
     def _report_blocked(self) -> None:
-        """Report once which tools do not run before the user has looked at them."""
+        """Report once which tools are blocked until the user reviews them."""
         blocked: dict[str, list[str]] = {}
         for invoker in self._invokers.values():
             if invoker.blocked:
@@ -378,7 +378,7 @@ class TurnRun:
             self._dispatcher(NoticeEvent(notice=notice, conversation=self._history.identity))
 
     async def _check_length(self, said: Sequence[Canister]) -> None:
-        """Refuse what is surely too long before anything is kept or sent."""
+        """Refuse a turn that is certainly too long before anything is kept or sent."""
         messages, model = self._messages, self._model
         if not self._counts:
             if is_near_limit(model, messages, said):
@@ -431,7 +431,7 @@ class CallLimits:
 
 
 def _check_choice(controls: Controls, tools: Mapping[str, Invoker], model: Model) -> None:
-    """Raise `ControlInvalid` where a tool is to be called that is not offered."""
+    """Raise `ControlInvalid` if a tool that is not offered has to be called."""
     choice = controls.tool_choice
     if choice is None or choice in ("auto", "any", "none") or choice in tools:
         return
@@ -443,7 +443,7 @@ def _check_choice(controls: Controls, tools: Mapping[str, Invoker], model: Model
 
 
 def _is_worth_keeping(canister: ReplyCanister) -> bool:
-    """Whether anything of a reply arrived: nothing is kept of one that was refused."""
+    """Whether any part of a reply arrived; a refused reply is not kept."""
     if isinstance(canister, InvocationCanister) or canister.contents:
         return True
     ending = canister.ending

@@ -112,7 +112,7 @@ class Ensembles:
         return self._guards[ensemble]
 
     async def open_one(self, name: str) -> Ensemble:
-        """The open ensemble of a row; raises why it cannot be opened."""
+        """The open ensemble of a row; raises an error if it cannot be opened."""
         ensemble = self._access(name)
         (failure,) = await self._open_all([ensemble])
         if failure is not None:

@@ -105,10 +105,10 @@ class OutsideEnsemble(Ensemble, Protocol):
 
 @runtime_checkable
 class InstructingEnsemble(Ensemble, Protocol):
-    """An ensemble that tells models how to use its tools, beyond their descriptions.
+    """An ensemble that instructs models how to use its tools, beyond their descriptions.
 
-    The instructions are supervisor text while any of its tools is offered. Therefore they are never
-    text from others: a server's own words have no such place.
+    The instructions are supervisor text while any of its tools is offered. Therefore they never
+    contain text from others, such as a server.
     """
 
     @property

@@ -58,7 +58,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
     """A tool. `name` is canonical: bare for functions, `ensemble/tool` for tools of an ensemble.
 
     `invoke(arguments, context)` receives the arguments as the text that the model sent, and returns
-    or raises. `ArgumentsInvalid` tells the model what to fix; `check` does the same without running
+    or raises. `ArgumentsInvalid` says what is to be fixed; `check` does the same without running
     anything. A model may also call the tool by its `aliases`. `approval` decides whether a call
     runs: `allow`, `deny`, or `ask`. `outside` is true if the tool returns untrusted text; `sends`
     is true if it may send data out, so that it asks again once untrusted text is in the turn.
@@ -105,7 +105,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
 
         The signature, annotations and defaults give the schema, the docstring the descriptions; the
         rest are the options of the decorator `invoker`, over those that the function is marked
-        with. `InvokerInvalid` where a parameter has no JSON Schema.
+        with. `InvokerInvalid` if a parameter has no JSON Schema.
 
         >>> def add(a: int, b: int = 2) -> int:
         ...     "Add two numbers."
@@ -153,8 +153,8 @@ class Invoker(Struct, frozen=True, kw_only=True):
         """A tool from a JSON Schema (2020-12) and a function, for tools that come from elsewhere.
 
         The function is called with the arguments by their names, once they fit the schema; one of
-        its parameters may be annotated as an `InvocationContext`. `InvokerInvalid` where the schema
-        is none.
+        its parameters may be annotated as an `InvocationContext`. `InvokerInvalid` if the schema is
+        invalid.
 
         >>> schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
         >>> Invoker.from_schema("double", schema, lambda a: 2 * a).name
@@ -242,7 +242,7 @@ def _read_signature(function: Callable[..., Any]) -> Signature:
 def normalize_name(name: str) -> str:
     """The name of a tool: characters that models do not accept become underscores.
 
-    `InvokerInvalid` where no letter and no digit is left, or the name is too long.
+    `InvokerInvalid` if no letter or digit is left, or the name is too long.
 
     >>> normalize_name("look up!"), normalize_name("2nd.try"), normalize_name("time/now")
     ('look_up_', '_2nd_try', 'time/now')

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 from typing import Self, TypeAlias
 
-#: A clock that stands still during the block.
+#: A clock that is paused during the block.
 Pause: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
@@ -61,7 +61,7 @@ class Limit:
 
 
 class Patience:
-    """The limits of all who wait for the same server, paused together while it asks a person."""
+    """The limits of all callers of one server, paused together while it asks a person."""
 
     def __init__(self) -> None:
         self._pauses: dict[object, Pause] = {}

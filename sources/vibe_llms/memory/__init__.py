@@ -1,6 +1,6 @@
 """Long-term memory: facts, turns and summaries in files that people can read and edit.
 
-Names are loaded from their homes when they are first used, as those of `vibe_llms` are.
+Names are imported when they are first used, as in `vibe_llms`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Unanswered(Struct, frozen=True):
-    """Why there is no answer; `final` if the model did answer, and asking again is no use."""
+    """Why there is no answer; `final` if the model did answer, so asking again does not help."""
 
     why: str
     final: bool = False

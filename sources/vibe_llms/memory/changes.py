@@ -1,7 +1,7 @@
 """Several changes to one scope as one, so that nothing changes between reading and writing.
 
 A model that decides about memory is slow, so it works on a snapshot. Its decisions are applied
-here, while the scope is held, to the files as they are by then.
+here, to the current files, while the scope is held.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class HeldScope:
         return self._index.read(known)
 
     def find(self, identity: str) -> Entry | None:
-        """The entry with exactly this identity, as its file is now; none if there is none."""
+        """The entry with exactly this identity, as its file is now; `None` if there is none."""
         known = self._locate(identity)
         return None if known is None else self.read(known)
 
@@ -65,7 +65,7 @@ class HeldScope:
         return self._is_there(entry.scope, f"{DELETED}/{self._files.place_of(entry)}")
 
     def has_forgotten(self, entry: Entry) -> bool:
-        """Whether nothing is left of an entry that was written, not even a deleted file.
+        """Whether an entry that was written is completely gone, its deleted file too.
 
         The entry may belong to another scope, which is not held. Only the place where it was
         written counts; to find a file that was moved, look for its identity.

@@ -61,7 +61,7 @@ _SHOWN_SECONDS = 1.0
 
 
 def ignore_progress(_: int) -> None:
-    """Ignore how far the work is."""
+    """Ignore the progress."""
 
 
 class Memory:
@@ -186,7 +186,7 @@ class Memory:
         settings: RetrievalSettings | None = None,
         seconds: float,
     ) -> Sequence[Recollection]:
-        """Like `search`, within so many seconds; a slow embedder leaves what words alone find."""
+        """Like `search`, within so many seconds; words alone if the embedder is slow."""
         wanted, chosen = tuple(dict.fromkeys(scopes)), settings or self._settings
         asked = Question(question, datetime.now(UTC), roles=frozenset(FOUND_ROLES))
         by_words = await asyncio.to_thread(self._store.search, asked, wanted, chosen)
@@ -324,7 +324,7 @@ class Memory:
         )
 
     async def forget(self, words: str, *, scopes: Iterable[Scope] | None = None) -> Sequence[Entry]:
-        """Remove all that contains these words for good, also from deleted entries and the index.
+        """Permanently remove all that contains these words, in deleted entries and the index too.
 
         Returns the removed entries. `vibe_llms.memory.purging` removes what git keeps of them.
         Files of other programs are not touched; `notify` gets those next to the scopes.
@@ -341,7 +341,7 @@ class Memory:
         return gone
 
     async def forget_scope(self, scope: Scope) -> Sequence[Entry]:
-        """Remove all of a scope for good, its folder, its index and its vectors included.
+        """Permanently remove a scope with its folder, its index and its vectors.
 
         Returns what was removed; a file that is no entry is returned as one without an identity.
         """

@@ -1,7 +1,7 @@
 """`CrossEncoderReranker`: a cross-encoder of sentence-transformers, run in this process.
 
-A model is taken from the disk only: a folder by its path, or what Hugging Face's cache has. Where
-it is not there, that is reported at once, and no server is asked.
+A model is taken from the disk only: a folder by its path, or what Hugging Face's cache has. If it
+is missing, that is reported at once, and no server is asked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CrossEncoderReranker:
         self._closed = False
 
     async def inquire(self) -> None:
-        """Raise where the package is missing, or the model on this disk; loads nothing."""
+        """Raise an error if the package or the model is missing; loads nothing."""
         folder = await asyncio.to_thread(self._find)
         await asyncio.to_thread(check_folder, _ROW, folder)
 

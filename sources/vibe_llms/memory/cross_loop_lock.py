@@ -26,7 +26,7 @@ class _Waiting(Struct, eq=False):
 class CrossLoopLock:
     """`async with` lets one task through at a time, first come, first served.
 
-    `moved` is for the user of the lock: when a turn last made progress, by `time.monotonic`.
+    `moved` is set by the users of the lock: when a turn last made progress, by `time.monotonic`.
     """
 
     def __init__(self) -> None:

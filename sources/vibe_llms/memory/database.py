@@ -104,7 +104,7 @@ class _Layout:
 class IndexDatabase:
     """Entries with their words and labels; `data` is what `serialize` gave, or empty.
 
-    `ValueError` where `data` is no such database. One thread at a time may use it.
+    `ValueError` if `data` is no such database. One thread at a time may use it.
     """
 
     def __init__(self, data: bytes = b"") -> None:
@@ -135,7 +135,7 @@ class IndexDatabase:
     def serialize(self) -> bytes:
         """The database as bytes, without the words of entries that are gone.
 
-        `StorageError` where SQLite cannot do that.
+        `StorageError` if SQLite cannot do that.
         """
         if not hasattr(self._database, "serialize"):
             raise StorageError("SQLite 3.36 is needed to store the index of memory")
@@ -159,7 +159,7 @@ class IndexDatabase:
         labels: Iterable[str],
         conversation: str | None,
     ) -> int:
-        """Add an entry, in place of the one at its place; its number, whatever the record has.
+        """Add an entry, replacing the one at its place; returns its number, not the record's.
 
         `conversation` is given for a turn that has neighbours.
         """
@@ -191,7 +191,7 @@ class IndexDatabase:
         return int(number)
 
     def drop(self, place: str) -> int | None:
-        """Remove the entry at a place; the number that it had."""
+        """Remove the entry at a place; returns its number."""
         row = self._database.execute(
             "select conversation, position from entries where place = ?", [place]
         ).fetchone()
@@ -221,7 +221,7 @@ class IndexDatabase:
         return self._find("place = ?", place)
 
     def find(self, identity: str) -> IndexRecord | None:
-        """The entry with an identity, the oldest where files were copied."""
+        """The entry with an identity; the oldest if files were copied."""
         return self._find("identity = ? order by created, place limit 1", identity)
 
     def facts(self, digest: str) -> Sequence[IndexRecord]:
@@ -361,7 +361,7 @@ class IndexDatabase:
         return int(row[0])
 
     def _position_at(self, place: str, order: tuple[str | None, int, str]) -> int | None:
-        """Where the entry at a place is, if it comes in the same order."""
+        """The position of the entry at a place, if its order is unchanged."""
         row = self._database.execute(
             "select position, conversation, created, identity from entries where place = ?", [place]
         ).fetchone()
@@ -410,7 +410,7 @@ _ASKED = 30_000
 
 
 def _worst_of_best(scores: Mapping[int, float], count: int) -> float:
-    """The score of the last of so many best ones; 0 where there are fewer."""
+    """The lowest of the best `count` scores; 0 if there are fewer."""
     return 0.0 if len(scores) < count else sorted(scores.values())[-count]
 
 

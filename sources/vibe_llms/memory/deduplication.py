@@ -1,7 +1,7 @@
-"""Deduplication: facts that say the same become one, at times and on demand; nothing is lost.
+"""Deduplication: merges facts that say the same, regularly and on demand, and loses nothing.
 
-Facts with the same words are merged. Whether others say the same is a question to a model, where
-there is one: of facts that are alike it names those that repeat another one.
+Facts with the same words are merged. If there is a model, it is shown other facts that are alike,
+and names those that repeat another one.
 
 A run works on a snapshot. Its decisions are carried out group by group while the scope is held; a
 group in which anything has changed since is left for the next run. The merged fact is written
@@ -126,8 +126,8 @@ class Deduplication:
     """Merges the facts of a memory that say the same.
 
     Without an `asker` only facts with the same words are merged. With one, facts that are alike are
-    shown to its model: alike in meaning where the memory has an embedder, otherwise, or where that
-    fails, in their words. The model has `seconds` for each answer. `notify` gets what went wrong.
+    shown to its model: alike in meaning if the memory has an embedder, or in their words if it has
+    none or that fails. The model has `seconds` for each answer. `notify` gets each failure.
     """
 
     def __init__(
@@ -317,7 +317,7 @@ def _batch(groups: Sequence[list[int]]) -> Iterator[list[int]]:
 def _read_answer(
     answer: Repeats, shown: Sequence[int], entries: Sequence[Entry]
 ) -> Iterator[tuple[int, ...]]:
-    """The groups of an answer that count: none where it is about other numbers, or one twice."""
+    """The groups of an answer; none if it has other numbers, or one twice."""
     numbers = [number for group in answer.groups for number in group]
     if len(set(numbers)) < len(numbers) or not set(numbers) <= set(range(1, len(shown) + 1)):
         return
@@ -327,12 +327,12 @@ def _read_answer(
 
 
 def _says_all(whole: Entry, part: Entry) -> bool:
-    """Whether a fact may say what another one says: in particular, its numbers and names."""
+    """Whether a fact may say what another one says: it needs its numbers and names."""
     return part.speaker in ("", whole.speaker) and covers(whole.content, part.content)
 
 
 def _make_found(members: Sequence[_Fact]) -> _Found:
-    """Merge facts of which the first says everything; the most important one stays."""
+    """Merge facts of which the first says everything; keeps the most important one."""
     whole, _ = members[0]
     ranked = sorted(members, key=lambda fact: rank(fact[0]))
     kept, *others = (entry for entry, _ in ranked)
@@ -353,7 +353,7 @@ def _make_found(members: Sequence[_Fact]) -> _Found:
 
 
 def _carry_out(held: HeldScope, batch: Sequence[_Found]) -> list[bool]:
-    """Merge those groups whose files are what they were; whether each was merged."""
+    """Merge the groups whose files are unchanged; returns whether each was merged."""
     return [_carry_out_one(held, found) for found in batch]
 
 

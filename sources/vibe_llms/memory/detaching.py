@@ -16,10 +16,10 @@ _LOG_BYTES = 256 * 1024
 
 
 def detach(arguments: Sequence[str], log: Path, *, data: bytes = b"") -> int:
-    """Start `vibe-llms ARGUMENTS` in a session of its own; gives the process's id.
+    """Start `vibe-llms ARGUMENTS` in a session of its own; returns the process id.
 
-    It holds none of our streams: what it prints goes into the `log`, and `data` is its standard
-    input, where others cannot read it as they can read arguments.
+    It uses none of our streams: its output goes into the `log`, and `data` is its standard input,
+    which other users cannot read, unlike arguments.
     """
     make_folder(log.parent)
     with open(_open_log(log), "ab") as output:

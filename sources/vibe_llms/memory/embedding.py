@@ -1,4 +1,4 @@
-"""An embedder as a memory uses it: a failure is reported once, and words alone are searched."""
+"""An embedder as a memory uses it: a failure is reported once, and then only words are searched."""
 
 from __future__ import annotations
 

@@ -94,8 +94,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     `importance` goes from 0 to 1. `speaker` is the name of who said it, if known; `conversation`
     and `turn` are the identities of the conversation and the canister that it came from. A deleted
     entry is `replaced_by` a newer one; `merged_from` names the entries that were deleted for this
-    one, since it says what they said. `further` are members of the front matter by others, and
-    `lines` their text; both are kept.
+    one, since it contains them. `further` are members of the front matter by others, and `lines`
+    their text; both are kept.
     """
 
     content: str

@@ -71,7 +71,7 @@ async def extract(
     recalled: Recalled = Recalled(),
     when: datetime | None = None,
 ) -> Extraction:
-    """At most `most` facts in the user's own words, which are what the gate has left."""
+    """At most `most` facts from the user's own words, as the gate has left them."""
     date = f" on {when:%Y-%m-%d}" if when else ""
     supervisor = _SUPERVISOR.format(count=most, topics=_MOST_TOPICS)
     text = f"The user said{date}:\n\n{said}"

@@ -5,8 +5,8 @@
     entries/SCOPE/summaries/{L1,L2,L3}/…
     entries/SCOPE/deleted/…                    deleted entries, in the same folders
 
-Files are the truth: people may read, write, edit and remove them. All changes of ours are made
-under the lock of the scope's folder.
+The files are authoritative: people may read, write, edit and remove them. Our own changes hold the
+lock of the scope's folder.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class MemoryFiles:
 
     @contextmanager
     def changing(self, scope: Scope, *, seconds: float | Patience | None = None) -> Iterator[None]:
-        """Hold the scope for changes to what it has; others wait, or get `ArchiveLocked`.
+        """Hold the scope to change it; others wait, or get `ArchiveLocked`.
 
         For the order of locks see `vibe_llms.memory.indexes`.
         """
@@ -109,20 +109,20 @@ class MemoryFiles:
             yield
 
     def write(self, entry: Entry) -> str:
-        """Write an entry, new or in place of its file; its place. Durable when this returns."""
+        """Write an entry, new or over its file; returns its place. Durable when this returns."""
         place = self.place_of(entry)
         self.rewrite(entry, place)
         return place
 
     def rewrite(self, entry: Entry, place: str) -> None:
-        """Write an entry again at the place that it has; to be called while the scope is held."""
+        """Write an entry again at its place; call it while the scope is held."""
         path = self.path_of(entry.scope, place)
         with storage_errors(path):
             self._prepare(entry.scope, path.parent)
             replace_file(path, encode_entry(entry), durable=self._durable)
 
     def read_data(self, scope: Scope, place: str) -> bytes:
-        """The bytes of a file, whatever it is; none where it has gone or is no file."""
+        """The bytes of any file; `None` if it is gone or no regular file."""
         path = self.path_of(scope, place)
         with storage_errors(path), suppress(FileNotFoundError):
             if stat.S_ISREG(os.lstat(path).st_mode):
@@ -130,7 +130,7 @@ class MemoryFiles:
         return b""
 
     def is_long(self, scope: Scope, place: str) -> bool:
-        """Whether a file is longer than any entry, and better not read at once."""
+        """Whether a file is longer than any entry, so that it is read in parts."""
         with suppress(OSError):
             status = os.lstat(self.path_of(scope, place))
             return stat.S_ISREG(status.st_mode) and status.st_size > LARGEST_BYTES
@@ -143,7 +143,7 @@ class MemoryFiles:
             yield from read_parts(path.parent, path.name)
 
     def read(self, scope: Scope, place: str) -> Entry:
-        """The entry at a place; `MemoryDamaged` if it is none, `FileNotFoundError` if it went."""
+        """The entry at a place; raises `MemoryDamaged` or `FileNotFoundError`."""
         try:
             return self._read(scope, place)
         except MemoryDamaged as error:
@@ -151,7 +151,7 @@ class MemoryFiles:
             raise
 
     def take_damaged(self) -> Sequence[str]:
-        """What is wrong with files that were read and are no entries; each is given once."""
+        """The errors of files that were read and are no entries; each is returned once."""
         found = [self._damaged.pop(place) for place in sorted(self._damaged)]
         new = [one for one in found if one not in self._reported]
         self._reported.update(new)
@@ -191,7 +191,7 @@ class MemoryFiles:
                 synchronise_folder(path.parent)
 
     def erase(self, scope: Scope, places: Iterable[str]) -> None:
-        """Remove files for good, deleted ones too; to be called while the scope is held."""
+        """Permanently remove files, deleted ones too; call it while the scope is held."""
         for place in places:
             path = self.path_of(scope, place)
             with storage_errors(path), suppress(FileNotFoundError):
@@ -200,7 +200,7 @@ class MemoryFiles:
                     synchronise_folder(path.parent)
 
     def erase_scope(self, scope: Scope) -> None:
-        """Remove the folder of a scope for good; to be called while the scope is held.
+        """Permanently remove the folder of a scope; call it while the scope is held.
 
         What its links lead to is not touched.
         """
@@ -211,9 +211,9 @@ class MemoryFiles:
                 synchronise_folder(path.parent)
 
     def survey_files(self, scope: Scope) -> list[str]:
-        """All files below a scope's folder, no matter who made them; links are not followed.
+        """All files below a scope's folder, foreign ones too; links are not followed.
 
-        `StorageError` where a folder cannot be looked through: what is in it shall not be missed.
+        `StorageError` if a folder cannot be read, so that no file is missed.
         """
         base = self.path_of(scope)
         with storage_errors(base):
@@ -226,7 +226,7 @@ class MemoryFiles:
     def survey_strays(self) -> list[Path]:
         """Files outside the scopes: in the memory's folder, or in folders that are no scopes.
 
-        `StorageError` where a folder cannot be looked through.
+        `StorageError` if a folder cannot be read.
         """
         base = self.folder / ENTRIES
         scopes = set(map(str, self.survey_scopes()))
@@ -241,7 +241,7 @@ class MemoryFiles:
         return sorted(found)
 
     def clear(self, scope: Scope) -> None:
-        """Remove what crashes left unfinished; to be called while the scope is held."""
+        """Remove what crashes left unfinished; call it while the scope is held."""
         # Writers hold the scope, so none of these is being written.
         places = self.survey_files(scope)
         self.erase(
@@ -311,7 +311,7 @@ class MemoryFiles:
         return found
 
     def _prepare(self, scope: Scope, folder: Path) -> None:
-        """Make a folder of a scope; an error where a link leads out, as nothing is read there."""
+        """Make a folder of a scope; an error if a link leads out, since that is not read."""
         make_folder(folder)
         base = self.path_of(scope)
         for one in (folder, *folder.parents):
@@ -325,7 +325,7 @@ class MemoryFiles:
 
 
 def _insist(error: OSError) -> None:
-    """Raise the error that keeps a folder from being read, unless the folder is gone."""
+    """Raise the error of reading a folder, unless the folder is gone."""
     if not isinstance(error, FileNotFoundError):
         raise error
 
@@ -346,6 +346,6 @@ def check_place(entry: Entry) -> None:
 
 
 def identity_in(place: str) -> str:
-    """The identity in the name of a file of ours; empty where it is not such a name."""
+    """The identity in the name of a file of ours; empty for other names."""
     match = _NAME.fullmatch(place)
     return match[1] if match else ""

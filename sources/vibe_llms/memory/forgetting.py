@@ -47,7 +47,7 @@ async def survey_traces(
 async def survey_offspring(memory: Memory, gone: Iterable[Entry]) -> Sequence[Entry]:
     """The facts from removed turns that would be left, the oldest first.
 
-    They say in other words what was said there.
+    They say the same in other words.
     """
     entries = list(gone)
     turns = {(one.conversation, one.turn) for one in entries if one.turn and one.role in _SAID}

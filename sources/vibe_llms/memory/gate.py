@@ -1,9 +1,9 @@
-"""The gate: what is refused before anything is remembered, and why. It asks no model.
+"""The gate decides, without a model, what is not remembered, and why.
 
-A turn is kept as it was said, without its secrets. Facts are looked for only in the user's own
-words: secrets, quotations, letters of others, questions, instructions and recalled text are removed
-first. A fact that a model finds there must be supported by those words. What else is not worth
-remembering is for the model to say.
+A turn is kept word for word, without its secrets. Facts are searched only in the user's own words:
+secrets, quotations, letters of others, questions, instructions and recalled text are removed first.
+A fact that a model finds there must be supported by those words. The model decides what else is not
+worth remembering.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Sifted(Struct, frozen=True):
 
 
 class Recalled:
-    """What was recalled in a turn, so that it is recognised in what is said there."""
+    """What was recalled in a turn, so that it is recognised when it is repeated there."""
 
     def __init__(self, texts: Iterable[str] = (), *, digests: frozenset[str] = frozenset()) -> None:
         self._digests = digests
@@ -153,7 +153,7 @@ def make_visible(text: str) -> str:
 
 
 def normalize(text: str) -> str:
-    """The text in plain letters and without joiners, as patterns are matched."""
+    """The text in plain letters and without joiners, for matching patterns."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", make_visible(text))
         text = text.replace("\u2019", "'").replace("\u200c", "").replace("\u200d", "")
@@ -167,7 +167,7 @@ def _is_unseen(character: str) -> bool:
 
 
 def check_fact(text: str, said: str, recalled: Recalled = Recalled()) -> Why | None:
-    """Why a fact that a model found in what the user `said` is refused; none if it is not."""
+    """Why a fact that a model found in what the user `said` is refused; `None` if it is not."""
     # Not checked any further: that would take too much time.
     if len(text) > LONGEST_FACT:
         return Why.LONG

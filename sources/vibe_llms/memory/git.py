@@ -1,7 +1,7 @@
-"""Running git for a repository of ours: within a limit of time, and nothing but git itself.
+"""Runs git for a repository of ours: within a time limit, and without other programs.
 
-No settings of the user or the system count. Hooks, signatures and helpers that the repository's own
-settings name are overruled on the command line; its filters by attributes, see `repository`.
+Settings of the user and the system are ignored. The command line disables hooks, signatures and
+helpers of the repository's own settings; attributes disable its filters, see `repository`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _SETTINGS = {
 
 
 async def ask(git: Git, work: Callable[[], T]) -> T:
-    """The result of work with git, done in a thread; cancelling ends git."""
+    """The result of work with git, done in a thread; cancelling it ends git."""
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(task)
@@ -108,10 +108,10 @@ class Git:
         index: Path | None = None,
         held: Sequence[int] = (),
     ) -> bytes:
-        """What a command of git prints; raises `VersioningFailed` if it fails.
+        """The output of a git command; raises `VersioningFailed` if it fails.
 
-        At the time `ends` of the monotonic clock, git is killed with its children. It inherits the
-        descriptors that are `held`, so that their locks last as long as it runs.
+        At the monotonic time `ends`, git is killed with its children. It inherits the descriptors
+        that are `held`, so that their locks last as long as it runs.
         """
         program = self.find()
         if program is None:
@@ -182,7 +182,7 @@ class Git:
 
 
 def _find_reason(words: str) -> str:
-    """Why git failed, out of all that it printed: an error of the system, or else its last one."""
+    """Why git failed, from its output: a system error, or else its last error."""
     lines = words.strip().splitlines()
     for number, own in _REFUSALS.items():
         if os.strerror(number) in words or (own and own in words):
@@ -192,9 +192,9 @@ def _find_reason(words: str) -> str:
 
 
 def is_held(lock: Path, folder: Path) -> bool:
-    """Whether a running process has a file open, or is a git that works in a folder.
+    """Whether a running process has a file open, or is git in a folder.
 
-    False where the system does not say.
+    False if the system does not say.
     """
     with suppress(OSError):
         for process in Path("/proc").glob("[0-9]*"):
@@ -209,7 +209,7 @@ def is_held(lock: Path, folder: Path) -> bool:
 
 
 def _search_path() -> str:
-    """PATH without relative parts: git runs in a folder into which others can write."""
+    """PATH without relative parts, since others may write to the folder in which git runs."""
     parts = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return os.pathsep.join(part for part in parts if os.path.isabs(part))
 

@@ -95,7 +95,7 @@ async def _ask_git(
     seconds: float,
     notify: Callable[[str], None],
 ) -> Sequence[Change] | None:
-    """The changes that git has kept; None if there is no repository."""
+    """The changes in git; `None` if there is no repository."""
     ends, failure = time.monotonic() + seconds, ""
     # To include what was changed by hand.
     try:

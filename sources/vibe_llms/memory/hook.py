@@ -50,7 +50,7 @@ _GRACE_SECONDS = 10.0
 
 
 class Report(Protocol):
-    """What a taker did; `failures` are what it could not do, and may be tried again."""
+    """What a taker did; `failures` may be tried again."""
 
     @property
     def failures(self) -> Sequence[str]:
@@ -179,7 +179,7 @@ class MemoryHook(TurnHook):
         await self._deduplicate()
 
     async def _deduplicate(self) -> None:
-        """Merge the user's facts that say the same, if that is due."""
+        """Merge the user's repeated facts, if that is due."""
         settings = self.settings.deduplication
         try:
             report = await Deduplication(

@@ -1,7 +1,7 @@
-"""The index of one scope: what its files say, kept in step with them, stored as snapshots.
+"""The index of one scope: updated from its files, stored as snapshots.
 
-Files are the truth: what changed in the folder is read again before each answer. A snapshot is
-derived; if it does not fit, the index is built from the files again.
+The files are authoritative: what changed in the folder is read again before each answer. A snapshot
+is derived; if it does not fit, the index is built from the files again.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class ScopeIndex:
         return self._database.stats.get(place) or self._broken.get(place)
 
     def _read(self, place: str, stat: FileStat) -> Entry | None:
-        """The entry of a file that changed; nothing where it is damaged or gone."""
+        """The entry of a file that changed; `None` if it is damaged or gone."""
         try:
             entry = self._files.read(self.scope, place)
         except MemoryDamaged as error:
@@ -152,7 +152,7 @@ class ScopeIndex:
         return (0.0, 0) if self._vectors is None else self._vectors.sum_up(question)
 
     def check_size(self, vector: array[float]) -> None:
-        """`EmbeddingsMixed` where a vector has other dimensions than the stored ones."""
+        """`EmbeddingsMixed` if a vector has other dimensions than the stored ones."""
         if self._vectors is not None and not self._vectors.fits(vector):
             raise EmbeddingsMixed(
                 f"{self.model} gives vectors of {len(vector)} dimensions now, not of "
@@ -237,7 +237,7 @@ class ScopeIndex:
         return self._database.records(numbers)
 
     def read(self, record: IndexRecord) -> Entry | None:
-        """The entry as its file has it now; none where it is gone or damaged."""
+        """The entry as its file is now; `None` if it is gone or damaged."""
         try:
             return self._files.read(self.scope, record.place)
         except (FileNotFoundError, MemoryDamaged):
@@ -246,8 +246,8 @@ class ScopeIndex:
     def store(self, *, always: bool = False, seconds: float | Patience | None = None) -> bool:
         """Write a snapshot for the next process, if enough changed or if `always`.
 
-        Where the disk is full or read-only nothing is written. False where another process held
-        the scope for so many `seconds`.
+        If the disk is full or read-only, nothing is written. False if another process held the
+        scope for so many `seconds`.
         """
         enough = 1 if always else max(_CHANGES, _SHARE * len(self))
         if self._changes < enough or not os.path.isdir(self._files.path_of(self.scope)):
@@ -296,7 +296,7 @@ class ScopeIndex:
         self.loaded = True
 
     def _load(self) -> None:
-        """Read a snapshot that is whole; any will do, since the files are scanned next."""
+        """Read any complete snapshot, since the files are scanned next."""
         try:
             names = os.listdir(self._folder)
         except OSError:

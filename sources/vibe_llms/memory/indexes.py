@@ -9,7 +9,7 @@ The order of locks, from the outside in; none is taken while one after it is hel
 4. the lock of the collection here, for no longer than it takes to look something up.
 
 So a task that waits for another process holds the lock of no index, and searches continue. The
-file of vectors and what git keeps have locks of their own, taken without 3 and 4.
+vector file and git have locks of their own, taken without 3 and 4.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class _Place:
 class Indexes:
     """The index of each scope that is used, and of up to `most` in all.
 
-    What is used least recently goes first, stored for when it is used again; whatever is used
-    stays. `model` makes the vectors.
+    The least recently used one is stored and dropped first; one in use stays. `model` makes the
+    vectors.
     """
 
     def __init__(self, files: MemoryFiles, model: str, *, most: int = MOST) -> None:
@@ -59,9 +59,9 @@ class Indexes:
     def using(self, scope: Scope, *, passing: bool = False) -> Iterator[ScopeIndex]:
         """The index of a scope, which stays in memory during the context; its lock is not held.
 
-        Afterwards it is stored, if that is worth it and nothing has to be waited for; not in
-        `passing`, as where all scopes are looked through, or in one of many steps. Nor does that
-        drive out any that was used otherwise.
+        Afterwards it is stored, if enough changed and no wait is needed. With `passing`, as when
+        all scopes are searched, it is not stored, and it does not push out indexes that were used
+        otherwise.
         """
         place = self._take(scope, passing=passing)
         try:
@@ -97,7 +97,7 @@ class Indexes:
             yield list(indexes.values())
 
     def keep(self, patience: Patience) -> None:
-        """Store all for the next process, as far as others let us in that time."""
+        """Store all for the next process, unless others hold them for that time."""
         with self._lock:
             scopes = list(self._places)
         for scope in scopes:
@@ -122,7 +122,7 @@ class Indexes:
             place.users -= 1
 
     def _shrink(self) -> None:
-        """Store and let go what was used least recently, until no more are left than shall be."""
+        """Store and drop the least recently used ones until at most `most` are left."""
         busy: set[Scope] = set()
         while (place := self._choose(busy)) is not None:
             scope, uses = place.index.scope, place.uses

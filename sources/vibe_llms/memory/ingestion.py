@@ -1,7 +1,7 @@
 """Ingestion: what was said in a turn becomes memory.
 
 The turn is stored first, with a mark that its facts are still missing. The mark is removed once
-they are stored. So an interruption loses nothing, and `resume` continues from there.
+they are stored. So an interruption loses nothing: `resume` continues.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _MOST_SUMMARIES = 6
 
 
 class _Draft(Struct):
-    """Collects what a report says."""
+    """Collects the values of a report."""
 
     conversation: str
     turns: list[Entry] = []
@@ -282,7 +282,7 @@ class Ingestion:
             draft.take(applied)
 
     async def _decide(self, draft: _Draft, facts: Sequence[Entry]) -> Plan:
-        """The plan for new facts: a model decides if there are similar ones."""
+        """The plan for new facts: if there are similar ones, a model decides."""
         notes: dict[str, Entry] = {}
         asked: list[Entry] = []
         for fact in facts:
@@ -352,7 +352,7 @@ class Ingestion:
             draft.summaries.append(entry)
 
     async def _choose_task(self, place: Scope) -> Task | None:
-        """The next summary to make, with exactly the entries that it is of."""
+        """The next summary to make, with exactly the entries that it covers."""
         known = await self._memory.outline(place)
         while (plan := choose_plan(known)) is not None:
             entries = await self._memory.read(place, plan.members)

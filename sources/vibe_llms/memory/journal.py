@@ -98,7 +98,7 @@ class Journal:
 
     @contextmanager
     def working(self) -> Iterator[bool]:
-        """Be the one worker in the background; false where another process is."""
+        """Become the only worker in the background; false if another process is."""
         path = self._folder / _WORKER
         with ExitStack() as stack:
             with storage_errors(self._folder):
@@ -131,7 +131,8 @@ class Journal:
     ) -> Sequence[tuple[Path, Ticket]]:
         """Take over a user's turns that ended processes have left.
 
-        Not those whose file names are `known`, nor failed ones, unless `failed` is set.
+        Those whose file names are `known` are left out, and so are failed ones, unless `failed` is
+        set.
         """
 
         def wants(name: str, ticket: Ticket) -> bool:

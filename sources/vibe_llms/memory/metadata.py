@@ -1,4 +1,4 @@
-"""What the index keeps of an entry for work on long conversations, so that few files are read."""
+"""Metadata of an entry in the index, so that long conversations need few files."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Coverage(Struct, frozen=True):
 
     @property
     def names(self) -> frozenset[str]:
-        """What it was made of, each by `name_of` its identity."""
+        """The entries that it was made of, each by `name_of` its identity."""
         return frozenset(self.sums_up.split())
 
     def covers(self, when: datetime) -> bool:
-        """Whether what was said then may be in it; surely not where this is false."""
+        """Whether it may contain what was said then; if false, it does not."""
         return self.covers_from <= when <= self.covers_until
 
 
@@ -67,12 +67,12 @@ class Metadata(Struct, frozen=True, array_like=True):
 
 
 def name_of(identity: str) -> str:
-    """The end of an identity, by which a summary names what it is of."""
+    """The end of an identity, by which a summary names an entry that it covers."""
     return identity[-_NAME_LENGTH:]
 
 
 def metadata_of(entry: Entry) -> Metadata:
-    """The outline of an entry."""
+    """The metadata of an entry."""
     tokens = count_tokens(entry.content)
     if entry.role == Role.SUMMARY:
         if entry.category not in LEVELS:
@@ -82,7 +82,7 @@ def metadata_of(entry: Entry) -> Metadata:
 
 
 def is_pending(entry: Entry) -> bool:
-    """Whether the facts of a turn are still to be looked for."""
+    """Whether the facts of a turn are still missing."""
     return entry.role == Role.USER and read_mark(entry) is not None
 
 
@@ -92,13 +92,13 @@ def produce_mark(recalled: Iterable[str]) -> str:
 
 
 def read_mark(entry: Entry) -> frozenset[str] | None:
-    """The digests in the mark of a turn; none where it has no such mark."""
+    """The digests in the mark of a turn; `None` if it has no such mark."""
     mark, *digests = str(entry.further.get(MARK, "")).split("-")
     return frozenset(digests) if mark == PENDING else None
 
 
 def digest_of_sentence(text: str) -> str:
-    """What a sentence is known by, whatever its case and punctuation."""
+    """The digest of a sentence, without regard to case and punctuation."""
     return digest_of(text)[:_DIGEST_LENGTH]
 
 
@@ -110,7 +110,7 @@ def remove_mark(entry: Entry) -> Entry:
 
 
 def read_coverage(entry: Entry) -> Coverage | None:
-    """What a summary covers; none where it was written or changed by hand."""
+    """What a summary covers; `None` if it was written or changed by hand."""
     try:
         return msgspec.convert(dict(entry.further), Coverage, strict=False)
     except (msgspec.ValidationError, OverflowError):

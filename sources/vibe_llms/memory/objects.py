@@ -1,4 +1,4 @@
-"""What git prints of its objects and its history, as values."""
+"""Git's output about its objects and its history, as values."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def read_names(tree: bytes) -> Iterator[bytes]:
 
 
 def unquote(path: bytes) -> bytes:
-    """A path as git prints it, without the quotes of C in which it may be."""
+    """A path as git prints it, without its C quotes."""
     if not path.startswith(b'"'):
         return path
     return path[1:-1].decode("unicode_escape").encode("latin-1")

@@ -1,4 +1,4 @@
-"""What the gate looks for in words: the user speaking of oneself, letters, orders to a model."""
+"""The patterns of the gate: users speaking about themselves, letters, orders to a model."""
 
 # ruff: noqa: E501, RUF001  (patterns in several languages and scripts)
 from __future__ import annotations

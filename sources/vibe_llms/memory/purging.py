@@ -1,8 +1,8 @@
 """Finds forgotten words in git, and purges them from its history.
 
-They are looked for in every object of the repository, reachable or not, as `Memory.forget` looks
-for them in files. Purging rewrites the history without the files that hold them, and has git remove
-what is no longer reachable. Copies elsewhere, such as a remote, are out of reach.
+They are searched in every object of the repository, reachable or not, as `Memory.forget` searches
+files. Purging rewrites the history without the files that hold them, and has git remove what is no
+longer reachable. Copies elsewhere, such as a remote, are out of reach.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LEFT_BEHIND = (
 
 
 class Held(Struct, frozen=True):
-    """A commit that holds forgotten words; `commit` is empty for what no commit reaches."""
+    """A commit that holds forgotten words; `commit` is empty for unreachable objects."""
 
     commit: str
     time: datetime | None = None
@@ -180,7 +180,7 @@ class _Search:
             run("fast-import", "--quiet", "--force", "--done", data=stream)
 
     def _filter(self, exported: bytes, blobs: set[bytes]) -> Iterator[bytes]:
-        """The stream of the history without what holds the words."""
+        """The stream of the history without the objects that hold the words."""
         position = 0
         yield b"feature done\n"
         while position < len(exported):

@@ -44,8 +44,8 @@ _LONGEST_QUESTION = 2000
 class RecallSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """`[memory.recall]`: at most `limit` entries, each of so many `characters`.
 
-    A turn waits so many `seconds` for vectors and reranking, and takes what words alone find after
-    that. What is found is found as `[memory]` says.
+    A turn waits so many `seconds` for vectors and reranking; after that, only words are searched.
+    `[memory]` has the settings of the search.
     """
 
     limit: Positive = 5
@@ -70,7 +70,7 @@ async def recall(
     retrieval: RetrievalSettings,
     settings: RecallSettings,
 ) -> Sequence[Entry]:
-    """What fits what is said: a summary of the conversation, then entries, the best first.
+    """What fits the user's words: a summary of the conversation, then entries, the best first.
 
     Entries that are already in the history, because they were said or recalled there, are left out.
     """

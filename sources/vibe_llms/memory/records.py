@@ -1,4 +1,4 @@
-"""What the index keeps of an entry besides its words: its file, and what it is sorted by."""
+"""The index record of an entry: its file, and the values that it is sorted by."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from vibe_llms.messages.canisters import Usage
 class IngestionSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """`[memory.ingestion]`: how turns become memory.
 
-    `model` is asked, or that of the conversation where it is empty. Of one message at most so many
-    `facts` are kept, each compared with so many `neighbours`; 0 looks for none. `max_entries` are
-    kept in each scope, and `timeout_seconds` and `output_tokens` bound each answer of the model.
+    `model` is asked; if it is empty, that of the conversation. At most so many `facts` are kept of
+    one message, each compared with so many `neighbours`; with 0, none. `max_entries` are kept in
+    each scope, and `timeout_seconds` and `output_tokens` bound each answer of the model.
     """
 
     model: str = ""
@@ -86,9 +86,9 @@ class IngestionReport(Struct, frozen=True, kw_only=True):
     """What `Ingestion.take_in` did.
 
     `turns` were stored as they were said. `added` facts are new, `updated` ones replaced others,
-    `removed` ones were contradicted by a new one, `known` ones were already stored. `kept` ones the
-    model wanted to delete, but they had changed by then. `failures` say what could not be done;
-    what they are about is unchanged.
+    `removed` ones were contradicted by a new one, `known` ones were already stored. `kept` ones had
+    changed before they could be deleted. `failures` say what could not be done; what they are about
+    is unchanged.
     """
 
     conversation: str = ""
@@ -120,7 +120,7 @@ class IngestionReport(Struct, frozen=True, kw_only=True):
         for entry in self.known:
             yield f"already known: {entry.content}"
         for entry in self.kept:
-            yield f"unchanged, since it was edited meanwhile: {entry.content}"
+            yield f"left unchanged: it was edited at the same time: {entry.content}"
         if self.summaries:
             yield "the summary of the conversation was updated"
         if self.evicted:

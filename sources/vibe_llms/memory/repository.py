@@ -1,8 +1,8 @@
 """The repository of a memory: in the memory's own folder, with a commit for each change.
 
-A commit is made with an index of its own, so that the index of the user, what is staged there and
-its lock play no part. Attributes of ours outweigh all others, so that no filter reads a file. One
-process commits at a time; git inherits the lock, which lasts as long as any git of ours runs.
+A commit uses an index of its own, so that the user's index, staged files and lock do not matter.
+Our attributes override all others, so that no filter reads a file. One process commits at a time;
+git inherits the lock, which lasts as long as any of our git processes runs.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Repository:
             return self.commit_within(run)
 
     def commit_within(self, run: Run) -> int:
-        """The same while the repository is held."""
+        """Like `commit`, while the repository is held."""
         head = run("for-each-ref", "--format=%(objectname)", self._find_branch()).decode().strip()
         index = self.git.directory / MARK / "index"
         self._write_attributes()
@@ -150,7 +150,7 @@ class Repository:
         return len(parts) // 2
 
     def _make(self) -> None:
-        """Make the repository if there is none: it appears as a whole, with our mark."""
+        """Make the repository if there is none: it appears complete, with our mark."""
         if not (self.folder / _IGNORE).exists():
             with suppress(FileExistsError):
                 write_new(self.folder / _IGNORE, _IGNORED.encode(), durable=False)
@@ -184,7 +184,7 @@ class Repository:
         replace_file(path, _ATTRIBUTES, durable=False)
 
     def _read_head(self, run: Run, head: str, index: Path) -> None:
-        """Have the index say what the last commit does, and which files are as they were then."""
+        """Read the last commit into the index; unchanged files keep their recorded status."""
         wanted = ("-m", head) if head else ("--empty",)
         try:
             run("read-tree", *wanted, index=index)
@@ -195,7 +195,7 @@ class Repository:
             run("read-tree", *wanted, index=index)
 
     def _stage(self, run: Run, index: Path) -> None:
-        """Have an index say of the entries what their files do; of other files it says the same."""
+        """Update the entries in an index from their files; other files stay as they are."""
         listed = run(
             *("ls-files", "-z", "--cached", "--others", "--exclude-standard"),
             *("--", _IGNORE, ENTRIES),
@@ -212,7 +212,7 @@ class Repository:
                 run("update-index", "--remove", option, "-z", "--stdin", data=data, index=index)
 
     def _is_kept(self, path: bytes) -> bool:
-        """Whether a path is a file that an entry may be; not a link, nor half written."""
+        """Whether a path may be the file of an entry: no link, and not half written."""
         with suppress(OSError):
             status = os.lstat(os.path.join(os.fsencode(self.folder), path))
             half = os.path.basename(path).startswith(_HALF)

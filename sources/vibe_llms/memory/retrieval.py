@@ -248,7 +248,7 @@ def _choose(pool: Sequence[_Candidate], settings: RetrievalSettings) -> list[Rec
 def _put_newer_first(chosen: Sequence[Recollection], question: str) -> list[Recollection]:
     """The same results; a newer one comes before an older one that says nearly the same.
 
-    People change their minds and move; what they said first still fits the question as well.
+    People change their minds, and their earlier statements still fit the question.
     """
     asked = frozenset(split_forms(question))
     sayings = [_Saying.of(one, asked) for one in chosen[:_COMPARED]]

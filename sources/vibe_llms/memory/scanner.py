@@ -1,6 +1,6 @@
 """Which files of a scope changed since the last scan, found with as few system calls as possible.
 
-A full scan looks at every file, which takes long where there are thousands. Then the modification
+A full scan looks at every file, which takes long if there are thousands. Then the modification
 times of the folders show whether names came or went, a quick scan of names and inodes shows which,
 and files that were overwritten in place are noticed by the next full scan.
 """

@@ -1,7 +1,7 @@
 """Which facts repeat each other, and which are alike enough to ask a model whether they do.
 
-Only facts with the same words count as the same. Neither words nor vectors show reliably whether
-two other sentences say the same; a model has to read them.
+Only facts with the same words count as repeats. Neither words nor vectors show reliably whether two
+other sentences say the same; a model has to read them.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class _Manifest(Struct):
 def read_snapshot(folder: Path, wanted: Collection[str]) -> tuple[str, dict[str, bytes]]:
     """The embedder of a snapshot's vectors, and those of its parts that are wanted.
 
-    `ValueError`, `OSError` or `StorageError` where there is no such snapshot or it is damaged.
+    `ValueError`, `OSError` or `StorageError` if there is no such snapshot or it is damaged.
     """
     manifest = msgspec.json.decode(read_file(folder / _MANIFEST, LARGEST_SETTINGS), type=_Manifest)
     if manifest.format != _FORMAT:

@@ -52,7 +52,7 @@ class ScopeStatus(Struct, frozen=True):
 class Store:
     """The files below a folder with the indexes of their scopes; `model` makes their vectors.
 
-    A change to a scope waits for other processes while its `patience` lasts, then raises
+    A change to a scope waits for other processes within its `patience`, then raises
     `ArchiveLocked`.
     """
 
@@ -104,7 +104,7 @@ class Store:
     def forget_vectors(self, scope: Scope, bare: Iterable[tuple[IndexRecord, Entry]]) -> None:
         """Keep no vectors of entries that were changed or removed while the vectors were made.
 
-        Another process may have forgotten an entry by then, and does not know of its vectors.
+        Another process may have deleted an entry since, and does not know its vectors.
         """
         old: set[bytes] = set()
         with self.indexes.using(scope, passing=True) as index:
@@ -144,7 +144,7 @@ class Store:
         return found
 
     def keep_vectors(self, vectors: Iterable[tuple[Entry, array[float]]]) -> None:
-        """Keep the vectors of entries of a single passage, as long as those known of the model."""
+        """Keep the vectors of entries with a single passage, if their length fits the model."""
         size = self._cache.read_size(self._model)
         found: dict[bytes, array[float]] = {}
         for entry, vector in vectors:
@@ -231,12 +231,12 @@ class Store:
         return entry
 
     def carry_out(self, scope: Scope, work: Callable[[HeldScope], T], patience: Patience) -> T:
-        """Do work while the scope is held."""
+        """Run `work` while the scope is held."""
         with self.indexes.using(scope) as index, self.files.changing(scope, seconds=patience):
             return work(HeldScope(self.files, index))
 
     def forget(self, scope: Scope, wanted: str, patience: Patience) -> Sequence[Entry]:
-        """Remove for good what contains these folded words, with what derives from it."""
+        """Permanently remove what contains these folded words, with everything derived from it."""
         path = self.files.path_of(scope)
         with storage_errors(path):
             if not path.is_dir():
@@ -259,7 +259,7 @@ class Store:
         return [entry for _, entry in holding]
 
     def forget_scope(self, scope: Scope, patience: Patience) -> Sequence[Entry]:
-        """Remove a scope for good, with everything in its folders."""
+        """Permanently remove a scope, with everything in its folders."""
         path = self.files.path_of(scope)
         holding: list[tuple[str, Entry]] = []
         with storage_errors(path):

@@ -1,9 +1,9 @@
-"""Summaries of a conversation: how deep, of what, when again; and what is kept of them.
+"""Summaries of a conversation: their depth, their entries, when they are made, and their files.
 
-The depth follows the length of what was said, as in the table of `Depth`. Long conversations are
-summed up in parts (L1), parts in groups of five (L2), and all of it in one text (L3), of which
-there is one for each conversation. Parts and groups are made once; the last one is written anew,
-in its file, when enough has been said since.
+The depth depends on the length of the conversation, as in the table of `Depth`. Long conversations
+are summed up in parts (L1), parts in groups of five (L2), and all of it in one text (L3), of which
+there is one for each conversation. Parts and groups are made once; the last one is rewritten when
+enough has been said since.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _Made: TypeAlias = tuple[Coverage, IndexRecord]
 
 
 class Plan(Struct, frozen=True):
-    """A summary to be made: of which entries, how deep, at which level, in place of which one."""
+    """A summary to be made: its entries, depth and level, and the summary that it replaces."""
 
     level: str
     depth: Depth
@@ -140,7 +140,7 @@ def depth_of(tokens: int) -> Depth:
 
 
 def choose_plan(entries: Iterable[IndexRecord]) -> Plan | None:
-    """The summary that is to be made next of a conversation; none if nothing much is new."""
+    """The next summary to make of a conversation; `None` if little is new."""
     turns: list[IndexRecord] = []
     made: dict[str, list[_Made]] = {level: [] for level in LEVELS}
     for entry in sorted(entries, key=lambda one: (one.created, one.identity)):
@@ -152,7 +152,7 @@ def choose_plan(entries: Iterable[IndexRecord]) -> Plan | None:
 
 
 def produce_task(plan: Plan, entries: Sequence[Entry]) -> Task:
-    """What is to be asked, with the entries of `Plan.members`."""
+    """The question to the model, with the entries of `Plan.members`."""
     count = len(plan.sources)
     return Task(plan, tuple(entries[:count]), None if plan.replaces is None else entries[count])
 
@@ -241,7 +241,7 @@ def _plan(
 
 
 def _cut(turns: Sequence[IndexRecord]) -> Sequence[IndexRecord] | None:
-    """The first turns that make a part, where at least half a part is left behind them."""
+    """The first turns that make a part, if at least half a part remains after them."""
     count, whole = 0, _count(turns)
     for position, turn in enumerate(turns, 1):
         count += turn.metadata.tokens
@@ -251,7 +251,7 @@ def _cut(turns: Sequence[IndexRecord]) -> Sequence[IndexRecord] | None:
 
 
 class _Covered:
-    """What some summaries are of: by name, and where one names nothing by time."""
+    """The entries that some summaries cover: by name, or by time if a summary has no names."""
 
     def __init__(self, made: Iterable[Coverage]) -> None:
         every = list(made)
@@ -262,7 +262,7 @@ class _Covered:
         self._ends = list(accumulate((end for _, end in spans), max))
 
     def covers(self, identity: str, when: datetime) -> bool:
-        """Whether any of them is of an entry of that time."""
+        """Whether any of them covers an entry of that time."""
         if name_of(identity) in self._names:
             return True
         count = bisect_right(self._begins, when)
@@ -307,10 +307,9 @@ def produce_summary(task: Task, content: str, scope: Scope, conversation: str) -
 
 
 def keep_summary(held: HeldScope, task: Task, entry: Entry) -> bool:
-    """Store a summary, unless what it is of, or its place, has changed since.
+    """Store a summary, unless its entries or its place have changed since.
 
-    What was forgotten in that time comes back in no summary, and what a person wrote into the old
-    one is not written over.
+    So no summary brings back what was deleted in that time, or overwrites what a person wrote.
     """
     known = {one.identity: one for one in held.entries}
     if any(one.identity not in known and held.has_forgotten(one) for one in task.sources):
@@ -330,10 +329,10 @@ def keep_summary(held: HeldScope, task: Task, entry: Entry) -> bool:
 def find_derived(
     files: MemoryFiles, scope: Scope, gone: Sequence[tuple[str, Entry]]
 ) -> list[tuple[str, Entry]]:
-    """The summaries of turns that are forgotten, given up ones too, with their places.
+    """The summaries of turns that are forgotten, deleted ones too, with their places.
 
-    They may say the same in other words, which no search finds; the next ones are made of what
-    is left. What is `gone` has its places too, and is not given again.
+    They may say the same in other words, which no search finds; the next ones are made of the rest.
+    Places that are `gone` are left out.
     """
     times = [entry.created for _, entry in gone if entry.role in (Role.USER, Role.ASSISTANT)]
     found: list[tuple[str, Entry]] = []

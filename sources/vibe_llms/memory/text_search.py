@@ -1,4 +1,4 @@
-"""What counts as a trace of words: in an entry, in a file that is none, and in its name."""
+"""Finds words in entries, in other files, and in file names."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _OVERLAP = 64 * 1024
 
 
 def fold(text: str) -> str:
-    """The text as it is compared: whatever its case, its spaces and how its accents are kept."""
+    """The text for comparing: without regard to case, spaces and the form of accents."""
     return " ".join(unicodedata.normalize("NFKC", repair_text(text)).casefold().split())
 
 
 def holds(wanted: str, texts: Sequence[str]) -> bool:
-    """Whether a text of these has the words, which are folded already."""
+    """Whether one of the texts has the words, which are already folded."""
     return any(wanted in fold(text) for text in texts)
 
 
@@ -65,7 +65,7 @@ def find_all(files: MemoryFiles, scope: Scope) -> list[tuple[str, Entry]]:
 
 
 def _holds_in_parts(wanted: str, parts: Iterable[bytes]) -> bool:
-    """Whether a text has the words that is too long to be read at once."""
+    """Whether a text that is too long to be read at once has the words."""
     before = b""
     for part in parts:
         data = before + part
@@ -88,7 +88,7 @@ def find_strays(files: MemoryFiles, wanted: str) -> list[Path]:
 
 
 def examine(data: bytes, scope: Scope, place: str) -> tuple[Entry, Sequence[str]]:
-    """The entry in a file's bytes, or its whole text where it is none; and all that it says."""
+    """The entry in a file's bytes, or the whole text if it is none; and all its texts."""
     text = data.decode("utf-8", "replace")
     own = identity_in(place)
     name = "" if own else os.path.basename(place)

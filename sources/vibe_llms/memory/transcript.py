@@ -35,8 +35,8 @@ class Spoken(Struct, frozen=True):
 def read_turn(canisters: Sequence[Canister]) -> Spoken:
     """What was said in one turn, from the canisters that it added.
 
-    User canisters after the first reply are the library's, which asks again for a typed output. Of
-    several replies, with tool calls between them, the last one counts.
+    User canisters after the first reply come from the library, which asks again for a typed output.
+    Of several replies, with tool calls between them, the last one counts.
     """
     user: list[UserCanister] = []
     replies: list[AssistantCanister] = []

@@ -180,7 +180,7 @@ def produce_export(
 
 
 def _take_number(number: int, behind: dict[int, int]) -> int:
-    """The next number that is free; `behind` leads from each that is taken to later ones."""
+    """The next free number; `behind` leads from each used one to later ones."""
     passed: list[int] = []
     while number in behind:
         passed.append(number)
@@ -249,7 +249,7 @@ async def take_in(
     last_deduplicated: datetime | None = None,
     progress: Callable[[int], None] = ignore_progress,
 ) -> ImportResult:
-    """Remember entries of a file, each with its identity; what is there already stays as it is.
+    """Remember entries of a file, each with its identity; existing ones stay as they are.
 
     A fact is there if its text is, other entries if all their members are. `dry_run` only counts.
     If any text looks like a secret, nothing is remembered and `SecretRefused` is raised, unless
@@ -372,7 +372,7 @@ def _read_time(value: Any, now: datetime, *, ahead: bool = True) -> datetime | N
 
 
 def _key(entry: Entry) -> tuple[Any, ...]:
-    """What is equal in two entries that are the same."""
+    """The values that are equal in two equal entries."""
     if entry.role == Role.FACT:
         return entry.scope, entry.role, entry.content
     where = (entry.created, entry.conversation, entry.turn)

@@ -1,4 +1,4 @@
-"""The vectors of one scope, to find entries by what they mean.
+"""The vectors of one scope, to find entries by meaning.
 
 An entry has a vector for each of its chunks, all of one model. The nearest of them decides how near
 the entry is. FAISS compares all vectors if there are few, and searches an inverted file if there
@@ -235,7 +235,7 @@ _GONE = 0xFFFFFFFF
 
 @contextmanager
 def _alone(faiss: Any) -> Iterator[None]:
-    """Search with one thread: more would only wait for each other on a busy machine."""
+    """Search with one thread: on a busy machine, more would wait for each other."""
     # It applies to the calling thread.
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)

@@ -1,8 +1,8 @@
 """`Versions`: a commit for each change of a memory, made in the background.
 
-A change only gives notice. A thread commits everything that has changed once it has been quiet for
-a second, and ends when nothing is left. So a command, a tool call and a remembered turn are one
-commit each. If git fails, entries are saved all the same; the status shows the failure.
+A change only signals the thread, which commits all changes after a quiet second, and ends when
+nothing is left. So a command, a tool call and a remembered turn are one commit each. If git fails,
+entries are saved anyway; the status shows the failure.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class VersionsStatus(Struct, frozen=True):
 
 
 class _State(Struct, frozen=True):
-    """What a process leaves for the next: the last commit, and what has failed since."""
+    """The state for the next process: the last commit, and what has failed since."""
 
     committed: datetime | None = None
     failure: str = ""
@@ -80,7 +80,7 @@ class Versions:
         self._reported = ""
 
     def notice(self) -> None:
-        """Give notice that something has changed; returns at once."""
+        """Signal that something has changed; returns at once."""
         with self._lock:
             self._pending = True
             if self._thread is None and not self._groups:
@@ -110,7 +110,7 @@ class Versions:
         return await ask(self.repository.git, lambda: self._commit(seconds))
 
     async def status(self) -> VersionsStatus:
-        """The state of commits, whichever process made the last one."""
+        """The state of commits, of this process or another."""
         return await asyncio.to_thread(self._status)
 
     async def close(self) -> None:

@@ -1,6 +1,6 @@
 """Watching the files of a memory, to report edits as they are made, and to version them.
 
-Searches do not need it: each of them looks at the files first.
+Searches do not need it: each one checks the files first.
 """
 
 from __future__ import annotations

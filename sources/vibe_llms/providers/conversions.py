@@ -105,7 +105,7 @@ class Conversion:
     def leave_out_sources(self, content: TextualContent) -> None:
         """Note that the sources which another model named for its words are not sent."""
         if content.citations and not self.own:
-            self.leave_out("what another model told of the sources of its words")
+            self.leave_out("the source list of another model's text")
 
     def leave_out_members(self, native: NativePayload) -> None:
         """Note that what another model said of a call is not sent, if it said anything."""
@@ -114,7 +114,7 @@ class Conversion:
         except (ValueError, RecursionError):
             members = {"": native}
         if any(key not in _NUMBERING and value not in _USUAL for key, value in members.items()):
-            self.leave_out("what another model told of a call besides its arguments")
+            self.leave_out("what another model added to a call")
 
     def describe(self, content: Content, what: str = "") -> str:
         """A content in words, for a model that cannot be sent it, with a notice."""

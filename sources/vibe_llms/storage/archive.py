@@ -1,6 +1,6 @@
 """The archive in a folder: conversations, contents, and the index derived from them.
 
-Every method hands its synchronous work to a worker thread, here and nowhere else.
+Every method runs its synchronous work in a worker thread; no other module does so.
 """
 
 from __future__ import annotations

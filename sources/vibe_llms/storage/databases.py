@@ -29,7 +29,7 @@ def open_database(
     """The database at a path, created with these tables if it does not exist.
 
     Waits up to `seconds` for another process. `sqlite3.DatabaseError` if another version made it,
-    `OSError` or `StorageError` if it cannot be there.
+    `OSError` or `StorageError` if it cannot be created.
     """
     import sqlite3
 

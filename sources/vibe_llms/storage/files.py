@@ -157,7 +157,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
 def read_within(folder: Path | str, name: str, limit: int = LARGEST_FILE) -> bytes:
     """The bytes of a regular file in a folder; neither of the two may be a link.
 
-    `OSError` where it has more than `limit`.
+    `OSError` if it has more than `limit`.
     """
     with open_folder(folder) as descriptor:
         return read_relative(descriptor, name, limit)
@@ -179,9 +179,9 @@ def read_relative(folder: int, name: str, limit: int = LARGEST_FILE) -> bytes:
 def new_folder(path: Path, *, durable: bool) -> Iterator[Path]:
     """A folder that appears whole: filled under another name, then given its own.
 
-    That it appeared is durable once the folder above it is synchronised, which is left to the
-    caller. Raises `FileExistsError` where there is one already. What remains after a crash starts
-    with `TEMPORARY` and is cleared away by the archive's collection.
+    The caller has to synchronise the parent folder to make it durable. Raises `FileExistsError` if
+    it exists. Leftovers of a crash start with `TEMPORARY`, and the archive's collection deletes
+    them.
     """
     temporary = path.with_name(f"{TEMPORARY}{os.urandom(12).hex()}")
     os.mkdir(temporary, 0o700)
@@ -205,7 +205,7 @@ def _discard_folder(path: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """A folder and what is in it; does nothing where there is none."""
+    """A folder and what is in it; does nothing if there is none."""
     try:
         with open_folder(path) as descriptor:
             for name in os.listdir(descriptor):

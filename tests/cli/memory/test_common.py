@@ -33,7 +33,7 @@ def doors(text: str, folder: Path) -> dict[str, tuple[str, ...]]:
 
 
 def stored(home: Path) -> str:
-    """All that stands in the files of the memory."""
+    """All text in the files of the memory."""
     return "".join(path.read_text() for path in (home / "memory" / "entries").rglob("*.md"))
 
 

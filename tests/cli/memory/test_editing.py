@@ -115,7 +115,7 @@ def test_what_cannot_be_stored_is_kept_and_taken_up_again(
     editor('wc -c "$1" >&2; echo Ada dances. > "$1"')
     outcome = invoke("memory", "edit", identity)
     assert "note: continuing an earlier edit that was not saved: " in outcome.errors
-    assert "changed meanwhile" not in outcome.errors
+    assert "has changed since" not in outcome.errors
     assert outcome.status == 0
     assert content() == "Ada dances."
     assert not left(home)

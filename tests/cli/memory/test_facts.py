@@ -346,7 +346,7 @@ def test_an_embedder_that_hangs_holds_nothing_up(
     )
     note = "the embedder hanging/one took longer than 0.2 seconds for 1 text; "
     remedy = "raise [embedders.hanging] timeout-seconds"
-    # Whoever adds waits for no vectors.
+    # Adding waits for no vectors.
     assert note not in invoke("memory", "add", "Ada keeps bees.").errors
     found = invoke("memory", "search", "bees")
     assert (found.status, found.errors.count(note), found.errors.count(remedy)) == (0, 1, 1)

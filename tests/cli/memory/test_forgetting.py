@@ -26,7 +26,7 @@ def remember(text: str, *options: str) -> str:
 
 
 def ask(*arguments: str, answer: str) -> tuple[int, str]:
-    """The status, and what is shown, where somebody gives an answer."""
+    """The status, and what is shown, where an answer is given."""
     with Terminal("memory", "forget", *arguments) as terminal:
         terminal.expect(r"Remove it permanently\? \[y/N\]: ")
         terminal.enter(answer)

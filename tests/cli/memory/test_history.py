@@ -83,7 +83,7 @@ def test_forget_names_what_git_holds_with_a_command_that_purges_it(
     assert reported[0] == "forgot 1 entry"
     commit = ask_git(folder, "log", "--format=%h", "--abbrev=12", "--reverse").split()[0]
     assert reported[1] == f"git still contains it in 1 commit ({commit}); to remove it there too:"
-    # As somebody would paste it.
+    # As a user would paste it.
     done = subprocess.run(reported[2], shell=True, capture_output=True, text=True, check=True)
     assert f"removed from git, which contained it in 1 commit ({commit})" in done.stderr
     assert "About" not in ask_git(folder, "log", "--all", "-p")

@@ -36,7 +36,7 @@ parts = [{{ text = "That is a fine name for a cat." }}]
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    # Nothing is left to a process in the background, of which tests of its own tell.
+    # Nothing is left to a process in the background, which has tests of its own.
     monkeypatch.setenv("VIBE_LLMS_MEMORY__WAIT", "true")
     return write_script(tmp_path, SCRIPT)
 

@@ -29,7 +29,7 @@ def test_edits_by_hand_are_printed_until_ctrl_c(home: Path) -> None:
         # A note is broken where the terminal ends.
         words = r"it\s+does\s+not\s+begin\s+with\s+front\s+matter"
         if not re.search(words, terminal.output):
-            # It may have been seen while the change before was told.
+            # It may have been seen while the change before was reported.
             terminal.expect(words)
         path.write_text(text)
         terminal.expect("user-me: 1 changed; 1 remembered")

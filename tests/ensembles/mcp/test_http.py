@@ -242,7 +242,7 @@ async def test_a_cut_that_is_waited_out_would_be_seen(
     from mcp.client.streamable_http import StreamableHTTPTransport
 
     async def forget(*_: Any, **__: Any) -> None:
-        """Leave a request alone that nobody answers any more."""
+        """Leave a request alone that is not answered any more."""
 
     monkeypatch.setattr(StreamableHTTPTransport, "_resolve_abandoned_request", forget)
     monkeypatch.setattr("tests.ensembles.mcp.test_http.PATIENCE_SECONDS", 1)
@@ -279,7 +279,7 @@ async def test_a_long_answer_is_dropped_without_being_held(server: FakeMcp, even
 
 
 async def check_cancelling(server: FakeMcp, count: int) -> None:
-    """M6: each cancelled call is told to the server once, and others go on."""
+    """M6: each cancelled call is reported to the server once, and others go on."""
     async with opened(**row(server)) as ensemble:
         waiting = True
         server.override = lambda method, message: (

@@ -1,4 +1,4 @@
-"""Servers of other programs' files become rows; what does not is told."""
+"""Servers of other programs' files become rows; what cannot is reported."""
 
 from __future__ import annotations
 

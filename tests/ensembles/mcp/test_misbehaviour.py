@@ -84,7 +84,7 @@ async def misbehave(behaviour: str, **settings: Any) -> str:
 
 #: How much of it a bad server sends in a night; in a day it is a thousandth.
 NIGHTLY = {"NOTIFICATIONS": "1000000", "FLOOD_BYTES": "100000000"}
-#: What these send is one message, which has to be read as one: the loop is busy meanwhile.
+#: What these send is one message, which has to be read as one: the loop is busy until then.
 LARGE = ("big-schema", "many-tools", "notifications")
 
 
@@ -269,7 +269,7 @@ async def test_a_cancelled_call_of_which_no_word_is_said_would_be_seen(
     from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
     async def say_nothing(*_: Any, **__: Any) -> None:
-        """Tell the server nothing."""
+        """Send the server nothing."""
 
     monkeypatch.setattr(JSONRPCDispatcher, "_cancel_outbound", say_nothing)
     monkeypatch.setattr("tests.ensembles.mcp.test_misbehaviour.SLACK_SECONDS", 3)

@@ -81,7 +81,7 @@ async def test_a_person_signs_in_once_and_the_tokens_are_kept_like_keys(
     file = tmp_path / "kept" / "keys.toml"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "canary-access" in vault.read("mcp.fake")
-    # Another process, where nobody is.
+    # Another process, without a user.
     async with opened(EnsembleHost(vault=vault), **row(server)) as ensemble:
         assert await echo(ensemble) == "hi"
     assert len(server.asked) == 1

@@ -1,4 +1,4 @@
-"""Prompts, resources and templates of servers, page by page; tools that change meanwhile."""
+"""Prompts, resources and templates of servers, page by page; tools that change in between."""
 
 from __future__ import annotations
 

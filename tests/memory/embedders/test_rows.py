@@ -1,4 +1,4 @@
-"""From an address to an embedder, and what is checked of every embedder, whoever wrote it."""
+"""From an address to an embedder, and what is checked of every embedder."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ offer_incomplete("unknown", close=print, model=property(lambda self: 1 / 0))
 
 @pytest.fixture
 def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A module of somebody else's that registers several factories."""
+    """A third party's module that registers several factories."""
     (tmp_path / "my_letters.py").write_text(THIRD_PARTY)
     monkeypatch.syspath_prepend(str(tmp_path))
     return "my_letters"

@@ -1,4 +1,4 @@
-"""What is checked of every embedder, whoever wrote it and whoever named it."""
+"""What is checked of every embedder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def strict(embedder: Any, **prefixes: Any) -> StrictEmbedder:
 
 
 class Broken(WordsEmbedder):
-    """Gives what it is told to."""
+    """Returns what it was given."""
 
     def __init__(self, *answers: Any) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ async def test_prefixes_come_before_what_is_embedded() -> None:
     assert strict(inner, query_prefix="query: ").model == "words"
 
 
-# Those that nobody named in a configuration.
+# Those that no configuration names.
 
 
 class Odd(WordsEmbedder):

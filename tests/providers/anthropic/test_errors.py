@@ -33,7 +33,7 @@ from vibe_llms.providers.anthropic.errors import (
     NativeError,
 )
 
-#: What becomes of each class that stands for a status, where no code says more.
+#: Our error for each class that represents a status, where no code says more.
 FAMILIES: dict[type[anthropic.APIStatusError], type[ProviderError]] = {
     anthropic.BadRequestError: RequestRefused,
     anthropic.AuthenticationError: CredentialRefused,
@@ -56,7 +56,7 @@ FAMILIES: dict[type[anthropic.APIStatusError], type[ProviderError]] = {
 }
 
 #: The codes for which the family of their status is right; those for which it is not are in the
-#: table `BY_CODE`. Whoever adds one here has thought about what the caller does next.
+#: table `BY_CODE`. Adding one here means deciding what the caller does next.
 _AS_THEIR_STATUS = """
 already_member api_key_scope_missing available_tools_limit_exceeded
 bundle_attachment_not_supported bundle_on_call cannot_invite_emails_with_unverified_domains
@@ -129,7 +129,7 @@ def read(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> 
 
 
 def complaints(kinds: list[type[Exception]], table: Mapping[Any, Any]) -> list[str]:
-    """The classes that nobody has mapped."""
+    """The classes that are not mapped."""
     known = {kind: (status, code) for (status, code), kind in table.items()}
     reported: list[str] = []
     for kind in kinds:

@@ -20,7 +20,7 @@ SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "intege
 
 
 async def invoke(arguments: str, context: InvocationContext) -> InvocationOutput:
-    """What a tool does is nobody's affair here."""
+    """What a tool does is irrelevant here."""
     return InvocationOutput(())
 
 

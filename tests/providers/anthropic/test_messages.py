@@ -1,4 +1,4 @@
-"""Canisters as blocks, and what is told where a model cannot be sent something."""
+"""Canisters as blocks, and what is reported where a model cannot be sent something."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ async def test_text_that_is_kept_elsewhere_is_sent_in_full() -> None:
                 "source": {"type": "text", "media_type": "text/plain", "data": "é\n\ufffd"},
             },
         ),
-        # What a file is sent as follows its MIME type, not the class that somebody took for it.
+        # What a file is sent as follows its MIME type, not the class that was chosen for it.
         (
             FileContent(b"png", "image/png", "a.png"),
             {
@@ -539,7 +539,7 @@ async def test_sources_of_another_models_text_are_left_out(native: NativePayload
     content = TextualContent("a", citations=(Citation("a"),), native=native)
     _, blocks, (notice,) = await nativize(AssistantCanister((content,)))
     assert blocks == [text("a")]
-    assert notice.startswith("what another model told of the sources of its words")
+    assert notice.startswith("the source list of another model's text")
 
 
 async def test_a_payload_without_sources_is_left_out_in_silence() -> None:
@@ -616,7 +616,7 @@ async def test_what_another_model_added_to_a_call_is_left_out(native: NativePayl
     canister = InvocationCanister(name="f", native=native)
     _, (block,), (notice,) = await nativize(canister, call="c")
     assert sorted(block) == ["id", "input", "name", "type"]
-    assert notice.startswith("what another model told of a call besides its arguments is left out")
+    assert notice.startswith("what another model added to a call is left out")
 
 
 async def test_results_hold_text_pictures_and_files() -> None:

@@ -32,7 +32,7 @@ def add(a: int) -> int:
 
 @pytest.fixture(autouse=True)
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key stands where the package looks for it, and nowhere else."""
+    """The key is where the package looks for it, and nowhere else."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
 
 

@@ -43,7 +43,7 @@ def script_of(*replies: str | ScriptedReply) -> Script:
 
 
 class Bench:
-    """A model under the contract, and what it tells."""
+    """A model under the contract, and what it reports."""
 
     def __init__(self, *replies: str | ScriptedReply) -> None:
         self.inner: ScriptedModel = scripted_model(

@@ -1,4 +1,4 @@
-"""A conversation as it is told to a model without calls of its own."""
+"""A conversation as it is sent to a model without calls of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that somebody else wrote: quoted from documents, results and prompts, none of them runs."""
+"""Calls that others wrote: quoted from documents, results and prompts, none of them runs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ PLACES = ("document", "result", "prompt", "title")
 
 
 def injections() -> Iterator[tuple[str, str, str]]:
-    """Where the text stands, what it is, and what the model says."""
+    """Where the text is, what it is, and what the model says."""
     for payload, (quote, write), place in itertools.product(PAYLOADS, QUOTES.items(), PLACES):
         if quote.startswith("in JSON as it is") and not payload.startswith("{"):
             continue

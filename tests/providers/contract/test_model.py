@@ -207,7 +207,7 @@ async def test_a_broken_reply_is_asked_for_again_and_costs_what_it_cost(text: st
 
 
 async def check_repair(text: str) -> None:
-    """Twice at most; nothing of the tries is shown, and all that they used is told."""
+    """Twice at most; nothing of the tries is shown, and all that they used is reported."""
     bench = Bench(reply_of(text, usage=SPENT), reply_of(text, usage=SPENT), reply_of(CALL))
     (call,) = await bench.ask()
     assert isinstance(call, InvocationCanister)

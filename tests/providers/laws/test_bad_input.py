@@ -84,7 +84,7 @@ CASES = {
     "a sound": Case(
         ContentUnsupported, ["cannot take a sound"], contents=[AudioContent(b"x", "audio/ogg")]
     ),
-    "a picture of a kind that nobody draws": Case(
+    "a picture of an unknown kind": Case(
         ContentUnsupported, ["image/tiff"], contents=[ImageContent(b"II*\0", "image/tiff")]
     ),
     "an address that is none": Case(

@@ -1,6 +1,6 @@
 """Answers that are no success, with every interface: which error each is, and what it says to do.
 
-What only one interface says of its errors stands in its own folder.
+What only one interface says of its errors is tested in its own folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A server that floods us ends at the limits of the row, and holds nobody else up meanwhile."""
+"""A server that floods us ends at the limits of the row, and blocks no other conversation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""T9: what only its issuer understands goes back byte for byte, and to nobody else."""
+"""T9: what only its issuer understands goes back byte for byte, and to no other model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SIGNATURE = '+/=\u2028\\"é' * 20
 class Opaque:
     """An interface whose replies hold what must not be changed.
 
-    `names` are such recorded replies; `thought` is one whose bytes `kept` stand in the request;
+    `names` are such recorded replies; `thought` is one whose bytes `kept` are in the request;
     `reply` is full of what only its issuer understands, `marks` are the signs of it in a request.
     """
 

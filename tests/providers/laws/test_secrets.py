@@ -1,4 +1,4 @@
-"""K1: the key stands in one header and nowhere else, whatever a server, a tool or a log does.
+"""K1: the key is in one header and nowhere else, whatever a server, a tool or a log does.
 
 Keys of several shapes go through every interface and both transports; then everything that a
 program, a person or a disk can get to see is searched for them, in every form in which they could
@@ -88,7 +88,7 @@ def echoing_server(interface: Interface, key: str) -> Iterator[Any]:
 
 
 class Watcher:
-    """Everything that somebody could get to see, as text."""
+    """Everything that a user could get to see, as text."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -215,7 +215,7 @@ async def _ask_otherwise(
 def give_key(
     monkeypatch: pytest.MonkeyPatch, interface: Interface, credential: str, key: str
 ) -> None:
-    """The key stands where the official package looks for it, if that shall send it."""
+    """The key is where the official package looks for it, if that shall send it."""
     if credential == "package":
         monkeypatch.setenv(VARIABLES.get(interface.row, "OPENAI_API_KEY"), key)
 

@@ -1,4 +1,4 @@
-"""T6: lone surrogates, by whatever entry they come in, are replaced and refused by nobody."""
+"""T6: lone surrogates, by whatever entry they come in, are replaced and never refused."""
 
 from __future__ import annotations
 

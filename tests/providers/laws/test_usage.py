@@ -23,7 +23,7 @@ from vibe_llms.testing.wires import (
 )
 
 HELLO = [UserCanister.from_text("Hi")]
-#: A reply of each interface with the tokens that its server tells of it: what went in and came out
+#: A reply of each interface with the tokens that its server reports: what went in and came out
 #: in all, and what that is in our classes.
 REPLIES: Mapping[str, tuple[Events, int, int, Usage]] = {
     "anthropic": (
@@ -56,7 +56,7 @@ MODULES = (anthropic_streams, response_streams, chat_chunks, ollama_streams)
 
 
 async def check_usage(interface: Interface) -> None:
-    """What is told of a reply is what its server counted, each token once."""
+    """What is reported of a reply is what its server counted, each token once."""
     events, read, written, expected = REPLIES[interface.row]
     for streaming in (True, False):
         answer = interface.stream(events) if streaming else interface.whole(events)

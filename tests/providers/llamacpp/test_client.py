@@ -367,7 +367,7 @@ async def test_nothing_of_llama_cpp_reaches_the_terminal(
         with pytest.raises(ControlInvalid, match="expecting name at ="):
             await model.converse(HI, controls=controls)
     assert capfd.readouterr() == ("", "")
-    assert "something nobody asked for" in caplog.text
+    assert "something unasked" in caplog.text
     await model.client.close()
 
 
@@ -690,7 +690,7 @@ async def test_a_model_without_calls_is_offered_none_and_that_is_reported(
     assert [notice.text for notice in notices] == [
         f"llamacpp/{path}: the model cannot call tools, so none are offered to it"
     ]
-    # Nobody offered it a tool, so its words are words.
+    # It was offered no tool, so its words are words.
     assert said(reply) == text
     await model.client.close()
     model = await produce_model(write_model(path))
@@ -770,7 +770,7 @@ async def test_instructions_are_folded_for_templates_that_take_none(
     await model.converse(said, context=TurnContext(notify=notices.append))
     assert fake_llamacpp.prompts[0].startswith("<|im_start|>user\nBe brief.\n\nHi<|im_end|>")
     (notice,) = notices
-    assert notice.text.endswith("no instructions of their own, so they stand in the first message")
+    assert notice.text.endswith("no instructions of their own, so they go into the first message")
     assert (await model.count_tokens(said)).tokens == len(fake_llamacpp.tokens[0])
     await model.client.close()
     model = await produce_model(write_model(path, "{{ raise_exception('odd') }}"))

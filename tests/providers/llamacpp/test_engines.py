@@ -80,7 +80,7 @@ async def test_the_loop_goes_on_while_a_model_works() -> None:
 
 
 async def count_wakes(number: int) -> tuple[int, int]:
-    """What arrives of so many things told in one go, and how often the loop was woken for it."""
+    """What arrives of so many things sent in one go, and how often the loop was woken for it."""
     engine, _ = produce_engine()
     loop = asyncio.get_running_loop()
     wakes = 0
@@ -103,7 +103,7 @@ async def count_wakes(number: int) -> tuple[int, int]:
     async with aclosing(engine.do(work)) as batches:
         waiting = asyncio.ensure_future(anext(batches))
         await asyncio.sleep(0)
-        # The loop is held up, as by somebody's slow handler, while the thread tells all.
+        # The loop is held up, as by a slow handler, while the thread sends all.
         assert reported.wait(SECONDS)
         arrived += len(await waiting)
         async for batch in batches:

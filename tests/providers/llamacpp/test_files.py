@@ -32,7 +32,7 @@ def test_the_head_of_a_file_describes_its_model(tmp_path: Path) -> None:
 def test_a_vocabulary_without_marks_of_thoughts_thinks_not(tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
     tokens = ["a</think>", "</think", "think"]
-    # The mark stands elsewhere, where it says nothing of the vocabulary.
+    # The mark is elsewhere, where it says nothing of the vocabulary.
     path.write_bytes(encode_gguf({"general.name": "</think>", "tokenizer.ggml.tokens": tokens}))
     assert not read_facts(path).thinks
     assert read_facts(path).context_tokens is None

@@ -62,7 +62,7 @@ def check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
             _require(bool(waiting) and message["tool_call_id"] == waiting.pop(0), "no such call")
         else:
             _require(not waiting, "a call has no result")
-            _require(role in ("user", "assistant"), f"the role {role!r} stands here")
+            _require(role in ("user", "assistant"), f"the role {role!r} is here")
             _require(role != before, f"two messages of {role!r}")
             _require(bool(message["content"].strip() or message.get("tool_calls")), "it is blank")
         for call in message.get("tool_calls", ()):
@@ -176,7 +176,7 @@ async def test_calls_without_results_are_interrupted(path: Path) -> None:
 
 
 async def test_results_that_cannot_be_paired_are_reported(path: Path) -> None:
-    result = ResultCanister((TextualContent("noon"),), invocation="nobody")
+    result = ResultCanister((TextualContent("noon"),), invocation="unknown")
     messages, _ = await frame(path, [HELLO, result])
     check_messages(messages)
     assert messages[0]["content"] == "Hello!\n\nA tool returned:\n\nnoon"

@@ -174,7 +174,7 @@ def test_stop_words_are_found_in_any_split_and_never_shown(size: int) -> None:
     text = "one two STOP three"
     finder = StopFinder(["STOP", "nothing", "", "OPS"])
     reported = "".join(finder.feed(text[at : at + size]) for at in range(0, len(text), size))
-    # What comes after the word is not fed by anybody; here it is told to see where it ends.
+    # What comes after the word is not fed; here it is, to see where it ends.
     assert reported.startswith("one two ")
     assert "STOP" not in reported
     assert finder.found == "STOP"

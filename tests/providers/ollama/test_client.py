@@ -148,7 +148,7 @@ async def test_controls_become_options(fake_ollama: FakeOllama) -> None:
         ("gptoss", ("completion", "thinking"), Controls(effort="high"), "high"),
         ("llama", ("completion",), Controls(), None),
         ("llama", ("completion",), Controls(reasoning_tokens=0), None),
-        # Old servers do not tell.
+        # Old servers do not say.
         ("llama", None, Controls(), None),
         ("llama", None, Controls(effort="medium"), True),
     ],

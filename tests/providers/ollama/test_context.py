@@ -110,7 +110,7 @@ SHAPES: Sequence[Callable[[random.Random, int], list[Canister]]] = (
 async def ask(
     server: FakeOllama, said: Sequence[Canister], window: int, **options: Any
 ) -> tuple[BaseException | None, list[Notice]]:
-    """One request with a context of so many tokens: how it failed, and what was told."""
+    """One request with a context of so many tokens: how it failed, and what was reported."""
     notices: list[Notice] = []
     model = await produce_model(server.url, num_ctx=window, **options)
     try:
@@ -167,7 +167,7 @@ async def test_a_server_that_has_less_room_than_was_asked_for_is_detected(
         assert served.read < served.whole
         failed += error is not None
         reported += error is None and any("may not have read" in notice.text for notice in notices)
-    # What cannot be told from a cached prompt is told as a doubt; pictures have no least number.
+    # What looks like a cached prompt is reported as a doubt; pictures have no least number.
     assert (failed > number // 5, failed + reported >= number * 4 // 5) == (True, True)
 
 
@@ -200,7 +200,7 @@ async def test_no_whole_prompt_is_taken_for_a_cut_one(
             said += await model.converse(said, context=context)
         assert all(served.read == served.whole for served in fake_ollama.served), seed
         doubts = [notice for notice in notices if "may not have read" in notice.text]
-        # A server that does not count what it had cached cannot be told from one that cuts a
+        # A server that does not count what it had cached looks like one that cuts a
         # little, so then there is a notice, but never an error.
         assert not doubts or not fake_ollama.counts_cached, seed
         await client.close()
@@ -269,7 +269,7 @@ async def test_the_context_is_left_to_the_server_where_the_row_says_so(
 ) -> None:
     await ask(fake_ollama, [UserCanister.from_text("Hi")], 0)
     assert fake_ollama.chats[0]["options"] == {}
-    # Then only a count that is surely too small tells that the prompt was cut.
+    # Then only a count that is surely too small shows that the prompt was cut.
     cutting(fake_ollama, 0)
     error, _ = await ask(fake_ollama, many_messages(random.Random(1), 9_000), 0)
     assert isinstance(error, ContextOverflow)
@@ -391,7 +391,7 @@ LARGE = Measure(4_000, 5_000, 9_000)
         # Nearly full, on a server that may have cut a little.
         (Measure(3_000, 4_000, 8_000), 4_096, 3_800, None, "doubtful"),
         (Measure(3_000, 4_000, 8_000), 4_096, 3_800, 0, "whole"),
-        # Nothing is told where all was cached on the oldest servers.
+        # Nothing is reported where all was cached on the oldest servers.
         (LARGE, 8_192, None, None, "whole"),
         (LARGE, 8_192, 0, None, "whole"),
         (LARGE, 4_096, None, None, "doubtful"),

@@ -125,7 +125,7 @@ def build(steps: Sequence[tuple[str, str]]) -> list[Canister]:
                 calls.append(InvocationCanister(name=text or "t", call=text, reply="r"))
                 said.append(calls[-1])
             case "result":
-                identity = calls.pop(0).identity if calls else "nobody's"
+                identity = calls.pop(0).identity if calls else "unknown"
                 said.append(ResultCanister((TextualContent(text),), invocation=identity))
             case "system":
                 said.append(SupervisorCanister.from_text(text))
@@ -291,7 +291,7 @@ async def test_what_another_model_thought_or_signed_is_left_out_with_a_notice() 
     assert [notice.text.partition(" is left out")[0] for notice in notices] == [
         "the reasoning of another model",
         "a block 'odd' that only its model understands",
-        "what another model told of a call besides its arguments",
+        "what another model added to a call",
     ]
     assert request["messages"][-1]["content"] == "(It returned nothing.)"
 
@@ -452,7 +452,7 @@ async def test_the_oldest_pictures_give_way_where_a_request_would_be_too_large()
     said.append(AssistantCanister.from_text("So."))
     again, _ = await encode(model, said, cache=cache)
     assert again["messages"][: len(request["messages"])] == request["messages"]
-    # Nothing is told twice, although the history was encoded anew.
+    # Nothing is reported twice, although the history was encoded anew.
     _, more = await encode(model, said, cache=cache)
     assert len({*notices, *more}) == len(notices) + len(more)
     fresh = UserCanister((ImageContent(PNG + b"x" * 30_000, "image/png"),))

@@ -39,7 +39,7 @@ async def test_a_server_without_a_key_that_does_not_run_is_not_waited_for() -> N
     async with open_session(configuration={"providers": {"mine": row, **rows}}) as session:
         names = [f"{model.provider}/{model.name}" for model in await session.survey_models()]
         assert names == ["scripted/demo"]
-        # No key, so none of them is chosen for somebody who asked for none.
+        # No key, so none of them is chosen for a user who asked for none.
         assert session.choose_model()[0] == "scripted/demo"
         with pytest.raises(ProviderUnreachable):
             await session.survey_models("mine")

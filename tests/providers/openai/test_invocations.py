@@ -1,4 +1,4 @@
-"""Tools of both interfaces: declared, chosen, and beside those that are given as they are."""
+"""Tools of both interfaces: declared, chosen, and mixed with native ones."""
 
 from __future__ import annotations
 

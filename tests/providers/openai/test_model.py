@@ -86,7 +86,7 @@ async def test_the_server_keeps_the_conversation_where_it_is_asked_to(
         assert [item["type"] for item in bodies[1]["input"]] == ["function_call_output"]
         assert [item["role"] for item in bodies[2]["input"]] == ["user"]
         assert all(body["store"] is True and "include" not in body for body in bodies)
-        # What the server has forgotten is sent again, whole, and nobody sees it.
+        # What the server has forgotten is sent again, whole, and nothing shows it.
         fake_openai.responses.clear()
         assert (await conversation.converse("Once more?")).text == "Again."
         last = fake_openai.requests[-1].json

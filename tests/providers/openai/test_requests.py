@@ -160,7 +160,7 @@ async def test_what_a_model_has_sent_goes_back_word_for_word(
         if item.get("status") != "incomplete" or item["type"] != "function_call"
     ]
     if name == "beside":
-        # Its message says nothing, beside calls.
+        # Its message says nothing, besides calls.
         assert complete.pop(0)["content"][0]["text"] == ""
     if name == "escaped":
         # A lone half of a pair cannot be kept.

@@ -1,7 +1,7 @@
 """Conversations with a real server, by both interfaces, with the library and the command.
 
 The environment names the server and its model, which calls tools and reasons where the prompts of
-these tests ask for it. What not every server can do is told in the test that would need it.
+these tests ask for it. The test that needs it says what not every server can do.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class ImagesEnsemble:
         tool = msgspec.structs.replace(tool, ensemble=self._name)
         settled = self._settings.settle(tool, reads_only=False)
         if settled.timeout_seconds is None:
-            # Our own limit comes first, so that the model is told what it was.
+            # Our own limit comes first, so that the model learns which one it was.
             seconds = self._settings.call_seconds + _SPARE_SECONDS
             settled = msgspec.structs.replace(settled, timeout_seconds=seconds)
         self._invokers = (settled,)

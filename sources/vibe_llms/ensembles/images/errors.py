@@ -40,14 +40,14 @@ class ImageErrors(ErrorMap, frozen=True):
     def produce(
         self, provider: str, error: ErrorObject, *, status: int | None = None, model: str = ""
     ) -> ProviderError:
-        """The error of an answer; it says so where the rules of the server forbid the image."""
+        """The error of an answer; it says if the server's rules forbid the image."""
         if (error.code or error.type) in _POLICY:
             words = f"{error.message} (its rules forbid this image; ask for another)"
             error = msgspec.structs.replace(error, message=words)
         return super().produce(provider, error, status=status, model=model)
 
     def read_wait(self, kind: type[ProviderError], headers: Mapping[str, str]) -> float | None:
-        """The seconds to wait, also until the limits that are used up are so no more."""
+        """The seconds to wait, including the time until used-up limits are reset."""
         wait = super().read_wait(kind, headers)
         return read_reset(headers) if wait is None else wait
 

@@ -175,7 +175,7 @@ def _role(canister: _Said) -> str:
 
 
 async def _invoke_nothing(_: str, __: InvocationContext) -> InvocationOutput:
-    raise NotImplementedError("it is not a tool; it stands for a request to a model")
+    raise NotImplementedError("it is not a tool; it represents a request to a model")
 
 
 def _assimilate_messages(messages: Sequence[Any]) -> list[_Said]:

@@ -2,10 +2,10 @@
 
     python -I -S guardian.py CONTROL PROGRAM COMMAND...
 
-A daemon leaves its process group and its session, so a signal to the group does not reach it. But
-a process that loses its parent becomes a child of the nearest ancestor that adopts orphans, which
-is this program, so the tree below it is always complete. It ends the tree when the server ends, if
-CONTROL is closed, and when the process PROGRAM, which uses the server, ends in whatever way.
+A daemon leaves its process group and its session, so a signal to the group does not reach it. But a
+process that loses its parent becomes a child of the nearest ancestor that adopts orphans, which is
+this program, so the tree below it is always complete. It ends the tree when the server ends, when
+CONTROL is closed, and when the process PROGRAM, which uses the server, ends for any reason.
 
 It is two processes, one the parent of the other, and each ends the tree when the other is killed.
 It imports little and nothing of this library, so that it starts in a few milliseconds.
@@ -114,7 +114,7 @@ class Guardian:
     def end(self) -> NoReturn:
         """End all descendants, and then as the child did.
 
-        They may clean up for a moment. Then all are stopped before any is killed, so that none
+        They get a moment to clean up. Then all are stopped before any is killed, so that none
         starts another.
         """
         begun = time.monotonic()
@@ -144,7 +144,7 @@ def list_descendants(root: int) -> list[tuple[int, int]]:
 
 
 def send(process: int, started: int, number: int) -> None:
-    """Send a signal to a process, and never to another that has got its number since."""
+    """Send a signal to a process, but never to a newer process with its number."""
     import signal
 
     try:
@@ -172,7 +172,7 @@ def _read_process(process: int) -> tuple[int, int] | None:
 
 
 def _read_environment() -> dict[bytes, bytes]:
-    """The environment as it was given: Python may have added a locale to its own."""
+    """The original environment, to which Python may have added a locale."""
     with open("/proc/self/environ", "rb") as file:
         given = (entry.partition(b"=") for entry in file.read().split(b"\0") if entry)
         return {name: value for name, _, value in given}

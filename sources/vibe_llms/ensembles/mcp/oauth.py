@@ -2,8 +2,8 @@
 
 The package implements the protocol: it finds the authorization server, registers, proves with PKCE
 that the code is ours, and refreshes. The session's elicitor asks the user, the browser returns to
-this machine, and tokens are stored like keys. A server may sign in through another one, which could
-be any server, only if the user agrees.
+this machine, and tokens are stored like keys. A server may sign in through another one only if the
+user agrees.
 """
 
 from __future__ import annotations

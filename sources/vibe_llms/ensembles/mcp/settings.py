@@ -70,7 +70,7 @@ class McpSettings(EnsembleRules, frozen=True, rename="kebab", forbid_unknown_fie
     `cage` is for the Python interpreter: with `none`, code runs without a cage, and each approval
     question says so.
 
-    `roots` are working folders that the server is told. With `sampling-model`, the address of a
+    `roots` are working folders that the server is sent. With `sampling-model`, the address of a
     model, it may use that model, for at most `sampling-tokens` at a time, if the approver agrees or
     `sampling-approval` is `allow`.
     """

@@ -156,7 +156,7 @@ class EmbeddingCache:
         return {}
 
     def read_size(self, model: str) -> int | None:
-        """How many numbers the vectors of a model have; none if no vector is kept."""
+        """How many numbers the vectors of a model have; `None` if no vector is kept."""
         statement = (
             "select length(vector) from vectors "
             "where model = (select key from models where name = ?) limit 1"

@@ -1,4 +1,4 @@
-"""The registry of embedders: `register` for those who write one, `access_embedder` for memory."""
+"""The registry of embedders: authors call `register`, memory calls `access_embedder`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def ignore(_: str) -> None:
 
 
 class EmbedderConfiguration(Struct, frozen=True):
-    """What an embedder's factory is given besides its name.
+    """What an embedder's factory receives besides its name.
 
-    `model` is what the address says after the row's name, or the row's `default-model`. `settings`
-    are the keys of the row that are its own, not yet checked: `configuration.read(Settings,
-    settings, "embedders", name)` makes them typed and names the file and key of what is wrong.
-    `providers` are those of `[providers]`, with their keys; `notify` is for what a person should
-    know, such as a text that was cut.
+    `model` is the part of the address after the row's name, or the row's `default-model`.
+    `settings` are the row's own keys, unchecked: `configuration.read(Settings, settings,
+    "embedders", name)` makes them typed and names the file and key of an error. `providers` are
+    those of `[providers]`, with their keys; `notify` shows the user a message, for example that a
+    text was cut.
     """
 
     configuration: Configuration
@@ -49,7 +49,7 @@ def register(name: str, factory: EmbedderFactory) -> None:
 def access_embedder(row: Row, configuration: EmbedderConfiguration) -> Embedder:
     """The embedder that a row describes; imports its module, loads no model.
 
-    `RegistrationError` where the row names what cannot be found, `ConfigurationError` where the
+    `RegistrationError` if the row's module or factory cannot be found, `ConfigurationError` if the
     embedder does not accept the rest of the row.
     """
     return _REGISTRY.access(row)(row.name, configuration)

@@ -25,9 +25,8 @@ _SHORTEST = 128
 class EndpointSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """The keys of a row of this module, besides those of every row.
 
-    `provider` is the row of `[providers]` whose address, key and limits it has. `dimensions` asks
-    for so many numbers in a vector, where the model has several sizes. A request has at most
-    `batch-texts` texts.
+    `provider` is the row of `[providers]` with the address, key and limits. `dimensions` is the
+    size of a vector, if the model has several sizes. A request has at most `batch-texts` texts.
     """
 
     provider: str
@@ -71,7 +70,7 @@ class EndpointEmbedder:
         return f"{self._row.name}/{self._model}" + (f" dimensions={size}" if size else "")
 
     async def inquire(self) -> None:
-        """Raise where the provider makes no vectors, or its key is missing; nothing is sent."""
+        """Raise if the provider makes no vectors or its key is missing; sends nothing."""
         self._access_client()
         model = await self._providers.access_client(self._row).access_model(self._model)
         model.check((), Controls())
@@ -79,9 +78,9 @@ class EndpointEmbedder:
     async def embed(
         self, texts: Sequence[str], *, question: bool = False
     ) -> Sequence[array[float]]:
-        """A vector for each text, by as many requests as it takes.
+        """A vector for each text, in as many requests as needed.
 
-        Only the beginning of a text that is too long for the model counts; a notice says so once.
+        If a text is too long for the model, only its beginning counts, and one notice says so.
         """
         client = self._access_client()
         vectors: list[array[float]] = []
@@ -90,7 +89,7 @@ class EndpointEmbedder:
         return vectors
 
     async def close(self) -> None:
-        """The connections are the providers' own."""
+        """Does nothing: the connections belong to the providers."""
 
     def _access_client(self) -> EmbeddingClient:
         client = self._providers.access_client(self._row)
@@ -140,7 +139,7 @@ class EndpointEmbedder:
 
 
 def _split(texts: Sequence[str], most: int) -> Iterator[Sequence[str]]:
-    """The texts in batches, none of which has too many or is too long; a text stays whole."""
+    """The texts in batches, each within the limits of number and length; texts stay whole."""
     batch: list[str] = []
     size = 0
     for text in texts:

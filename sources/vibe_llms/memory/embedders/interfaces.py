@@ -1,4 +1,4 @@
-"""What an embedder is: the protocol that built-in and third-party embedders fulfil alike."""
+"""The protocol of embedders, built-in and third-party."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Protocol, runtime_checkable
 class Embedder(Protocol):
     """Texts to vectors; safe to use from several tasks at once.
 
-    Making one loads nothing and asks no server: the first call of `embed` does.
+    Creating one loads nothing and asks no server; the first call of `embed` does.
     """
 
     @property
     def model(self) -> str:
-        """What its vectors are stored under: `sentence-transformers/all-MiniLM-L6-v2`, say.
+        """The name of its vectors, such as `sentence-transformers/all-MiniLM-L6-v2`.
 
-        Vectors that cannot be compared have different names here: whatever changes them, another
-        number of dimensions for one, is part of it.
+        Vectors that cannot be compared have different names. Everything that changes them, such as
+        the number of dimensions, is part of the name.
         """
         ...
 
@@ -27,29 +27,29 @@ class Embedder(Protocol):
     ) -> Sequence[array[float]]:
         """A vector for each text, in their order: an `array("f")` whose length as a vector is 1.
 
-        `question` is true for texts that are searched with, not for: some models differ.
-        At most 256 texts are given, and a call that takes too long is cancelled; see
-        `TimedEmbedder`. It must not block the event loop: nothing could cancel it then.
+        `question` is true for texts that are searched with, not for: some models differ. At most
+        256 texts are given, and a call that takes too long is cancelled; see `TimedEmbedder`. It
+        must not block the event loop, because then it could not be cancelled.
 
-        Raises a `VibeLlmsError` where it cannot be done: a `ConfigurationError` for what has to be
-        installed or set, a `ProviderError` for what a model or a server did not do. Then no vector
-        of this call is given. Where a text is refused for what it says, or for its length, that is
-        `RequestRefused`: the texts are asked again by halves, and those refused alone left out.
+        Raises a `VibeLlmsError` if it fails, and returns no vector then: a `ConfigurationError` if
+        something has to be installed or set, a `ProviderError` if a model or a server fails. If a
+        text is refused for its content or length, it raises `RequestRefused`: the texts are then
+        sent again by halves, and those that are refused alone are left out.
         """
         ...
 
     async def close(self) -> None:
-        """Give up connections and models; safe to call twice."""
+        """Close connections and release models; safe to call twice."""
         ...
 
 
 @runtime_checkable
 class TimedEmbedder(Protocol):
-    """An embedder that says how long one call of `embed` may take, where its row does not."""
+    """An embedder that says how long one call of `embed` may take if its row does not."""
 
     @property
     def timeout_seconds(self) -> float | None:
-        """The seconds, for at most 256 texts; `None` where it keeps to limits of its own."""
+        """The seconds, for at most 256 texts; `None` if it has limits of its own."""
         ...
 
 
@@ -70,5 +70,5 @@ class InquiringEmbedder(Protocol):
     """An embedder that can say whether it could load its model, without loading it."""
 
     async def inquire(self) -> None:
-        """Raise for what stands in its way: a package, a key or weights that are missing."""
+        """Raise if a package, a key or weights are missing."""
         ...

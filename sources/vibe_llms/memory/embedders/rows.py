@@ -26,9 +26,9 @@ from vibe_llms.registries import Row
 class EmbedderRowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """The keys that every row of `[embedders]` may have, whatever its module.
 
-    One batch of at most 256 texts may take `timeout-seconds`. Without them it is what the embedder
-    says: 1800 for a model in this process, which may have to be fetched, no limit but those of its
-    provider for an endpoint, 300 for any other.
+    One batch of at most 256 texts may take `timeout-seconds`. The default depends on the embedder:
+    1800 for a model in this process, which may have to be fetched; the provider's limits for an
+    endpoint; 300 for any other.
     """
 
     default_model: str = ""
@@ -48,11 +48,11 @@ def produce_embedder(
 ) -> StrictEmbedder:
     """The embedder of an address: `ROW`, `ROW/MODEL` of `[embedders]`, or `PROVIDER/MODEL`.
 
-    Nothing is loaded or asked before it is used; close it. Without `providers`, those of a session,
-    it has its own and closes them. A model that would be loaded into this process is
-    asked in another one where that has it loaded (`vibe-llms memory serve-embedder`), unless
-    `served` is off; with `keep_minutes` such a process is started. `notify` gets what a person
-    should know. A `ConfigurationError` says what is wrong with the address or the row.
+    Nothing is loaded or asked before it is used; callers close it. Without `providers`, those of a
+    session, it has its own and closes them. If another process has a local model loaded (`vibe-llms
+    memory serve-embedder`), it is asked instead, unless `served` is off; with `keep_minutes` such a
+    process is started. `notify` gets messages for the user. A `ConfigurationError` says what is
+    wrong with the address or the row.
     """
     own = None if providers is not None else Providers(configuration, ignore_events)
     used = providers or own

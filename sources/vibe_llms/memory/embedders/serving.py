@@ -2,9 +2,9 @@
 
     embedder-DIGEST.sock, mode 0600, in the folder of the user's state
 
-Server and client are processes of one user: each looks whose process the other one is. A frame is
-its length in four bytes and a value in MessagePack. On a connection the server says what it is,
-then answers one request after the other.
+Server and client are processes of one user: each checks the user of the other. A frame is its
+length in four bytes and a value in MessagePack. On a connection the server says what it is, then
+answers one request after the other.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _CLEAN_ERRORS = (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError, Tim
 
 
 class Served(Struct, frozen=True):
-    """What a server is: of which version, with which model, in which process, since when."""
+    """The version, the model, the process and the start time of a server."""
 
     version: str
     model: str
@@ -98,8 +98,8 @@ async def find_server(places: Places, model: str) -> Served | None:
 class ServedEmbedder:
     """An embedder whose model another process has loaded, or else this one.
 
-    With `keep_minutes` such a process is started where there is none; it ends when it was
-    idle for so long.
+    With `keep_minutes` such a process is started if there is none; it ends after being idle for so
+    long.
     """
 
     def __init__(
@@ -115,14 +115,14 @@ class ServedEmbedder:
         self.timeout_seconds: float | None = getattr(embedder, "timeout_seconds", None)
 
     async def inquire(self) -> None:
-        """Raise where neither another process nor this one could embed."""
+        """Raise if neither another process nor this one can embed."""
         if isinstance(self._embedder, InquiringEmbedder) and not await find_server(
             self._places, self.model
         ):
             await self._embedder.inquire()
 
     async def load(self) -> None:
-        """Load the model now, in whichever process; see `LoadingEmbedder`."""
+        """Load the model now, in this process or the other; see `LoadingEmbedder`."""
         if await self._ask(_Request(())) is None:
             assert isinstance(self._embedder, LoadingEmbedder)
             await self._embedder.load()
@@ -171,7 +171,7 @@ class ServedEmbedder:
     async def _start(self) -> None:
         """Start a server, and wait until it listens, which it does before it loads its model.
 
-        Where none can be started, this process loads the model.
+        If none can be started, this process loads the model.
         """
         command = ["memory", "serve-embedder", "--detached", "--embedder", self._address]
         minutes = f"{self._keep_minutes:g}"
@@ -189,7 +189,7 @@ class ServedEmbedder:
 
 
 class EmbedderServer:
-    """Serves an embedder to the processes of this user, until it was idle for a while."""
+    """Serves an embedder to the processes of this user, until it has been idle for a while."""
 
     def __init__(self, embedder: Embedder, places: Places, *, idle_minutes: float) -> None:
         self.path = find_socket(places, embedder.model)
@@ -204,11 +204,11 @@ class EmbedderServer:
         self._connections: set[asyncio.Task[None]] = set()
 
     async def serve(self, ready: Callable[[], object] = lambda: None) -> None:
-        """Listen, load the model, and return when it was idle for so long; cancel it to end it.
+        """Listen, load the model, and return after being idle for so long; cancel it to end it.
 
-        `ready` is called when the model is loaded. `ConfigurationError` where no socket can be
-        made there, `ArchiveLocked` where another process serves the same model, and what keeps the
-        model from being loaded.
+        `ready` is called when the model is loaded. Raises `ConfigurationError` if no socket can be
+        made there, `ArchiveLocked` if another process serves the same model, and the errors of
+        loading the model.
         """
         if len(os.fsencode(self.path)) > _LONGEST_PATH:
             raise ConfigurationError(
@@ -294,7 +294,7 @@ class EmbedderServer:
 
 
 def peer_of(connection: Any) -> int:
-    """The user whose process is at the other end of a Unix socket; -1 where that is not known."""
+    """The user whose process is at the other end of a Unix socket; -1 if unknown."""
     try:
         if hasattr(socket, "SO_PEERCRED"):
             size = struct.calcsize("3i")
@@ -310,7 +310,7 @@ def peer_of(connection: Any) -> int:
 async def _connect(
     path: Path, model: str
 ) -> AsyncIterator[tuple[Served, asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection to the server of a model; one of `_CLEAN_ERRORS` where there is none."""
+    """A connection to the server of a model; one of `_CLEAN_ERRORS` if there is none."""
     reader, writer = await asyncio.open_unix_connection(str(path))
     try:
         if peer_of(writer.get_extra_info("socket")) != os.getuid():

@@ -1,6 +1,6 @@
-"""`StrictEmbedder`: what every embedder is asked through, no matter who wrote it.
+"""`StrictEmbedder`: wraps every embedder, built-in or third-party.
 
-It is given texts that can be embedded, and what it gives is checked before anybody compares it.
+The texts are checked before they are embedded, and the vectors before they are used.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class StrictEmbedder:
     """An embedder whose texts and vectors are checked, with the prefixes of its row.
 
     `row` is the one of `table` that names it, if one does. A batch of at most 256 texts may take
-    `timeout_seconds`; without them what the embedder says, or 300. `RegistrationError` where it is
-    no embedder, or its model has no name.
+    `timeout_seconds`; by default what the embedder says, or 300. `RegistrationError` if it is no
+    embedder, or its model has no name.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class StrictEmbedder:
 
     @property
     def model(self) -> str:
-        """What its vectors are stored under; the prefix of entries is part of it."""
+        """The name of its vectors; the prefix of entries is part of it."""
         prefix = self._prefixes[0]
         return f"{self.bare.model} {prefix!r}" if prefix else self.bare.model
 
     async def inquire(self) -> None:
-        """Raise for what stands in its way, a package, a key or weights; no model is loaded."""
+        """Raise if a package, a key or weights are missing; no model is loaded."""
         if isinstance(self.bare, InquiringEmbedder):
             async with self._bound("to say whether it could", self._seconds):
                 await self.bare.inquire()
@@ -98,8 +98,7 @@ class StrictEmbedder:
     ) -> Sequence[array[float]]:
         """A vector for each text; see `vibe_llms.memory.embedders.interfaces.Embedder`.
 
-        `MemoryInvalid` where a text is empty: there is nothing that it could be like.
-        `ReplyTimeout` where a batch takes longer than it may.
+        `MemoryInvalid` if a text is empty. `ReplyTimeout` if a batch takes too long.
         """
         if not all(text.strip() for text in texts):
             raise MemoryInvalid("an empty text has no vector")
@@ -117,7 +116,7 @@ class StrictEmbedder:
         return checked
 
     async def close(self) -> None:
-        """Give up connections and models; safe to call twice."""
+        """Close connections and release models; safe to call twice."""
         try:
             async with self._bound("to close", _CLOSE_SECONDS):
                 await self.bare.close()
@@ -128,7 +127,7 @@ class StrictEmbedder:
 
     @property
     def _name(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
         return type(self.bare).__name__ if self._row is None else self._row.name
 
     def _guard(self) -> AbstractContextManager[None]:
@@ -182,5 +181,5 @@ class StrictEmbedder:
 
 
 def make_strict(embedder: Embedder) -> StrictEmbedder:
-    """An embedder as a memory asks it; one that is strict already stays as it is."""
+    """An embedder as a memory asks it; a strict one stays as it is."""
     return embedder if isinstance(embedder, StrictEmbedder) else StrictEmbedder(embedder)

@@ -2,7 +2,7 @@
 
 What the interface demands and a history need not fulfil is mended here, on the way out only: every
 call has its result in the message after it, tools of the server's have returned, roles alternate,
-the first message is a user's, no message is empty or ends with thinking, system text stands where
+the first message is a user's, no message is empty or ends with thinking, system text is where
 it may.
 
 Source: the rules for system messages are those of

@@ -60,14 +60,14 @@ def read_items(text: str, is_known: IsKnown) -> Sequence[Item]:
     while (position := skip_marks(text, position)) < len(text):
         end = _find_end(text, position) if text[position] == "{" else None
         if text[position] != "{" and items:
-            raise FormBroken("there are words beside the JSON")
+            raise FormBroken("there is text besides the JSON")
         if end is None:
             raise FormBroken("the JSON is not complete")
         try:
             items.append(_read_item(text[position:end], is_known))
         except FormForeign:
             if items:
-                raise FormBroken("there is other JSON beside it") from None
+                raise FormBroken("there is other JSON besides it") from None
             raise
         position = end
     return items

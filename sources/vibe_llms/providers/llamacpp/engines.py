@@ -1,6 +1,6 @@
 """Models that are loaded: each has a thread of its own, and does one thing after the other.
 
-What the thread tells reaches the event loop in batches: a batch that has not been fetched yet grows
+What the thread sends reaches the event loop in batches: a batch that has not been fetched yet grows
 and wakes no task again, so that a fast model cannot flood the loop. A batch cannot grow without
 bound, since a reply is never longer than the model's context.
 """

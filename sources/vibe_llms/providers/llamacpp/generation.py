@@ -41,7 +41,7 @@ class SystemNotice(Struct, frozen=True, gc=False):
 
 
 GenerationItem = Delta | Signal | SystemNotice
-_NO_SYSTEM = "the template takes no instructions of their own, so they stand in the first message"
+_NO_SYSTEM = "the template takes no instructions of their own, so they go into the first message"
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -164,7 +164,7 @@ class Task(Struct, frozen=True, kw_only=True):
 
 
 class _Sender:
-    """Tells deltas in batches, some time apart; where nothing streams, all at once."""
+    """Sends deltas in batches, some time apart; where nothing streams, all at once."""
 
     def __init__(self, job: Job[GenerationItem], *, streaming: bool) -> None:
         self._job = job

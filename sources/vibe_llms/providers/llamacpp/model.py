@@ -260,7 +260,7 @@ class LlamacppModel(RowModel[LlamacppConnection]):
             )
         if template.channels:
             raise ConfigurationError(
-                f"the template of {self.path} tells words and thoughts apart by channels, which "
+                f"the template of {self.path} separates text and reasoning by channels, which "
                 "only llama.cpp's own server reads; run llama-server and use llamacpp-server",
                 table=f"providers.{self.provider}",
             )

@@ -2,7 +2,7 @@
 
 This is the only module that imports `llama_cpp`. Of the package it uses what is public and low:
 the chat completion of the package's own decodes the whole reply anew with every token, gives the
-tokens of a call as plain text, and tells no usage where it streams.
+tokens of a call as plain text, and reports no usage where it streams.
 
 Source: the package llama-cpp-python 0.3.36, and the `include/llama.h` that it brings.
 """

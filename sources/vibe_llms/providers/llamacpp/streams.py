@@ -2,7 +2,7 @@
 
 llama.cpp knows only tokens, and their text is bytes that may end within a character. Which of it is
 reasoning and which a call is shown by its marks (`templates.py`); what only begins like a mark is
-held back until it is known. White space beside a mark belongs to the template and is not told.
+held back until it is known. White space next to a mark belongs to the template and is left out.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class LlamacppAssimilator:
             yield TextDelta(text)
 
     def _open_call(self, body: str) -> Iterator[Delta]:
-        """Tell the name of a call as soon as it is known."""
+        """Send the name of a call as soon as it is known."""
         if self._opened is None and (found := _BEGUN.match(body)) is not None:
             name = _read_name(found[1])
             if name:

@@ -4,7 +4,7 @@ Ollama has no counting, and servers that do not know `truncate: false` drop the 
 too long and answer as if nothing had happened. So the prompt is measured here, and what the server
 says it has read is compared with that.
 
-Two ways of counting are told apart. Servers from 0.33.3 on say how much came from their cache, and
+There are two ways of counting. Servers from 0.33.3 on say how much came from their cache, and
 their count is of the whole prompt. Older ones do not say it, and some of them (before 0.2, and
 0.30.0) counted only what was not cached: there a small count alone proves nothing.
 

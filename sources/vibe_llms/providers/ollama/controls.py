@@ -18,7 +18,7 @@ class NativeAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_field
     """What only this provider needs to know of a model: `native` in its attributes.
 
     `thinking` says how thinking is set: by a `switch`, or by `levels` of effort. `think`
-    tells whether it is asked to where no control says anything.
+    says whether it is asked to where no control does.
     """
 
     thinking: Literal["switch", "levels"] = "switch"

@@ -71,8 +71,8 @@ _FUNCTION = msgspec.json.Decoder(_Function)
 _TEXT = msgspec.json.Decoder(str)
 _KNOWN = frozenset({"id", "type", "function"})
 
-#: Told, at the end of a reply, how many tokens of the prompt were read, and how many of these were
-#: cached; raises where that cannot be the whole prompt.
+#: Called at the end of a reply with the tokens of the prompt that were read, and those of them that
+#: were cached; raises where that cannot be the whole prompt.
 Examiner = Callable[[int | None, int | None], None]
 
 

@@ -1,4 +1,4 @@
-"""What tells a model's folder apart, and which folders may be loaded."""
+"""The fingerprint of a model's folder, and which folders may be loaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_each_part_may_have_weights(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "model", modules=[TRANSFORMER, POOLING, DENSE])
     (folder / "2_Dense").mkdir()
     (folder / "2_Dense" / "model.safetensors").write_bytes(b"weights")
-    # A pickle beside safetensors is never read.
+    # A pickle next to safetensors is never read.
     (folder / "2_Dense" / "pytorch_model.bin").write_bytes(b"pickle")
     (folder / "pytorch_model.bin").write_bytes(b"pickle")
     check_folder("row", folder)
@@ -100,7 +100,7 @@ def test_weights_are_distinguished_by_their_bytes(tmp_path: Path) -> None:
     one, other = make_folder(tmp_path / "one"), make_folder(tmp_path / "other")
     mark = fingerprint(one)
     assert len(mark) == 12
-    # The same wherever it lies and whenever it was written, whatever lies beside it.
+    # The same wherever it lies and whenever it was written, whatever lies next to it.
     os.utime(other / "model.safetensors", (0, 0))
     (other / "README.md").write_text("about")
     (other / "onnx").mkdir()

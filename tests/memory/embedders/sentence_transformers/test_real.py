@@ -281,7 +281,7 @@ async def test_a_model_is_fetched_once_and_without_pickles(hub: FakeHub, tmp_pat
     got = {Path(one.path).name for one in hub.requests if one.method == "GET"}
     assert "model.safetensors" in got
     assert not got & {"pytorch_model.bin", "model.onnx"}
-    # The second time nobody is asked, whatever the network is like.
+    # The second time nothing is fetched, whatever the network is like.
     hub.requests.clear()
     done = fetch(tmp_path, address, HF_ENDPOINT=hub.url)
     assert done.stdout.splitlines() == ["384"], done.stdout + done.stderr
@@ -301,7 +301,7 @@ async def test_a_model_is_fetched_once_and_without_pickles(hub: FakeHub, tmp_pat
         ({"HF_HUB_OFFLINE": "1"}, "ModelUnavailable"),
         ({"VIBE_LLMS_OFFLINE": "1"}, "ModelUnavailable"),
         ({"HF_ENDPOINT": "http://127.0.0.1:9"}, "ProviderUnreachable"),
-        # As a name that nobody knows: so it is where there is no network.
+        # An unknown name, as without a network.
         ({"HF_ENDPOINT": "https://hub.invalid"}, "ProviderUnreachable"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Chunks in the forms of other servers, and the usage that they tell."""
+"""Chunks in the forms of other servers, and the usage that they report."""
 
 from __future__ import annotations
 

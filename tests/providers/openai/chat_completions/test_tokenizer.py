@@ -1,4 +1,4 @@
-"""The estimate of Chat Completions, where nobody counts."""
+"""The estimate of Chat Completions, where no server counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items in the forms of different servers: places that are used twice, messages told twice."""
+"""Items in the forms of different servers: places that are used twice, messages sent twice."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def said(canisters: Sequence[ReplyCanister]) -> list[Any]:
 
 
 def split_events(index: int, text: str, whole: str) -> list[dict[str, Any]]:
-    """A message whose end repeats what it has said before, as transformers tells it."""
+    """A message whose end repeats what it has said before, as transformers sends it."""
     events = item_events(index, message(text))
     return [*events[:-1], {**events[-1], "item": message(whole)}]
 

@@ -39,14 +39,14 @@ T = TypeVar("T")
 PROBE_SECONDS = 5.0
 #: Progress of a download is reported after this many bytes, or a tenth of it.
 _PROGRESS_BYTES = 1_000_000
-#: Between so many texts the work can be given up.
+#: The work can be cancelled between batches of so many texts.
 _HEAP = 256
 
 
 class SentenceTransformersSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """The keys of a row of this module, besides those of every row.
 
-    `device` is `cpu`, `cuda`, `mps` or another that torch knows; without it the best there is.
+    `device` is `cpu`, `cuda`, `mps` or another that torch knows; by default the best available.
     `dimensions` cuts the vectors of models that are made for it. The model reads `batch-texts`
     texts at once.
     """
@@ -98,7 +98,7 @@ class SentenceTransformersEmbedder:
         self._reported = False
 
     async def inquire(self) -> None:
-        """Raise where the package is missing, or weights that cannot be fetched; loads nothing."""
+        """Raise if the package is missing, or weights that cannot be fetched; loads nothing."""
         package.check_package(self._row)
         folder = self._folder or await self._do(self._find)
         if folder is not None:
@@ -107,13 +107,13 @@ class SentenceTransformersEmbedder:
             await self._probe()
 
     async def load(self) -> None:
-        """Load the model, and fetch it before where it is not on this disk."""
+        """Load the model; fetch it first if it is not on this disk."""
         await self._load()
 
     async def embed(
         self, texts: Sequence[str], *, question: bool = False
     ) -> Sequence[array[float]]:
-        """A vector for each text; of one that is too long for the model its beginning counts."""
+        """A vector for each text; only the beginning of an overlong text counts."""
         loaded = await self._load()
         vectors: list[array[float]] = []
         for start in range(0, len(texts), _HEAP):
@@ -158,7 +158,7 @@ class SentenceTransformersEmbedder:
         return loaded
 
     def _find(self) -> Path | None:
-        """The folder of the model on this disk; none where there is none, or half of one."""
+        """The folder of the model on this disk; `None` if it is missing or incomplete."""
         folder = package.find_folder(self._row, self._name)
         if folder is None:
             return None
@@ -189,7 +189,7 @@ class SentenceTransformersEmbedder:
         return await self._do(lambda: package.fetch_folder(self._row, self._name, report))
 
     async def _probe(self) -> None:
-        """Raise at once where the hub cannot be reached: the package would try for minutes."""
+        """Raise at once if the hub cannot be reached: the package would try for minutes."""
         address = package.find_address(self._row)
         name = package.nativize_name(self._name)
         remedy = (

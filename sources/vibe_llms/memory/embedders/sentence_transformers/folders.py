@@ -1,7 +1,7 @@
 """The folder of a model on this disk: what identifies it, and whether it may be loaded.
 
 A folder names the classes that it is loaded by, and its weights may be pickles, which run code when
-they are read. So only classes of the package itself are taken, and only weights in safetensors.
+they are read. So only classes of the package itself are accepted, and only weights in safetensors.
 Before version 6 the package ran whatever code a local folder brought, asked or not.
 
 Source: `base/model.py` and `util/misc.py` of sentence-transformers 6.2.0, `SentenceTransformer.py`
@@ -38,7 +38,7 @@ class _Module(Struct, frozen=True):
 
 
 def check_folder(row: str, folder: Path) -> None:
-    """`ModelUnavailable` where a folder holds no model, or one that could run code when loaded."""
+    """`ModelUnavailable` if a folder holds no model, or one that could run code when loaded."""
     weighty = False
     for part in _list_parts(row, folder):
         suffixes = {suffix.lower() for suffix in _suffixes(part)}
@@ -54,7 +54,7 @@ def check_folder(row: str, folder: Path) -> None:
 
 
 def fingerprint(folder: Path) -> str:
-    """A few characters that are others where the folder's weights or settings are; empty if none.
+    """A few characters that identify the folder's weights and settings; empty if there are none.
 
     Of large files the beginning, the end and the size are read: other weights differ everywhere.
     """

@@ -1,8 +1,8 @@
 """The package sentence-transformers: its models found on the disk, fetched, loaded and asked.
 
-This is the only module that imports it, and the packages that it stands on. By itself it asks its
-hub again and again, for more than a minute where there is no network, and shows bars of progress;
-here a model is found on the disk first, and fetched only from a hub that answers.
+This is the only module that imports it, and the packages that it needs. The package asks its hub
+again and again, without a network for more than a minute, and shows progress bars. Here a model is
+searched on the disk first, and fetched only from a hub that answers.
 
 Source: sentence-transformers 6.2.0, huggingface_hub 2.4.0, transformers 5.23.0.
 """
@@ -46,7 +46,7 @@ class LoadedModel:
 
     @property
     def longest_tokens(self) -> int | None:
-        """So many tokens of a text count, if the model says it."""
+        """The number of tokens of a text that count, if the model says it."""
         longest = self._model.max_seq_length
         return longest if isinstance(longest, int) else None
 
@@ -69,7 +69,7 @@ class LoadedModel:
         return vectors
 
     def cuts(self, texts: Sequence[str]) -> bool:
-        """Whether any of the texts has more tokens than count."""
+        """Whether any of the texts is too long, so that the model cuts it."""
         longest, split = self.longest_tokens, self._model.tokenizer
         if longest is None or not callable(split):
             return False
@@ -80,7 +80,7 @@ class LoadedModel:
 
 
 def check_package(row: str) -> None:
-    """`PackageMissing` where it is not installed; nothing is imported."""
+    """`PackageMissing` if it is not installed; nothing is imported."""
     if importlib.util.find_spec(_NAME) is None:
         raise _missing(row)
 
@@ -98,7 +98,7 @@ def is_offline(row: str) -> bool:
 def find_folder(row: str, name: str) -> Path | None:
     """The folder of a model that is on this disk, whole; no server is asked.
 
-    `ModelUnavailable` where there is one that may not be loaded.
+    `ModelUnavailable` if it may not be loaded.
     """
     hub = _import(row, _HUB)
     try:
@@ -146,7 +146,7 @@ def fetch_folder(row: str, name: str, report: Callable[[int, int], None]) -> Pat
 
 
 def _count_bytes(base: type[Any], report: Callable[[int, int], None]) -> type[Any]:
-    """A bar of progress that draws nothing and reports the bytes of all files together."""
+    """A progress bar that draws nothing and reports the bytes of all files together."""
 
     class Counter(base):  # type: ignore[misc]
         def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -227,7 +227,7 @@ def nativize_name(name: str) -> str:
 def _switched_off(
     disable: Callable[[], None], enable: Callable[[], None], shown: bool
 ) -> Iterator[None]:
-    """No bars of progress within: what this process prints is not for a library to decide."""
+    """No progress bars within the block: a library must not print on its own."""
     disable()
     try:
         yield

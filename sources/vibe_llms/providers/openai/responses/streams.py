@@ -1,6 +1,6 @@
 """Replies of Responses, streamed and whole, translated to deltas.
 
-Events are told apart by their type; those that are not known are passed over, items that are not
+The type of an event decides; those that are not known are passed over, items that are not
 known are kept as they came. Nothing of a reply is complete before `response.completed` or
 `response.incomplete`.
 """
