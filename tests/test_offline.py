@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.testing.test_server import ROWS
@@ -15,7 +16,7 @@ from vibe_llms.configuration import load_configuration
 from vibe_llms.exceptions import ConfigurationError, RequestForbidden
 from vibe_llms.offline import is_loopback, permit_request
 from vibe_llms.providers import transport
-from vibe_llms.providers.transport import HttpTransport
+from vibe_llms.providers.http_transport import HttpTransport
 from vibe_llms.session import open_session
 from vibe_llms.testing import fake_server, forbid_requests, requests_forbidden
 
@@ -138,7 +139,9 @@ async def test_an_open_connection_is_not_used_any_more(tmp_path: Path) -> None:
         conversation = await s.begin("anthropic/claude-sonnet-5-5")
         await conversation.converse("Hello!")
         model: Any = conversation.model
-        model.client.transport._base_url = "http://far.test"
+        transport = model.client.transport
+        far = msgspec.structs.replace(transport._endpoint, base_url="http://far.test")
+        transport._endpoint = transport._sender._endpoint = far
         with forbid_requests(), pytest.raises(RequestForbidden):
             await conversation.converse("Hello!")
     assert len(server.received) == 1

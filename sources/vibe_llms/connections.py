@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+import sys
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
@@ -17,6 +19,8 @@ from urllib.parse import urlsplit
 from vibe_llms.offline import is_loopback, permit_request, requests_forbidden
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx2
 
     _Base = httpx2.AsyncBaseTransport
@@ -36,6 +40,13 @@ _ENCODINGS = ("gzip", "x-gzip", "deflate")
 #: The `wbits` argument of `zlib.decompressobj`.
 _GZIP_OR_ZLIB = 47
 _PIECE_BYTES = 64 * 1024
+#: Where systems keep their certificates.
+_CERTIFICATES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
 #: IPv6 addresses that contain an IPv4 address: NAT64, and its local form.
 _NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
@@ -122,7 +133,23 @@ async def resolve(host: str, port: int) -> Sequence[str]:
 
 
 class AddressRefused(Exception):
-    """A host has an address that nothing may be sent to; the cause of a `ConnectError`."""
+    """A host has an address that nothing may be sent to; the cause of an error to connect."""
+
+
+async def find_permitted(
+    host: str, port: int, kinds: Collection[str], resolver: Resolver = resolve
+) -> Sequence[str]:
+    """The addresses of a host; `AddressRefused` if one of them is not of these kinds."""
+    addresses = await _find(host, port, resolver)
+    for address in addresses:
+        if (kind := classify_address(address)) not in kinds:
+            which = host if host == address else f"{host} ({address})"
+            raise AddressRefused(f"no request is sent to {which}: it is a {kind} address")
+    return addresses
+
+
+async def _find(host: str, port: int, resolver: Resolver) -> Sequence[str]:
+    return [host] if _is_address(host) else await resolver(host, port)
 
 
 class Guard(_Base):
@@ -184,7 +211,7 @@ class Guard(_Base):
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme, 0)
         try:
-            found = await self._find(parts.hostname or "", port)
+            found = await _find(parts.hostname or "", port, self._resolve)
         except (OSError, UnicodeError):
             return ()
         return [classify_address(address) for address in found]
@@ -201,7 +228,7 @@ class Guard(_Base):
         response = await self._send(request)
         encoding = response.headers.pop("content-encoding", "").strip().lower()
         if encoding not in ("", "identity"):
-            response.stream = _inflate(response.stream, encoding)
+            response.stream = _inflated(response.stream, encoding)
         return response
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
@@ -244,54 +271,87 @@ class Guard(_Base):
         port = request.url.port or _PORTS.get(request.url.scheme, 0)
         try:
             async with asyncio.timeout(seconds):
-                addresses = await self._find(host, port)
+                return await find_permitted(host, port, kinds, self._resolve)
         except TimeoutError as error:
             raise httpx2.ConnectTimeout(f"{host} was not found in {seconds:g} s") from error
         except (OSError, UnicodeError) as error:
             if not direct:
                 return ()
             raise httpx2.ConnectError(f"{host}: {error}") from error
-        for address in addresses:
-            if (kind := classify_address(address)) not in kinds:
-                which = host if host == address else f"{host} ({address})"
-                words = f"no request is sent to {which}: it is a {kind} address"
-                raise httpx2.ConnectError(words) from AddressRefused(words)
-        return addresses
-
-    async def _find(self, host: str, port: int) -> Sequence[str]:
-        return [host] if _is_address(host) else await self._resolve(host, port)
+        except AddressRefused as error:
+            raise httpx2.ConnectError(str(error)) from error
 
 
-def _inflate(stream: Any, encoding: str) -> httpx2.AsyncByteStream:
-    """Decode a stream in small pieces, however large the result is.
+async def inflate(chunks: AsyncIterable[bytes], encoding: str) -> AsyncIterator[bytes]:
+    """Decode a body in small pieces, however large the result is.
 
-    httpx2 would unpack each arriving piece at once, up to a thousand times its size.
+    `ValueError` if it is encoded in another way, is broken, or ends before its end was seen.
     """
+    import zlib
+
+    if encoding not in _ENCODINGS:
+        raise ValueError(f"it is encoded as {encoding[:40]!r}")
+    unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
+    empty = True
+    async for chunk in chunks:
+        rest = chunk
+        while rest:
+            empty = False
+            if unpacker.eof:
+                raise ValueError("something follows the end of the compressed body")
+            try:
+                piece = unpacker.decompress(rest, _PIECE_BYTES)
+            except zlib.error as error:
+                raise ValueError(str(error)) from error
+            rest = unpacker.unconsumed_tail or unpacker.unused_data
+            if piece:
+                yield piece
+            await asyncio.sleep(0)
+    if not unpacker.eof and not empty:
+        raise ValueError("the compressed body is cut short")
+
+
+def _inflated(stream: Any, encoding: str) -> httpx2.AsyncByteStream:
+    """A stream of httpx2, decoded here: it would unpack each piece at once, however large."""
     import httpx2
 
     class Inflated(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            import zlib
-
-            if encoding not in _ENCODINGS:
-                raise httpx2.DecodingError(f"it is encoded as {encoding[:40]!r}")
-            unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
-            async for chunk in stream:
-                rest = chunk
-                while rest:
-                    try:
-                        piece = unpacker.decompress(rest, _PIECE_BYTES)
-                    except zlib.error as error:
-                        raise httpx2.DecodingError(str(error)) from error
-                    rest = unpacker.unconsumed_tail
-                    if piece:
-                        yield piece
-                    await asyncio.sleep(0)
+            try:
+                async for piece in inflate(stream, encoding):
+                    yield piece
+            except ValueError as error:
+                raise httpx2.DecodingError(str(error)) from error
 
         async def aclose(self) -> None:
             await stream.aclose()
 
     return Inflated()
+
+
+def produce_tls_context() -> ssl.SSLContext:
+    """The context of encrypted connections, with the certificates of this system.
+
+    `SSL_CERT_FILE` and `SSL_CERT_DIR` name others; `OSError` if those cannot be read.
+    """
+    import ssl
+
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    if not file and not folder and sys.platform in ("win32", "darwin"):
+        import truststore
+
+        return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["http/1.1"])
+    if file or folder:
+        context.load_verify_locations(file or None, folder or None)
+        return context
+    paths = ssl.get_default_verify_paths()
+    if not (paths.cafile or paths.capath):
+        # Python was built for another system than this.
+        file = next(filter(os.path.isfile, _CERTIFICATES), None)
+    context.load_verify_locations(file) if file else context.load_default_certs()
+    return context
 
 
 async def _send_pinned(

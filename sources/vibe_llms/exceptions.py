@@ -278,7 +278,9 @@ class ProviderOverloaded(ProviderError):
 
 
 class ProviderUnreachable(ProviderError):
-    """No connection, or it broke before the reply began."""
+    """No connection, or it broke before the reply began; `connected` says which."""
+
+    connected: bool = True
 
 
 class ReplyTimeout(ProviderError):

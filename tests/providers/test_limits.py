@@ -29,7 +29,7 @@ from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.deltas import Delta, ReplyClosed, ReplyOpened, TextDelta, UsageDelta
 from vibe_llms.providers.limits import Limiter, limited
 from vibe_llms.providers.round_trip import attempt_reply
-from vibe_llms.providers.transport import Watch
+from vibe_llms.providers.watch import Watch
 from vibe_llms.testing import Part, Script, ScriptedReply, check_events, scripted_model
 
 PATIENCE = 60.0

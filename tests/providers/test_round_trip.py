@@ -38,7 +38,8 @@ from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.deltas import Delta, ReplyClosed, TextDelta
 from vibe_llms.providers.interfaces import TurnContext, ignore_notices
 from vibe_llms.providers.round_trip import RoundTrip, hold
-from vibe_llms.providers.transport import Outgoing, Watch
+from vibe_llms.providers.transport import Outgoing
+from vibe_llms.providers.watch import Watch
 from vibe_llms.testing.wires.anthropic_replies import text_reply
 
 HELLO = [UserCanister.from_text("Hi")]

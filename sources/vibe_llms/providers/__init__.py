@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from vibe_llms.providers.requests import HistoryCache, Request
     from vibe_llms.providers.round_trip import attempt_reply
     from vibe_llms.providers.tool_names import nativize_name
-    from vibe_llms.providers.transport import Incoming, Outgoing, Transport, Watch
+    from vibe_llms.providers.transport import Incoming, Outgoing, Transport
+    from vibe_llms.providers.watch import Watch
 else:
     __getattr__, __dir__ = export_lazily(__name__, {
         ".accumulators": "Accumulator",
@@ -81,7 +82,8 @@ else:
         ".requests": "HistoryCache Request",
         ".round_trip": "attempt_reply",
         ".tool_names": "nativize_name",
-        ".transport": "Incoming Outgoing Transport Watch",
+        ".transport": "Incoming Outgoing Transport",
+        ".watch": "Watch",
     })
 
 __all__ = [

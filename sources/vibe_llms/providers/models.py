@@ -36,6 +36,7 @@ from vibe_llms.providers.assimilators import StreamAssimilator
 from vibe_llms.providers.attributes import ModelAttributes, load_attributes, settle_controls
 from vibe_llms.providers.conversions import Conversion, check_contents, name_content
 from vibe_llms.providers.http_errors import ErrorMap
+from vibe_llms.providers.http_transport import produce_http_transport, send_bearer
 from vibe_llms.providers.interfaces import (
     Loader,
     ProviderConfiguration,
@@ -51,12 +52,7 @@ from vibe_llms.providers.row_models import RowClient, RowModel
 from vibe_llms.providers.sdk_transport import OfficialTransport
 from vibe_llms.providers.tokenizers import estimate_request, read_count
 from vibe_llms.providers.tool_names import assimilate_names
-from vibe_llms.providers.transport import (
-    Outgoing,
-    Transport,
-    produce_http_transport,
-    send_bearer,
-)
+from vibe_llms.providers.transport import Outgoing, Transport
 
 
 class HttpSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):

@@ -29,7 +29,8 @@ from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.deltas import Delta
 from vibe_llms.providers.interfaces import Notifier, ignore_notices
 from vibe_llms.providers.limits import LimiterSlot, access_slot
-from vibe_llms.providers.transport import Incoming, Outgoing, Transport, Watch
+from vibe_llms.providers.transport import Incoming, Outgoing, Transport
+from vibe_llms.providers.watch import Watch
 
 T = TypeVar("T")
 

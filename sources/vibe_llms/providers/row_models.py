@@ -11,7 +11,7 @@ from vibe_llms.messages.canisters import Provenance, ReplyCanister
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.round_trip import attempt_reply
-from vibe_llms.providers.transport import Watch
+from vibe_llms.providers.watch import Watch
 
 
 class RowClient(Protocol):

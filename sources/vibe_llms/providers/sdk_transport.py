@@ -15,16 +15,16 @@ from vibe_llms.configuration import StreamSettings
 from vibe_llms.connections import Guard
 from vibe_llms.credentials import guard_loggers
 from vibe_llms.exceptions import ConfigurationError, CredentialMissing, PackageMissing
+from vibe_llms.providers.httpx2_transport import produce_incoming, translate_error
 from vibe_llms.providers.transport import (
     KEPT_CONNECTIONS,
     KEPT_SECONDS,
+    Endpoint,
     Incoming,
     Outgoing,
     check_address,
     permit_transport,
-    produce_incoming,
     read_headers,
-    translate_error,
 )
 from vibe_llms.redaction import redact, remember
 
@@ -85,7 +85,7 @@ class OfficialTransport(ABC):
                 headers = read_headers(response.headers)
                 yield Incoming(response.status_code, headers, _whole(response.content))
             else:
-                yield produce_incoming(response, self._provider)
+                yield produce_incoming(response, self._endpoint(str(response.url)))
         finally:
             await response.aclose()
 
@@ -124,15 +124,17 @@ class OfficialTransport(ABC):
             return error.response
         except module.APIConnectionError as error:
             cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-            raise translate_error(
-                cause,
-                self._provider,
-                str(client.base_url),
-                connect_seconds=self._stream.connect_seconds,
-                idle_seconds=self._stream.idle_seconds,
-            ) from error
+            raise translate_error(cause, self._endpoint(str(client.base_url))) from error
         except self.list_complaints() as error:
             raise self._miss_credentials(error) from error
+
+    def _endpoint(self, base_url: str) -> Endpoint:
+        return Endpoint(
+            provider=self._provider,
+            base_url=base_url,
+            connect_seconds=self._stream.connect_seconds,
+            idle_seconds=self._stream.idle_seconds,
+        )
 
     def _connect(self) -> Any:
         try:

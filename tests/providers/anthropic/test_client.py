@@ -24,7 +24,7 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.providers.anthropic.client import AnthropicClient
 from vibe_llms.providers.anthropic.model import VERSION as OURS
 from vibe_llms.providers.attributes import ModelAttributes
-from vibe_llms.providers.transport import HttpTransport
+from vibe_llms.providers.http_transport import HttpTransport
 
 HI = [UserCanister.from_text("Hi")]
 RETRY = StreamSettings(retries=2)

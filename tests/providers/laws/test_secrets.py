@@ -283,6 +283,8 @@ async def main(address, configuration, key, kind):
         except CredentialRefused:
             print("refused")
 
+# So all requests go through httpx2, which logs what it sends.
+sys.modules["httptools"] = None
 logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)
 asyncio.run(main(*sys.argv[1:]))
 """

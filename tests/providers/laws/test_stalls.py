@@ -14,7 +14,7 @@ from vibe_llms.events import Event, MessageFailedEvent
 from vibe_llms.exceptions import ReplyTimeout
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.providers.interfaces import TurnContext
-from vibe_llms.providers.transport import Watch
+from vibe_llms.providers.watch import Watch
 from vibe_llms.testing import check_events
 
 HELLO = [UserCanister.from_text("Hi")]

@@ -13,8 +13,9 @@ from vibe_llms.configuration import StreamSettings
 from vibe_llms.connections import AddressKind, classify_address, resolve
 from vibe_llms.exceptions import ProviderError, RequestRefused
 from vibe_llms.offline import is_loopback
+from vibe_llms.providers.http_transport import HttpTransport
 from vibe_llms.providers.round_trip import fetch
-from vibe_llms.providers.transport import HttpTransport, Outgoing
+from vibe_llms.providers.transport import Outgoing
 from vibe_llms.redaction import redact
 
 

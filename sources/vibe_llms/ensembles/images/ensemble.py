@@ -25,8 +25,9 @@ from vibe_llms.exceptions import (
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.contents import ImageContent, TextualContent
+from vibe_llms.providers.http_transport import HttpTransport, produce_http_transport
 from vibe_llms.providers.round_trip import JSON_HEADERS, fetch
-from vibe_llms.providers.transport import HttpTransport, Outgoing, produce_http_transport
+from vibe_llms.providers.transport import Outgoing
 
 _PATH = "/images/generations"
 _PICTURES = ("image/png", "image/jpeg", "image/webp", "image/gif")

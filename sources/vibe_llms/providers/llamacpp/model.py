@@ -37,7 +37,7 @@ from vibe_llms.providers.pieces import encode_json
 from vibe_llms.providers.requests import HistoryCache, apply_controls, offer_tools, send_notice
 from vibe_llms.providers.row_models import RowClient, RowModel
 from vibe_llms.providers.tool_names import assimilate_names, nativize_name
-from vibe_llms.providers.transport import Watch
+from vibe_llms.providers.watch import Watch
 
 _TOOL_USE = "tool_use"
 

@@ -14,6 +14,7 @@ from vibe_llms.exceptions import ProviderError, ProviderUnreachable
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.embeddings import check_vectors
+from vibe_llms.providers.http_transport import reveal_key
 from vibe_llms.providers.interfaces import Embeddings
 from vibe_llms.providers.limits import access_slot
 from vibe_llms.providers.models import HttpClient, HttpProvider
@@ -24,7 +25,7 @@ from vibe_llms.providers.ollama.model import OllamaModel, Settings
 from vibe_llms.providers.ollama.package import OllamaLibrary
 from vibe_llms.providers.pieces import encode_json
 from vibe_llms.providers.round_trip import JSON_HEADERS
-from vibe_llms.providers.transport import Incoming, Outgoing, Transport, reveal_key
+from vibe_llms.providers.transport import Incoming, Outgoing, Transport
 
 #: How long the server may take to say what a model can do, before it is used without that.
 DESCRIBE_SECONDS = 10.0
@@ -147,14 +148,11 @@ class OllamaTransport:
     @asynccontextmanager
     async def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> AsyncIterator[Incoming]:
         """Send a request and give the reply; see `vibe_llms.providers.transport.Transport`."""
-        import httpx2
-
         try:
             async with self._transport.open(outgoing, body) as incoming:
                 yield incoming
         except ProviderUnreachable as error:
-            refused = isinstance(error.__cause__, httpx2.ConnectError)
-            if not refused or self._address.startswith("https:"):
+            if error.connected or self._address.startswith("https:"):
                 raise
             raise advise_unreachable(error, self._address) from error.__cause__
 

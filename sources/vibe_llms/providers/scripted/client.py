@@ -59,7 +59,7 @@ from vibe_llms.providers.scripted.scripts import (
     produce_fault,
     read_script,
 )
-from vibe_llms.providers.transport import Watch
+from vibe_llms.providers.watch import Watch
 
 MODULE = "vibe_llms.providers.scripted"
 READABLE_PACE_SECONDS = 0.02

@@ -30,8 +30,9 @@ from vibe_llms.memory.embedders.core import EMBEDDERS, EmbedderConfiguration
 from vibe_llms.memory.embedders.sentence_transformers import package
 from vibe_llms.memory.embedders.sentence_transformers.folders import check_folder, fingerprint
 from vibe_llms.offline import permit_request, requests_forbidden
+from vibe_llms.providers.http_transport import HttpTransport
 from vibe_llms.providers.round_trip import fetch
-from vibe_llms.providers.transport import HttpTransport, Outgoing
+from vibe_llms.providers.transport import Outgoing
 
 T = TypeVar("T")
 

@@ -1,0 +1,448 @@
+"""Requests over asyncio connections of our own; httptools (llhttp) parses the replies.
+
+The rules of HTTP/1.1 that are named here are those of RFC 9112.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import select
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Self
+from urllib.parse import quote, unquote
+
+from vibe_llms.connections import (
+    AddressRefused,
+    find_permitted,
+    inflate,
+    produce_tls_context,
+)
+from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.offline import requests_forbidden
+from vibe_llms.providers.transport import (
+    KEPT_CONNECTIONS,
+    Endpoint,
+    Incoming,
+    Outgoing,
+    check_address,
+    read_headers,
+    words_of,
+)
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httptools
+
+#: A head may have so many bytes, and so may what frames the body until some more of it comes.
+FRAMING_BYTES = 100 * 1024
+#: Reading pauses while so many bytes wait for a slow reader.
+HELD_BYTES = 256 * 1024
+_PIECE_BYTES = 64 * 1024
+_PORTS = {"http": 80, "https": 443}
+#: What ends a header or begins another.
+_CONTROL = re.compile(r"[\r\n\0]")
+#: The characters of a path and its query that stay as they are, an encoded one included.
+_PATH = "/?:@!$&'()*+,;=~%[]"
+
+
+class DirectTransport:
+    """Requests over connections to one server, with these headers; idle connections are reused.
+
+    Making one raises `ImportError` where httptools cannot be imported.
+    """
+
+    def __init__(self, endpoint: Endpoint, headers: Mapping[str, str]) -> None:
+        import httptools  # noqa: F401
+
+        parts = check_address(endpoint.base_url, endpoint.provider)
+        self._endpoint = endpoint
+        self._host = (parts.hostname or "").encode("idna").decode()
+        self._port = parts.port or _PORTS[parts.scheme]
+        self._path = parts.path
+        self._secure = parts.scheme == "https"
+        self._tls: ssl.SSLContext | None = None
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        place = "" if self._port == _PORTS[parts.scheme] else f":{self._port}"
+        self._headers = {"host": f"{host}{place}", "accept": "*/*"}
+        self._headers |= {name.lower(): value for name, value in headers.items()}
+        if parts.username is not None and "authorization" not in self._headers:
+            user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers["authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
+        self._connections: set[_Connection] = set()
+        self._idle: deque[_Connection] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def prepare(self) -> None:
+        """Read the certificates; see `Transport`."""
+        if self._secure and self._tls is None:
+            try:
+                self._tls = produce_tls_context()
+            except OSError as error:
+                raise ConfigurationError(
+                    "no connection can be made with the certificates that the environment names "
+                    f"(SSL_CERT_FILE, SSL_CERT_DIR): {words_of(error)}"
+                ) from error
+
+    @asynccontextmanager
+    async def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> AsyncIterator[Incoming]:
+        """Send a request and give the reply; see `Transport`."""
+        head = self._encode_head(outgoing)
+        connection = self._take() or await self._connect()
+        try:
+            connection.begin()
+            await self._send(connection, head, body)
+            while not connection.status:
+                if connection.error is not None:
+                    raise self._endpoint.broken(connection.error) from connection.cause
+                await connection.wait()
+            chunks: AsyncIterator[bytes] = _Body(connection, self._endpoint)
+            headers = read_headers(connection.headers)
+            encoding = headers.get("content-encoding", "").strip().lower()
+            if encoding not in ("", "identity"):
+                chunks = _inflate(chunks, encoding, self._endpoint)
+            yield Incoming(connection.status, headers, chunks)
+        finally:
+            self._release(connection)
+
+    async def close(self) -> None:
+        """Close all connections; safe to call twice."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._idle.clear()
+        for connection in list(self._connections):
+            connection.abort()
+        while self._connections:
+            await next(iter(self._connections)).ended
+
+    def _encode_head(self, outgoing: Outgoing) -> bytes:
+        headers = dict(self._headers)
+        for name, value in outgoing.headers.items():
+            headers[name.lower()] = value
+        if outgoing.body:
+            headers["content-length"] = str(outgoing.size)
+        for name, value in headers.items():
+            if _CONTROL.search(name) or _CONTROL.search(value) or not (name + value).isascii():
+                raise ConfigurationError(
+                    f"the header {name!r} has a line break, a NUL, or a character that is not "
+                    "ASCII",
+                    table=f"providers.{self._endpoint.provider}",
+                )
+        path = quote(self._path + outgoing.path, safe=_PATH) or "/"
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        return f"{outgoing.method} {path} HTTP/1.1\r\n{lines}\r\n".encode("ascii")
+
+    async def _send(self, connection: _Connection, head: bytes, body: AsyncIterator[bytes]) -> None:
+        """Write a request; the server may answer, and so end it, before it has everything."""
+        waiting = head
+        async for part in body:
+            for start in range(0, len(part), _PIECE_BYTES):
+                piece = part if len(part) <= _PIECE_BYTES else part[start : start + _PIECE_BYTES]
+                connection.write(waiting + piece)
+                waiting = b""
+                if connection.stalled:
+                    try:
+                        async with asyncio.timeout(self._endpoint.idle_seconds):
+                            while connection.stalled:
+                                await connection.wait()
+                    except TimeoutError as error:
+                        raise self._endpoint.write_timeout() from error
+                if connection.status or connection.error is not None:
+                    return
+        if waiting:
+            connection.write(waiting)
+        connection.sent = True
+
+    def _take(self) -> _Connection | None:
+        """An idle connection, the one that was used last."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_quiet():
+                return connection
+            connection.abort()
+        return None
+
+    async def _connect(self) -> _Connection:
+        self.prepare()
+        endpoint = self._endpoint
+        try:
+            async with asyncio.timeout(endpoint.connect_seconds):
+                return await self._reach()
+        except TimeoutError as error:
+            raise endpoint.connect_timeout() from error
+        except (OSError, UnicodeError, AddressRefused) as error:
+            raise endpoint.not_connected(error) from error
+
+    async def _reach(self) -> _Connection:
+        """A connection to the first address that accepts one."""
+        forbidden = self._endpoint.offline or requests_forbidden()
+        if not forbidden and self._endpoint.kinds is None:
+            return await self._dial(self._host)
+        kinds = {"loopback"} if forbidden else {"public", *(self._endpoint.kinds or ())}
+        addresses = await find_permitted(self._host, self._port, kinds)
+        for address in addresses:
+            try:
+                return await self._dial(address)
+            except OSError:
+                if address == addresses[-1]:
+                    raise
+        raise OSError(f"{self._host} has no address")
+
+    async def _dial(self, host: str) -> _Connection:
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(
+            lambda: _Connection(loop, self._connections),
+            host,
+            self._port,
+            ssl=self._tls,
+            server_hostname=self._host if self._tls else None,
+            happy_eyeballs_delay=0.25,
+        )
+        return connection
+
+    def _release(self, connection: _Connection) -> None:
+        if not connection.rest():
+            connection.abort()
+            return
+        self._idle.append(connection)
+        if len(self._idle) > KEPT_CONNECTIONS:
+            self._idle.popleft().abort()
+        if self._timer is None:
+            self._expect_expiry()
+
+    def _expect_expiry(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = self._idle[0].idle_since + self._endpoint.kept_seconds
+        self._timer = loop.call_at(due, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        while self._idle and self._idle[0].idle_since + self._endpoint.kept_seconds <= now:
+            self._idle.popleft().abort()
+        if self._idle:
+            self._expect_expiry()
+
+
+class _Connection(asyncio.Protocol):
+    """One connection to the server, and the reply that it is reading.
+
+    The parser calls the methods `on_…`; errors in what it is fed end the connection.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, connections: set[_Connection]) -> None:
+        self.parts: list[bytes] = []
+        self.on_body = self.parts.append
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self.idle_since = 0.0
+        self._loop = loop
+        self._connections = connections
+        self._transport: asyncio.Transport
+        self._parser: httptools.HttpResponseParser | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._full = False
+        self._paused = False
+
+    # What a request does.
+
+    def begin(self) -> None:
+        """Expect a reply."""
+        import httptools
+
+        self.parts.clear()
+        self._parser = httptools.HttpResponseParser(self)
+        #: The status of the reply; 0 until its head is complete.
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        #: Whether the reply is complete, and whether the request was sent to its end.
+        self.complete = self.sent = False
+        #: Why no more will come.
+        self.error: str | None = None
+        self.cause: BaseException | None = None
+        self._reusable = False
+        self._held = self._framing = 0
+        self._until_close = self._ended_cleanly = False
+
+    def write(self, data: bytes) -> None:
+        """Send some more of the request."""
+        self._transport.write(data)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the server takes no more of the request, and has not answered it either."""
+        return self._full and not self.status and self.error is None
+
+    async def wait(self) -> None:
+        """Wait until something happens."""
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def take(self) -> bytes:
+        """What has arrived of the body."""
+        parts = self.parts
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        self._held = 0
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+        return data
+
+    def rest(self) -> bool:
+        """End the exchange; whether the connection can serve another."""
+        self._parser = None
+        self.idle_since = self._loop.time()
+        clean = self.complete and self.sent and self._reusable and not self._paused
+        return clean and not self._transport.is_closing()
+
+    def is_quiet(self) -> bool:
+        """Whether an idle connection is open and nothing has arrived that was not asked for."""
+        if self._transport.is_closing():
+            return False
+        descriptor = self._transport.get_extra_info("socket").fileno()
+        if not hasattr(select, "poll"):  # Windows
+            return not select.select([descriptor], [], [], 0)[0]
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return not poll.poll(0)
+
+    def abort(self) -> None:
+        """Close at once; what was not sent is lost."""
+        self._transport.abort()
+
+    # What the socket does.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        import httptools
+
+        if self._parser is None or self.complete:
+            # Unasked, it must not be read as the reply to the next request.
+            self._reusable = False
+            self._transport.abort()
+            return
+        held = len(self.parts)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._fail("the server wants to speak another protocol")
+        except httptools.HttpParserError as error:
+            self._reusable = False
+            if not self.complete:
+                self._fail(f"malformed HTTP ({words_of(error)})", error)
+        self._framing = 0 if len(self.parts) > held else self._framing + len(data)
+        if self._framing > FRAMING_BYTES:
+            self._fail(f"more than {FRAMING_BYTES:,} bytes of headers or framing")
+        self._held += len(data)
+        if self._held > HELD_BYTES and not self.complete and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> None:
+        self._ended_cleanly = True
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._connections.discard(self)
+        if self._parser is not None and not self.complete:
+            if error is None and self._ended_cleanly and self.status and self._until_close:
+                self.complete = True
+            else:
+                words = "the server closed the connection" if error is None else words_of(error)
+                self._fail(words, error)
+        self._wake()
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._wake()
+
+    # What the parser finds.
+
+    def on_message_begin(self) -> None:
+        if self.complete:
+            raise ValueError("a second response")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.status:
+            # Of a trailer.
+            return
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
+
+    def on_headers_complete(self) -> None:
+        assert self._parser is not None
+        status = self._parser.get_status_code()
+        if status < 200:
+            # Something in between; the reply is still to come.
+            self.headers = {}
+            return
+        self.status = status
+        self._until_close = (
+            "content-length" not in self.headers
+            and "chunked" not in self.headers.get("transfer-encoding", "").lower()
+        )
+
+    def on_message_complete(self) -> None:
+        assert self._parser is not None
+        if self.status:
+            self.complete = True
+            self._reusable = self._parser.should_keep_alive()
+
+    def _fail(self, reason: str, cause: BaseException | None = None) -> None:
+        if self.error is None:
+            self.error, self.cause = reason, cause
+        self._reusable = False
+        self._transport.abort()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class _Body:
+    """The bytes of a reply as they arrive; those of one read are one piece."""
+
+    def __init__(self, connection: _Connection, endpoint: Endpoint) -> None:
+        self._connection = connection
+        self._endpoint = endpoint
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        connection = self._connection
+        while not connection.parts:
+            if connection.complete:
+                raise StopAsyncIteration
+            if connection.error is not None:
+                raise self._endpoint.cut(connection.error) from connection.cause
+            await connection.wait()
+        return connection.take()
+
+
+async def _inflate(
+    chunks: AsyncIterator[bytes], encoding: str, endpoint: Endpoint
+) -> AsyncIterator[bytes]:
+    try:
+        async for piece in inflate(chunks, encoding):
+            yield piece
+    except ValueError as error:
+        raise endpoint.cut(words_of(error)) from error

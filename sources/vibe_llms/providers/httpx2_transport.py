@@ -1,0 +1,173 @@
+"""Requests through httpx2: behind a proxy, and where httptools cannot be imported."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from vibe_llms.connections import Guard
+from vibe_llms.credentials import guard_loggers
+from vibe_llms.exceptions import ConfigurationError, ProviderError
+from vibe_llms.providers.transport import (
+    KEPT_CONNECTIONS,
+    Endpoint,
+    Incoming,
+    Outgoing,
+    is_refused,
+    read_headers,
+    words_of,
+)
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx2
+
+
+class Httpx2Transport:
+    """Requests through httpx2, with these headers.
+
+    A task closes all connections `kept_seconds` after the last request, so that no request has to
+    close what others left: with 200 streams at once, one waited 2 s for that.
+    """
+
+    def __init__(self, endpoint: Endpoint, headers: Mapping[str, str]) -> None:
+        self._endpoint = endpoint
+        self._headers = headers
+        self._client: httpx2.AsyncClient | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._running = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def prepare(self) -> None:
+        """Check what the environment says; see `Transport`."""
+        if self._client is None:
+            self._connect()
+
+    @asynccontextmanager
+    async def open(self, outgoing: Outgoing, body: AsyncIterator[bytes]) -> AsyncIterator[Incoming]:
+        """Send a request and give the reply; see `Transport`."""
+        import httpx2
+
+        client = self._client or self._connect()
+        self._engage()
+        try:
+            headers = dict(outgoing.headers)
+            if outgoing.body:
+                headers["content-length"] = str(outgoing.size)
+            try:
+                request = client.build_request(
+                    outgoing.method,
+                    self._endpoint.base_url + outgoing.path,
+                    content=body if outgoing.body else None,
+                    headers=headers,
+                )
+                response = await client.send(request, stream=True)
+            except (httpx2.TransportError, httpx2.InvalidURL) as error:
+                raise translate_error(error, self._endpoint) from error
+            try:
+                yield produce_incoming(response, self._endpoint)
+            finally:
+                await response.aclose()
+        finally:
+            self._release()
+
+    async def close(self) -> None:
+        """Close all connections; safe to call twice."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._drop()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _engage(self) -> None:
+        self._running += 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _release(self) -> None:
+        self._running -= 1
+        if not self._running and self._client is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._endpoint.kept_seconds, self._drop)
+
+    def _drop(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            task = asyncio.get_running_loop().create_task(client.aclose())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def _connect(self) -> httpx2.AsyncClient:
+        import httpx2
+
+        guard_loggers("httpx2", "httpcore2")
+        endpoint = self._endpoint
+        try:
+            if self._tls is None:
+                self._tls = httpx2.create_ssl_context()
+            guard = Guard(
+                f"{endpoint.provider}: a request",
+                offline=endpoint.offline,
+                kinds=endpoint.kinds,
+                verify=self._tls,
+                limits=httpx2.Limits(
+                    max_connections=None,
+                    max_keepalive_connections=KEPT_CONNECTIONS,
+                    keepalive_expiry=endpoint.kept_seconds,
+                ),
+            )
+            guard.connect(endpoint.base_url)
+            self._client = httpx2.AsyncClient(
+                headers=self._headers,
+                transport=guard,
+                timeout=httpx2.Timeout(
+                    connect=endpoint.connect_seconds,
+                    write=endpoint.idle_seconds,
+                    read=None,
+                    pool=None,
+                ),
+                follow_redirects=False,
+            )
+        except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
+            raise ConfigurationError(
+                "no connection can be made with the proxies and certificates that the environment "
+                f"names (HTTPS_PROXY, SSL_CERT_FILE and their kin): {words_of(error)}"
+            ) from error
+        return self._client
+
+
+def produce_incoming(response: httpx2.Response, endpoint: Endpoint) -> Incoming:
+    """A response of httpx2 as a reply."""
+    return Incoming(
+        response.status_code, read_headers(response.headers), _chunks(response, endpoint)
+    )
+
+
+async def _chunks(response: httpx2.Response, endpoint: Endpoint) -> AsyncIterator[bytes]:
+    import httpx2
+
+    try:
+        async for chunk in response.aiter_raw():
+            yield chunk
+    except (httpx2.TransportError, httpx2.DecodingError) as error:
+        raise endpoint.cut(words_of(error)) from error
+
+
+def translate_error(error: Exception, endpoint: Endpoint) -> ProviderError:
+    """The library's error for a failure before a reply began."""
+    import httpx2
+
+    match error:
+        case httpx2.ConnectTimeout():
+            return endpoint.connect_timeout()
+        case httpx2.WriteTimeout():
+            return endpoint.write_timeout()
+        case _ if isinstance(error, httpx2.ConnectError) or is_refused(error):
+            return endpoint.not_connected(error)
+        case _:
+            return endpoint.broken(words_of(error))
