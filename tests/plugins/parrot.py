@@ -23,7 +23,7 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import TextualContent
 from vibe_llms.providers.accumulators import Accumulator
-from vibe_llms.providers.attributes import ModelAttributes
+from vibe_llms.providers.attributes import ModelAttributes, settle_controls
 from vibe_llms.providers.deltas import (
     ContentClosed,
     ContentOpened,
@@ -84,7 +84,7 @@ class ParrotModel:
     def __init__(self, provider: ParrotProvider, name: str) -> None:
         self._provider = provider
         self.name = name
-        self.attributes = ModelAttributes()
+        self.attributes = ModelAttributes(controls={})
 
     @property
     def provider(self) -> str:
@@ -94,6 +94,7 @@ class ParrotModel:
         return None
 
     def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
+        settle_controls(controls, Controls(), self.attributes, self.name)
         for canister in canisters:
             if any(not isinstance(content, TextualContent) for content in canister.contents):
                 raise ContentUnsupported(f"{self.name} repeats words only")
@@ -136,6 +137,7 @@ class ParrotModel:
         controls: Controls,
         context: TurnContext,
     ) -> bytes:
+        self.check((), controls)
         heard = [canister.text for canister in canisters if isinstance(canister, UserCanister)]
         return encode_json({"heard": heard})
 

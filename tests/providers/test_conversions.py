@@ -7,16 +7,29 @@ import pytest
 from msgspec import Raw
 
 from tests.fakes.clients import produce_model
-from vibe_llms.messages.canisters import UserCanister
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    DocumentCanister,
+    InvocationCanister,
+    Provenance,
+    ResultCanister,
+    SupervisorCanister,
+    UnknownCanister,
+    UserCanister,
+)
 from vibe_llms.messages.contents import (
     AudioContent,
+    Citation,
     Content,
     FileContent,
     ImageContent,
     Issuer,
     NativeContent,
     NativePayload,
+    ReasoningContent,
     Reference,
+    TextualContent,
     VideoContent,
 )
 from vibe_llms.providers.conversions import Conversion, name_content
@@ -93,3 +106,61 @@ def test_a_content_has_a_name_in_words(content: Content, words: str) -> None:
     named = name_content(content)
     assert named.startswith(words)
     named.encode()
+
+
+def _produce_reply(*contents: Content) -> AssistantCanister:
+    return AssistantCanister(contents, provenance=Provenance("other", "other", "other"))
+
+
+@pytest.mark.parametrize(
+    ("canister", "role", "words", "notices"),
+    [
+        (SupervisorCanister.from_text("Be brief."), "supervisor", "Be brief.", []),
+        (
+            UserCanister((TextualContent(Reference("h", 2)), TextualContent(" "))),
+            "user",
+            "Hi",
+            [],
+        ),
+        (
+            UserCanister((TextualContent("See"), ImageContent(b"x", "image/png"))),
+            "user",
+            "See\n[an image image/png, not shown to this model]",
+            ["an image image/png is described in words"],
+        ),
+        (
+            _produce_reply(
+                ReasoningContent("Hm."),
+                NativeContent("search"),
+                TextualContent("So.", citations=(Citation("S", source="https://s.org"),)),
+            ),
+            "assistant",
+            "So.",
+            [
+                "reasoning is left out",
+                "a block 'search' that only its model understands is left out",
+                "the source list of another model's text is left out",
+            ],
+        ),
+        (
+            DocumentCanister((TextualContent("Text."),), title="/home/ada/n.txt"),
+            "document",
+            "Document: n.txt\nText.",
+            [],
+        ),
+        (InvocationCanister(name="t", arguments="{}"), "invocation", "", []),
+        (ResultCanister((TextualContent("4"),), invocation="i"), "result", "4", []),
+        (
+            UnknownCanister("narrator"),
+            "narrator",
+            "",
+            ["a message of the unknown role 'narrator' is left out"],
+        ),
+    ],
+)
+async def test_any_message_is_said_in_words_and_what_is_not_said_is_reported(
+    canister: Canister, role: str, words: str, notices: list[str]
+) -> None:
+    work = Conversion(canister, await produce_model(), MODULE, {"h": b"Hi"})
+    assert (work.role, work.words()) == (role, words)
+    assert [notice.text.partition(" for ")[0] for notice in work.notices] == notices

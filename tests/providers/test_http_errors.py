@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.exceptions import ReplyMalformed
+from vibe_llms.exceptions import RateLimited, ReplyMalformed
 from vibe_llms.providers.anthropic.errors import ERRORS as ANTHROPIC
 from vibe_llms.providers.http_errors import (
+    ErrorMap,
+    ErrorObject,
     clear_words,
     describe_answer,
     read_reset,
@@ -146,3 +148,25 @@ def test_numbers_of_any_length_are_no_numbers(read_error: Any, words: str) -> No
         assert getattr(error, "tokens", None) is None
     error = read_error("row", 429, {"retry-after": "9" * 5_000}, b"{}")
     assert error.retry_after is None
+
+
+@pytest.mark.parametrize(
+    ("body", "read"),
+    [
+        ({"fault": {"reason": "slow down", "sort": "busy"}}, ("slow down", "busy", "")),
+        ({"fault": "slow down"}, ("slow down", "", "")),
+        ({"reason": "slow down", "number": "B1"}, ("slow down", "", "B1")),
+        ({"error": {"message": "slow down", "type": "busy"}}, ("slow down", "busy", "")),
+        ({"error": {"reason": "slow down"}}, ("slow down", "", "")),
+        ({"fault": None, "reason": None}, ("", "", "")),
+        ([], ("", "", "")),
+    ],
+)
+def test_the_members_of_an_error_may_have_names_of_the_servers_own(
+    body: object, read: tuple[str, str, str]
+) -> None:
+    members = {"error": "fault", "message": "reason", "type": "sort", "code": "number"}
+    errors = ErrorMap(members=members, types={"busy": RateLimited}, codes={"B1": RateLimited})
+    data = json.dumps(body).encode()
+    assert errors.parse(data) == ErrorObject(*read)
+    assert isinstance(errors.read("row", 400, {}, data), RateLimited) == any(read[1:])

@@ -435,6 +435,21 @@ async def test_a_wrong_list_of_models_is_seen(members: Any, complaint: str) -> N
         await check_provider(produce_with(ScriptedModel, **members), "demo")
 
 
+async def test_a_control_that_gets_lost_is_seen() -> None:
+    class Forgetful(ScriptedModel):
+        async def preview(
+            self,
+            canisters: Sequence[Canister],
+            invokers: Sequence[Invoker],
+            controls: Controls,
+            context: TurnContext,
+        ) -> bytes:
+            return await super().preview(canisters, invokers, Controls(), context)
+
+    with pytest.raises(AssertionError, match="'temperature' is neither sent nor refused"):
+        await check_provider(produce_with(Forgetful), "demo")
+
+
 async def test_a_server_need_not_list_its_models() -> None:
     await check_provider(produce_with(ScriptedModel, survey_models=list_nothing), "demo")
 

@@ -1,5 +1,7 @@
 """A server to try the provider with: it shouts, and calls a tool if you write "use NAME".
 
+It fails in the middle of a reply if you write "whisper".
+
 It prints its address, and exits after a minute without a request.
 """
 
@@ -22,6 +24,9 @@ def answer(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         return
     most = request.get("words", 100)
     for word in words[:most]:
+        if word == "whisper":
+            yield {"hush": "this is no library", "kind": "quiet"}
+            return
         yield {"shout": f"{word.upper()} "}
     yield {"shout": request["ending"]}
     end = "words" if len(words) > most else ""
@@ -39,7 +44,7 @@ class Shouter(BaseHTTPRequestHandler):
         if request["model"] in ("loud", "louder"):
             self.reply(200, list(answer(request)))
         else:
-            self.reply(404, [f"there is no model {request['model']}"])
+            self.reply(404, [{"hush": f"there is no model {request['model']}"}])
 
     def reply(self, status: int, lines: list[Any]) -> None:
         self.send_response(status)

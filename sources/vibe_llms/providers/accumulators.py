@@ -58,10 +58,6 @@ from vibe_llms.providers.deltas import (
     UsageDelta,
 )
 
-# A reply that ends so was stopped in the midst of what the model was saying: a call that comes last
-# may look whole and is not.
-_CUTTING = (StopReason.LENGTH, StopReason.REFUSED)
-
 
 class _Draft:
     """The message that is arriving; handlers see it from its first piece on."""
@@ -309,7 +305,7 @@ class Accumulator:
 
     def _close(self, delta: ReplyClosed) -> None:
         draft = self._draft = self._draft or _Draft("assistant")
-        if delta.reason in _CUTTING:
+        if delta.cut:
             draft.whole = False
         self._complete(
             Ending(

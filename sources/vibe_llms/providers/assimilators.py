@@ -11,22 +11,38 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from vibe_llms.exceptions import ReplyCut, ReplyMalformed
-from vibe_llms.providers.deltas import Delta, ReplyClosed
+from vibe_llms.exceptions import ProviderError, ReplyCut, ReplyMalformed
+from vibe_llms.providers.calls import CallQueue
+from vibe_llms.providers.deltas import (
+    ArgumentsDelta,
+    Delta,
+    InvocationClosed,
+    InvocationOpened,
+    ReasoningDelta,
+    ReplyClosed,
+    ReplyOpened,
+    TextDelta,
+    UsageDelta,
+)
+from vibe_llms.providers.http_errors import ErrorMap
 from vibe_llms.providers.repairs import keep_json, parse_object
 from vibe_llms.providers.wire import EventSplitter, EventTooLarge, LineSplitter
 
 T = TypeVar("T")
+#: What may come while a call is open, and does not end it.
+_WITHIN_CALLS = (InvocationOpened, ArgumentsDelta, InvocationClosed, ReplyOpened, UsageDelta)
 
 
 class StreamAssimilator(ABC):
     """Translates the bytes of one reply to deltas.
 
     `name_of` gives the canonical name of a tool's name on the wire. A subclass cuts bytes with
-    `split`, and sets `closed` where it has seen the end of the reply.
+    `split`, and sets `closed` where it has seen the end of the reply. `errors` are those of its
+    model.
     """
 
     splitter: ClassVar[type[EventSplitter | LineSplitter]] = EventSplitter
+    errors = ErrorMap()
 
     def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
         self.provider = provider
@@ -84,6 +100,10 @@ class StreamAssimilator(ABC):
         except (ValueError, TypeError) as error:
             raise self.malformed(f"an event has not its promised form: {error}") from error
 
+    def read_error(self, data: bytes) -> ProviderError:
+        """The error that an event reports, as `errors` reads the body of an error response."""
+        return self.errors.produce(self.provider, self.errors.parse(data))
+
     def malformed(self, what: str) -> ReplyMalformed:
         """The error of what the interface does not promise."""
         return ReplyMalformed(
@@ -97,9 +117,29 @@ class EventAssimilator(StreamAssimilator):
     Each reply has its own assimilator, so that it may keep what it needs between events.
     """
 
+    def __init__(self, provider: str, name_of: Callable[[str], str]) -> None:
+        super().__init__(provider, name_of)
+        self._calls = CallQueue(provider, name_of)
+
     @abstractmethod
     def advance(self, data: bytes) -> Iterator[Delta]:
         """The deltas of one event: its data, or one line."""
+
+    def call(
+        self, name: str, arguments: str, identity: str = "", *, index: int | str | None = None
+    ) -> Iterator[Delta]:
+        """The deltas of a tool call, or of a piece of one; `name` is that on the wire.
+
+        Pieces with the same `index` are one call, however those of several calls are mixed. It
+        ends where anything else begins, or the reply ends. Without an index the call is whole.
+        """
+        if index is not None:
+            yield from self._calls.accept(index, identity, name, arguments)
+            return
+        yield from self._calls.close()
+        yield InvocationOpened(self.name_of(name), identity)
+        yield ArgumentsDelta(arguments)
+        yield InvocationClosed()
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
         """The deltas that some more bytes of the stream make."""
@@ -114,6 +154,13 @@ class EventAssimilator(StreamAssimilator):
     def _advance_all(self, events: Sequence[bytes]) -> Iterator[Delta]:
         for data in events:
             for delta in self.advance(data):
+                if self._calls.waiting and not isinstance(delta, _WITHIN_CALLS):
+                    if isinstance(delta, TextDelta | ReasoningDelta) and not delta.text:
+                        continue
+                    if isinstance(delta, ReplyClosed):
+                        yield from self._calls.conclude(cut=delta.cut)
+                    else:
+                        yield from self._calls.close()
                 self.closed = self.closed or isinstance(delta, ReplyClosed)
                 yield delta
             if self.closed:

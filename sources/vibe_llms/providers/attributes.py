@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,9 +23,10 @@ class ModelAttributes(Struct, frozen=True, rename="kebab", forbid_unknown_fields
 
     `accepts` names the kinds of contents that can be sent besides text: `image`, `audio`, `video`,
     and MIME types of files. `controls` holds the accepted controls and their ranges; `None` means
-    that nothing is known, and then every control is sent. In TOML `effort = false` takes a control
-    away that a more general pattern gives. `context_varies` says that some servers give the model
-    a larger context, so that nothing is refused by an estimate. `native` is for the provider alone.
+    that nothing is known, and then all are taken that the provider sends. In TOML `effort = false`
+    takes a control away that a more general pattern gives. `context_varies` says that some servers
+    give the model a larger context, so that nothing is refused by an estimate. `native` is for the
+    provider alone.
     """
 
     context_tokens: int | None = None
@@ -58,6 +59,9 @@ class ModelsIntegrator:
     Each layer maps regular expressions, which must match the whole name, to attributes. Within a
     layer the more specific pattern, the one with more literal characters, overrides the less
     specific one key by key; of two equals the later wins. A later layer overrides an earlier one.
+
+    `sent` names the controls that a provider sends. All models take them, except where a layer
+    says otherwise, and no model takes another one.
     """
 
     def __init__(
@@ -65,9 +69,11 @@ class ModelsIntegrator:
         layers: Iterable[Mapping[str, Mapping[str, Any]]],
         origin: str = "",
         table: str = "models",
+        sent: Collection[str] | None = None,
     ) -> None:
         self._origin = origin
         self._table = table
+        self._sent = sent
         self._layers = [
             sorted(
                 ((self._compile(pattern), entry) for pattern, entry in layer.items()),
@@ -82,6 +88,8 @@ class ModelsIntegrator:
         if further is None and model in self._known:
             return self._known[model]
         tree: dict[str, Any] = {}
+        if self._sent is not None:
+            tree["controls"] = {name: {} for name in self._sent}
         for depth, layer in enumerate(self._layers):
             for pattern, entry in layer:
                 if pattern.fullmatch(model[:LONGEST_NAME]):
@@ -96,6 +104,10 @@ class ModelsIntegrator:
                 file=self._origin,
                 table=self._table,
             ) from error
+        if self._sent is not None:
+            controls = attributes.controls or {}
+            kept = {name: bounds for name, bounds in controls.items() if name in self._sent}
+            attributes = msgspec.structs.replace(attributes, controls=kept)
         self._known[model] = attributes
         return attributes
 
@@ -132,17 +144,27 @@ def _count_literals(plain: str) -> int:
     return len(re.sub(r".[?*]|[.+^$]|\{[^{}]*\}", "", plain))
 
 
-def load_attributes(configuration: Configuration, row: str, *files: str | Path) -> ModelsIntegrator:
+def load_attributes(
+    configuration: Configuration,
+    row: str,
+    *files: str | Path,
+    sent: Collection[str] | None = None,
+) -> ModelsIntegrator:
     """The attributes of models: those of the shipped files, and the user's own over them.
 
     `anthropic` is `data/providers/anthropic.toml`, and a path is a file of the provider's own; the
     patterns of several files are taken together, and of equals that of the later file wins. The
-    user's are in their configuration, in `[providers.ROW.models."PATTERN"]`.
+    user's are in their configuration, in `[providers.ROW.models."PATTERN"]`. `sent` are the
+    controls that the provider sends; see `ModelsIntegrator`.
     """
     shipped: dict[str, Any] = {}
     for file in files:
-        name = file if isinstance(file, Path) else shipped_folder() / "providers" / f"{file}.toml"
-        shipped = merge(shipped, read_toml(name).get("models", {}))
+        if isinstance(file, Path):
+            models = _read_models(file)
+        else:
+            # Tests hold these in order, so that no start pays for it.
+            models = read_toml(shipped_folder() / "providers" / f"{file}.toml").get("models", {})
+        shipped = merge(shipped, models)
     own = configuration.tree.get("providers", {}).get(row, {}).get("models", {})
     place = ("providers", row, "models")
     if not isinstance(own, dict):
@@ -152,12 +174,33 @@ def load_attributes(configuration: Configuration, row: str, *files: str | Path) 
             raise configuration.error("the attributes must be a table", *place, pattern)
         configuration.read(ModelAttributes, _given(entry), *place, pattern)
     place_of_own = str(configuration.places.configuration_file)
-    return ModelsIntegrator([shipped, own], place_of_own, ".".join(place))
+    return ModelsIntegrator([shipped, own], place_of_own, ".".join(place), sent)
 
 
-def _given(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+def _read_models(file: Path) -> Mapping[str, Any]:
+    """The patterns of a plugin's file; a `ConfigurationError` names the file if it is wrong."""
+    models = read_toml(file).get("models", {})
+    if not isinstance(models, dict):
+        raise ConfigurationError("models must be a table", file=str(file))
+    ModelsIntegrator([models], str(file))
+    for pattern, entry in models.items():
+        if problem := find_problem(entry):
+            raise ConfigurationError(problem, file=str(file), table="models", key=pattern)
+    return models
+
+
+def find_problem(entry: object) -> str:
+    """What is wrong with the attributes of a model, in words; empty if nothing is."""
+    try:
+        msgspec.convert(_given(entry), ModelAttributes)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""
+
+
+def _given(entry: Any) -> Any:
     """Attributes without the controls that they take away."""
-    controls = entry.get("controls")
+    controls = entry.get("controls") if isinstance(entry, Mapping) else None
     if not isinstance(controls, dict):
         return entry
     kept = {name: bounds for name, bounds in controls.items() if bounds is not False}

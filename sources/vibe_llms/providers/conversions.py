@@ -20,7 +20,9 @@ from vibe_llms.messages.canisters import (
     InvocationCanister,
     ResultCanister,
     SupervisorCanister,
+    UnknownCanister,
     UserCanister,
+    role_of,
 )
 from vibe_llms.messages.contents import (
     Content,
@@ -83,6 +85,35 @@ class Conversion:
         if isinstance(data, Reference):
             return self._texts[data.hash].decode("utf-8", "replace")
         return repair_text(data)
+
+    @property
+    def role(self) -> str:
+        """`user`, `assistant`, `supervisor`, `document`, `invocation` or `result`."""
+        return role_of(self.canister)
+
+    def words(self) -> str:
+        """The canister as one text, for a wire that takes no more.
+
+        Other contents are described or left out, with a notice. A call has no text.
+        """
+        said: list[str] = []
+        match self.canister:
+            case DocumentCanister() as document:
+                said.append(head_document(document))
+            case UnknownCanister(label=label):
+                self.leave_out(f"a message of the unknown role {label!r}")
+        for content in self.canister.contents:
+            match content:
+                case TextualContent(data=data):
+                    said.append(self.text(data))
+                    self.leave_out_sources(content)
+                case ReasoningContent():
+                    self.leave_out("reasoning")
+                case NativeContent(label=label):
+                    self.leave_out(f"a block {label!r} that only its model understands")
+                case _:
+                    said.append(self.describe(content))
+        return "\n".join(text for text in said if text.strip())
 
     def issued(self, native: NativePayload | None) -> bool:
         """Whether there is a payload, and it came from this very model."""

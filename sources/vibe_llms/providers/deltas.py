@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.messages.canisters import Usage
+from vibe_llms.messages.canisters import StopReason, Usage
 from vibe_llms.messages.contents import Citation, Content
 
 
@@ -100,6 +100,11 @@ class ReplyClosed(Struct, frozen=True, gc=False):
     reason: str
     native_reason: str = ""
     detail: str = ""
+
+    @property
+    def cut(self) -> bool:
+        """Whether the model was stopped: a call that comes last may look whole and is not."""
+        return self.reason in (StopReason.LENGTH, StopReason.REFUSED)
 
 
 Delta: TypeAlias = (

@@ -96,6 +96,7 @@ class ErrorMap(Struct, frozen=True):
     request is refused gives way to the statuses in `telling`. `overflows` are the words of an
     overflow, for servers that have no code for it, with the groups `tokens`, `more` and `limit`.
     `remedy` ends the advice on an overflow. `request_id` is the header with the id of a request.
+    `members` are the server's own names for the members `error`, `message`, `type` and `code`.
 
     Where tables do not suffice, a subclass overrides a method.
     """
@@ -107,13 +108,16 @@ class ErrorMap(Struct, frozen=True):
     telling: tuple[int, ...] = (401, 402, 403, 404, 413, 429)
     remedy: str = "with a model that has a larger context"
     request_id: str = "x-request-id"
+    members: Mapping[str, str] = {}
 
     def parse(self, body: bytes) -> ErrorObject:
         """What the body of an answer says of its error; empty where it says nothing."""
         try:
-            reported = parse_object(body)
+            reported = self._rename(parse_object(body))
         except ValueError:
             return ErrorObject()
+        if isinstance(reported.get("error"), dict):
+            reported["error"] = self._rename(reported["error"])
         return find_error(reported) or read_object(reported)
 
     def is_misplaced(self, status: int, error: ErrorObject, body: bytes) -> bool:
@@ -194,6 +198,10 @@ class ErrorMap(Struct, frozen=True):
         kind, advice = self.refine(kind, message, provider, model)
         words = f"{message}{advice or advise(kind, provider)}"
         return kind(words, code=error.code or error.type, **about)
+
+    def _rename(self, value: dict[str, Any]) -> dict[str, Any]:
+        named = {usual: value[own] for usual, own in self.members.items() if own in value}
+        return {**value, **named}
 
     def _classify(self, error: ErrorObject, status: int | None) -> type[ProviderError]:
         kind = self.codes.get(error.code) or self.types.get(error.type)

@@ -28,12 +28,17 @@ from msgspec import Struct
 from vibe_llms.configuration import StreamSettings, merge
 from vibe_llms.controls import Controls
 from vibe_llms.events import EventHandler
-from vibe_llms.exceptions import ModelNotFound, ProviderError, ReplyMalformed
+from vibe_llms.exceptions import ModelNotFound, ProviderError, RegistrationError, ReplyMalformed
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, ReplyCanister
 from vibe_llms.messages.contents import MediaContent
 from vibe_llms.providers.assimilators import StreamAssimilator
-from vibe_llms.providers.attributes import ModelAttributes, load_attributes, settle_controls
+from vibe_llms.providers.attributes import (
+    ModelAttributes,
+    find_problem,
+    load_attributes,
+    settle_controls,
+)
 from vibe_llms.providers.conversions import Conversion, check_contents, name_content
 from vibe_llms.providers.http_errors import ErrorMap
 from vibe_llms.providers.http_transport import produce_http_transport, send_bearer
@@ -85,12 +90,16 @@ class Connection(RowClient, Protocol[S_co]):
 
 
 class ModelInput(Struct, frozen=True):
-    """What a request is made of: what was said, the tools on offer, and the controls to send."""
+    """What a request is made of: what was said, the tools on offer, and the controls to send.
+
+    `options` are the controls that are set, by their names on the wire.
+    """
 
     said: Sequence[Conversion]
     invokers: Sequence[Invoker]
     controls: Controls
     streaming: bool
+    options: Mapping[str, Any]
 
 
 class HttpModel(RowModel[Connection[S]], Generic[S]):
@@ -99,6 +108,9 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
     `path` is where conversations are posted, `assimilator` translates a reply, `errors` are the
     errors of the interface. `attributes_files` are what is
     known of its models: names of shipped files, or paths. `headers` go with every request.
+
+    `controls` are the names on the wire of the controls that are sent; others are refused, or left
+    out with a notice where they are configured defaults. With `None` the attributes alone decide.
 
     `models_path` is where the server lists its models, for `read_models`. `count_path` is where it
     counts tokens, of the members `counted`; without one they are estimated. `package` is the
@@ -109,6 +121,7 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
     assimilator: ClassVar[type[StreamAssimilator]]
     errors: ClassVar[ErrorMap] = ErrorMap()
     attributes_files: ClassVar[Sequence[str | Path]] = ()
+    controls: ClassVar[Mapping[str, str] | None] = {}
     models_path: ClassVar[str] = ""
     count_path: ClassVar[str] = ""
     counted: ClassVar[Sequence[str]] = ()
@@ -174,7 +187,9 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
         settled, extras = apply_controls(self, controls, context, self._settle)
         texts = await load_texts(canisters, context.load)
         said = [Conversion(canister, self, self.module, texts) for canister in canisters]
-        given = ModelInput(said, invokers, settled, context.streaming)
+        names = self.controls or {}
+        options = {names[key]: value for key, value in settled.given().items() if key in names}
+        given = ModelInput(said, invokers, settled, context.streaming, options)
         members = self.encode(given)
         for conversion in said:
             for notice in conversion.notices:
@@ -233,7 +248,9 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
 
     def produce_assimilator(self, names: Mapping[str, str], request: Request) -> StreamAssimilator:
         """The translator of one reply; `names` are canonical names by those on the wire."""
-        return self.assimilator(self.provider, lambda name: names.get(name, name))
+        made = self.assimilator(self.provider, lambda name: names.get(name, name))
+        made.errors = self.errors
+        return made
 
     async def count_tokens(
         self,
@@ -294,7 +311,10 @@ class HttpClient(Generic[M, S]):
         self.address = self.choose_address()
         self.transport = self.produce_transport()
         self.attributes = load_attributes(
-            configuration.configuration, provider, *model.attributes_files
+            configuration.configuration,
+            provider,
+            *model.attributes_files,
+            sent=model.controls,
         )
 
     def choose_address(self) -> str:
@@ -346,6 +366,13 @@ class HttpClient(Generic[M, S]):
         outgoing = Outgoing("GET", self.model.models_path)
         body = await self.fetch(outgoing, self.model.errors, settings=settings)
         listed = self.read(self.model.read_models, body, "the list of models")
+        for name, reported in listed.items():
+            if problem := find_problem(reported):
+                raise RegistrationError(
+                    f"read_models of {self.model.module!r} returned wrong attributes for the model "
+                    f"{name!r}: {problem}",
+                    table=f"providers.{self.provider}",
+                )
         return [self.produce_model(name, reported) for name, reported in listed.items()]
 
     async def fetch(
@@ -409,6 +436,10 @@ class HttpProvider(Generic[C]):
         cls, model: type[Any], settings: type[Any], client: Callable[..., Any] = HttpClient
     ) -> Any:
         """The factory of such rows, for `register`; `client` is for what no model can say."""
+        known = Controls.__struct_encode_fields__
+        for control in model.controls or ():
+            if control not in known:
+                raise ValueError(f"there is no control {control!r}, only {', '.join(known)}")
 
         def produce(
             name: str, configuration: ProviderConfiguration, event_handler: EventHandler

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from vibe_llms.controls import Controls
+from vibe_llms.controls import Controls, read_controls
 from vibe_llms.events import (
     Event,
     MessageCompletedEvent,
@@ -19,7 +19,7 @@ from vibe_llms.events import (
     MessageProgressEvent,
     ignore_events,
 )
-from vibe_llms.exceptions import ProviderError
+from vibe_llms.exceptions import ControlInvalid, ProviderError
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -60,6 +60,8 @@ from vibe_llms.testing.limits import (
 
 #: Tools by their canonical names, one of them of an ensemble.
 _TOOLS = ("alpha", "greek/beta")
+#: Controls that change any request, if the model takes them. A client may handle others itself.
+_CONTROLS = Controls(temperature=0.5, top_p=0.5, top_k=5, output_tokens=77, seed=7).given()
 
 
 async def check_provider(
@@ -98,6 +100,7 @@ async def check_provider(
         await _check_handler(chosen)
         await _check_cancel(chosen)
         await _check_preview(chosen)
+        await _check_controls(chosen)
         if calls:
             await _check_calls(chosen)
         count = await chosen.count_tokens(_hello())
@@ -286,6 +289,20 @@ async def _check_preview(model: Model) -> None:
         "a folder of the user's machine is sent; see vibe_llms.providers.conversions.name_document",
     )
     json.loads(body)
+
+
+async def _check_controls(model: Model) -> None:
+    """A control is sent, or refused; it never gets lost."""
+    plain = await model.preview(_hello(), (), Controls(), TurnContext())
+    for name, value in _CONTROLS.items():
+        try:
+            body = await model.preview(_hello(), (), read_controls({name: value}), TurnContext())
+        except ControlInvalid:
+            continue
+        require(
+            json.loads(body) != json.loads(plain),
+            f"the control {name!r} is neither sent nor refused",
+        )
 
 
 def _check_canisters(model: Model, reply: Sequence[ReplyCanister], events: Sequence[Event]) -> None:

@@ -78,6 +78,7 @@ class AnthropicModel(HttpModel[Settings]):
     assimilator = AnthropicAssimilator
     errors = ERRORS
     attributes_files = ("anthropic",)
+    controls = None
     count_path = "/v1/messages/count_tokens"
     #: What the counting endpoint takes besides the messages.
     counted = ("model", "output_config", "thinking", "tool_choice")

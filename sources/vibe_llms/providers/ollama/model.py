@@ -127,6 +127,7 @@ class OllamaModel(HttpModel[Settings]):
     assimilator = OllamaAssimilator
     errors = ERRORS
     attributes_files = ("families", "ollama")
+    controls = None
     models_path = "/api/tags"
 
     def __init__(self, client: OllamaConnection, name: str, attributes: ModelAttributes) -> None:

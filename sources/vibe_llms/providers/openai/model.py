@@ -62,6 +62,7 @@ class OpenAIModel(HttpModel[S]):
 
     errors = ERRORS
     attributes_files = ("families", "openai")
+    controls = None
     models_path = "/models"
     package = PackageTransport
     reserved: ClassVar[tuple[str, ...]]

@@ -20,6 +20,7 @@ from vibe_llms.exceptions import ReplyCut
 from vibe_llms.messages.canisters import StopReason
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.assimilators import StreamAssimilator
+from vibe_llms.providers.calls import CallQueue
 from vibe_llms.providers.deltas import (
     CitationDelta,
     ContentClosed,
@@ -32,7 +33,6 @@ from vibe_llms.providers.deltas import (
     UsageDelta,
 )
 from vibe_llms.providers.http_errors import find_error
-from vibe_llms.providers.openai.chat_completions.calls import CallQueue
 from vibe_llms.providers.openai.chat_completions.chunks import (
     CHUNK,
     Chunk,

@@ -14,7 +14,7 @@ from vibe_llms.providers.repairs import TextJoiner
 
 
 class _Call:
-    def __init__(self, index: int | None, identity: str, extra: Raw | None) -> None:
+    def __init__(self, index: int | str | None, identity: str, extra: Raw | None) -> None:
         self.index, self.identity, self.extra = index, identity, extra
         self.name = ""
         self.pieces: list[str] = []
@@ -41,7 +41,12 @@ class CallQueue:
         self._provider = provider
         self._name_of = name_of
         self._waiting: list[_Call] = []
-        self._done: dict[int | None, _Call] = {}
+        self._done: dict[int | str | None, _Call] = {}
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a call has begun and not ended."""
+        return bool(self._waiting)
 
     @property
     def whole(self) -> bool:
@@ -49,7 +54,12 @@ class CallQueue:
         return all(call.whole for call in self._waiting)
 
     def accept(
-        self, index: int | None, identity: str, name: str, arguments: str, extra: Raw | None
+        self,
+        index: int | str | None,
+        identity: str,
+        name: str,
+        arguments: str,
+        extra: Raw | None = None,
     ) -> Iterator[Delta]:
         """A piece of a call."""
         identity, name = repair_text(identity), repair_text(name)
@@ -83,7 +93,9 @@ class CallQueue:
             else:
                 yield from self._finish(call)
 
-    def _find(self, index: int | None, identity: str, name: str, arguments: str) -> _Call | None:
+    def _find(
+        self, index: int | str | None, identity: str, name: str, arguments: str
+    ) -> _Call | None:
         """The call that a piece belongs to; nothing where the piece only repeats one."""
         known = next((call for call in self._waiting if call.index == index), None)
         known = known or self._done.get(index)
