@@ -25,7 +25,7 @@ WIRES: dict[str, Wire] = {
     "ollama": OllamaWire(),
 }
 #: So many tokens that no history of a benchmark has more: else it would have been cut.
-READ_TOKENS = 30_000
+READ_TOKENS = 30_000_000
 
 
 def produce_events(interface: str, chunks: int) -> list[bytes]:
