@@ -18,6 +18,7 @@ from typing import Any, Protocol, Self
 #: nothing to report once the bytes are synchronised.
 NAMES = (
     "chmod",
+    "copy_file_range",
     "fdatasync",
     "fstat",
     "fsync",
@@ -27,6 +28,7 @@ NAMES = (
     "mkdir",
     "open",
     "pread",
+    "pwrite",
     "read",
     "rename",
     "rmdir",

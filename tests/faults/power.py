@@ -39,6 +39,7 @@ class Recorder:
 
     def __post_init__(self) -> None:
         self._stat, self._fstat, self._lseek = os.stat, os.fstat, os.lseek
+        self._pread = os.pread
         self._nodes[self._stat(self.root).st_ino] = 0
 
     def acknowledge(self, text: str) -> None:
@@ -80,6 +81,11 @@ class Recorder:
                 data = bytes(arguments[1][:result])
                 node = self._nodes[self._fstat(arguments[0]).st_ino]
                 self._add(Event("write", node, offset=seen, data=data))
+            case "copy_file_range":
+                source, target, _ = arguments
+                data = self._pread(source, result, options["offset_src"])
+                node = self._nodes[self._fstat(target).st_ino]
+                self._add(Event("write", node, offset=options["offset_src"], data=data))
             case "ftruncate":
                 node = self._nodes[self._fstat(arguments[0]).st_ino]
                 self._add(Event("truncate", node, offset=arguments[1]))

@@ -28,6 +28,7 @@ from tests.faults.archives import (
 )
 from tests.faults.calls import SystemCalls
 from tests.faults.processes import kill_at_random
+from tests.faults.waits import at_most
 from tests.faults.workers import SHARED
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.exceptions import (
@@ -83,7 +84,8 @@ def test_fast_durability_synchronises_nothing(tmp_path: Path) -> None:
         archive.access_folder(SHARED).revise({"name": "a name"})
         archive.remove_now("fork")
     assert calls.count("fdatasync") == calls.count("fsync") == 0
-    assert calls.count("write") > 5
+    assert calls.count("write") > 4
+    assert calls.count("copy_file_range") == 1
 
 
 def test_a_line_longer_than_it_may_be_is_refused_before_anything_is_written(
@@ -252,7 +254,7 @@ def test_a_fork_writes_its_lines_and_not_a_byte_of_content(tmp_path: Path) -> No
     before = snapshot(archive.contents.folder)
     with SystemCalls() as calls:
         archive.fork_now(SHARED, "fork", produce_details())
-    assert calls.count("write") == 2
+    assert (calls.count("copy_file_range"), calls.count("write")) == (1, 1)
     assert snapshot(archive.contents.folder) == before
     assert lines_of(archive, "fork").read_bytes() == lines_of(archive).read_bytes()
     # It needs the parent no longer, nor does it lose its pictures with it.
@@ -291,6 +293,51 @@ def test_an_identity_that_others_mention_is_found_in_its_place(tmp_path: Path) -
     archive.append_now(SHARED, [strange, *say("on")], None)
     archive.fork_now(SHARED, "other", produce_details(), strange.identity)
     assert archive.restore_now("other").canisters[-1] == strange
+
+
+def test_a_fork_point_is_found_among_lines_of_any_length(tmp_path: Path) -> None:
+    """The file is read from its end, in parts that begin within a line."""
+    sizes = (10, 300_000, 1_048_400, 10, 1_048_576, 3_000_000, 700_000, 0, 5_000_000, 10)
+    said = say(*("x" * size for size in sizes))
+    settings = StorageSettings(durability="fast", inline_bytes=8_000_000)
+    archive = begin(tmp_path, said, settings)
+    lines = lines_of(archive).read_bytes().splitlines(keepends=True)
+    assert max(map(len, lines)) > 5_000_000
+    lines_of(archive).write_bytes(b"".join(lines) + b'{"torn')
+    for number, canister in enumerate(said, 1):
+        with at_most(10):
+            archive.fork_now(SHARED, f"fork{number}", produce_details(), canister.identity)
+        assert lines_of(archive, f"fork{number}").read_bytes() == b"".join(lines[:number])
+    archive.fork_now(SHARED, "whole", produce_details())
+    assert lines_of(archive, "whole").read_bytes() == b"".join(lines)
+
+
+def test_a_fork_near_the_end_reads_only_the_end(tmp_path: Path) -> None:
+    said = say(*("x" * 100_000 for _ in range(50)))
+    archive = begin(tmp_path, said, FAST_INLINE)
+    for at in (None, said[-1].identity, said[-3].identity):
+        with SystemCalls() as calls:
+            archive.fork_now(SHARED, produce_conversation_identity(), produce_details(), at)
+        assert calls.count("pread") <= 3
+        # The details of the parent, twice because the end of a file shows by reading nothing.
+        assert calls.count("read") == 2
+
+
+def test_a_fork_at_an_earlier_message_ignores_damage_after_it(tmp_path: Path) -> None:
+    said = say("one", "two")
+    archive = begin(tmp_path, said, FAST)
+    whole = lines_of(archive).read_bytes()
+    lines_of(archive).write_bytes(whole + said[0].identity.encode() + b" is damaged\n")
+    archive.fork_now(SHARED, "fork", produce_details(), said[0].identity)
+    assert lines_of(archive, "fork").read_bytes() == whole[: whole.index(b"\n") + 1]
+
+
+def test_a_fork_does_not_take_a_last_line_with_zeros_along(tmp_path: Path) -> None:
+    archive = begin(tmp_path, say("one", "two"), FAST)
+    whole = lines_of(archive).read_bytes()
+    lines_of(archive).write_bytes(whole + b'{"role":' + bytes(100_000) + b"\n")
+    archive.fork_now(SHARED, "fork", produce_details())
+    assert lines_of(archive, "fork").read_bytes() == whole
 
 
 def check_kills_while_forking(folder: Path, work: Callable[..., None], count: int) -> None:

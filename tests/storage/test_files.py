@@ -13,6 +13,8 @@ import pytest
 from tests.faults.calls import SystemCalls
 from vibe_llms.exceptions import StorageError
 from vibe_llms.storage.files import (
+    READ,
+    copy_new,
     make_folder,
     new_folder,
     open_folder,
@@ -72,6 +74,83 @@ def test_a_new_file_must_be_new(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         write_new(tmp_path / "link", b"other", durable=True)
     assert not (tmp_path / "elsewhere").exists()
+
+
+class Refusing:
+    """A system that does not copy between files."""
+
+    def __init__(self, failing: int) -> None:
+        self._failing = failing
+
+    def before(self, name: str, arguments: object, options: object) -> None:
+        if name == "copy_file_range":
+            raise OSError(self._failing, os.strerror(self._failing))
+
+    def after(self, *_: object) -> None:
+        return None
+
+
+def copy_start(folder: Path, size: int, *, durable: bool = False) -> bytes:
+    with (folder / "source").open("rb") as source:
+        copy_new(folder / "copy", source.fileno(), size, durable=durable)
+    data = (folder / "copy").read_bytes()
+    (folder / "copy").unlink()
+    return data
+
+
+@pytest.mark.parametrize(
+    "number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.EPERM]
+)
+def test_where_the_system_cannot_copy_we_do(tmp_path: Path, number: int) -> None:
+    whole = os.urandom(2_500_000)
+    (tmp_path / "source").write_bytes(whole)
+    with SystemCalls(observer=Refusing(number)) as calls:
+        for size in (0, 1, 1_048_576, 2_499_999, 2_500_000):
+            assert copy_start(tmp_path, size) == whole[:size]
+    assert calls.count("copy_file_range") == 4
+
+
+def test_a_copy_that_stops_half_way_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = os.urandom(100_000)
+    (tmp_path / "source").write_bytes(whole)
+    copied = os.copy_file_range
+    for most in (1_000, 0):
+        monkeypatch.setattr(
+            os,
+            "copy_file_range",
+            lambda source, target, size, offset_src, most=most: copied(
+                source, target, min(size, most), offset_src=offset_src
+            ),
+        )
+        assert copy_start(tmp_path, 99_999) == whole[:-1]
+    monkeypatch.delattr(os, "copy_file_range")
+    assert copy_start(tmp_path, 99_999, durable=True) == whole[:-1]
+
+
+def test_a_copy_that_fails_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(bytes(1_000))
+    with (
+        SystemCalls(observer=Refusing(errno.ENOSPC)),
+        pytest.raises(OSError, match="No space left"),
+    ):
+        copy_start(tmp_path, 1_000)
+    (tmp_path / "copy").unlink()
+    with pytest.raises(OSError, match="it became shorter"):
+        copy_start(tmp_path, 1_001)
+
+
+def test_a_copy_is_private_new_and_synchronised(tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(b"data")
+    source = os.open(tmp_path / "source", READ)
+    with SystemCalls() as calls:
+        copy_new(tmp_path / "copy", source, 4, durable=True)
+    assert calls.names == ["open", "copy_file_range", "fdatasync"]
+    assert (tmp_path / "copy").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(FileExistsError):
+        copy_new(tmp_path / "copy", source, 4, durable=True)
+    os.close(source)
 
 
 def test_a_replaced_file_is_synchronised_then_renamed_then_its_folder_synchronised(

@@ -184,23 +184,31 @@ class LinesWriter:
 
     def _heal(self, descriptor: int, size: int) -> tuple[int, bytes]:
         """Set an incomplete end aside; returns the remaining size and the last line."""
-        length = min(size, _TAIL_BYTES)
-        while True:
-            start = size - length
-            data = os.pread(descriptor, length, start)
-            end = complete_size(data)
-            line = data[:end].rpartition(b"\n")[0].rpartition(b"\n")
-            # Enough was read if there is a newline before the last complete line.
-            if start == 0 or line[1]:
-                break
-            length = min(size, length * 4)
-        if start + end < size:
+        end, last, rest = read_tail(descriptor, size)
+        if rest:
             torn = self._path / f"messages.torn-{produce_stamp()}"
-            write_new(torn, data[end:], durable=self._durable)
+            write_new(torn, rest, durable=self._durable)
             if self._durable:
                 synchronise_folder(self._path)
-            os.ftruncate(descriptor, start + end)
-        return start + end, line[2]
+            os.ftruncate(descriptor, end)
+        return end, last
+
+
+def read_tail(descriptor: int, size: int) -> tuple[int, bytes, bytes]:
+    """Where the complete lines of an open file end, the last of them, and what follows them.
+
+    Only the end of the file is read.
+    """
+    length = min(size, _TAIL_BYTES)
+    while True:
+        start = size - length
+        data = os.pread(descriptor, length, start)
+        end = complete_size(data)
+        line = data[:end].rpartition(b"\n")[0].rpartition(b"\n")
+        # Enough was read if there is a newline before the last complete line.
+        if start == 0 or line[1]:
+            return start + end, line[2], data[end:]
+        length = min(size, length * 4)
 
 
 def complete_size(data: bytes) -> int:

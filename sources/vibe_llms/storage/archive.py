@@ -236,9 +236,11 @@ class DirectoryArchive:
         parent, child = self.access_folder(identity), self.access_folder(target)
         with self.sharing():
             parent.read_details()
-            lines = parent.read_lines(at)
-            with self._appearing(child.path) as temporary:
-                child.copy_first(temporary, details, lines)
+            with (
+                parent.opened_until(at) as (lines, size),
+                self._appearing(child.path) as temporary,
+            ):
+                child.copy_first(temporary, details, lines, size)
 
     def remove_now(self, *identities: str) -> None:
         """See `remove`."""

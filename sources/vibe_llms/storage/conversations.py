@@ -6,10 +6,11 @@ process that holds the lock repairs a torn end; readers stop at the last newline
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,16 @@ from vibe_llms.exceptions import (
     StorageError,
     VibeLlmsError,
 )
-from vibe_llms.files import LARGEST_SETTINGS
+from vibe_llms.files import LARGEST_FILE, LARGEST_SETTINGS, describe_size, opened
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.codecs import LineUnreadable, decode_canister, decode_plain, encode_canister
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.storage.appending import (
     MESSAGES,
     LinesWriter,
-    complete_size,
     describe_torn,
     produce_stamp,
+    read_tail,
 )
 from vibe_llms.storage.details import (
     METADATA,
@@ -44,7 +45,10 @@ from vibe_llms.storage.details import (
     refuse_newer,
 )
 from vibe_llms.storage.files import (
+    READ,
+    copy_new,
     explain,
+    open_folder,
     read_parts,
     read_relative,
     read_within,
@@ -59,6 +63,7 @@ from vibe_llms.storage.locks import locked
 _IDENTITY = re.compile(r"[0-9a-z][0-9a-z_-]{0,63}")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _IDENTITY_LENGTH = 12
+_BACK_BYTES = 1024 * 1024
 
 
 def produce_conversation_identity() -> str:
@@ -94,9 +99,9 @@ class ConversationFolder:
         write_new(folder / MESSAGES, self._encode(canisters), durable=self._durable)
         write_new(folder / METADATA, encode_details(details), durable=self._durable)
 
-    def copy_first(self, folder: Path, details: Details, lines: bytes) -> None:
-        """Fill a new folder, which still has a temporary name, with lines of another."""
-        write_new(folder / MESSAGES, lines, durable=self._durable)
+    def copy_first(self, folder: Path, details: Details, lines: int, size: int) -> None:
+        """Fill a new folder, which still has a temporary name, with the start of an open file."""
+        copy_new(folder / MESSAGES, lines, size, durable=self._durable)
         write_new(folder / METADATA, encode_details(details), durable=self._durable)
 
     def append(self, canisters: Sequence[Canister], *, after: str | None) -> Sequence[Notice]:
@@ -130,26 +135,44 @@ class ConversationFolder:
         self.writer.reported = torn
         return canisters, gaps, [describe_torn(self.identity, torn)] if torn else []
 
-    def read_lines(self, up_to: str | None) -> bytes:
-        """The unparsed lines up to and including a canister, or all of them."""
-        with self._errors():
-            data = read_within(self.path, MESSAGES)
-        end = complete_size(data)
+    @contextmanager
+    def opened_until(self, up_to: str | None) -> Iterator[tuple[int, int]]:
+        """The open file of the lines, and its size up to a canister, or without a torn end.
+
+        Of two lines with the same identity, which only an editor makes, the later one counts.
+        """
+        with ExitStack() as stack:
+            with self._errors():
+                folder = stack.enter_context(open_folder(self.path))
+                lines = stack.enter_context(opened(MESSAGES, READ, folder=folder))
+                size = self._find_end(lines, up_to)
+            yield lines, size
+
+    def _find_end(self, lines: int, up_to: str | None) -> int:
+        size = os.fstat(lines).st_size
+        if size > LARGEST_FILE:
+            raise OSError(errno.EFBIG, f"it is larger than {describe_size(LARGEST_FILE)}")
+        end = read_tail(lines, size)[0]
         if up_to is None:
-            return data[:end]
+            return end
+        gap: Gap | None = None
         wanted = msgspec.json.encode(repair_text(up_to))[1:-1]
-        offset = 0
-        for number, line in enumerate(data[:end].split(b"\n")[:-1], 1):
-            start, offset = offset, offset + len(line) + 1
-            if wanted not in line:
-                continue
-            try:
-                found = decode_canister(line).identity
-            except LineUnreadable as error:
-                raise self._damaged(Gap(number, start, len(line), str(error))) from error
-            if found == up_to:
-                return data[:offset]
-        raise ConversationNotFound(f"{self.identity} has no message {up_to}")
+        for offset, data in _read_back(lines, end) if wanted else ():
+            place = len(data)
+            while (place := data.rfind(wanted, 0, place)) >= 0:
+                place = data.rfind(b"\n", 0, place) + 1
+                line = data[place : data.index(b"\n", place)]
+                try:
+                    found = decode_canister(line).identity
+                except LineUnreadable as error:
+                    gap = Gap(0, offset + place, len(line), str(error))
+                    continue
+                if found == up_to:
+                    return offset + place + len(line) + 1
+        if gap is None:
+            raise ConversationNotFound(f"{self.identity} has no message {up_to}")
+        number = 1 + sum(data.count(b"\n") for _, data in _read_back(lines, gap.offset))
+        raise self._damaged(msgspec.structs.replace(gap, line=number))
 
     def read_details(self) -> Details:
         """The details of the conversation."""
@@ -266,6 +289,26 @@ def _decode_plain(parts: Iterable[bytes], longest: int) -> tuple[list[Canister],
             canisters += some
             pending, size = [part[end:]], len(part) - end
     return canisters, size
+
+
+def _read_back(lines: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """The lines of an open file up to an offset, some at a time, the last ones first.
+
+    Each with its offset; no line is divided.
+    """
+    length = _BACK_BYTES
+    while end:
+        length = min(length, end)
+        start = end - length
+        data = os.pread(lines, length, start)
+        if len(data) < length:
+            raise OSError(errno.EIO, "it became shorter while it was read")
+        first = data.find(b"\n") + 1 if start else 0
+        if start and first in (0, length):
+            length *= 4
+            continue
+        yield start + first, data[first:]
+        end, length = start + first, _BACK_BYTES
 
 
 def survey_folders(root: Path) -> Iterator[str]:

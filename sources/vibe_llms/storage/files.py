@@ -19,8 +19,9 @@ from vibe_llms.files import LARGEST_FILE
 
 #: How a folder is opened: a link in its place is refused.
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: How a file is opened for reading.
+READ = os.O_RDONLY | os.O_NOFOLLOW
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW
 
 #: The start of the names of unfinished entries, which are not part of the archive.
 TEMPORARY = ".new-"
@@ -43,6 +44,11 @@ _ADVICE = {
     errno.ENOLCK: _NO_LOCKS,
     errno.EOPNOTSUPP: _NO_LOCKS,
 }
+
+#: What a system answers that cannot copy between two files itself.
+_NO_COPY = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.EPERM)
+_COPIED_AT_ONCE = 1024**3
+_COPIED_BY_HAND = 1024**2
 
 
 @contextmanager
@@ -140,6 +146,44 @@ def write_new(path: Path, data: bytes, *, durable: bool) -> None:
         os.close(descriptor)
 
 
+def copy_new(path: Path, source: int, size: int, *, durable: bool) -> None:
+    """A file that must not exist yet, with the first bytes of an open one.
+
+    The system copies them, or shares them where the file system can.
+    """
+    descriptor = os.open(path, _CREATE, 0o600)
+    try:
+        copy = _copy_in_system if hasattr(os, "copy_file_range") else _copy_by_hand
+        done = 0
+        while done < size:
+            try:
+                count = copy(source, descriptor, min(size - done, _COPIED_AT_ONCE), done)
+            except OSError as error:
+                if copy is _copy_by_hand or error.errno not in _NO_COPY:
+                    raise
+                count = 0
+            if not count:
+                if copy is _copy_by_hand:
+                    raise OSError(errno.EIO, "it became shorter while it was copied")
+                # Some file systems say so by an error, others by copying nothing.
+                copy = _copy_by_hand
+            done += count
+        if durable:
+            synchronise(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _copy_in_system(source: int, target: int, size: int, offset: int) -> int:
+    return os.copy_file_range(source, target, size, offset_src=offset)
+
+
+def _copy_by_hand(source: int, target: int, size: int, offset: int) -> int:
+    data = os.pread(source, min(size, _COPIED_BY_HAND), offset)
+    write_all(target, data)
+    return len(data)
+
+
 def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
     """A file replaced whole: readers see the old bytes or the new ones."""
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.urandom(8).hex()}")
@@ -165,13 +209,13 @@ def read_within(folder: Path | str, name: str, limit: int = LARGEST_FILE) -> byt
 
 def read_parts(folder: Path, name: str) -> Iterator[bytes]:
     """The bytes of a file in a folder, in parts; neither of the two may be a link."""
-    with open_folder(folder) as opened, files.opened(name, _READ, folder=opened) as descriptor:
+    with open_folder(folder) as opened, files.opened(name, READ, folder=opened) as descriptor:
         yield from files.read_parts(descriptor, LARGEST_FILE)
 
 
 def read_relative(folder: int, name: str, limit: int = LARGEST_FILE) -> bytes:
     """The bytes of a regular file in an open folder; a link is refused."""
-    with files.opened(name, _READ, folder=folder) as descriptor:
+    with files.opened(name, READ, folder=folder) as descriptor:
         return files.read_descriptor(descriptor, limit)
 
 
