@@ -148,7 +148,7 @@ def test_a_document_may_lie_at_an_address() -> None:
     assert document.title == document.source == "https://e.org/a.pdf"
 
 
-def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_the_reason_of_an_unreadable_attachment_is_reported(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.touch()
     loop = tmp_path / "loop"

@@ -63,7 +63,7 @@ def test_the_shipped_defaults_are_those_of_the_classes(home: Path) -> None:
     assert {row.file for row in configuration.rows("providers")} == {SHIPPED}
 
 
-def test_a_layer_lies_over_the_one_below_it(home: Path) -> None:
+def test_each_layer_overrides_the_one_below(home: Path) -> None:
     text = """
     default-model = "scripted/demo"
     aliases = { fast = "a/b", slow = "c/d" }
@@ -290,7 +290,7 @@ def test_one_variable_puts_everything_under_one_folder(tmp_path: Path) -> None:
     assert find_places({"VIBE_LLMS_HOME": "~/all"}).data == tmp_path / "all"
 
 
-@pytest.mark.parametrize("home", ["here", "./here", "../here", "~nobody-of-this-name/here"])
+@pytest.mark.parametrize("home", ["here", "./here", "../here", "~no-such-user/here"])
 def test_a_home_that_depends_on_the_current_folder_is_refused(home: str) -> None:
     with pytest.raises(ConfigurationError, match="not an absolute path") as caught:
         find_places({"VIBE_LLMS_HOME": home})
@@ -427,7 +427,7 @@ def test_an_error_without_a_key_is_about_the_whole_table(home: Path) -> None:
     assert (caught.value.table, caught.value.key) == ("rooms", "mine")
 
 
-def test_what_is_shipped_lies_in_an_installation_or_in_a_checkout(
+def test_shipped_files_are_found_in_an_installation_or_a_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = tmp_path / "sources" / "vibe_llms" / "configuration.py"

@@ -152,7 +152,7 @@ async def test_a_picture_is_fetched_without_a_proxy(
 
 
 @pytest.mark.parametrize("package", [False, True])
-async def test_what_is_far_goes_through_the_proxy(
+async def test_requests_to_other_hosts_go_through_the_proxy(
     package: bool, proxy: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
@@ -165,7 +165,7 @@ async def test_what_is_far_goes_through_the_proxy(
     assert proxy.heads == ["POST http://far.test/v1/messages HTTP/1.1"]
 
 
-async def test_what_is_far_is_not_sent_to_a_proxy_while_requests_are_forbidden(
+async def test_while_requests_are_forbidden_none_goes_to_the_proxy(
     proxy: Recorder,
 ) -> None:
     async with httpx2.AsyncClient(transport=Guard("a request")) as client:
@@ -304,7 +304,7 @@ async def test_a_server_is_asked_only_for_what_is_unpacked_here(
 
 
 @pytest.mark.parametrize("encoding", ["br", "GZIP, br", "x-" + "y" * 60])
-async def test_what_is_encoded_otherwise_is_an_error(
+async def test_another_content_encoding_is_an_error(
     encoding: str, server: Plain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = Answer(chunks=[gzip.compress(b"so")], headers={"content-encoding": encoding})

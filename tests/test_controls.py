@@ -10,7 +10,7 @@ from vibe_llms.controls import ControlRange, Controls, leave_choice, read_contro
 from vibe_llms.exceptions import ControlInvalid
 
 
-def test_what_is_not_set_is_not_given() -> None:
+def test_controls_that_are_not_set_are_left_out() -> None:
     assert Controls().given() == {}
     assert Controls(top_p=0.5, stop=(), extras={"row": {"a": 1}}).given() == {
         "top-p": 0.5,

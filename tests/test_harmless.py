@@ -167,7 +167,7 @@ def test_what_could_run_data_would_be_detected(line: str) -> None:
         "subprocess.run(words, shell=False)",
     ],
 )
-def test_what_is_harmless_is_let_be(line: str) -> None:
+def test_harmless_code_is_not_reported(line: str) -> None:
     assert [*find_harm(ast.parse(line))] == []
 
 

@@ -598,7 +598,7 @@ async def test_work_that_takes_too_long_is_cancelled_and_reported(
     assert reported == [f"the work of companion on 2 turns was not done within 0.05 s; {after}"]
 
 
-async def test_giving_up_ends_work_at_once(home: Any) -> None:
+async def test_cancelling_ends_work_at_once(home: Any) -> None:
     events: list[Event] = []
 
     async def work(_: Turn) -> None:

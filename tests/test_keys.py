@@ -81,7 +81,7 @@ def test_without_the_package_the_file_has_it(
     assert vault.read("mcp.a") == ""
 
 
-def test_what_is_not_kept_is_removed_in_peace(ring: Ring, tmp_path: Path) -> None:
+def test_removing_a_missing_key_is_no_error(ring: Ring, tmp_path: Path) -> None:
     vault = KeyVault(tmp_path / "keys.toml")
     vault.keep("mcp.a", "")
     assert not ring.kept

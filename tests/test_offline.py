@@ -168,7 +168,7 @@ def test_blocks_may_be_nested_and_hold_for_all_threads() -> None:
     ("value", "forbidden"),
     [("1", True), ("true", True), ("yes", True), ("0", False), ("false", False), ("", False)],
 )
-def test_the_variable_is_heeded(
+def test_the_variable_forbids_requests(
     value: str, forbidden: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VIBE_LLMS_OFFLINE", value)

@@ -89,7 +89,7 @@ def test_a_package_registers_what_its_modules_register(write_module: Callable[..
     assert FACTORIES.access(row_of(f"{package}.inner"))() == "inner"
 
 
-def test_a_package_that_breaks_after_its_modules_registered_can_be_mended(
+def test_a_package_that_breaks_after_its_modules_registered_can_be_fixed(
     write_module: Callable[..., str], tmp_path: Path
 ) -> None:
     package = "package_that_breaks"

@@ -118,7 +118,7 @@ def check_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_is_broken_is_named_where_it_is_used(name: str) -> None:
+def test_a_broken_plugin_is_named_where_it_is_used(name: str) -> None:
     check_named(name)
 
 

@@ -48,7 +48,7 @@ def test_on_a_terminal_the_answer_is_drawn_and_nothing_is_left_of_the_waiting(
     ("flags", "environment"),
     [(["--raw"], {}), ([], {"NO_COLOR": "1"}), ([], {"TERM": "dumb"})],
 )
-def test_markdown_is_left_alone_where_it_shall_not_be_drawn(
+def test_markdown_is_unchanged_where_it_is_not_drawn(
     tmp_path: Path, flags: list[str], environment: dict[str, str]
 ) -> None:
     model = write_script(tmp_path, script_of(_MARKDOWN))

@@ -191,7 +191,7 @@ def test_main_takes_the_arguments_of_the_process(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt, 130), (BrokenPipeError, 141)])
-def test_what_is_not_printed_is_a_status(
+def test_an_error_without_a_message_sets_the_exit_status(
     error: type[BaseException], status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: Sequence[str]) -> int:

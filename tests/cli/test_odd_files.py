@@ -135,7 +135,7 @@ def test_a_content_that_cannot_be_read_spoils_no_list(home: Path) -> None:
     assert outcome.status == 0
 
 
-def test_what_a_shell_opened_is_read(tmp_path: Path) -> None:
+def test_a_file_descriptor_of_the_shell_is_read(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.write(writing, b"some notes")
     os.close(writing)

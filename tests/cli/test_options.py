@@ -102,7 +102,7 @@ def test_a_model_may_be_a_part_of_its_name(
 
 
 def test_an_unknown_model_is_one_readable_line() -> None:
-    for name in ("nobody/nothing", "nonesuch", "opnai/gpt-5"):
+    for name in ("unknown/nothing", "nonesuch", "opnai/gpt-5"):
         outcome = invoke("-m", name, "hi")
         assert outcome.status == 66
         assert len(outcome.error) < 160, outcome.error
@@ -197,7 +197,7 @@ def test_a_model_that_is_given_stays_with_the_conversation(claude: FakeAnthropic
     assert listed()[0]["model"] == _MODEL
 
 
-def test_nothing_is_kept_where_nothing_shall_be(claude: FakeAnthropic, home: Path) -> None:
+def test_nothing_is_kept_without_saving(claude: FakeAnthropic, home: Path) -> None:
     outcome = ask("-n", "--print-id", "--json", "hi")
     assert outcome.json["conversation"] is None
     assert outcome.errors == ""
@@ -271,7 +271,7 @@ def test_piped_bytes_that_are_no_text_are_replaced_or_refused() -> None:
     assert read_piped("\ufeffx\n".encode()) == "x"
 
 
-def test_arguments_that_are_no_text_are_mended_with_a_note() -> None:
+def test_arguments_that_are_no_text_are_repaired_with_a_note() -> None:
     outcome = run("chat", "-m", "scripted/demo", "--name", b"n\xff", b"caf\xe9")
     assert outcome.status == 0
     assert "U+FFFD" in outcome.errors
@@ -573,13 +573,13 @@ def test_a_cut_reply_is_kept_and_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flag", ["--json", "--jsonl", "-x", "--xl", "--dry-run"])
-def test_what_only_one_answer_can_be_needs_a_prompt(flag: str) -> None:
+def test_options_for_a_single_answer_need_a_prompt(flag: str) -> None:
     outcome = invoke("chat", flag, terminals="stdin stdout")
     assert outcome.status == 2
     assert "a prompt." in outcome.error
 
 
-def test_a_conversation_that_was_mended_says_so(home: Path) -> None:
+def test_a_repaired_conversation_is_reported(home: Path) -> None:
     ask("--name", "torn", "hello")
     (messages,) = home.glob("conversations/*/messages.jsonl")
     with messages.open("ab") as file:

@@ -122,7 +122,7 @@ async def test_it_is_silent_where_it_is_off() -> None:
         assert waiting._timer is None
 
 
-async def test_what_it_says_may_change_while_it_turns() -> None:
+async def test_the_text_may_change_while_it_turns() -> None:
     with streams(terminals="stderr") as (_, errors):
         waiting = Waiting()
         waiting.show("searching")

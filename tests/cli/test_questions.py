@@ -357,7 +357,7 @@ async def test_of_a_long_call_the_end_is_always_seen_and_all_of_it_on_demand(
         assert await asking == Decision.ALWAYS_TOOL
 
 
-def test_what_is_held_comes_afterwards_in_its_order() -> None:
+def test_held_output_is_written_afterwards_in_order() -> None:
     with streams(terminals="stdout stderr") as (output, errors):
         write(sys.stdout, "half a line")
         with hold_output():
@@ -371,7 +371,7 @@ def test_what_is_held_comes_afterwards_in_its_order() -> None:
         assert errors.text == "\nthree\n"
 
 
-def test_what_is_no_terminal_is_not_held() -> None:
+def test_output_that_is_no_terminal_is_not_held() -> None:
     with streams(terminals="stderr") as (output, _), hold_output():
         write(sys.stdout, "answer\n")
         print("printed")

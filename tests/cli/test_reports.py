@@ -82,7 +82,7 @@ def test_a_folder_that_cannot_be_written_to_is_one_clear_line(
     assert "cannot save the image" in outcome.error
 
 
-def test_what_is_in_the_way_is_no_picture(tmp_path: Path) -> None:
+def test_an_image_that_cannot_be_saved_is_an_error(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
     with pytest.raises(RequestError, match="is in the way"):
         save_image(tmp_path, PNG, "image/png")

@@ -208,7 +208,7 @@ async def test_the_first_press_does_not_end_it(home: Path) -> None:
     assert done == ["Works.", "Works."]
 
 
-async def test_who_leaves_at_once_waits_for_nothing(home: Path) -> None:
+async def test_leaving_at_once_cancels_background_work(home: Path) -> None:
     async with open_session(home=home) as session:
         conversation = await session.begin(endless(), hooks=[Companion(work=_for_ever)])
         await conversation.converse("x")

@@ -118,9 +118,7 @@ def test_a_tool_is_called_without_a_model(described: Described) -> None:
         (["nothing"], "no tool 'nothing'"),
     ],
 )
-def test_what_cannot_be_called_is_an_error(
-    described: Described, arguments: list[str], words: str
-) -> None:
+def test_invalid_calls_are_an_error(described: Described, arguments: list[str], words: str) -> None:
     outcome = invoke("tools", "call", *arguments)
     assert outcome.status in (1, 2)
     assert words in outcome.errors

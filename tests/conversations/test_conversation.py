@@ -131,7 +131,7 @@ async def test_tools_controls_and_handler_of_one_turn_are_its_own(session: Sessi
     assert sum(isinstance(event, TurnEndedEvent) for event in always) == 2
 
 
-async def test_a_tool_that_is_none_is_refused_before_anything_is_said(session: Session) -> None:
+async def test_an_invalid_tool_is_refused_before_anything_is_said(session: Session) -> None:
     conversation = await session.begin(model_of(says("1")))
     with pytest.raises(InvokerInvalid):
         await conversation.converse("a", invokers=[print])

@@ -461,7 +461,7 @@ async def test_a_history_without_a_name_keeps_none_when_it_is_taken_back(tmp_pat
 # Withdrawing.
 
 
-async def test_what_is_withdrawn_stays_where_it_is_and_the_fork_takes_the_name(
+async def test_a_withdrawn_message_stays_stored_and_the_fork_takes_the_name(
     tmp_path: Path,
 ) -> None:
     history = await begin(tmp_path, "one", "two", "too much", name="river")
@@ -568,5 +568,5 @@ def test_an_index_beyond_the_history_is_not_found(at: int) -> None:
 
 
 def test_an_unknown_identity_is_not_found() -> None:
-    with pytest.raises(ConversationNotFound, match="has no message 'nobody'"):
-        locate(produce_history(), "nobody")
+    with pytest.raises(ConversationNotFound, match="has no message 'unknown'"):
+        locate(produce_history(), "unknown")

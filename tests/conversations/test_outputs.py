@@ -242,7 +242,7 @@ async def test_what_does_not_fit_is_asked_for_again() -> None:
     check_events(talk.events)
 
 
-async def test_what_never_fits_is_an_error_and_everything_is_kept() -> None:
+async def test_output_that_never_fits_is_an_error_and_all_replies_are_kept() -> None:
     async with open_session() as session:
         talk = Talk(session, *[says("No.")] * 3, says("Works."))
         conversation = await talk.begin()

@@ -20,7 +20,7 @@ def play(shell: Shell, text: str) -> None:
     shell.play(read_commands(text))
 
 
-def test_what_a_page_says_may_be_what_happens(shell: Shell) -> None:
+def test_a_transcript_that_fits_passes(shell: Shell) -> None:
     play(shell, "$ echo one; echo two\none\ntwo\n")
 
 

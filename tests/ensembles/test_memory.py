@@ -151,7 +151,7 @@ async def test_entries_are_deleted_by_their_ids_or_by_all_of_some_words(
     [({}, True), ({"ids": ["abcd"], "query": "cat"}, True), ({"query": "  "}, True),
      ({"query": "the"}, False), ({"query": "weather"}, False)],
 )  # fmt: skip
-async def test_what_names_nothing_gives_nothing_up(
+async def test_a_deletion_that_names_nothing_deletes_nothing(
     session: Session, home: Path, arguments: Mapping[str, Any], failed: bool
 ) -> None:
     memory = Memory(home / "memory")

@@ -32,7 +32,7 @@ def encode(value: Any) -> list[bytes]:
 class FakeMcp(Listener):
     """`tokens` are those that are let in, `None` lets in everybody.
 
-    `cancelled` are the ids of requests that the client gave up, `sessions` those that are known.
+    `cancelled` are the ids of requests that the client cancelled, `sessions` those that are known.
     """
 
     def __init__(self) -> None:

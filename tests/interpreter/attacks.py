@@ -168,13 +168,13 @@ for flags, path in ((mmap.MAP_SHARED | mmap.MAP_ANONYMOUS, None), (mmap.MAP_SHAR
 print("held" if held else "bounded", flush=True)
 time.sleep(3600)
 '''
-told = []
+children = []
 for _ in range(4):
     child = subprocess.Popen(
         [sys.executable, "-S", "-c", hide, "TOKEN"], stdout=subprocess.PIPE, text=True
     )
-    told.append(child)
-print([child.stdout.readline().strip() for child in told])
+    children.append(child)
+print([child.stdout.readline().strip() for child in children])
 """,
         words="['bounded', 'bounded', 'bounded', 'bounded']",
     ),
@@ -242,18 +242,18 @@ print("bounded")
     "reads secrets": Attack(
         """
 import glob, os, pwd
-told = [repr(dict(os.environ))]
+found = [repr(dict(os.environ))]
 for path in ["/proc/self/environ", *glob.glob("/proc/[0-9]*/environ")]:
     try:
-        told.append(open(path, "rb").read().decode(errors="replace"))
+        found.append(open(path, "rb").read().decode(errors="replace"))
     except OSError:
         pass
 homes = [f"{one.pw_dir}/{names}" for one in pwd.getpwall() for names in ("*", ".*")]
 for pattern in (*homes, "/home/*/*", "/tmp/*", "/tmp/*/*", "../*"):
     for path in glob.glob(pattern):
         if os.path.isfile(path):
-            told.append(open(path, errors="replace").read())
-print("\\n".join(told)[:900_000])
+            found.append(open(path, errors="replace").read())
+print("\\n".join(found)[:900_000])
 """,
         words="PATH",
         alone=True,

@@ -81,7 +81,7 @@ def test_options_become_limits(
     assert given == {"spaces": spaces, "shared": port is not None}
 
 
-def test_without_namespaces_it_does_not_start_unless_it_shall_run_without_a_cage(
+def test_without_namespaces_it_does_not_start_unless_the_cage_is_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["interpreter"])

@@ -72,7 +72,7 @@ def test_what_is_beyond_the_bound_is_cut_and_reported_once(text: str) -> None:
     assert reported.text == "[the output reached its limit of 311 bytes]"
 
 
-def test_what_was_too_long_to_be_sent_fills_the_bound() -> None:
+def test_output_too_long_to_be_sent_fills_the_bound() -> None:
     outputs = gather(("display_data", {"data": {FULL: ""}}))
     assert [piece.kind for piece in outputs.pieces] == ["note"]
     assert outputs.full
@@ -95,7 +95,7 @@ def test_a_picture_that_is_too_large_fills_the_bound() -> None:
         ("unheard-of", {"text": "x"}),
     ],
 )
-def test_what_is_no_message_says_nothing(message: tuple[str, dict[str, Any]]) -> None:
+def test_other_values_than_messages_are_ignored(message: tuple[str, dict[str, Any]]) -> None:
     assert gather(message).pieces == []
 
 

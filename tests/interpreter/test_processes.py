@@ -35,7 +35,7 @@ def test_this_process_is_described() -> None:
     assert count_tasks(os.getuid()) >= 1
 
 
-def test_what_has_ended_is_nothing() -> None:
+def test_an_ended_process_is_not_listed() -> None:
     child = start("")
     child.communicate()
     assert read_process(child.pid) is None

@@ -68,7 +68,9 @@ def decide(*decisions: Decision) -> tuple[Approver, list[ApprovalRequest]]:
         ("ask", True, True, True),
     ],
 )
-async def test_who_is_asked_about(rule: Approval, sends: bool, tainted: bool, asks: bool) -> None:
+async def test_when_approval_is_asked(
+    rule: Approval, sends: bool, tainted: bool, asks: bool
+) -> None:
     approver, asked = decide(Decision.ALLOW)
     keeper = Gatekeeper(approver)
     invoker = produce_invoker(rule, sends=sends)

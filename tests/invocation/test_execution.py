@@ -80,7 +80,7 @@ class Desk:
     async def leaving(self, number: int) -> str:
         raise SystemExit(number)
 
-    async def giving_up(self, number: int) -> str:
+    async def cancelling(self, number: int) -> str:
         raise asyncio.CancelledError
 
     async def grouped(self, number: int) -> str:
@@ -95,7 +95,7 @@ class Desk:
 
     def invokers(self) -> dict[str, Invoker]:
         tools: list[Callable[..., object]] = [self.ok, self.blocking, self.failing, self.leaving]
-        return gather_invokers([*tools, self.giving_up, self.grouped, self.hanging])
+        return gather_invokers([*tools, self.cancelling, self.grouped, self.hanging])
 
     def execution(
         self,
@@ -134,10 +134,10 @@ ENDINGS = {
     "blocking": (False, "blocking 1"),
     "failing": (True, "The tool failed: LookupError: no 1"),
     "leaving": (True, "The tool failed: SystemExit: 1"),
-    "giving_up": (True, "The tool cancelled itself."),
+    "cancelling": (True, "The tool cancelled itself."),
     "grouped": (True, "The tool failed: BaseExceptionGroup"),
     "hanging": (True, "The tool did not return within 0.01 seconds."),
-    "nothing": (True, "There is no tool 'nothing'. The tools are: blocking, failing"),
+    "nothing": (True, "There is no tool 'nothing'. The tools are: blocking, cancelling"),
 }
 
 

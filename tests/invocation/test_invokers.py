@@ -134,7 +134,7 @@ def test_special_characters_in_names_become_underscores(name: str, normal: str) 
 
 
 @pytest.mark.parametrize("name", ["", "A" * 65, "\u5929\u6c17", "/", "+-*", "a/" + "b" * 129])
-def test_what_is_no_name_for_a_tool(name: str) -> None:
+def test_an_invalid_tool_name_is_refused(name: str) -> None:
     with pytest.raises(InvokerInvalid, match="is not a valid tool name"):
         Invoker.from_schema(name, {"type": "object"}, add)
 
@@ -222,7 +222,7 @@ def test_a_tool_is_found_by_what_a_model_calls_it(name: str, meant: str | None) 
     assert (found.name if found else None) == meant
 
 
-def test_what_may_mean_two_tools_means_none() -> None:
+def test_an_ambiguous_spelling_finds_no_tool() -> None:
     tools = gather_invokers(
         [Invoker.from_function(add, name="a-b"), Invoker.from_function(add, name="a_b")]
     )

@@ -30,7 +30,7 @@ async def test_an_answer_that_is_no_good_is_final() -> None:
     assert await attempt(asker, "", "", Summary, seconds=9) == Unanswered(why, True)
 
 
-async def test_what_is_no_failure_of_a_model_is_not_hidden() -> None:
+async def test_other_errors_than_those_of_a_model_are_raised() -> None:
     asker = ScriptedAsker(summary=[ZeroDivisionError()])
     with pytest.raises(ZeroDivisionError):
         await attempt(asker, "", "", Summary, seconds=9)

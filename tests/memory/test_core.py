@@ -459,7 +459,7 @@ def is_whole_after_a_kill(folder: Path, reported: list[str]) -> bool:
 
 
 @pytest.mark.storm
-def test_whatever_was_acknowledged_is_there_after_a_kill(
+def test_acknowledged_entries_survive_a_kill(
     tmp_path: Path, rounds: Callable[[int, int], int]
 ) -> None:
     acknowledged = 0

@@ -246,7 +246,7 @@ def test_an_empty_index_finds_nothing() -> None:
     assert index.score({"tea": 1.0}, 5, ROLES) == {}
     assert index.count_entries(["tea"]) == {}
     assert index.drop("nowhere") is None
-    assert (index.find("nobody"), index.record(1), index.at("nowhere")) == (None, None, None)
+    assert (index.find("unknown"), index.record(1), index.at("nowhere")) == (None, None, None)
 
 
 def test_records_are_found_by_place_number_identity_and_digest() -> None:

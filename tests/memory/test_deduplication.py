@@ -69,7 +69,7 @@ async def test_repeats_become_one_and_the_rest_stays(memory: Memory) -> None:
     assert report == survey
     (group,) = report.groups
     assert group.kept == short
-    assert group.given_up == [longer]
+    assert group.deleted == [longer]
     assert group.merged.content == LONGER
     assert group.merged.topics == ("home", "boxes")
     assert await memory.access(short.identity) == group.merged
@@ -102,7 +102,7 @@ async def test_pairs_that_say_different_things_are_not_merged(memory: Memory) ->
     for embedder in (None, WordsEmbedder()):
         other = Memory(memory.folder, durable=False, embedder=embedder)
         report = await Deduplication(other).survey(GLOBAL)
-        assert [(group.kept.content, group.given_up) for group in report.groups] == []
+        assert [(group.kept.content, group.deleted) for group in report.groups] == []
 
 
 async def test_without_a_model_only_facts_with_the_same_words_are_merged(memory: Memory) -> None:
@@ -114,7 +114,7 @@ async def test_without_a_model_only_facts_with_the_same_words_are_merged(memory:
         path.read_text().replace("cellar.", "CELLAR!").replace(entry.identity, "again")
     )
     (group,) = (await Deduplication(memory).run(GLOBAL)).groups
-    assert [one.identity for one in (group.kept, *group.given_up)] == [entry.identity, "again"]
+    assert [one.identity for one in (group.kept, *group.deleted)] == [entry.identity, "again"]
     assert len(await contents(memory)) == 2
 
 
@@ -154,7 +154,7 @@ async def test_a_model_that_merges_everything_loses_no_number_and_no_name(memory
     settings = DeduplicationSettings(word_likeness=0.1)
     asker = ScriptedAsker(repeats=[merge])
     (group,) = (await Deduplication(memory, settings, asker=asker).survey(GLOBAL)).groups
-    assert [group.kept.content, *(one.content for one in group.given_up)] == [texts[0], texts[3]]
+    assert [group.kept.content, *(one.content for one in group.deleted)] == [texts[0], texts[3]]
 
 
 async def test_a_model_that_does_not_answer_is_reported_and_repeats_are_merged(
@@ -227,7 +227,7 @@ async def test_long_texts_copies_and_what_cannot_be_written_are_left(memory: Mem
     (path.parent / "copy.md").write_bytes(path.read_bytes())
     before = path.read_bytes()
     (group,) = (await deduplication(memory).run(GLOBAL)).groups
-    assert group.merged == group.kept == group.given_up[0]
+    assert group.merged == group.kept == group.deleted[0]
     assert len([one for one in await memory.survey() if one.content == CELLAR]) == 1
     assert before in [one.read_bytes() for one in path.parent.iterdir()]
 
@@ -428,11 +428,11 @@ async def test_a_crash_at_any_step_loses_nothing_and_the_next_run_completes(
     assert await find_losses(tmp_path, monkeypatch) == []
 
 
-async def test_giving_up_before_writing_would_be_detected(
+async def test_deleting_before_writing_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def carry_out(held: HeldScope, found: deduplication_module._Found) -> bool:
-        for entry, known in zip(found.group.given_up, found.known[1:], strict=True):
+        for entry, known in zip(found.group.deleted, found.known[1:], strict=True):
             held.delete_record(entry, known, replaced_by=found.group.kept.identity)
         held.write_over(found.group.merged, found.known[0])
         return True

@@ -109,7 +109,7 @@ async def check_every_call(folder: Path, kinds: int, *, step: int = 1, name: str
 
 
 @pytest.mark.storm
-async def test_whatever_call_fails_nothing_is_lost_and_it_works_the_next_time(
+async def test_a_failing_system_call_loses_nothing_and_the_next_try_works(
     tmp_path: Path, rounds: Callable[[int, int], int]
 ) -> None:
     await check_every_call(tmp_path, rounds(1, len(ERRORS)), step=rounds(5, 1))

@@ -241,11 +241,11 @@ async def test_a_long_foreign_file_is_read_in_parts(
     await memory.close()
 
 
-async def test_what_would_go_is_what_goes(tmp_path: Path) -> None:
+async def test_the_preview_lists_what_forgetting_removes(tmp_path: Path) -> None:
     memory = Memory(tmp_path, durable=False)
     ben = Scope.of_user("ben")
-    given_up = await memory.add("Ada kept bees.", scope=ADA)
-    await memory.remove(given_up.identity)
+    deleted = await memory.add("Ada kept bees.", scope=ADA)
+    await memory.remove(deleted.identity)
     await memory.add("Ada keeps bees.", scope=ADA)
     await memory.add("Ben fears Bees.", scope=ben)
     await memory.add("Ben has a cat.", scope=ben)
@@ -253,7 +253,7 @@ async def test_what_would_go_is_what_goes(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     found = await survey_traces(tmp_path, "bees")
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-    assert [one.given_up for one in found if one.entry.identity == given_up.identity] == [True]
+    assert [one.deleted for one in found if one.entry.identity == deleted.identity] == [True]
     assert [one.place for one in found if not one.entry.identity] == ["bees.txt"]
     assert len(await survey_traces(tmp_path, "bees", scopes=[ben])) == 2
     gone = await memory.forget("bees")
@@ -274,10 +274,10 @@ async def test_facts_that_were_taken_from_a_turn_in_other_words_are_found(tmp_pa
     await memory.add("Ada likes tea.", scope=ada, conversation="c1", turn="t2")
     await memory.add("Ben likes tea.", scope=ada, conversation="c2", turn="t1")
     await memory.add("It has no source.", scope=ada)
-    given_up = await memory.add("Ada keeps it.", scope=ada, conversation="c1", turn="t1")
-    await memory.remove(given_up.identity)
+    deleted = await memory.add("Ada keeps it.", scope=ada, conversation="c1", turn="t1")
+    await memory.remove(deleted.identity)
     assert await survey_offspring(memory, [said, holding]) == [other_words]
-    assert await survey_offspring(memory, [holding, given_up]) == []
+    assert await survey_offspring(memory, [holding, deleted]) == []
     gone = await memory.forget("4711")
     assert await survey_offspring(memory, gone) == [other_words]
     assert await memory.access(other_words.identity) == other_words

@@ -92,7 +92,7 @@ async def test_nothing_stays_of_a_scope(tmp_path: Path, stored: bool) -> None:
 
 
 @pytest.mark.parametrize("part", ["files", "vectors"])
-async def test_what_would_stay_is_detected(
+async def test_leftovers_of_a_forgotten_scope_are_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     memory = Memory(tmp_path / "memory", durable=False, embedder=WordsEmbedder())

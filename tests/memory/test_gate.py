@@ -181,7 +181,7 @@ def test_a_fact_of_a_model_has_to_be_what_the_user_said(
         ("The user's score is 5", "my score is \u22125"),
     ],
 )
-def test_what_the_user_numbered_otherwise_is_no_fact(fact: str, said: str) -> None:
+def test_a_fact_with_other_numbers_is_refused(fact: str, said: str) -> None:
     assert check_fact(fact, said) == Why.UNSUPPORTED
 
 
@@ -219,7 +219,7 @@ def test_a_fact_is_supported_where_its_words_names_and_numbers_were_said() -> No
     assert not is_supported("The user likes cats", "The user likes dogs")
 
 
-def test_what_is_far_too_long_is_not_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_beginning_of_a_very_long_text_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths: list[int] = []
 
     def mask(text: str) -> str:
@@ -245,7 +245,7 @@ def test_what_greets_or_nods_is_short(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["I'm gay", "Escribo novelas.", "my cat", "I am Ada", "我吃素"])
-def test_what_says_something_of_the_user_is_not(text: str) -> None:
+def test_a_short_text_about_the_user_is_not_too_short(text: str) -> None:
     assert not is_short(text)
 
 

@@ -435,7 +435,7 @@ async def disturb(folder: Path, seed: int, *, seconds: float = 60) -> str:
 
 
 @pytest.mark.storm
-async def test_whatever_is_cancelled_at_any_moment_leaves_a_whole_memory(
+async def test_cancelling_at_any_moment_leaves_a_whole_memory(
     tmp_path: Path, rounds: Callable[[int, int], int]
 ) -> None:
     threads = threading.active_count()

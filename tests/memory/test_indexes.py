@@ -75,7 +75,7 @@ async def test_indexes_that_all_stay_are_detected(
     assert not await is_bounded(tmp_path)
 
 
-async def test_what_is_let_go_is_stored_and_not_read_from_its_files_again(
+async def test_a_dropped_index_is_stored_and_not_rebuilt_from_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = Memory(tmp_path, durable=False)
@@ -93,7 +93,7 @@ async def test_what_is_let_go_is_stored_and_not_read_from_its_files_again(
     assert read == []
 
 
-async def test_what_is_used_all_the_time_is_made_once(tmp_path: Path, made: list[Scope]) -> None:
+async def test_a_constantly_used_index_is_built_once(tmp_path: Path, made: list[Scope]) -> None:
     memory = Memory(tmp_path, durable=False)
     await converse(memory, 60)
     assert made.count(ADA) == made.count(GLOBAL) == 1

@@ -109,7 +109,7 @@ async def test_the_same_canisters_again_change_nothing_and_ask_nothing(memory: M
     report = await take(memory, asker, canisters)
     assert {path: path.read_bytes() for path in memory.folder.rglob("*.md")} == before
     assert (report.turns, report.added, len(asker.asked)) == ((), (), 1)
-    # What a person gave up by hand stays so.
+    # What a person deleted by hand stays deleted.
     for entry in await memory.survey(PLACE):
         await memory.remove(entry.identity)
     await take(memory, asker, canisters)
@@ -300,7 +300,7 @@ async def test_without_neighbours_no_model_is_asked(memory: Memory) -> None:
     assert [name for name, _, _ in asker.asked] == ["findings"]
 
 
-async def test_what_is_too_long_to_be_shown_whole_is_not_decided_about(memory: Memory) -> None:
+async def test_a_fact_too_long_to_show_is_not_compared(memory: Memory) -> None:
     await memory.add("The user lives in Lisbon. " * 20, scope=ADA)
     asker = ScriptedAsker(findings=[finds("The user moved to Porto")])
     assert (await take(memory, asker, "I moved to Porto.")).added

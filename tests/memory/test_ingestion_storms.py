@@ -223,7 +223,7 @@ def kill_and_go_on(work: Callable[..., Any], folder: Path, seed: int) -> str:
 
 
 @pytest.mark.storm
-def test_whatever_was_taken_in_is_there_after_a_kill_and_the_rest_goes_on(
+def test_ingested_turns_survive_a_kill_and_the_rest_continues(
     tmp_path: Path, rounds: Callable[[int, int], int]
 ) -> None:
     for seed in range(rounds(12, 300)):

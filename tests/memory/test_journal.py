@@ -54,7 +54,7 @@ def test_what_was_not_settled_is_taken_up_once(tmp_path: Path) -> None:
         raise AssertionError(f"{path} belongs to one that lives")
 
 
-def test_what_belongs_to_one_that_lives_stays_with_it(tmp_path: Path) -> None:
+def test_a_ticket_of_a_running_process_is_not_taken_over(tmp_path: Path) -> None:
     first, second = Journal(tmp_path), Journal(tmp_path)
     path = first.enter(ticket())
     assert names(second) == []
@@ -198,9 +198,7 @@ def test_a_ticket_is_tried_three_times_and_kept_for_thirty_days(tmp_path: Path) 
         assert len(list(folder.iterdir())) == (days < 30)
 
 
-def test_what_was_entered_would_survive_a_power_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_durable_ticket_is_synchronised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synchronised: list[str] = []
     for name in ("fsync", "fdatasync"):
         monkeypatch.setattr(os, name, lambda number: synchronised.append(name_of(number)))

@@ -57,7 +57,7 @@ async def test_what_git_holds_is_named_and_removed(memory: Memory, repository: R
     await remember_and_forget(memory, repository)
     held = await find_held(repository, "lisbon")
     names = ask_git(memory.folder, "log", "--format=%H").split()
-    # The third one gave up what the second one had written, and so has it among the deleted.
+    # The third one deleted what the second one had written, and so has it among the deleted.
     assert [one.commit for one in held] == names
     assert describe_held(held).startswith(f"3 commits ({names[0][:12]}, ")
     assert await purge(repository, "lisbon") == held

@@ -150,7 +150,7 @@ def test_a_fact_that_is_added_and_merged_is_there_once() -> None:
     ]
 
 
-def test_what_was_said_earlier_undoes_nothing_that_was_said_later() -> None:
+def test_an_earlier_fact_replaces_no_later_one() -> None:
     notes = [msgspec.structs.replace(note, created=BEGIN + timedelta(days=99)) for note in NOTES]
     wanted, why = plan(GOOD, notes, FACTS)
     assert why == ""
@@ -167,7 +167,7 @@ answers = st.lists(
 
 
 @given(answers, st.permutations(range(1, 6)), st.booleans())
-def test_whatever_is_decided_no_fact_is_lost_and_nothing_unseen_is_touched(
+def test_no_decision_loses_a_fact_or_touches_an_unseen_one(
     decisions: list[Decision], order: list[int], whole: bool
 ) -> None:
     if whole:
@@ -177,10 +177,10 @@ def test_whatever_is_decided_no_fact_is_lost_and_nothing_unseen_is_touched(
             for number, one in zip(order, (*decisions, *GOOD), strict=False)
         ]
     wanted, why = plan(decisions, NOTES, FACTS)
-    given_up = [seen for step in wanted.steps for seen in step.instead_of]
-    assert all(seen in NOTES for seen in given_up)
-    assert len(given_up) == len({seen.identity for seen in given_up})
-    left = [note.content for note in NOTES if note not in given_up]
+    replaced = [seen for step in wanted.steps for seen in step.instead_of]
+    assert all(seen in NOTES for seen in replaced)
+    assert len(replaced) == len({seen.identity for seen in replaced})
+    left = [note.content for note in NOTES if note not in replaced]
     left += [step.entry.content for step in wanted.steps]
     for fact in FACTS:
         assert any(covers(text, fact.content) for text in left)

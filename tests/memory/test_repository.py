@@ -65,7 +65,7 @@ async def test_each_commit_has_what_the_files_have(memory: Memory, repository: R
     ask_git(memory.folder, "fsck", "--strict")
 
 
-async def test_what_is_derived_is_not_kept(memory: Memory, repository: Repository) -> None:
+async def test_derived_files_are_not_committed(memory: Memory, repository: Repository) -> None:
     await memory.add("Ada keeps bees.")
     await memory.close()
     (memory.folder / "cache").mkdir()
@@ -78,7 +78,7 @@ async def test_what_is_derived_is_not_kept(memory: Memory, repository: Repositor
     assert ask_git(memory.folder, "status", "--porcelain", "--ignored").count("\n") == 3
 
 
-async def test_what_its_owner_ignores_is_not_kept(memory: Memory, repository: Repository) -> None:
+async def test_ignored_files_are_not_committed(memory: Memory, repository: Repository) -> None:
     await memory.add("Ada keeps bees.")
     repository.commit()
     with (memory.folder / ".gitignore").open("a") as file:
@@ -298,7 +298,7 @@ async def test_nothing_that_was_planted_runs(
             assert blob == kept[name]
 
 
-async def test_what_was_planted_runs_where_git_is_run_as_usual(
+async def test_planted_hooks_run_under_plain_git(
     memory: Memory, repository: Repository, tmp_path: Path
 ) -> None:
     ran = tmp_path / "ran"

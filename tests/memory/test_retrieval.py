@@ -135,7 +135,7 @@ async def test_a_name_that_everything_has_makes_no_entry_an_answer(tmp_path: Pat
     await memory.close()
 
 
-async def test_what_everything_speaks_of_in_other_words_is_found(tmp_path: Path) -> None:
+async def test_a_topic_of_all_entries_is_found_by_a_synonym(tmp_path: Path) -> None:
     class Synonyms(WordsEmbedder):
         def embed_one(self, text: str) -> array[float]:
             return super().embed_one(text.replace("vehicle", "car"))
@@ -147,7 +147,7 @@ async def test_what_everything_speaks_of_in_other_words_is_found(tmp_path: Path)
     await memory.close()
 
 
-async def test_the_only_entry_is_found_though_it_is_all_that_is_usual(tmp_path: Path) -> None:
+async def test_the_only_entry_is_found(tmp_path: Path) -> None:
     memory = Memory(tmp_path, durable=False, embedder=WordsEmbedder(256))
     await memory.add("Ottoline likes a violin")
     settings = RetrievalSettings(least_relevance=1.0)

@@ -152,7 +152,7 @@ def test_a_summary_goes_on_from_the_one_before_in_its_file() -> None:
     assert (coverage.covers_from, coverage.source_tokens) == (BEGIN, 220)
 
 
-def test_what_is_new_has_to_be_a_share_of_what_there_is() -> None:
+def test_a_summary_is_renewed_after_a_share_of_new_text() -> None:
     turns = [said(0, 2000)]
     task = choose(turns)
     assert task is not None
@@ -308,7 +308,7 @@ def find_unheard(tasks: Sequence[tuple[Task, Entry]], turns: Sequence[Entry]) ->
     st.lists(st.tuples(st.integers(1, 900), st.integers(0, 40)), min_size=1, max_size=60),
 )
 @settings(max_examples=60, deadline=None)
-def test_whatever_the_clock_says_all_but_the_newest_turns_are_summed_up(
+def test_with_any_clock_all_but_the_newest_turns_are_summed_up(
     said_when: list[tuple[int, int]],
 ) -> None:
     turns = [
@@ -449,8 +449,8 @@ async def test_with_a_turn_the_summaries_of_it_are_forgotten_whatever_they_say(
     # One that was deleted, one that a person wrote, and a file that is none.
     task = choose([said(0, 100), said(1, 100)])
     assert task is not None
-    given_up = await memory.change(PLACE, lambda held: held.add(carry_out(task, "By the Douro.")))
-    await memory.remove(given_up.identity)
+    deleted = await memory.change(PLACE, lambda held: held.add(carry_out(task, "By the Douro.")))
+    await memory.remove(deleted.identity)
     mine = await memory.add("Mine", role=Role.SUMMARY, scope=PLACE, category="L3")
     broken = memory.folder / "entries" / str(PLACE) / "summaries/L3/broken.md"
     broken.write_text("no front matter")

@@ -35,7 +35,7 @@ def test_case_spaces_and_the_form_of_accents_do_not_matter(written: str, asked: 
         b"\xff\xfe xyzzy",
     ],
 )
-def test_whatever_a_file_says_is_looked_at(data: bytes) -> None:
+def test_all_text_of_a_file_is_searched(data: bytes) -> None:
     assert holds("xyzzy", examine(data, GLOBAL, "facts/20260101T000000Z__one-two.md")[1])
 
 

@@ -410,7 +410,7 @@ def test_a_duplicate_identity_is_reported() -> None:
         (b'{"memories": [\nx"ab\xff"', "line 2, column 1: JSON is malformed"),
     ],
 )
-def test_a_file_that_is_none_is_refused_as_a_whole(data: bytes, words: str) -> None:
+def test_an_invalid_file_is_refused_as_a_whole(data: bytes, words: str) -> None:
     with pytest.raises(MemoryInvalid, match=words):
         read_export(data, ADA)
 

@@ -141,7 +141,7 @@ def test_nothing_of_vectors_that_are_gone_is_stored(
             assert index.score(first, [number])[number] == pytest.approx(1, abs=1e-5)
 
 
-def test_what_is_gone_takes_the_place_of_nothing() -> None:
+def test_deleted_vectors_take_no_place_among_the_results() -> None:
     chance = random.Random(11)
     index = VectorIndex("model")
     question = draw(chance)

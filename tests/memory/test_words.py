@@ -76,7 +76,7 @@ def test_the_same_said_with_other_marks_is_the_same(one: str, other: str) -> Non
         ("Ada likes tea.", "Ada likes tea?"),
     ],
 )
-def test_what_says_something_else_is_not_the_same(one: str, other: str) -> None:
+def test_different_texts_have_different_digests(one: str, other: str) -> None:
     assert digest_of(one) != digest_of(other)
 
 
@@ -124,7 +124,7 @@ def test_a_stemmer_without_a_lock_is_detected(monkeypatch: pytest.MonkeyPatch) -
         ("Where did I live as a child?", False),
     ],
 )
-def test_what_asks_about_the_present(question: str, present: bool) -> None:
+def test_questions_about_the_present(question: str, present: bool) -> None:
     assert asks_about_now(question) == present
 
 

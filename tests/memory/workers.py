@@ -300,11 +300,11 @@ async def deduplicate(folder: Path, send: Report, seed: int) -> None:
         send("rewritten")
 
     def delete(self: MemoryFiles, entry: Any, place: str, *, replaced_by: str = "") -> None:
-        send("give up")
-        given_up(self, entry, place, replaced_by=replaced_by)
-        send("given up")
+        send("delete")
+        erased(self, entry, place, replaced_by=replaced_by)
+        send("deleted")
 
-    rewritten, given_up = MemoryFiles.rewrite, MemoryFiles.delete
+    rewritten, erased = MemoryFiles.rewrite, MemoryFiles.delete
     MemoryFiles.rewrite = rewrite  # type: ignore[method-assign]
     MemoryFiles.delete = delete  # type: ignore[method-assign]
     asker = ScriptedAsker(repeats=[names_repeats])

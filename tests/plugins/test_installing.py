@@ -27,7 +27,7 @@ from vibe_llms.storage.files import TEMPORARY
 SIMPLE = {"plug/__init__.py": "VALUE = 1\n", "plug/inner.py": "VALUE = 2\n"}
 
 
-def test_what_is_pinned_lies_in_a_folder_of_its_own_and_is_recorded(
+def test_a_pinned_package_is_in_its_own_folder_and_recorded(
     home: Path, index: FakeIndex, tool: str
 ) -> None:
     plugin = offer(home, index, SIMPLE)
@@ -112,7 +112,7 @@ def test_a_package_that_would_have_to_be_built_is_not_taken(
     assert not marker.exists()
 
 
-def test_what_a_package_needs_is_taken_only_where_it_is_pinned(
+def test_dependencies_of_a_package_are_installed_only_if_they_are_pinned(
     home: Path, index: FakeIndex, tool: str
 ) -> None:
     name, data = make_wheel("needed", "3.1", {"needed.py": "VALUE = 3\n"})

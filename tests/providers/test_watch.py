@@ -81,11 +81,11 @@ async def tidy_up_slowly() -> None:
 
 
 async def test_a_watch_that_has_ended_a_wait_does_so_once() -> None:
-    told: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     with pytest.raises(ReplyTimeout):
         await tidy_up_slowly()
-    assert not told
+    assert not reported
 
 
 async def test_own_work_counts_for_no_limit() -> None:

@@ -146,7 +146,7 @@ async def test_of_many_only_some_are_named_and_found(tmp_path: Path, count: int,
     assert len(await archive.search("in")) == len(archive.search_now("in")) == min(count, 20)
 
 
-async def test_what_a_crash_left_of_a_removal_goes_with_the_next_look(tmp_path: Path) -> None:
+async def test_leftovers_of_a_crashed_removal_are_cleared_at_the_next_look(tmp_path: Path) -> None:
     archive = produce_archive(tmp_path, aaaa2222="Trip", bbbb2222="Rome")
     looks = (
         archive.survey,

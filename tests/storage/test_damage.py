@@ -198,7 +198,7 @@ def check_all_comes_out(folder: Path, canisters: list[Canister]) -> None:
 
 
 @pytest.mark.storm
-def test_what_goes_in_comes_out(tmp_path: Path, rounds: Rounds) -> None:
+def test_stored_canisters_are_read_back_unchanged(tmp_path: Path, rounds: Rounds) -> None:
     million = UserCanister.from_text("\u2028\x85" * 300_000)
     check_all_comes_out(tmp_path, [*produce_canisters(5, rounds(1_000, 10_000)), million])
 

@@ -124,7 +124,7 @@ async def check_every_call(folder: Path, kinds: int) -> None:
 
 
 @pytest.mark.storm
-async def test_whatever_call_fails_nothing_is_lost_and_it_works_the_next_time(
+async def test_a_failing_system_call_loses_nothing_and_the_next_try_works(
     tmp_path: Path, rounds: Rounds
 ) -> None:
     await check_every_call(tmp_path, rounds(1, len(ERRORS)))
@@ -149,7 +149,7 @@ async def test_that_check_sees_a_failure_that_is_swallowed(
 async def test_that_check_sees_a_failure_that_leaves_half_of_a_conversation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DirectoryArchive, "_give_up", lambda self, path: None)
+    monkeypatch.setattr(DirectoryArchive, "_discard", lambda self, path: None)
     with pytest.raises((AssertionError, StorageError)):
         await check_every_call(tmp_path, 1)
 

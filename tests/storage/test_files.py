@@ -206,9 +206,7 @@ def test_only_a_link_is_refused(tmp_path: Path) -> None:
         refuse_link(tmp_path / "link")
 
 
-def test_a_file_is_read_whole_however_the_system_hands_it_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_read_whole_in_any_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = bytes(range(256)) * 100
     (tmp_path / "file").write_bytes(data)
     reading = os.read
@@ -216,7 +214,7 @@ def test_a_file_is_read_whole_however_the_system_hands_it_out(
     assert read_within(tmp_path, "file") == data
 
 
-def test_bytes_are_written_whole_however_the_system_takes_them(tmp_path: Path) -> None:
+def test_bytes_are_written_whole_in_any_parts(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path / "file", os.O_CREAT | os.O_WRONLY, 0o600)
     with SystemCalls(short_writes=3) as calls:
         write_all(descriptor, b"ten bytes.")

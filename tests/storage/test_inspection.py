@@ -75,7 +75,7 @@ def test_a_torn_end_alone_is_set_aside(tmp_path: Path) -> None:
     assert inspect(archive) == []
 
 
-def test_what_cannot_be_mended_does_not_stop_the_rest(tmp_path: Path) -> None:
+def test_what_cannot_be_repaired_does_not_stop_the_rest(tmp_path: Path) -> None:
     archive = begin(tmp_path, settings=FAST)
     for name in ("aaaa", "bbbb", "cccc", "zzzz"):
         archive.create_now(name, produce_details(), say("text"))
@@ -171,7 +171,7 @@ def test_a_file_that_others_may_read_is_reported_and_fixed(tmp_path: Path) -> No
     assert archive.folder.stat().st_mode & 0o777 == 0o755
 
 
-def test_a_folder_that_others_may_write_to_is_mended(tmp_path: Path) -> None:
+def test_a_folder_that_others_may_write_to_is_fixed(tmp_path: Path) -> None:
     archive = begin(tmp_path / "home", settings=FAST)
     archive.folder.chmod(0o777)
     (found,) = inspect(archive, repair=True)

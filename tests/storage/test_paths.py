@@ -303,7 +303,7 @@ def test_everything_is_private_from_its_first_moment(tmp_path: Path, mask: int) 
     check_modes(tmp_path / "root", mask)
 
 
-def test_that_check_sees_a_mode_that_is_mended_afterwards(
+def test_that_check_sees_a_mode_that_is_fixed_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write_new(path: Path, data: bytes, *, durable: bool) -> None:

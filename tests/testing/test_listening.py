@@ -82,7 +82,7 @@ def test_waits_are_between_the_chunks() -> None:
         assert time.monotonic() - begin >= 0.14
 
 
-def test_who_leaves_is_counted_and_does_not_hold_the_server_up() -> None:
+def test_a_client_that_disconnects_is_counted_and_does_not_block_the_server() -> None:
     with Echo() as server:
         with httpx2.stream("GET", f"{server.url}/for-ever") as answer:
             assert next(answer.iter_raw()) == b"a"

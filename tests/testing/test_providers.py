@@ -393,7 +393,9 @@ def produce_with(model: type[ScriptedModel], **members: Any) -> Any:
         (Rigid, "`check` lets pass what should be a ControlInvalid"),
     ],
 )
-async def test_what_is_not_refused_is_seen(model: type[ScriptedModel], complaint: str) -> None:
+async def test_a_provider_that_breaks_a_rule_fails_the_check(
+    model: type[ScriptedModel], complaint: str
+) -> None:
     with pytest.raises(AssertionError, match=complaint):
         await check_provider(produce_with(model), "demo")
 

@@ -461,7 +461,7 @@ def test_a_path_that_there_is_not_is_refused_as_each_provider_does() -> None:
     ],
 )
 @pytest.mark.parametrize("body", [b"{", b"[]", b'"a"', b'{"model":5}', b'{"model":"m"}', b"{}"])
-def test_a_body_that_is_none_is_refused(path: str, headers: dict[str, str], body: bytes) -> None:
+def test_an_invalid_body_is_refused(path: str, headers: dict[str, str], body: bytes) -> None:
     with fake_server(["Hi"]) as server:
         given = {**headers, "authorization": f"Bearer {server.key}"}
         answer = httpx2.post(server.url + path, headers=given, content=body)

@@ -233,7 +233,7 @@ class History:
 def locate(canisters: Sequence[Canister], at: str | int | None) -> int:
     """The number of canisters up to and including `at`, an identity or an index.
 
-    `ForkPointInvalid` names the nearest valid points where the history cannot be cut there.
+    `ForkPointInvalid` names the nearest valid points if the history cannot be cut there.
     """
     if at is None:
         return len(canisters)

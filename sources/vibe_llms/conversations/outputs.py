@@ -187,7 +187,7 @@ def _wrap(schema: Schema) -> Schema:
 
 
 def _inline(schema: Schema) -> Schema:
-    """The schema with its own members at the top, where it only refers to one of its parts."""
+    """The schema; if it only refers to one of its parts, with that part at the top."""
     reference = schema.get("$ref", "")
     if not reference.startswith("#/$defs/"):
         return schema

@@ -179,7 +179,7 @@ class MemoryEnsemble:
         if [bool(ids), bool(query.strip()), all].count(True) != 1:
             return _fail("Give exactly one of ids, query and all.")
         if all:
-            count = await self._memory.change(self._user, _give_up_all)
+            count = await self._memory.change(self._user, _delete_all)
             memories = "1 memory" if count == 1 else f"{count} memories"
             return _say(f"Deleted all: {memories}.", f"deleted all: {memories}")
         entries = await self._choose(ids, query)
@@ -205,7 +205,7 @@ class MemoryEnsemble:
         ]
 
 
-def _give_up_all(held: HeldScope) -> int:
+def _delete_all(held: HeldScope) -> int:
     """Delete every entry of a scope, and return how many there were."""
     entries = [held.read(known) for known in held.entries]
     return sum(held.delete(entry) for entry in entries if entry is not None)

@@ -273,10 +273,10 @@ class Kernel:
                 self._flooding = asked
                 await self._send("interrupt")
                 asyncio.get_running_loop().call_later(
-                    self._limits.grace_seconds, self._give_up, asked
+                    self._limits.grace_seconds, self._abandon, asked
                 )
 
-    def _give_up(self, asked: str) -> None:
+    def _abandon(self, asked: str) -> None:
         """End a kernel that floods and ignores interrupts."""
         if self._busy and self._flooding == asked:
             self._lose("it went on printing when it was interrupted")

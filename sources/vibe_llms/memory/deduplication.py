@@ -100,7 +100,7 @@ class Group(Struct, frozen=True):
 
     kept: Entry
     merged: Entry
-    given_up: Sequence[Entry]
+    deleted: Sequence[Entry]
 
 
 class Report(Struct, frozen=True):
@@ -367,6 +367,6 @@ def _carry_out_one(held: HeldScope, found: _Found) -> bool:
         except MemoryInvalid:
             # What others wrote into its front matter leaves no room for where it came from.
             return False
-    for entry, known in zip(group.given_up, found.known[1:], strict=True):
+    for entry, known in zip(group.deleted, found.known[1:], strict=True):
         held.delete_record(entry, known, replaced_by=group.kept.identity)
     return True

@@ -25,7 +25,7 @@ class Trace(Struct, frozen=True):
     entry: Entry
 
     @property
-    def given_up(self) -> bool:
+    def deleted(self) -> bool:
         """Whether it is deleted already."""
         return self.place.startswith(f"{DELETED}/")
 

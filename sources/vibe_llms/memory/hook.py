@@ -193,7 +193,7 @@ class MemoryHook(TurnHook):
             self._notify(f"facts were not deduplicated: {error}")
             return
         if report is not None and report.groups:
-            gone = sum(len(group.given_up) for group in report.groups)
+            gone = sum(len(group.deleted) for group in report.groups)
             facts = "a fact that says" if gone == 1 else f"{gone} facts that say"
             self._notify(f"memory merged {facts} the same as others")
 

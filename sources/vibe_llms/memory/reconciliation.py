@@ -225,8 +225,8 @@ def apply(held: HeldScope, wanted: Plan) -> Applied:
     removed: list[Update] = []
     kept: list[Entry] = []
     for step, entry in zip(wanted.steps, there, strict=True):
-        given_up = [seen for seen in step.instead_of if seen.identity not in needed]
-        for seen in given_up:
+        replaced = [seen for seen in step.instead_of if seen.identity not in needed]
+        for seen in replaced:
             if held.find(seen.identity) != seen:
                 kept.append(seen)
                 continue

@@ -93,13 +93,13 @@ class VectorIndex:
 
     def remove(self, number: int) -> None:
         """Remove the vectors of an entry, if it has any."""
-        given_up = self.read(number)
-        if given_up is not None:
+        removed = self.read(number)
+        if removed is not None:
             # Otherwise they would take places among the nearest.
             self._blank(self._rows.pop(number))
-            self._passages -= len(given_up)
+            self._passages -= len(removed)
             # Rounding must not leave a trace of deleted vectors in the sum.
-            self._total = self._total - given_up.sum(axis=0) if self._passages else 0.0
+            self._total = self._total - removed.sum(axis=0) if self._passages else 0.0
 
     def search(self, question: array[float], count: int) -> dict[int, float]:
         """Up to `count` of the nearest entries, with the cosine of the nearest chunk."""

@@ -1,7 +1,7 @@
-"""Encoded history: bytes that are ready to be sent, with slots where a picture or a file goes.
+"""Encoded history: bytes that are ready to be sent, with slots for images and files.
 
-Media stay references: their bytes are read and encoded when a request is put together, and given up
-again after it was sent.
+Media stay references: their bytes are read and encoded when a request is assembled, and released
+after it is sent.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Slot(Struct, frozen=True, gc=False):
     """The place of bytes within encoded JSON, to be filled as base64 or as a JSON string.
 
     `before` and `after` are the JSON around it within its block; `instead` is a whole other block
-    for the case that it has to be left out, and `label` says what it is. `origin` is the identity
-    of the canister that it is of. `prefix` comes before the data within the string, as JSON has
-    it: the `data:image/png;base64,` of a data URI, say.
+    if it has to be left out, and `label` names it. `origin` is the identity of its canister.
+    `prefix` comes before the data within the JSON string, such as the `data:image/png;base64,` of a
+    data URI.
     """
 
     data: bytes | Reference
@@ -48,7 +48,7 @@ class Slot(Struct, frozen=True, gc=False):
 
     @property
     def encoded_size(self) -> int:
-        """The number of bytes of the block when it is filled; of text, the least it can be."""
+        """The number of bytes of the filled block; for text, the least that it can be."""
         size = self.data.size if isinstance(self.data, Reference) else len(self.data)
         filled = (size + 2) // 3 * 4 if self.encoding == "base64" else size
         return len(self.before) + len(self.prefix) + filled + len('""') + len(self.after)
@@ -98,11 +98,10 @@ def append_member(block: Block, member: bytes) -> Block:
 
 
 class Baked:
-    """A growing run of encoded JSON that never changes again; adding to it costs what is added.
+    """A growing run of encoded JSON whose parts never change; adding costs only the addition.
 
-    What is added is put together with the rest when it has become a quarter of it, so that a long
-    history is sent in a few large pieces, which need no copying, and each byte is copied a few
-    times in all.
+    Additions are joined with the rest when they reach a quarter of it. So a long history is sent in
+    a few large pieces without copying, and each byte is copied only a few times in all.
     """
 
     def __init__(self, start: bytes = b"") -> None:
@@ -129,7 +128,7 @@ class Baked:
             self._settle()
 
     def fragments(self) -> list[Fragment]:
-        """All of it."""
+        """All fragments."""
         # Joined once: the next turn adds a few parts to what this one has put together.
         recent = b"".join(self._recent)
         self._recent = [recent] if recent else []
@@ -143,9 +142,9 @@ class Baked:
 def fit(
     fragments: Sequence[Fragment], limit: int | None, keep: AbstractSet[str] = frozenset()
 ) -> tuple[Sequence[Fragment], list[Slot], int]:
-    """The fragments within a number of bytes: the oldest media give way to words first.
+    """The fragments within a number of bytes: the oldest media are replaced by words first.
 
-    Also the slots that gave way, and the number of bytes that is left; it can still be too large,
+    Also returns the replaced slots and the remaining number of bytes, which can still be too large,
     since the media of the canisters `keep` stay.
     """
     size = sum(part.encoded_size if isinstance(part, Slot) else len(part) for part in fragments)
@@ -164,7 +163,7 @@ def fit(
 
 
 async def fill(fragments: Iterable[Fragment], load: Loader) -> list[bytes]:
-    """The fragments as parts of a body, their slots filled with what `load` gives."""
+    """The fragments as parts of a body; `load` fills their slots."""
     parts: list[bytes] = []
     run: list[bytes] = []
     for fragment in fragments:
@@ -203,7 +202,7 @@ def encode_json(value: object) -> bytes:
 
 
 def compact(raw: bytes) -> bytes:
-    """JSON as it was sent, without the white space between its parts; `ValueError` if it is none.
+    """The same JSON without white space between its parts; `ValueError` if it is invalid.
 
     No value changes: numbers and escapes stay as they were written.
     """

@@ -34,7 +34,7 @@ ImportGuard: TypeAlias = Callable[[float], AbstractContextManager[object]]
 
 
 def unguarded(_: float) -> AbstractContextManager[object]:
-    """An import takes as long as it takes."""
+    """Imports have no time limit."""
     return nullcontext()
 
 
@@ -56,9 +56,9 @@ class _RowSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
 
 
 class ProviderStatus(Struct, frozen=True):
-    """What is known of a row without asking its server.
+    """The state of a row that is known without asking its server.
 
-    `problem` says why it cannot be used, if it cannot.
+    `problem` says why it cannot be used; empty if it can.
     """
 
     name: str
@@ -75,7 +75,7 @@ class ProviderStatus(Struct, frozen=True):
 
 
 class Providers:
-    """What the rows of `[providers]` give, each loaded when it is first needed, and kept."""
+    """The providers of the rows of `[providers]`, each loaded when it is first needed, and kept."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Providers:
     async def access_model(self, name: str) -> Model:
         """The model of an address or an alias, as `locate` finds it, or of a server that runs here.
 
-        Servers that need no key are asked for a name that nothing else fits, for a second at most.
+        If no other name fits, servers that need no key are asked, for a second at most.
         """
         try:
             row, model = self.locate(name)
@@ -123,8 +123,7 @@ class Providers:
     def locate(self, name: str) -> tuple[Row, str]:
         """The row of an address `provider/model`, and the model's own name; an alias serves too.
 
-        So does the name of a known model, or a part of it that only one has. `ModelNotFound` where
-        nothing fits.
+        So does the name of a known model, or a unique part of it. `ModelNotFound` if nothing fits.
         """
         address = self._configuration.aliases.get(name, name)
         if found := self._split(address):
@@ -190,7 +189,7 @@ class Providers:
         return None if found is None else (self._rows[found[0]], found[1])
 
     def choose(self) -> tuple[str, str]:
-        """The address of the model where none is given, as `Session.choose_model` says it."""
+        """The address of the default model; see `Session.choose_model`."""
         if self._configuration.default_model:
             return self._configuration.default_model, ""
         for row in self._rows.values():
@@ -230,7 +229,7 @@ class Providers:
         return [*self._configuration.aliases, *addresses]
 
     def check(self, name: str) -> None:
-        """Raise for what is wrong with a row; its module is imported, and no server is asked."""
+        """Raise the errors of a row; its module is imported, and no server is asked."""
         row = self._rows[name]
         self._produce_credential(row, self._read_row(row)).present()
         self._access_provider(row)
@@ -279,7 +278,7 @@ class Providers:
         return self._read_row(self._rows[row]).prices if row in self._rows else ""
 
     async def close(self) -> None:
-        """Close all clients; whatever fails on the way, the rest is closed too."""
+        """Close all clients, also if closing one fails."""
         clients, self._clients = self._clients, {}
         async with AsyncExitStack() as stack:
             for client in clients.values():

@@ -255,7 +255,7 @@ class DirectoryArchive:
         with storage_errors(folder.path):
             try:
                 with locked(folder.path, seconds=self.settings.lock_seconds):
-                    self._give_up(folder.path)
+                    self._discard(folder.path)
             except FileNotFoundError as error:
                 raise ConversationNotFound(f"there is no conversation {identity}") from error
         self._folders.pop(identity, None)
@@ -310,12 +310,12 @@ class DirectoryArchive:
             self._finish_removals()
             used = self._used_hashes()
             before = time.time() - grace_seconds
-            given_up = [
+            unused = [
                 digest
                 for digest in self.contents.survey()
                 if digest not in used and _changed(self.contents.folder / digest) < before
             ]
-            for digest in given_up:
+            for digest in unused:
                 self.contents.remove(digest)
             for path in self.survey_remains():
                 if _changed(path) < before:
@@ -323,7 +323,7 @@ class DirectoryArchive:
                         remove_folder(path)
                     else:
                         path.unlink(missing_ok=True)
-        return given_up
+        return unused
 
     def discard_index(self) -> None:
         """Delete the index, so that the next list rebuilds it."""
@@ -403,10 +403,10 @@ class DirectoryArchive:
                     synchronise_folder(path.parent)
                 except OSError:
                     with suppress(OSError):
-                        self._give_up(path)
+                        self._discard(path)
                     raise
 
-    def _give_up(self, path: Path) -> None:
+    def _discard(self, path: Path) -> None:
         # Renamed first, so that a crash leaves no half of a conversation.
         doomed = path.with_name(f"{_DOOMED}{os.urandom(12).hex()}")
         os.rename(path, doomed)

@@ -88,7 +88,7 @@ def test_a_file_that_is_no_entry_is_named_and_left(home: Path) -> None:
         ((), "Missing command. See: vibe-llms memory --help"),
     ],
 )
-def test_what_cannot_be_done_is_an_error(
+def test_commands_that_cannot_be_carried_out_are_an_error(
     home: Path, arguments: tuple[str, ...], words: str
 ) -> None:
     outcome = invoke("memory", *arguments)
@@ -116,13 +116,13 @@ def test_a_name_that_no_user_may_have_is_a_wrong_setting(home: Path) -> None:
     assert "[memory] user: " in invoke("doctor").output
 
 
-def test_what_is_empty_is_not_shown(home: Path) -> None:
+def test_empty_members_are_not_shown(home: Path) -> None:
     shown = invoke("memory", "show", remember("Ada keeps bees.", "--topic", "a", "--topic", "b"))
     assert "topics: a, b\n" in shown.errors
     assert "merged_from" not in shown.errors
 
 
-def test_what_belongs_to_another_user_is_as_unknown_as_what_is_not_there(home: Path) -> None:
+def test_entries_of_other_users_look_like_missing_ones(home: Path) -> None:
     other = remember("Ben is vegetarian.", "--scope", "user-ben")
     for command in (("show",), ("edit",), ("rm",), ("log",)):
         text = ("Ben eats all.",) if command == ("edit",) else ()
@@ -149,7 +149,7 @@ def test_looking_everywhere_would_be_detected(home: Path, monkeypatch: pytest.Mo
     assert invoke("memory", "show", other).status == 0
 
 
-def test_what_all_share_and_what_conversations_have_is_there_by_its_identity(home: Path) -> None:
+def test_global_and_conversation_entries_are_found_by_identity(home: Path) -> None:
     for scope in ("global", "conversation-abcdefgh2345", "user-me"):
         identity = remember(f"This is of {scope}.", "--scope", scope)
         assert invoke("memory", "show", identity).status == 0

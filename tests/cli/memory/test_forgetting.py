@@ -152,7 +152,7 @@ def test_more_than_a_few_are_counted_and_not_listed(
     assert reported.endswith("'bees' is in nothing\nforgot 0 entries\n")
 
 
-def test_what_is_to_be_forgotten_may_come_from_standard_input(home: Path) -> None:
+def test_the_words_to_forget_may_come_from_standard_input(home: Path) -> None:
     remember("Ada's code is 4711.")
     remember("Ada's code was 0815.")
     (home / "memory" / "entries" / "user-ben").mkdir()

@@ -122,7 +122,7 @@ def test_keys_are_no_arguments_of_a_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["option", "configuration"])
-def test_who_wants_to_wait_waits(home: Path, tmp_path: Path, how: str) -> None:
+def test_the_command_waits_if_asked_to(home: Path, tmp_path: Path, how: str) -> None:
     model = write_script(tmp_path, SCRIPT)
     options = ["--wait"] if how == "option" else []
     if how == "configuration":
@@ -162,7 +162,7 @@ def test_a_failure_is_reported_and_tried_again(home: Path, tmp_path: Path) -> No
     }
 
 
-def test_what_is_not_kept_starts_nothing(home: Path, tmp_path: Path) -> None:
+def test_unsaved_conversations_start_no_background_process(home: Path, tmp_path: Path) -> None:
     model = write_script(tmp_path, SCRIPT)
     assert run("chat", "-n", "-m", model, "--memory", "My cat is called Tom.").status == 0
     assert run("chat", "-m", model, "My cat is called Tom.").status == 0

@@ -119,7 +119,7 @@ def test_an_idle_one_ends_by_itself(folder: Path) -> None:
         ("loading", "there are no weights", 66),
     ],
 )
-def test_what_cannot_be_served_is_one_line(
+def test_an_embedder_that_cannot_be_served_is_a_one_line_error(
     folder: Path, embedder: str, words: str, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VIBE_LLMS_MEMORY__EMBEDDER", embedder)
@@ -129,7 +129,9 @@ def test_what_cannot_be_served_is_one_line(
     assert words in ended.error
 
 
-def test_what_cannot_be_started_leaves_words(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_server_keywords_are_searched(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("VIBE_LLMS_MEMORY__KEEP_LOADED_MINUTES", "5")
     (folder / "gate").write_text("there are no weights")
     assert run("memory", "add", "Ada keeps bees.").status == 0

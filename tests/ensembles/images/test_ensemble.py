@@ -89,7 +89,7 @@ async def test_a_picture_is_a_content_kept_by_its_hash_and_shown_to_the_model(
     assert fake.refusals == []
 
 
-async def test_what_is_chosen_is_sent_and_nothing_else(fake: FakeImages) -> None:
+async def test_only_chosen_options_are_sent(fake: FakeImages) -> None:
     async with produce(rows(fake, extras={"moderation": "low"})) as ensemble:
         await make(ensemble)
         await make(
@@ -171,7 +171,7 @@ async def test_an_unknown_size_is_reported_in_the_servers_words(
     assert f"Invalid size '{size}'" in output.text
 
 
-async def test_a_prompt_that_is_none_is_not_sent(fake: FakeImages) -> None:
+async def test_an_invalid_prompt_is_not_sent(fake: FakeImages) -> None:
     async with produce(rows(fake)) as ensemble:
         for prompt in (" ", "x" * 32_001):
             assert (await make(ensemble, prompt=prompt)).failed
@@ -188,7 +188,7 @@ async def test_what_was_refused_for_now_is_sent_again(fake: FakeImages) -> None:
 @pytest.mark.parametrize(
     "answer", [Answer(drop="reset"), Answer(drop="close"), Answer(200, {}, [b"{"], cut=1)]
 )
-async def test_what_may_have_been_made_is_not_paid_for_twice(
+async def test_an_image_that_may_have_been_made_is_not_requested_twice(
     fake: FakeImages, answer: Answer
 ) -> None:
     fake.replies = [answer]

@@ -41,7 +41,7 @@ def end(way: str, behaviour: str, *options: str) -> Family:
 @pytest.mark.storm
 @pytest.mark.parametrize("behaviour", ["grandchild", "daemon"])
 @pytest.mark.parametrize("way", WAYS)
-def test_nothing_lives_on_however_a_program_ends(
+def test_no_process_survives_any_end_of_the_program(
     way: str, behaviour: str, rounds: Callable[[int, int], int]
 ) -> None:
     for _ in range(rounds(1, 40)):

@@ -121,7 +121,7 @@ def test_other_tables_and_names(tree: Any, name: str) -> None:
     McpEnsemble(one.name, EnsembleConfiguration(load_configuration(), settings))
 
 
-def test_what_is_switched_off_stays_so() -> None:
+def test_a_disabled_server_is_imported_disabled() -> None:
     for off in ({"disabled": True}, {"enabled": False}):
         (one,) = read_servers(json.dumps({"mcpServers": {"a": {"command": "x", **off}}}))
         assert one.row["enabled"] is False

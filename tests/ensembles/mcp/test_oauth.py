@@ -148,7 +148,7 @@ async def test_signing_in_that_is_refused_is_reported(server: FakeMcp) -> None:
     assert "Signing in was refused: access_denied" in browser.pages[0]
 
 
-async def test_who_never_comes_back_is_waited_for_so_long(server: FakeMcp) -> None:
+async def test_signing_in_times_out(server: FakeMcp) -> None:
     def leave(_: ElicitationRequest) -> ElicitationAnswer:
         return ElicitationAnswer("accept")
 
@@ -354,7 +354,7 @@ async def test_a_token_that_follows_would_be_seen(
         await check_redirects(server, vault)
 
 
-async def test_what_else_knocks_at_the_port_is_sent_away() -> None:
+async def test_other_requests_to_the_port_are_refused() -> None:
     port = oauth.find_port()
 
     def knock(path: str) -> int:
@@ -377,9 +377,7 @@ async def test_what_else_knocks_at_the_port_is_sent_away() -> None:
         assert await arrival == {"code": "1", "state": "2"}
 
 
-async def test_what_is_kept_and_cannot_be_read_is_as_nothing(
-    server: FakeMcp, vault: KeyVault
-) -> None:
+async def test_unreadable_tokens_count_as_missing(server: FakeMcp, vault: KeyVault) -> None:
     vault.keep("mcp.fake", "{")
     with pytest.raises(SignInNeeded, match="it requires signing in"):
         async with opened(EnsembleHost(vault=vault), **row(server)):

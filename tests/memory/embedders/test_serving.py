@@ -87,7 +87,7 @@ async def test_what_is_loaded_elsewhere_is_not_loaded_here(
     await asked.close()
 
 
-async def test_who_asks_while_it_loads_waits_for_it(tmp_path: Path, places: Places) -> None:
+async def test_a_request_while_the_model_loads_waits(tmp_path: Path, places: Places) -> None:
     slow = SlowEmbedder(tmp_path)
     server = EmbedderServer(slow, places, idle_minutes=60)
     task = asyncio.create_task(server.serve())

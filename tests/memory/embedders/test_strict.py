@@ -141,7 +141,7 @@ class Odd(WordsEmbedder):
         lambda vectors: [array("f", [number / 7 for number in one]) for one in vectors],
     ],
 )
-async def test_what_a_program_hands_over_is_made_right(tmp_path: Path, change: Any) -> None:
+async def test_vectors_of_a_programs_embedder_are_normalized(tmp_path: Path, change: Any) -> None:
     reported: list[str] = []
     memory = Memory(tmp_path, durable=False, embedder=Odd(change), notify=reported.append)
     await memory.add("The cat is black.")

@@ -744,7 +744,8 @@ async def test_a_users_template_lies_next_to_the_configuration(
 
 
 @pytest.mark.parametrize(
-    "template", ["{{ raise_exception('roles must alternate') }}", "{{ nobody.knows }}", "{% if %}"]
+    "template",
+    ["{{ raise_exception('roles must alternate') }}", "{{ other.member }}", "{% if %}"],
 )
 async def test_a_template_that_raises_is_a_refusal(
     path: Path, fake_llamacpp: FakePackage, template: str

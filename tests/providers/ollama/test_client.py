@@ -186,7 +186,7 @@ async def test_a_level_goes_to_models_that_are_known_before_they_are_asked() -> 
     ],
 )
 async def test_controls_that_are_not_taken_are_refused(controls: Controls, words: str) -> None:
-    model = await produce_model(name="nobody/knows:it")
+    model = await produce_model(name="acme/unknown:it")
     with pytest.raises(ControlInvalid, match=words):
         model.check(HI, controls)
 
@@ -379,7 +379,7 @@ async def test_the_models_of_the_server_are_listed(fake_ollama: FakeOllama) -> N
         ("deepseek-r1:8b", 131_072, "native", False, True),
         ("gpt-oss:120b-cloud", 131_072, "native", False, True),
         ("phi4-mini", 131_072, "native", False, False),
-        ("nobody/knows:it", None, "native", False, False),
+        ("acme/unknown:it", None, "native", False, False),
     ],
 )
 async def test_the_families_are_known(

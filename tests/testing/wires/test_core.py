@@ -64,7 +64,7 @@ def test_bytes_in_chunks_of_a_size_are_the_same_and_wait_in_the_same_places(size
         ([TEXT, WAIT, Part(error="overloaded")], {"status": 503, "delay": 2}),
     ],
 )
-def test_what_is_not_streamed_waits_and_fails_at_once(
+def test_replies_that_are_not_streamed_wait_and_fail_at_once(
     parts: list[Part], members: dict[str, Any]
 ) -> None:
     made = answer(*parts, streaming=False)

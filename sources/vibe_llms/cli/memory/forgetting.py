@@ -271,8 +271,8 @@ def _count(found: _Found) -> str:
         turns = "turn" if len(found.pending) == 1 else "turns"
         parts.append(f"{len(found.pending)} {turns} still to be remembered")
     words = " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]])) or "nothing"
-    given_up = sum(one.given_up for one in found.traces)
-    return f"{words} ({given_up} of them deleted)" if given_up else words
+    deleted = sum(one.deleted for one in found.traces)
+    return f"{words} ({deleted} of them deleted)" if deleted else words
 
 
 def _name(trace: Trace) -> str:

@@ -103,9 +103,9 @@ async def deduplicate(
         return
     for group in report.groups:
         print_entry(group.merged)
-        for entry in group.given_up:
+        for entry in group.deleted:
             print_entry(entry, indent="  ")
-    gone = sum(len(group.given_up) for group in report.groups)
+    gone = sum(len(group.deleted) for group in report.groups)
     facts = f"{gone} {'fact' if gone == 1 else 'facts'}"
     if not report.groups:
         note("no duplicate facts")
@@ -198,7 +198,7 @@ def _encode_groups(groups: Sequence[Group]) -> list[dict[str, Any]]:
         {
             "kept": encode_entry(group.merged),
             "before": group.kept.content,
-            "given_up": [encode_entry(entry) for entry in group.given_up],
+            "given_up": [encode_entry(entry) for entry in group.deleted],
         }
         for group in groups
     ]

@@ -1,4 +1,4 @@
-"""The replies of the model within, read and passed on through one accumulator."""
+"""Reads the replies of the wrapped model and passes them on through one accumulator."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from vibe_llms.providers.deltas import (
 
 
 class Hearing:
-    """The event handler of the model within: passes the attempts at one reply on as one reply.
+    """The event handler of the wrapped model: passes all attempts at a reply on as one reply.
 
-    With `patient` no words are shown before the end, since they may not be what was asked for.
-    Where one of `stop` comes in the words they end before it.
+    With `patient`, no text is shown before the end, since it may not be what was asked for. The
+    text ends before the first of `stop`.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Hearing:
         self._accumulator.__exit__(kind, error, trace)
 
     def __call__(self, event: Event) -> None:
-        """Take an event of the model within."""
+        """Take an event of the wrapped model."""
         self._begun = True
         match event:
             case MessageProgressEvent(chunk=TextChunk(text)):
@@ -101,11 +101,11 @@ class Hearing:
                 self._received.append(canister)
 
     def conclude(self) -> Outcome:
-        """What the try has come to that has just ended."""
+        """The outcome of the attempt that has just ended."""
         return self._reading.conclude()
 
     def abandon(self, reply: Sequence[ReplyCanister]) -> None:
-        """Give the try up, for another; what was thought stays, since it was seen."""
+        """Abandon the attempt for another; its reasoning stays, since it was shown."""
         self._spent = _add(self._spent, reply)
         self._thought += [
             msgspec.structs.replace(content, native=None)
@@ -115,7 +115,7 @@ class Hearing:
         self._renew()
 
     def finish(self, reply: Sequence[ReplyCanister], outcome: Outcome) -> None:
-        """Report the end of the reply: the rest of the words, the calls, and how it ended."""
+        """Report the end of the reply: the rest of the text, the calls, and how it ended."""
         ending = reply[-1].ending or Ending(StopReason.FINISHED)
         cut = ending.reason in (StopReason.LENGTH, StopReason.REFUSED)
         severed = self._reading.severed if cut and not outcome.calls else None
@@ -158,7 +158,7 @@ class Hearing:
             self._accumulator.accept(TextDelta(text))
 
     def _take_over(self, reply: Sequence[ReplyCanister], *, prose: bool) -> None:
-        """The contents as the model within has made them, with our words in place of its own."""
+        """The contents of the wrapped model, with our text in place of its own."""
         contents = _contents_of(reply)
         if not prose:
             contents = _replace_words(contents, "".join(self._said))
@@ -167,9 +167,9 @@ class Hearing:
 
 
 class Cutter:
-    """Ends words before the first of some texts that comes in them.
+    """Ends text before the first of some stop texts.
 
-    These are not sent to the model within: in JSON they would not look as they do in the words.
+    These are not sent to the wrapped model: within JSON they would look different.
     """
 
     def __init__(self, stop: Sequence[str]) -> None:
@@ -178,7 +178,7 @@ class Cutter:
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """What of some more words can be shown."""
+        """The part of more text that can be shown."""
         if not self._stop:
             return text
         if self.found:
@@ -196,7 +196,7 @@ class Cutter:
         return text
 
     def conclude(self) -> str:
-        """What waited for its end, which does not come any more."""
+        """The text that was held back."""
         held, self._held = self._held, ""
         return held
 
@@ -206,7 +206,7 @@ def _contents_of(reply: Sequence[ReplyCanister]) -> list[Content]:
 
 
 def _replace_words(contents: Sequence[Content], words: str) -> list[Content]:
-    """The contents with these words in the place of all text, and what the text has as sources."""
+    """The contents with this text in place of all text, keeping its citations."""
     texts = [content for content in contents if isinstance(content, TextualContent)]
     citations = tuple(citation for text in texts for citation in text.citations)
     replaced: list[Content] = []
@@ -221,7 +221,7 @@ def _replace_words(contents: Sequence[Content], words: str) -> list[Content]:
 
 
 def _add(spent: Usage | None, reply: Sequence[ReplyCanister]) -> Usage | None:
-    """The usage of the tries before, and of this one."""
+    """The usage of the earlier attempts and of this one."""
     ending = reply[-1].ending if reply else None
     usage = ending.usage if ending is not None else None
     if spent is None or usage is None:

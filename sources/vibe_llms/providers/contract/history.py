@@ -1,4 +1,4 @@
-"""A conversation as a model reads it that has no calls of its own: calls and results as text."""
+"""A conversation for a model without calls of its own: calls and results become text."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ _NOTHING = "(It returned nothing.)"
 class RewrittenHistory:
     """The canisters of one conversation, rewritten; grows as the conversation does.
 
-    What was rewritten once stays the same object, so that the wrapped model finds
-    it in its cache. `instructions` are put behind the instructions that the conversation begins
-    with.
+    A rewritten canister stays the same object, so that the wrapped model finds it in its cache.
+    `instructions` follow the instructions at the beginning of the conversation.
     """
 
     def __init__(self, instructions: SupervisorCanister) -> None:
@@ -76,7 +75,7 @@ class RewrittenHistory:
         return ()
 
     def canisters(self) -> Sequence[Canister]:
-        """All of it, every call with its result."""
+        """All canisters, every call with its result."""
         self._begin()
         return [*self._rewritten, *self._collect_answers()]
 
@@ -89,7 +88,7 @@ class RewrittenHistory:
         return result.invocation in self._calls and result.invocation not in self._answers
 
     def _close(self) -> None:
-        """The calls of the last reply are past: what has not returned by now was interrupted."""
+        """Close the calls of the last reply: those without a result were interrupted."""
         self._rewritten += self._collect_answers()
         self._calls, self._answers = {}, {}
 
@@ -101,7 +100,7 @@ class RewrittenHistory:
 
 
 async def read_texts(canisters: Sequence[Canister], load: Loader) -> Mapping[str, bytes]:
-    """The texts that are rewritten; those of others stay where they are."""
+    """The texts that are rewritten; others are not loaded."""
     rewritten = [one for one in canisters if isinstance(one, AssistantCanister | ResultCanister)]
     return await load_texts(rewritten, load)
 

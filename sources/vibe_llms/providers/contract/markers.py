@@ -1,7 +1,7 @@
-"""How a reply begins that may be in the form of the contract, decided on as little as possible.
+"""Decides as early as possible whether a reply is in the form of the contract.
 
-A decision on the beginning of a text is never taken back when more of it comes, so that it does not
-matter in which pieces a reply arrives.
+A decision never changes when more of the text arrives, so the pieces in which a reply arrives do
+not matter.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LONGEST = 4096
 
 
 class Beginning(NamedTuple):
-    """What a text is by its beginning; `start` is where the content of a final answer begins."""
+    """The kind of a text, from its beginning; at `start`, the final answer's content begins."""
 
     kind: Literal["open", "prose", "form", "content"]
     start: int = 0
@@ -44,7 +44,7 @@ OPEN, PROSE, FORM = Beginning("open"), Beginning("prose"), Beginning("form")
 
 
 def read_beginning(text: str) -> Beginning:
-    r"""What a text is: prose, in the form of the contract, or still open.
+    r"""Whether a text is prose, in the form of the contract, or still open.
 
     >>> read_beginning("Hello").kind, read_beginning('```json\n{"ty').kind
     ('prose', 'open')

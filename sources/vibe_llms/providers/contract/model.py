@@ -1,4 +1,4 @@
-"""A model with tools around one that has none: the contract in place of calls of its own."""
+"""Wraps a model without tools as one with tools: the contract replaces calls of its own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ATTEMPTS = 3
 
 
 class ContractCache(HistoryCache[RewrittenHistory]):
-    """What a conversation keeps: its history rewritten, and what the model within keeps of that."""
+    """The cache of a conversation: its rewritten history, and the wrapped model's cache."""
 
     def __init__(self, plain: object) -> None:
         super().__init__()
@@ -52,10 +52,10 @@ class ContractCache(HistoryCache[RewrittenHistory]):
 
 
 class ContractModel:
-    """Any model, offered tools by the contract: an agreement in its instructions, and JSON.
+    """Offers tools to any model by the contract: an agreement in its instructions, and JSON.
 
-    To its caller, it is a model with tools like any other. Without tools it is the model
-    within. `event_handler` is the default one.
+    To its caller, it is a model with tools like any other. Without tools it is the wrapped model.
+    `event_handler` is the default one.
     """
 
     def __init__(self, inner: Model, event_handler: EventHandler = ignore_events) -> None:
@@ -69,12 +69,12 @@ class ContractModel:
 
     @property
     def name(self) -> str:
-        """The name of the model within."""
+        """The name of the wrapped model."""
         return self.inner.name
 
     @property
     def attributes(self) -> ModelAttributes:
-        """What is known of the model within."""
+        """The attributes of the wrapped model."""
         return self.inner.attributes
 
     def produce_cache(self) -> ContractCache:
@@ -82,7 +82,7 @@ class ContractModel:
         return ContractCache(self.inner.produce_cache())
 
     def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
-        """Raise for what the model within cannot take, before anything is kept or sent."""
+        """Raise for what the wrapped model cannot take, before anything is kept or sent."""
         self.inner.check(canisters, _release(controls))
 
     async def converse(
@@ -94,8 +94,8 @@ class ContractModel:
     ) -> tuple[ReplyCanister, ...]:
         """One reply; see `vibe_llms.providers.interfaces.Model`.
 
-        It takes up to three round trips where the model does not keep to the form. The reply has
-        the usage of all.
+        It takes up to three round trips if the model breaks the form. The reply has the usage of
+        all.
         """
         context = self._handled(context)
         cache = self._access_cache(context)
@@ -198,7 +198,7 @@ class ContractModel:
         terms: Terms,
         context: TurnContext,
     ) -> Sequence[Canister]:
-        """The canisters as the model within reads them, those of earlier requests unchanged."""
+        """The canisters for the wrapped model; those of earlier requests are unchanged."""
         known = cache.invokers
         same = len(known) == len(invokers) and all(map(is_, known, invokers))
         if cache.instructions is None or not same or terms != cache.terms:
@@ -216,7 +216,7 @@ class ContractModel:
 
 
 def _release(controls: Controls) -> Controls:
-    """The controls without those that the contract sees to itself."""
+    """The controls without those that the contract handles itself."""
     return msgspec.structs.replace(
         controls, tool_choice=None, parallel_invocations=None, stop=None, response_schema=None
     )
@@ -235,7 +235,7 @@ def _judge(
     terms: Terms,
     offered: Mapping[str, Invoker],
 ) -> Outcome:
-    """The outcome under the terms: which calls may be made, and whether they do."""
+    """The outcome under the terms: the calls that may be made, and whether they suffice."""
     if outcome.problem:
         return outcome
     calls = outcome.calls
@@ -256,7 +256,7 @@ def _judge(
 
 
 def _is_whole(reply: Sequence[ReplyCanister]) -> bool:
-    """Whether the model ended the reply itself, so that it has something to mend."""
+    """Whether the model ended the reply itself, so that it can repair it."""
     ending = reply[-1].ending
     return ending is None or ending.reason in (StopReason.FINISHED, StopReason.INVOCATIONS)
 

@@ -1,4 +1,4 @@
-"""The objects of the contract, read from a reply that is whole: answers, and calls of tools."""
+"""Reads the objects of the contract, answers and tool calls, from a complete reply."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ Item: TypeAlias = Call | Answer
 
 
 class FormBroken(ValueError):
-    """A reply was meant to be in the form of the contract and is not; says why, for the model."""
+    """A reply breaks the form of the contract; the message is for the model."""
 
 
 class FormForeign(ValueError):
-    """A reply is something else than the form of the contract."""
+    """A reply does not try to follow the contract."""
 
 
 def read_items(text: str, is_known: IsKnown) -> Sequence[Item]:
-    """The answers and calls of a whole text that consists of nothing else.
+    """The answers and calls in a text, which may contain nothing else.
 
-    Marks around and between the objects do not count. `FormBroken` where one of them is not
-    complete, or has words next to it; `FormForeign` where the text is no attempt at the form.
+    Marks around and between the objects are ignored. `FormBroken` if an object is incomplete or has
+    text next to it; `FormForeign` if the text does not try to follow the form.
 
     >>> read_items('{"type": "tool_call", "name": "add", "arguments": {"a": 1}}', bool)
     [Call(name='add', arguments='{"a": 1}')]
@@ -81,19 +81,19 @@ def skip_marks(text: str, position: int = 0) -> int:
 
 
 def find_rest(text: str) -> int | None:
-    """Where an object ends within which a text begins, after one of its values."""
+    """The end of the object in which a text begins, after one of its values."""
     end = _find_end("{" + text, 0)
     return None if end is None else end - 1
 
 
 def find_name(text: str) -> str | None:
-    """The tool of a call whose text broke off, as far as it is known."""
+    """The tool of a call whose text is cut off, if it is known."""
     found = _NAME.search(text)
     return found[1] if found else None
 
 
 def _find_end(text: str, position: int) -> int | None:
-    """Where the object ends that begins at a position."""
+    """The end of the object that begins at a position."""
     depth = 0
     for found in _STRUCTURE.finditer(text, position):
         match found[0]:
@@ -148,7 +148,7 @@ def _read_arguments(members: Mapping[str, Raw]) -> str:
 
 
 def _say(content: Raw) -> str:
-    """The words of an answer; what is no text is said as its JSON."""
+    """The text of an answer; other values become JSON."""
     said = _text_of(content)
     if said is not None:
         return said

@@ -1,4 +1,4 @@
-"""What a model says under the contract: words to be shown as they come, and calls at the end."""
+"""Parses a reply under the contract: text is shown as it arrives, calls come at the end."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _QUOTED = 80
 
 
 class Outcome(Struct, frozen=True):
-    """What a whole reply came to.
+    """The outcome of a complete reply.
 
-    `text` is what is still to be shown, `calls` are to be made. `problem` says why it is not in the
-    form that it was meant to be in, and then `text` is all of it as it came. `prose` says that
-    words were shown just as they came, and `remark` what a person should know.
+    `text` is still to be shown, `calls` are to be made. `problem` says how the reply breaks the
+    form; then `text` is the whole reply. `prose` is true if text was shown as it arrived, and
+    `remark` is a message for the user.
     """
 
     text: str = ""
@@ -65,7 +65,7 @@ class Reading:
 
     @property
     def raw(self) -> str:
-        """All that came, as it came."""
+        """The whole reply, unchanged."""
         return "".join(self._raw)
 
     @property
@@ -77,7 +77,7 @@ class Reading:
         return find_name(hidden) or ("" if _MENTION.search(hidden) else None)
 
     def feed(self, text: str) -> str:
-        """What of some more text can be shown."""
+        """The part of more text that can be shown."""
         self._raw.append(text)
         match self._state:
             case "prose":
@@ -91,7 +91,7 @@ class Reading:
                 return ""
 
     def conclude(self) -> Outcome:
-        """What the whole reply came to; only now are there calls."""
+        """The outcome of the complete reply; only now are there calls."""
         match self._state:
             case "prose":
                 return Outcome(prose=True, remark=self._remark_on_prose())
@@ -126,7 +126,7 @@ class Reading:
         return Outcome(text, calls, remark=_remark_on_rest(late))
 
     def _conclude_content(self, said: str) -> Outcome:
-        """The content was shown already; behind it there may be more objects, and nothing else."""
+        """The content is already shown; only more objects may follow it."""
         rest = self._content.rest
         end = find_rest(rest)
         if end is None:
@@ -149,7 +149,7 @@ class Reading:
 
 
 class _Content:
-    """The content of a final answer, a JSON string that grows, read as leniently as can be."""
+    """The content of a final answer, a growing JSON string, read leniently."""
 
     def __init__(self) -> None:
         self.rest = ""
@@ -184,7 +184,7 @@ class _Content:
         return self._joiner.join("".join(shown))
 
     def conclude(self) -> str:
-        """What was still waiting: nothing but the halves of something."""
+        """The rest, which can only be half a character or escape."""
         return self._joiner.conclude()
 
 
@@ -198,7 +198,7 @@ def _unescape(piece: str) -> str:
 
 
 def _settle(items: Sequence[Answer | Call]) -> tuple[str, Sequence[Call], str]:
-    """The words, the calls, and the words that come too early: after calls without results."""
+    """The text, the calls, and the text that comes too early: after calls without results."""
     calls = tuple(item for item in items if isinstance(item, Call))
     first = next((n for n, item in enumerate(items) if isinstance(item, Call)), len(items))
     said = [item.text for item in items[:first] if isinstance(item, Answer)]

@@ -48,7 +48,7 @@ Write it again, as JSON and nothing else: either \
 
 
 class Terms(Struct, frozen=True):
-    """What a reply may and has to be, besides its form."""
+    """The terms of a reply, besides its form."""
 
     choice: str = "auto"
     several: bool = True
@@ -56,7 +56,7 @@ class Terms(Struct, frozen=True):
 
     @property
     def demanding(self) -> bool:
-        """Whether words alone do not do: a tool has to be called."""
+        """Whether a tool has to be called."""
         return self.choice not in ("auto", "none")
 
 
@@ -92,7 +92,7 @@ def write_call(call: InvocationCanister) -> str:
 
 
 def write_result(name: str, text: str, *, failed: bool) -> str:
-    """What a tool returned; `name` is empty where its call is not in its place."""
+    """What a tool returned; `name` is empty if its call is not in its place."""
     reported: dict[str, object] = {"type": "tool_result"}
     if name:
         reported["name"] = repair_text(name)

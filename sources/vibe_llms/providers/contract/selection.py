@@ -1,4 +1,4 @@
-"""How a model is offered tools: by calls of its own, by the contract, or not at all."""
+"""Decides how tools are offered: by the model's own calls, by the contract, or not at all."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from vibe_llms.providers.interfaces import Model
 def settle_tools(
     model: Model, invokers: Sequence[Invoker], mode: ToolMode, *, asked: bool = False
 ) -> tuple[Model, Sequence[Invoker]]:
-    """The model to speak with and the tools to offer it, by a mode.
+    """The model to ask and the tools to offer it, for a mode.
 
-    `ControlInvalid` where calls of the model's own are `asked` for and it surely has none; where
-    only the configuration wants them, its provider reports that no tools are offered.
+    `ControlInvalid` if native calls are `asked` for and the model has none. If only the
+    configuration wants them, the provider reports that no tools are offered.
     """
     if mode == "off" or not invokers:
         return model, ()

@@ -249,7 +249,9 @@ async def test_bars_of_progress_are_as_they_were(packages: FakePackages, folder:
     assert packages.bars.changes == packages.hub_bars.changes == 3
 
 
-async def test_what_was_closed_does_nothing_more(packages: FakePackages, folder: Path) -> None:
+async def test_a_closed_embedder_raises_and_closes_twice(
+    packages: FakePackages, folder: Path
+) -> None:
     embedder = produce(f"{ROW}/{folder}")
     await embedder.embed(["text"])
     await embedder.close()
@@ -384,7 +386,7 @@ async def test_a_download_reports_its_bytes_and_their_share(
     assert len(reported) == 10
 
 
-async def test_what_is_there_in_part_is_fetched(
+async def test_an_incomplete_model_is_fetched(
     packages: FakePackages, folder: Path, tmp_path: Path
 ) -> None:
     packages.cached[MINILM] = make_folder(tmp_path / "part", weights="")

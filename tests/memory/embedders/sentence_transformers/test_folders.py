@@ -115,7 +115,7 @@ def test_weights_are_distinguished_by_their_bytes(tmp_path: Path) -> None:
     assert fingerprint(other) != mark
 
 
-def test_what_has_no_weights_has_no_mark(tmp_path: Path) -> None:
+def test_a_folder_without_weights_has_no_fingerprint(tmp_path: Path) -> None:
     assert fingerprint(tmp_path / "nowhere") == ""
     assert fingerprint(make_folder(tmp_path / "bare", weights="")) == ""
     folder = make_folder(tmp_path / "broken")

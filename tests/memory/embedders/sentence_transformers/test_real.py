@@ -76,7 +76,7 @@ def near(one: Sequence[float], other: Sequence[float]) -> bool:
     return all(math.isclose(a, b, abs_tol=1e-5) for a, b in zip(one, other, strict=True))
 
 
-async def test_what_is_related_is_nearer_than_what_is_not(embedder: StrictEmbedder) -> None:
+async def test_related_texts_are_nearer_than_others(embedder: StrictEmbedder) -> None:
     said = await embedder.embed([text for text, _ in PAIRS])
     asked = await embedder.embed([text for _, text in PAIRS], question=True)
     for number, question in enumerate(asked):
