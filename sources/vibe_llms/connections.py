@@ -84,6 +84,19 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{host}{place}"
 
 
+def encode_host(host: str) -> str:
+    """A host in the characters of DNS, as httpx2 encodes it; `ValueError` if it has none.
+
+    >>> encode_host("Straße.example")
+    'xn--strae-oqa.example'
+    """
+    if host.isascii():
+        return host.lower()
+    import idna
+
+    return idna.encode(host.lower()).decode("ascii")
+
+
 def classify_address(address: str) -> AddressKind:
     """The kind of an IP address; an IPv6 address that contains an IPv4 address has its kind.
 
@@ -202,7 +215,7 @@ class Guard(_Base):
         key = (proxy, host)
         if key not in self._transports:
             if "verify" not in self._options:
-                self._options["verify"] = httpx2.create_ssl_context()
+                self._options["verify"] = produce_httpx2_context()
             self._transports[key] = httpx2.AsyncHTTPTransport(proxy=proxy, **self._options)
         return self._transports[key]
 
@@ -226,6 +239,7 @@ class Guard(_Base):
             # httpx2 also accepts encodings of packages that happen to be installed.
             request.headers["accept-encoding"] = "gzip"
         response = await self._send(request)
+        response.stream = _ended_properly(response)
         encoding = response.headers.pop("content-encoding", "").strip().lower()
         if encoding not in ("", "identity"):
             response.stream = _inflated(response.stream, encoding)
@@ -327,6 +341,72 @@ def _inflated(stream: Any, encoding: str) -> httpx2.AsyncByteStream:
             await stream.aclose()
 
     return Inflated()
+
+
+def _ended_properly(response: httpx2.Response) -> httpx2.AsyncByteStream:
+    """The body of a response; what follows it is not read as the response to the next request.
+
+    httpcore2 keeps what follows a response, for the next request on that connection. So the
+    connection is closed, also where it cannot be known whether something follows. And it takes any
+    end of a TLS connection for the end of a body that has no length.
+    """
+    import ssl
+
+    import httpx2
+
+    stream: Any = response.stream
+    network = response.extensions.get("network_stream")
+    framings = {"transfer-encoding", "content-length"} & set(response.headers)
+    cipher = network.get_extra_info("ssl_object") if network is not None and not framings else None
+
+    async def read_until_close() -> AsyncIterator[bytes]:
+        async for piece in stream:
+            yield piece
+        assert cipher is not None
+        try:
+            # What is sent behind a proper end is ignored, so another read finds that end again.
+            cipher.read(1)
+        except ssl.SSLError as error:
+            raise httpx2.ReadError(f"the connection was cut off: {error}") from error
+
+    class EndedProperly(httpx2.AsyncByteStream):
+        def __aiter__(self) -> AsyncIterator[bytes]:
+            iterator: AsyncIterator[bytes] = stream.__aiter__()
+            return iterator if cipher is None else read_until_close()
+
+        async def aclose(self) -> None:
+            try:
+                # With both framings, the one that was not followed may have been meant (RFC 9112).
+                if network is not None and (len(framings) == 2 or _is_followed(stream, network)):
+                    await network.aclose()
+            finally:
+                await stream.aclose()
+
+    return EndedProperly()
+
+
+def _is_followed(stream: Any, network: Any) -> bool:
+    """Whether more has been read from a connection than the response, or it cannot be known."""
+    try:
+        kept, _ = stream._httpcore_stream._stream._connection._h11_state.trailing_data
+        layer = network._stream
+        while hasattr(layer, "transport_stream"):
+            kept = kept or layer._ssl_object.pending() or layer._read_bio.pending
+            layer = layer.transport_stream
+        return bool(kept or layer._protocol.read_queue)
+    except AttributeError:
+        return True
+
+
+def produce_httpx2_context() -> ssl.SSLContext:
+    """The context of encrypted connections of httpx2; a connection that is cut off is an error."""
+    import ssl
+
+    import httpx2
+
+    context = httpx2.create_ssl_context()
+    context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
+    return context
 
 
 def produce_tls_context() -> ssl.SSLContext:

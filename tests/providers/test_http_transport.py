@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import os
 import socket
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +25,8 @@ from vibe_llms.providers.http_transport import HttpTransport
 from vibe_llms.providers.transport import KEPT_CONNECTIONS, Incoming, Outgoing, Transport
 from vibe_llms.providers.watch import Watch
 
+pytestmark = pytest.mark.usefixtures("path")
+
 BURST = 200
 
 
@@ -38,14 +39,6 @@ class EchoServer(FakeServer):
 
     def respond(self, request: Request) -> Answer:
         return self.answer or Answer(chunks=[request.body])
-
-
-@pytest.fixture(params=["direct", "httpx2"], autouse=True)
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How requests are sent: over our own connections, or as where httptools is missing."""
-    if request.param == "httpx2":
-        monkeypatch.setitem(sys.modules, "httptools", None)
-    return str(request.param)
 
 
 @pytest.fixture

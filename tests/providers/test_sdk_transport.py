@@ -14,9 +14,12 @@ import pytest
 
 from tests.fakes.anthropic import answer_json
 from tests.fakes.interfaces import ANTHROPIC, CHAT, RESPONSES, Interface
+from tests.fakes.raw_server import RawServer, say
 from tests.fakes.recordings import strip
 from tests.fakes.server import Answer
 from tests.faults.leaks import nothing_left
+from tests.providers.test_http_faults import EVIL, HELLO, NEXT
+from tests.providers.test_http_transport import send
 from vibe_llms.configuration import StreamSettings
 from vibe_llms.credentials import Credential
 from vibe_llms.events import Notice
@@ -38,6 +41,7 @@ from vibe_llms.providers.anthropic.model import BASE_URL as ANTHROPIC_URL
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.openai.model import BASE_URL as OPENAI_URL
 from vibe_llms.providers.sdk_transport import OfficialTransport
+from vibe_llms.providers.transport import Outgoing
 from vibe_llms.redaction import REDACTED, redact
 
 HI = [UserCanister.from_text("Hi")]
@@ -351,3 +355,30 @@ async def test_a_large_answer_without_success_is_read_to_its_end(
             with pytest.raises(ProviderOverloaded, match="mmm"):
                 await model.converse(HI)
     assert server.connections == 1
+
+
+async def test_what_follows_a_reply_is_not_the_next_one(
+    official: Official, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(official.key, "sk-something-0123456789")
+    async with (
+        RawServer(say(HELLO + EVIL), say(NEXT)) as server,
+        opened(official, server.url) as model,
+    ):
+        transport, outgoing = model.client.transport, Outgoing("POST", "/x", [b"{}"])
+        assert (await send(transport, outgoing))[2] == b"hello"
+        assert (await send(transport, outgoing))[2] == b"next"
+        assert len(server.peers) == 2
+
+
+@pytest.mark.parametrize("value", ["secret\r\nx: y", "secret\0", "secret\n", "secr\u00e9t"])
+async def test_a_header_that_cannot_be_sent_is_named_without_its_value(
+    official: Official, server: Any, value: str
+) -> None:
+    async with opened(official, server.url) as model:
+        transport: Any = model.client.transport
+        transport._headers = {"x-mine": value}
+        with pytest.raises(ConfigurationError, match="x-mine") as caught:
+            await model.converse(HI)
+        assert "secr" not in str(caught.value)
+    assert server.requests == []

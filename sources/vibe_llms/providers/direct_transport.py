@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import re
 import select
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Self
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 from vibe_llms.connections import (
     AddressRefused,
+    encode_host,
     find_permitted,
     inflate,
     produce_tls_context,
@@ -29,6 +29,7 @@ from vibe_llms.providers.transport import (
     Incoming,
     Outgoing,
     check_address,
+    check_headers,
     read_headers,
     words_of,
 )
@@ -44,10 +45,12 @@ FRAMING_BYTES = 100 * 1024
 HELD_BYTES = 256 * 1024
 _PIECE_BYTES = 64 * 1024
 _PORTS = {"http": 80, "https": 443}
-#: What ends a header or begins another.
-_CONTROL = re.compile(r"[\r\n\0]")
-#: The characters of a path and its query that stay as they are, an encoded one included.
-_PATH = "/?:@!$&'()*+,;=~%[]"
+#: The interim replies that every client passes over (RFC 9110, RFC 2518, RFC 8297).
+_INTERIM = (100, 102, 103)
+#: The characters that stay as they are, in a path and in a query; those that are sent through
+#: httpx2 are the same.
+_PATH = "!$%&'()*+,/:;=@[\\]^|"
+_QUERY = _PATH + "?`{}"
 
 
 class DirectTransport:
@@ -61,17 +64,16 @@ class DirectTransport:
 
         parts = check_address(endpoint.base_url, endpoint.provider)
         self._endpoint = endpoint
-        self._host = (parts.hostname or "").encode("idna").decode()
+        self._host = encode_host(parts.hostname or "")
         self._port = parts.port or _PORTS[parts.scheme]
-        self._path = parts.path
         self._secure = parts.scheme == "https"
         self._tls: ssl.SSLContext | None = None
         host = f"[{self._host}]" if ":" in self._host else self._host
         place = "" if self._port == _PORTS[parts.scheme] else f":{self._port}"
         self._headers = {"host": f"{host}{place}", "accept": "*/*"}
-        self._headers |= {name.lower(): value for name, value in headers.items()}
-        if parts.username is not None and "authorization" not in self._headers:
-            user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        self._headers |= check_headers(headers, endpoint.provider)
+        if parts.username or parts.password:
+            user = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
             self._headers["authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
         self._connections: set[_Connection] = set()
         self._idle: deque[_Connection] = deque()
@@ -94,7 +96,6 @@ class DirectTransport:
         head = self._encode_head(outgoing)
         connection = self._take() or await self._connect()
         try:
-            connection.begin()
             await self._send(connection, head, body)
             while not connection.status:
                 if connection.error is not None:
@@ -121,21 +122,12 @@ class DirectTransport:
             await next(iter(self._connections)).ended
 
     def _encode_head(self, outgoing: Outgoing) -> bytes:
-        headers = dict(self._headers)
-        for name, value in outgoing.headers.items():
-            headers[name.lower()] = value
+        headers = self._headers | check_headers(outgoing.headers, self._endpoint.provider)
         if outgoing.body:
             headers["content-length"] = str(outgoing.size)
-        for name, value in headers.items():
-            if _CONTROL.search(name) or _CONTROL.search(value) or not (name + value).isascii():
-                raise ConfigurationError(
-                    f"the header {name!r} has a line break, a NUL, or a character that is not "
-                    "ASCII",
-                    table=f"providers.{self._endpoint.provider}",
-                )
-        path = quote(self._path + outgoing.path, safe=_PATH) or "/"
+        target = _find_target(self._endpoint.base_url + outgoing.path)
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        return f"{outgoing.method} {path} HTTP/1.1\r\n{lines}\r\n".encode("ascii")
+        return f"{outgoing.method} {target} HTTP/1.1\r\n{lines}\r\n".encode("ascii")
 
     async def _send(self, connection: _Connection, head: bytes, body: AsyncIterator[bytes]) -> None:
         """Write a request; the server may answer, and so end it, before it has everything."""
@@ -229,6 +221,12 @@ class DirectTransport:
             self._expect_expiry()
 
 
+def _find_target(url: str) -> str:
+    parts = urlsplit(url)
+    path = quote(parts.path, safe=_PATH) or "/"
+    return f"{path}?{quote(parts.query, safe=_QUERY)}" if parts.query else path
+
+
 class _Connection(asyncio.Protocol):
     """One connection to the server, and the reply that it is reading.
 
@@ -247,15 +245,26 @@ class _Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._full = False
         self._paused = False
+        self._reset()
 
     # What a request does.
 
-    def begin(self) -> None:
-        """Expect a reply."""
+    def write(self, data: bytes) -> None:
+        """Send some more of the request; from its first bytes on the reply is expected."""
+        if self._parser is None:
+            self._begin()
+        self._transport.write(data)
+
+    def _begin(self) -> None:
         import httptools
 
-        self.parts.clear()
+        self._reset()
         self._parser = httptools.HttpResponseParser(self)
+        if self._transport.is_closing():
+            self._fail("the server closed the connection, or answered before it was asked")
+
+    def _reset(self) -> None:
+        self.parts.clear()
         #: The status of the reply; 0 until its head is complete.
         self.status = 0
         self.headers: dict[str, str] = {}
@@ -267,10 +276,6 @@ class _Connection(asyncio.Protocol):
         self._reusable = False
         self._held = self._framing = 0
         self._until_close = self._ended_cleanly = False
-
-    def write(self, data: bytes) -> None:
-        """Send some more of the request."""
-        self._transport.write(data)
 
     @property
     def stalled(self) -> bool:
@@ -389,21 +394,27 @@ class _Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         assert self._parser is not None
         status = self._parser.get_status_code()
+        encoding = self.headers.get("transfer-encoding", "")
+        if status < 200 and (status not in _INTERIM or encoding):
+            self._refuse(f"the interim status {status}")
+        if encoding.lower() not in ("", "chunked"):
+            self._refuse(f"Transfer-Encoding: {encoding[:40]!r}")
         if status < 200:
-            # Something in between; the reply is still to come.
+            # The reply is still to come.
             self.headers = {}
             return
         self.status = status
-        self._until_close = (
-            "content-length" not in self.headers
-            and "chunked" not in self.headers.get("transfer-encoding", "").lower()
-        )
+        self._until_close = not encoding and "content-length" not in self.headers
 
     def on_message_complete(self) -> None:
         assert self._parser is not None
         if self.status:
             self.complete = True
             self._reusable = self._parser.should_keep_alive()
+
+    def _refuse(self, what: str) -> None:
+        self._fail(f"the server sent {what}, which is not understood here")
+        raise ValueError(what)
 
     def _fail(self, reason: str, cause: BaseException | None = None) -> None:
         if self.error is None:

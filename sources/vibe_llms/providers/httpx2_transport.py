@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from vibe_llms.connections import Guard
+from vibe_llms.connections import Guard, produce_httpx2_context
 from vibe_llms.credentials import guard_loggers
 from vibe_llms.exceptions import ConfigurationError, ProviderError
 from vibe_llms.providers.transport import (
@@ -15,6 +15,7 @@ from vibe_llms.providers.transport import (
     Endpoint,
     Incoming,
     Outgoing,
+    check_headers,
     is_refused,
     read_headers,
     words_of,
@@ -35,7 +36,7 @@ class Httpx2Transport:
 
     def __init__(self, endpoint: Endpoint, headers: Mapping[str, str]) -> None:
         self._endpoint = endpoint
-        self._headers = headers
+        self._headers = check_headers(headers, endpoint.provider)
         self._client: httpx2.AsyncClient | None = None
         self._tls: ssl.SSLContext | None = None
         self._running = 0
@@ -55,7 +56,7 @@ class Httpx2Transport:
         client = self._client or self._connect()
         self._engage()
         try:
-            headers = dict(outgoing.headers)
+            headers = check_headers(outgoing.headers, self._endpoint.provider)
             if outgoing.body:
                 headers["content-length"] = str(outgoing.size)
             try:
@@ -109,7 +110,7 @@ class Httpx2Transport:
         endpoint = self._endpoint
         try:
             if self._tls is None:
-                self._tls = httpx2.create_ssl_context()
+                self._tls = produce_httpx2_context()
             guard = Guard(
                 f"{endpoint.provider}: a request",
                 offline=endpoint.offline,

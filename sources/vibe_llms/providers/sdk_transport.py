@@ -23,6 +23,7 @@ from vibe_llms.providers.transport import (
     Incoming,
     Outgoing,
     check_address,
+    check_headers,
     permit_transport,
     read_headers,
 )
@@ -103,8 +104,7 @@ class OfficialTransport(ABC):
         module = self.load()
         options = {
             "headers": {
-                **self._headers,
-                **outgoing.headers,
+                **check_headers({**self._headers, **outgoing.headers}, self._provider),
                 "accept-encoding": "identity",
                 **({"content-length": str(outgoing.size)} if outgoing.body else {}),
             }

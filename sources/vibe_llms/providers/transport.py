@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
-from vibe_llms.connections import AddressKind
+from vibe_llms.connections import AddressKind, encode_host
 from vibe_llms.exceptions import (
     ConfigurationError,
     ProviderUnreachable,
@@ -31,6 +31,8 @@ KEPT_SECONDS = 30.0
 #: Longer headers are dropped, so that code that reads numbers and dates needs no limit.
 _LONGEST_HEADER = 4_000
 _REFUSED = "connection refused; is the server running? (base-url in config.toml)"
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _ERRNO = re.compile(r"\[Errno (-?\d+)\]")
 
 
@@ -141,7 +143,7 @@ def check_address(text: str, provider: str) -> SplitResult:
     """The parts of the `base-url` of a row; `ConfigurationError` if it is no valid address."""
     try:
         parts = urlsplit(text)
-        (parts.hostname or "").encode("idna")
+        encode_host(parts.hostname or "")
         valid = parts.port != 0
     except ValueError as error:
         valid, reason = False, f": {error}"
@@ -154,6 +156,25 @@ def check_address(text: str, provider: str) -> SplitResult:
             key="base-url",
         )
     return parts
+
+
+def check_headers(headers: Mapping[str, str], provider: str) -> dict[str, str]:
+    """The headers of a request, their names in lower case, without space around the values.
+
+    A `ConfigurationError` names what cannot be sent, but not its value, which may be a key.
+    """
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            words = f"{name!r} is no name of a header"
+        elif not _HEADER_VALUE.fullmatch(value.strip(" \t")):
+            words = (
+                f"the value of the header {name!r} has a line break, another control character, or "
+                "one that is not ASCII"
+            )
+        else:
+            continue
+        raise ConfigurationError(words, table=f"providers.{provider}")
+    return {name.lower(): value.strip(" \t") for name, value in headers.items()}
 
 
 def read_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
