@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from tests.fakes.anthropic import KEY, FakeAnthropic
-from tests.fakes.interfaces import INTERFACES, Interface, asked
+from tests.fakes.interfaces import VENDORS, RecordedInterface, asked
 from tests.faults import turning
 from vibe_llms.configuration import StorageSettings, StreamSettings, ToolMode
 from vibe_llms.controls import Controls
@@ -650,17 +650,17 @@ async def test_that_check_sees_calls_that_run_before_they_are_kept(
 
 @pytest.mark.parametrize("mode", ["native", "contract"])
 @pytest.mark.parametrize("called", ["plus", "ADD-UP"])
-@pytest.mark.parametrize("interface", INTERFACES.values(), ids=list(INTERFACES))
+@pytest.mark.parametrize("interface", VENDORS.values(), ids=list(VENDORS))
 async def test_a_call_by_another_name_is_stored_under_the_canonical_one(
-    interface: Interface, called: str, mode: ToolMode, tmp_path: Path
+    interface: RecordedInterface, called: str, mode: ToolMode, tmp_path: Path
 ) -> None:
     tool = Invoker.from_function(add, name="sums/add_up", aliases=["plus", "add up"])
     events: list[Event] = []
     said = f'{{"type":"tool_call","name":"{called}","arguments":{{"a":1}}}}'
-    with interface.produce_server() as server:
+    with interface.serve() as server:
         async with open_session(
             home=tmp_path,
-            configuration=interface.configure(server.url),
+            configuration=interface.configure(server),
             keys=interface.keys(server),
             event_handler=events.append,
         ) as session:

@@ -1,16 +1,14 @@
 """All interfaces at one table: for what has to hold of each of them alike.
 
-Each has its strict fake, its recorded reply with tools, and the same few things said in its own
-format, so that one test can be held with all of them.
+Each has its strict fake and the same few things said in its own format, so that one test can be
+held with all of them; those of vendors also have recorded replies.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -23,15 +21,14 @@ from tests.fakes import (
     openai,
     openai_clients,
     recordings,
+    shout,
     strict,
 )
+from tests.fakes.backends import Interface, produce_row
+from tests.fakes.embedded import CONTRACT, LLAMACPP, SCRIPTED
 from tests.fakes.recordings import Recordings
 from tests.fakes.server import Answer, FakeServer, Request
 from tests.fakes.strict import Events
-from vibe_llms.configuration import StorageSettings
-from vibe_llms.credentials import Credential, Secret
-from vibe_llms.session import Session, open_session
-from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing.wires import (
     anthropic_replies,
     chat_completions_replies,
@@ -41,77 +38,85 @@ from vibe_llms.testing.wires import (
 
 #: What a request of Ollama's provider asks before its first chat.
 _SHOW = "/api/show"
+#: Where nothing listens.
+NOWHERE = "http://127.0.0.1:9"
 
 
-@dataclass(frozen=True)
-class Interface:
-    """One interface: `row` is its row in the shipped configuration.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HttpInterface(Interface):
+    """An interface of a server.
 
-    `texts` and `tools` make replies, `encode` their bytes event by event; of a reply of text the
-    first `opened` events come before its first words and the first `spoken` hold these. `failures`
-    are whole answers and `late` errors within a stream, each by a word for its class.
+    `encode` makes the bytes of a reply, event by event; of a reply of text the first `opened`
+    events come before its first words and the first `spoken` hold these. `late` are errors within a
+    stream, by a word for their class. `lines` is whether events are lines of JSON. `lost` is what a
+    server says of a model that it does not have, where it does not say so by itself; `extras` are
+    what its row needs besides an address.
     """
 
-    row: str
-    model: str
     produce_server: Callable[..., Any]
-    produce_model: Callable[..., Any]
-    texts: Callable[..., Events]
-    tools: Callable[..., Events]
-    thoughts: Callable[[str, str, str], Events]
+    connect: Callable[..., Any]
     encode: Callable[[Events], list[bytes]]
     stream_bytes: Callable[..., Answer]
     whole: Callable[[Events], Answer]
-    failures: Mapping[str, Callable[..., Answer]]
+    refuse: Callable[[str], Answer]
     late: Mapping[str, Mapping[str, Any]]
     opened: int
     spoken: int
-    recordings: Recordings
-    remember: Callable[[Any, Events], None] = lambda server, events: None
+    signed: Callable[[Any, Events], None] = lambda server, events: None
+    lines: bool = False
+    lost: Answer | None = None
+    extras: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def address(self) -> str:
-        """The model with its row before it."""
-        return f"{self.row}/{self.model}"
+    def serve(self) -> Any:
+        return self.produce_server()
 
-    def configure(self, url: str, **settings: Any) -> dict[str, Any]:
-        """A configuration whose row leads to a server."""
-        row = {"base-url": url, "retries": 0}
-        given = {name.replace("_", "-"): value for name, value in settings.items()}
-        return {"providers": {self.row: {**row, **given}}}
+    def play(self, *replies: Any) -> Player:
+        return Player([one if isinstance(one, Answer) else self.stream(one) for one in replies])
 
-    def keys(self, server: Any) -> Mapping[str, str]:
-        """The key of the row, where it needs one."""
-        return {self.row: server.key} if server.key else {}
+    def cut(self, reply: Any, part: float) -> Answer:
+        return self.stream(reply, cut=int(part * len(b"".join(self.encode(reply)))))
 
-    def open_session(
-        self, server: Any, home: Path | None = None, **settings: Any
-    ) -> AbstractAsyncContextManager[Session]:
-        """A session whose row leads to a server; its archive lies in `home`, if that is given."""
-        archive = None
-        if home is not None:
-            archive = DirectoryArchive(home, StorageSettings(durability="fast"))
-        configuration = self.configure(server.url, **settings)
-        return open_session(configuration=configuration, archive=archive, keys=self.keys(server))
+    def stall(self, reply: Any, part: float) -> Answer:
+        size = len(b"".join(self.encode(reply)))
+        return self.stream(reply, stall=-1 if part < 0 else int(part * size), pause=0.001)
 
-    def escape(self, event: Mapping[str, Any]) -> bytes:
-        """An event on the wire of a server that escapes whatever is not ASCII."""
-        data = json.dumps(event).encode()
-        return data + b"\n" if self is OLLAMA else b"data: " + data + b"\n\n"
+    def escape(self, reply: Any) -> Answer:
+        return self.stream_bytes([self.frame(json.dumps(event).encode()) for event in reply])
 
-    def refuse(self, words: str) -> Answer:
-        """A refusal in these words."""
-        match self.row:
-            case "anthropic":
-                return anthropic.failure(400, "invalid_request_error", words)
-            case "ollama":
-                return ollama.failure(400, words)
-            case _:
-                return openai.failure(400, "invalid_request_error", words)
+    def remember(self, backend: Any, reply: Any) -> None:
+        self.signed(backend, reply)
+
+    async def produce_model(self, backend: Any, **options: Any) -> Any:
+        url = backend if isinstance(backend, str) else backend.url
+        return await self.connect(url, **options)
+
+    def sent(self, backend: Any) -> list[bytes]:
+        return [request.body for request in asked(backend)]
+
+    def count_left(self, backend: Any) -> int:
+        left: int = backend.closed_by_client
+        return left
+
+    def configure(self, backend: Any, **settings: Any) -> dict[str, Any]:
+        """A configuration whose row leads to a server, or to an address."""
+        url = backend if isinstance(backend, str) else backend.url
+        row = {"base_url": url, **self.extras, **settings}
+        return {"providers": {self.row: produce_row(**row)}}
+
+    def frame(self, data: bytes) -> bytes:
+        """Data as an event of a stream."""
+        return data + b"\n" if self.lines else b"data: " + data + b"\n\n"
 
     def stream(self, events: Events, **faults: Any) -> Answer:
         """A reply as a stream, each event as a chunk of its own."""
         return self.stream_bytes(self.encode(events), **faults)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RecordedInterface(HttpInterface):
+    """An interface of a vendor, of which there are recorded streams."""
+
+    recordings: Recordings
 
 
 class Player(FakeServer):
@@ -119,6 +124,7 @@ class Player(FakeServer):
 
     def __init__(self, replies: Sequence[Answer]) -> None:
         super().__init__()
+        self.key = ""
         self.replies = list(replies)
         self.asked: list[Request] = []
 
@@ -224,11 +230,14 @@ _CHAT_LATE: Mapping[str, Mapping[str, Any]] = {
     "overloaded": {"error": {"message": "busy", "type": "service_unavailable_error"}},
 }
 
-ANTHROPIC = Interface(
+ANTHROPIC = RecordedInterface(
     row="anthropic",
     model="claude-opus-5",
+    module="vibe_llms.providers.anthropic",
     produce_server=anthropic.FakeAnthropic,
-    produce_model=clients.produce_model,
+    connect=clients.produce_model,
+    refuse=lambda words: anthropic.failure(400, "invalid_request_error", words),
+    lost=anthropic.failure(404, "not_found_error"),
     texts=anthropic_replies.text_reply,
     tools=anthropic_replies.tools_reply,
     thoughts=_anthropic_thoughts,
@@ -253,13 +262,16 @@ ANTHROPIC = Interface(
     opened=2,
     spoken=4,
     recordings=recordings.ANTHROPIC,
-    remember=_remember_message,
+    signed=_remember_message,
 )
-RESPONSES = Interface(
+RESPONSES = RecordedInterface(
     row="openai",
     model=openai_clients.MODELS["responses"],
     produce_server=openai.FakeOpenAI,
-    produce_model=_openai_model("responses"),
+    module=openai_clients.MODULES["responses"],
+    connect=_openai_model("responses"),
+    refuse=lambda words: openai.failure(400, "invalid_request_error", words),
+    lost=openai.failure(404, "invalid_request_error", "no", "model_not_found"),
     texts=_response_texts,
     tools=_response_tools,
     thoughts=_response_thoughts,
@@ -271,13 +283,16 @@ RESPONSES = Interface(
     opened=4,
     spoken=5,
     recordings=recordings.RESPONSES,
-    remember=_remember_response,
+    signed=_remember_response,
 )
-CHAT = Interface(
+CHAT = RecordedInterface(
     row="openai-chat",
     model=openai_clients.MODELS["chat"],
     produce_server=openai.FakeOpenAI,
-    produce_model=_openai_model("chat"),
+    module=openai_clients.MODULES["chat"],
+    connect=_openai_model("chat"),
+    refuse=lambda words: openai.failure(400, "invalid_request_error", words),
+    lost=openai.failure(404, "invalid_request_error", "no", "model_not_found"),
     texts=chat_completions_replies.chat_reply,
     tools=chat_completions_replies.chat_tools,
     thoughts=_chat_thoughts,
@@ -290,11 +305,14 @@ CHAT = Interface(
     spoken=2,
     recordings=recordings.CHAT,
 )
-OLLAMA = Interface(
+OLLAMA = RecordedInterface(
     row="ollama",
     model=ollama_replies.MODEL,
     produce_server=ollama.FakeOllama,
-    produce_model=ollama_clients.produce_model,
+    module="vibe_llms.providers.ollama",
+    connect=ollama_clients.produce_model,
+    refuse=lambda words: ollama.failure(400, words),
+    lines=True,
     texts=lambda *chunks: [ollama_replies.line(), *ollama_replies.text_reply(*chunks)],
     tools=ollama_replies.tools_reply,
     thoughts=_ollama_thoughts,
@@ -313,16 +331,58 @@ OLLAMA = Interface(
     spoken=2,
     recordings=recordings.OLLAMA,
 )
-INTERFACES = {interface.row: interface for interface in (ANTHROPIC, RESPONSES, CHAT, OLLAMA)}
-RECORDED = [(one, name) for one in INTERFACES.values() for name in one.recordings.names]
+SHOUT = HttpInterface(
+    row="shout",
+    model=shout.MODELS[0],
+    module=shout.MODULE,
+    produce_server=shout.FakeShout,
+    connect=shout.produce_model,
+    texts=shout.text_reply,
+    tools=shout.tools_reply,
+    thoughts=lambda thought, text, arguments: [
+        {"shout": text}, *shout.tools_reply(("speak", arguments))
+    ],
+    encode=lambda events: [*map(shout.encode_line, events)],
+    stream_bytes=shout.stream_bytes,
+    whole=shout.answer_whole,
+    refuse=lambda words: shout.failure(400, words),
+    failures={
+        "limited": lambda **more: shout.failure(429, "slow down", **more),
+        "broken": lambda **more: shout.failure(500, "hoarse", **more),
+        "overloaded": lambda **more: shout.failure(503, "busy", **more),
+        "refused": lambda **more: shout.failure(400, "no", **more),
+        "unauthorized": lambda **more: shout.failure(401, "who?", **more),
+    },
+    late={},
+    opened=0,
+    spoken=1,
+    lines=True,
+    extras={"module": shout.MODULE, "credential": "none"},
+    thinks=False,
+    caches=False,
+)  # fmt: skip
+VENDORS = {one.row: one for one in (ANTHROPIC, RESPONSES, CHAT, OLLAMA)}
+SERVERS = {**VENDORS, SHOUT.row: SHOUT}
+EVERY: Mapping[str, Interface] = {
+    **SERVERS,
+    **{one.name: one for one in (LLAMACPP, SCRIPTED, CONTRACT)},
+}
+RECORDED = [(one, name) for one in VENDORS.values() for name in one.recordings.names]
 
-every_interface = pytest.mark.parametrize("interface", INTERFACES.values(), ids=INTERFACES)
-#: Every recorded stream of every interface.
+
+def every(fits: Callable[[Interface], bool]) -> pytest.MarkDecorator:
+    """Every interface of some kind."""
+    return _each({name: one for name, one in EVERY.items() if fits(one)})
+
+
+def _each(interfaces: Mapping[str, Interface]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("interface", interfaces.values(), ids=interfaces)
+
+
+every_interface = every(lambda one: True)
+every_server = _each(SERVERS)
+every_vendor = _each(VENDORS)
+#: Every recorded stream of every vendor.
 every_recording = pytest.mark.parametrize(
     ("interface", "name"), RECORDED, ids=[f"{one.row}-{name}" for one, name in RECORDED]
 )
-
-
-def key_of(interface: Interface, key: str) -> Credential:
-    """A credential with a key."""
-    return Credential(interface.row, given=Secret(key))

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jinja2
 import jinja2.ext
@@ -108,8 +108,17 @@ def tokenize(text: str) -> list[int]:
     return FakeLlama.split(text.encode(), special=True)
 
 
+class Broken(NamedTuple):
+    """A reply that breaks off after some tokens: with an error of `llama_decode`, or, without a
+    code, because its next step takes for ever.
+    """
+
+    tokens: Sequence[int]
+    code: int | None = 1
+
+
 #: What the model says next: a text, which then ends, or tokens, or an error of `llama_decode`.
-Reply = str | Sequence[int] | int
+Reply = str | Sequence[int] | int | Broken
 
 
 class FakePackage(ModuleType):
@@ -137,6 +146,7 @@ class FakePackage(ModuleType):
         self.adds_begin = False
         self.complaint = ""
         self.aborted = 0
+        self.left = 0
         self.aborts: dict[int, tuple[Any, int]] = {}
         self._readable: dict[str, bool] = {}
         self._log: Any = None
@@ -253,6 +263,7 @@ class FakeLlama:
         self.cleared = True
         self.n_tokens = 0
         self._generating = False
+        self._whole = False
         self._room = int(parameters["n_ctx"])
         self.input_ids = FakeArray()
         path = parameters["model_path"]
@@ -318,11 +329,12 @@ class FakeLlama:
         grammar = sampling.get("grammar")
         if grammar is not None:
             assert self.package.is_readable(grammar.text), "this would end the process"
-        self._generating = True
+        self._generating, self._whole = True, False
         try:
             yield from self._generate(list(tokens), sampling)
         finally:
             self._generating = False
+            self.package.left += not self._whole
 
     def _generate(self, tokens: list[int], sampling: dict[str, Any]) -> Generator[int, None, None]:
         package = self.package
@@ -342,13 +354,22 @@ class FakeLlama:
         reply = package.replies.pop(0) if package.replies else package.answer(package.prompts[-1])
         if isinstance(reply, int):
             raise RuntimeError(f"llama_decode returned {reply}")
+        broken = None
+        if isinstance(reply, Broken):
+            broken, reply = reply, reply.tokens
         said = [*tokenize(reply), END] if isinstance(reply, str) else list(reply)
-        for token in said:
+        for number, token in enumerate(said, 1):
             if package.pace_seconds:
                 time.sleep(package.pace_seconds)
+            self._whole = broken is None and number == len(said)
             yield token
             self._decode([token])
-        raise AssertionError("it went on after its end")
+        if broken is None:
+            raise AssertionError("it went on after its end")
+        while broken.code is None:
+            self._check_abort()
+            time.sleep(0.001)
+        raise RuntimeError(f"llama_decode returned {broken.code}")
 
     def _decode(self, tokens: list[int]) -> None:
         """Read tokens, as far as there is room, unless it is aborted."""
@@ -356,17 +377,19 @@ class FakeLlama:
         package = self.package
         if self.n_tokens + len(tokens) > self._room:
             raise ValueError("could not broadcast input array")
-        callback, data = package.aborts.get(id(self), (None, None))
-        while True:
-            if callback and callback(data):
-                package.aborted += 1
-                raise RuntimeError("llama_decode returned 2")
-            if package.held is None or package.held.is_set():
-                break
+        self._check_abort()
+        while package.held is not None and not package.held.is_set():
             time.sleep(0.001)
+            self._check_abort()
         del self.input_ids.tokens[self.n_tokens :]
         self.input_ids.tokens += tokens
         self.n_tokens += len(tokens)
+
+    def _check_abort(self) -> None:
+        callback, data = self.package.aborts.get(id(self), (None, None))
+        if callback and callback(data):
+            self.package.aborted += 1
+            raise RuntimeError("llama_decode returned 2")
 
 
 class FakeArray:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.anthropic import answer_json
-from tests.fakes.interfaces import ANTHROPIC, CHAT, RESPONSES, Interface
+from tests.fakes.interfaces import ANTHROPIC, CHAT, RESPONSES, RecordedInterface
 from tests.fakes.raw_server import RawServer, say
 from tests.fakes.recordings import strip
 from tests.fakes.server import Answer
@@ -52,7 +52,7 @@ ADVICE = {"retry-after-ms": "1"}
 class Official:
     """An interface with its official client, and what that calls its own."""
 
-    interface: Interface
+    interface: RecordedInterface
     package: str
     client: str
     key: str
@@ -85,7 +85,7 @@ def official(request: pytest.FixtureRequest) -> Official:
 @pytest.fixture
 def server(official: Official, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The strict fake; its key is where the package looks for it, and nowhere else."""
-    with official.interface.produce_server() as server:
+    with official.interface.serve() as server:
         monkeypatch.setenv(official.key, server.key)
         yield server
 
@@ -116,7 +116,7 @@ async def test_both_transports_send_the_same_and_hear_the_same(
     context, tools = TurnContext(streaming=streaming), [Invoker.from_function(speak)]
     async with opened(official, server.url) as model:
         theirs = await model.converse(said, tools, context=context)
-    model = await interface.produce_model(server.url)
+    model = await interface.produce_model(server)
     ours = await model.converse(said, tools, context=context)
     await model.client.close()
     first, second = server.requests
@@ -179,7 +179,7 @@ async def test_retries_are_ours_and_one_layer_only(official: Official, server: A
 
 
 async def check_redirect(official: Official, server: Any, status: int) -> None:
-    with official.interface.produce_server() as elsewhere:
+    with official.interface.serve() as elsewhere:
         location = {"location": f"{elsewhere.url}/elsewhere", "content-length": "0"}
         server.replies = [Answer(status, location)]
         async with opened(official, server.url) as model:

@@ -14,10 +14,16 @@ import pytest
 
 from tests.fakes import ollama
 from tests.fakes.contract import CALL, FINAL, SAID
-from tests.fakes.interfaces import INTERFACES, Interface, Player, asked, every_interface
+from tests.fakes.interfaces import (
+    VENDORS,
+    HttpInterface,
+    Player,
+    RecordedInterface,
+    asked,
+    every_vendor,
+)
 from tests.fakes.llamacpp import CHATML, FakePackage, write_model
 from tests.fakes.ollama import FakeModel
-from tests.fakes.strict import Events
 from tests.providers.contract.rig import HELLO, TOOLS, shown
 from tests.providers.laws.test_interruptions import check_interruptions
 from vibe_llms import open_session
@@ -54,10 +60,10 @@ def count_calls(conversation: Conversation) -> tuple[int, int]:
     return kinds.count(InvocationCanister), kinds.count(ResultCanister)
 
 
-async def check_round_trip(interface: Interface, home: Path) -> None:
+async def check_round_trip(interface: RecordedInterface, home: Path) -> None:
     """Native calls, then the contract, then native calls again; every request is accepted."""
     calls = [("look", '{"where":"up"}'), ("look", '{"where":"down"}')]
-    with interface.produce_server() as server:
+    with interface.serve() as server:
         async with interface.open_session(server, home) as session:
             begun = await session.begin(
                 interface.address, invokers=[look], supervisor="Be brief.", tool_mode="native"
@@ -92,9 +98,9 @@ async def check_round_trip(interface: Interface, home: Path) -> None:
             assert '\\"tool_result\\"' in json.dumps(bodies[0])
 
 
-@every_interface
+@every_vendor
 async def test_a_conversation_goes_between_native_calls_and_the_contract(
-    interface: Interface, tmp_path: Path
+    interface: RecordedInterface, tmp_path: Path
 ) -> None:
     await check_round_trip(interface, tmp_path)
 
@@ -104,14 +110,14 @@ async def test_calls_that_are_left_as_they_are_would_be_detected(
 ) -> None:
     monkeypatch.setattr(history, "_rewrite_call", lambda call: call)
     with pytest.raises((AssertionError, ProviderError)):
-        await check_round_trip(INTERFACES["anthropic"], tmp_path)
+        await check_round_trip(VENDORS["anthropic"], tmp_path)
 
 
-@every_interface
+@every_vendor
 async def test_reasoning_goes_back_to_its_issuer_under_the_contract_too(
-    interface: Interface, tmp_path: Path
+    interface: RecordedInterface, tmp_path: Path
 ) -> None:
-    with interface.produce_server() as server:
+    with interface.serve() as server:
         async with interface.open_session(server, tmp_path) as session:
             conversation = await session.begin(
                 interface.address, invokers=[look], tool_mode="contract"
@@ -125,11 +131,11 @@ async def test_reasoning_goes_back_to_its_issuer_under_the_contract_too(
             assert server.refusals == []
 
 
-@every_interface
+@every_vendor
 async def test_what_grows_is_encoded_once_under_the_contract(
-    interface: Interface, tmp_path: Path
+    interface: RecordedInterface, tmp_path: Path
 ) -> None:
-    with interface.produce_server() as server:
+    with interface.serve() as server:
         async with interface.open_session(server, tmp_path) as session:
             conversation = await session.begin(
                 interface.address, invokers=[look], tool_mode="contract", save=False
@@ -158,7 +164,7 @@ async def test_a_model_of_ollama_without_tools_is_offered_them_by_the_contract()
     with ollama.FakeOllama() as server:
         server.models["plain"] = produce_blind()
         server.replies = [ollama_replies.text_reply(*CALL), ollama_replies.text_reply(FINAL)]
-        configuration = INTERFACES["ollama"].configure(server.url)
+        configuration = VENDORS["ollama"].configure(server)
         async with open_session(configuration=configuration) as session:
             # Whether it has tools is known only when its server was asked.
             conversation = await session.begin("ollama/plain", invokers=[look])
@@ -200,7 +206,7 @@ async def test_a_model_without_tools_gets_old_calls_as_text() -> None:
         server.models["plain"] = produce_blind()
         replies: Sequence[str] = (CALL, FINAL, "So.")
         server.replies = [ollama_replies.text_reply(one) for one in replies]
-        configuration = INTERFACES["ollama"].configure(server.url)
+        configuration = VENDORS["ollama"].configure(server)
         async with open_session(configuration=configuration) as session:
             conversation = await session.begin("ollama/plain", invokers=[look])
             await conversation.converse("What is above?")
@@ -210,34 +216,34 @@ async def test_a_model_without_tools_gets_old_calls_as_text() -> None:
     assert "I called the tool look" in json.dumps(server.chats[-1])
 
 
-class Contracted(Interface):
+class Contracted(HttpInterface):
     """An interface whose models are offered tools by the contract."""
 
-    def configure(self, url: str, **settings: Any) -> dict[str, Any]:
-        return {**super().configure(url, **settings), "tools": {"mode": "contract"}}
+    def configure(self, backend: Any, **settings: Any) -> dict[str, Any]:
+        return {**super().configure(backend, **settings), "tools": {"mode": "contract"}}
 
 
-def put_under_contract(interface: Interface) -> Interface:
+def put_under_contract(interface: HttpInterface) -> HttpInterface:
     """The interface, whose calls come as words."""
 
-    def call(*calls: tuple[str, str]) -> Events:
+    def call(*calls: tuple[str, str]) -> Any:
         lines = (
             f'{{"type":"tool_call","name":"{name}","arguments":{text}}}' for name, text in calls
         )
         text = "\n".join(lines)
         return interface.texts(text[:50], text[50:])
 
-    members = {one.name: getattr(interface, one.name) for one in fields(interface)}
+    members = {one.name: getattr(interface, one.name) for one in fields(HttpInterface)}
     return Contracted(**{**members, "tools": call})
 
 
 @pytest.mark.storm
-@every_interface
+@every_vendor
 async def test_a_turn_interrupted_at_any_step_is_followed_by_another(
-    interface: Interface, tmp_path: Path, rounds: Callable[[int, int], int]
+    interface: RecordedInterface, tmp_path: Path, rounds: Callable[[int, int], int]
 ) -> None:
     seeds = rounds(1, 50)
-    with interface.produce_server() as server:
+    with interface.serve() as server:
         contracted = put_under_contract(interface)
         home = tmp_path / "archive"
         await check_interruptions(contracted, server, home, seeds, every=seeds > 1)
@@ -251,23 +257,23 @@ async def test_results_that_are_taken_for_granted_would_be_detected(
         "_collect_answers",
         lambda self: [self._answers[identity] for identity in self._calls],
     )
-    interface = INTERFACES["openai-chat"]
+    interface = VENDORS["openai-chat"]
     contracted = put_under_contract(interface)
-    with interface.produce_server() as server, pytest.raises(KeyError):
+    with interface.serve() as server, pytest.raises(KeyError):
         await check_interruptions(contracted, server, tmp_path / "archive", 4)
 
 
 @pytest.mark.storm
-@every_interface
+@every_vendor
 async def test_a_stream_cut_at_any_byte_calls_nothing(
-    interface: Interface, rounds: Callable[[int, int], int]
+    interface: RecordedInterface, rounds: Callable[[int, int], int]
 ) -> None:
     step = rounds(31, 1)
     chunks = re.findall(r"(?s).{1,9}", f"{FINAL}\n{CALL}")
     whole = interface.encode(interface.texts(*chunks))
     size = len(b"".join(whole))
     with Player([]) as server:
-        model = ContractModel(await interface.produce_model(server.url))
+        model = ContractModel(await interface.produce_model(server))
         for end, place in product(("close", "reset"), range(0, size - len(whole[-1]), step)):
             server.replies = [interface.stream_bytes(whole, cut=place, end=end)] * 3
             events: list[Event] = []
@@ -298,5 +304,5 @@ async def test_calls_of_a_reply_that_has_not_ended_would_be_detected(
     monkeypatch.setattr(Hearing, "__exit__", finish_anyway)
     with pytest.raises(AssertionError):
         await test_a_stream_cut_at_any_byte_calls_nothing(
-            INTERFACES["openai-chat"], lambda few, many: few
+            VENDORS["openai-chat"], lambda few, many: few
         )

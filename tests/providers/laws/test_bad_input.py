@@ -12,8 +12,15 @@ from typing import Any
 
 import pytest
 
-from tests.fakes import anthropic, openai
-from tests.fakes.interfaces import INTERFACES, OLLAMA, Interface, asked, every_interface
+from tests.fakes.backends import Interface
+from tests.fakes.interfaces import (
+    NOWHERE,
+    OLLAMA,
+    HttpInterface,
+    every,
+    every_interface,
+    every_server,
+)
 from tests.fakes.server import Answer
 from vibe_llms import open_session
 from vibe_llms.controls import Controls
@@ -34,15 +41,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.contents import AudioContent, ImageContent, TextualContent, VideoContent
 
-every_interface_with_a_key = pytest.mark.parametrize(
-    "interface", [one for one in INTERFACES.values() if one is not OLLAMA], ids=lambda one: one.row
-)
-#: What servers say of a model that they do not have; Ollama's fake says it by itself.
-MISSING = {
-    "anthropic": anthropic.failure(404, "not_found_error"),
-    "openai": openai.failure(404, "invalid_request_error", "no", "model_not_found"),
-    "openai-chat": openai.failure(404, "invalid_request_error", "no", "model_not_found"),
-}
+every_interface_with_a_key = every(lambda one: isinstance(one, HttpInterface) and bool(one.lost))
 PAGE = b"<html><body>Welcome to nginx!</body></html>"
 WRONG_KEY = "sk-wrong-0123456789-0123456789"
 
@@ -70,10 +69,10 @@ def page(status: int) -> Answer:
 
 CASES = {
     "a control out of range": Case(
-        ControlInvalid, ["temperature", "9"], controls=Controls(temperature=9.0)
+        ControlInvalid, ["temperature", "-1"], controls=Controls(temperature=-1.0)
     ),
     "an effort that there is not": Case(
-        ControlInvalid, ["effort", "it takes one of"], controls=Controls(effort="herculean")
+        ControlInvalid, ["effort", "it takes"], controls=Controls(effort="herculean")
     ),
     "a choice of a tool that is not offered": Case(
         ControlInvalid, ["nonesuch"], controls=Controls(tool_choice="nonesuch")
@@ -87,11 +86,14 @@ CASES = {
     "a picture of an unknown kind": Case(
         ContentUnsupported, ["image/tiff"], contents=[ImageContent(b"II*\0", "image/tiff")]
     ),
+}
+#: What is wrong with an address, or with what answers there.
+ADDRESSES = {
     "an address that is none": Case(
-        ConfigurationError, ["base-url", "not a url"], settings={"base-url": "not a url"}
+        ConfigurationError, ["base-url", "not a url"], settings={"base_url": "not a url"}
     ),
     "an address where nothing listens": Case(
-        ProviderUnreachable, ["127.0.0.1:9"], settings={"base-url": "http://127.0.0.1:9"}
+        ProviderUnreachable, ["127.0.0.1:9"], settings={"base_url": NOWHERE}
     ),
     "a web page": Case(ReplyMalformed, ["a web page", "base-url"], 1, answer=page(200)),
     "a web page that nothing is there": Case(
@@ -110,9 +112,7 @@ CASES = {
 async def converse(interface: Interface, server: Any, case: Case) -> VibeLlmsError:
     """The error of a turn; what the archive then has of it is looked at."""
     row = interface.row
-    configuration = interface.configure(server.url, **case.settings)
-    if "base-url" in case.settings:
-        configuration["providers"][row]["base-url"] = case.settings["base-url"]
+    configuration = interface.configure(server, **case.settings)
     if case.answer is not None:
         server.replies = [case.answer]
     keys = dict(interface.keys(server))
@@ -137,13 +137,22 @@ async def converse(interface: Interface, server: Any, case: Case) -> VibeLlmsErr
     return error
 
 
-@every_interface
+@every(lambda one: one.checks)
 @pytest.mark.parametrize("name", CASES)
 async def test_bad_input_is_reported_early_and_clearly(name: str, interface: Interface) -> None:
-    case = CASES[name]
-    with interface.produce_server() as server:
+    await check_case(interface, CASES[name])
+
+
+@every_server
+@pytest.mark.parametrize("name", ADDRESSES)
+async def test_a_bad_address_is_reported_clearly(name: str, interface: HttpInterface) -> None:
+    await check_case(interface, ADDRESSES[name])
+
+
+async def check_case(interface: Interface, case: Case) -> None:
+    with interface.serve() as server:
         error = await converse(interface, server, case)
-        assert len(asked(server)) == case.requests
+        assert len(interface.sent(server)) == case.requests
     for words in case.words:
         assert words in str(error), str(error)
 
@@ -152,7 +161,7 @@ async def test_bad_input_is_reported_early_and_clearly(name: str, interface: Int
 async def test_an_invalid_key_is_reported_with_the_command_that_sets_another(
     interface: Interface,
 ) -> None:
-    with interface.produce_server() as server:
+    with interface.serve() as server:
         case = Case(CredentialRefused, (), 1, key=WRONG_KEY)
         error = await converse(interface, server, case)
     assert f"vibe-llms keys set {interface.row}" in str(error)
@@ -161,9 +170,8 @@ async def test_an_invalid_key_is_reported_with_the_command_that_sets_another(
 
 @every_interface_with_a_key
 async def test_without_a_key_nothing_is_kept_or_sent(interface: Interface) -> None:
-    with interface.produce_server() as server:
-        configuration = interface.configure(server.url)
-        async with open_session(configuration=configuration) as session:
+    with interface.serve() as server:
+        async with open_session(configuration=interface.configure(server)) as session:
             conversation = await session.begin(interface.address)
             with pytest.raises(CredentialMissing, match=f"keys set {interface.row}"):
                 await conversation.converse("Hi")
@@ -171,13 +179,13 @@ async def test_without_a_key_nothing_is_kept_or_sent(interface: Interface) -> No
         assert server.requests == []
 
 
-@every_interface
+@every_server
 async def test_a_refusal_is_reported_in_the_servers_words_and_the_next_turn_works(
-    interface: Interface,
+    interface: HttpInterface,
 ) -> None:
     refusal = interface.refuse("tools.0: this schema is beyond me")
-    with interface.produce_server() as server:
-        server.replies = [refusal, interface.stream(interface.texts("Works."))]
+    with interface.serve() as server:
+        server.replies = [refusal, interface.texts("Works.")]
         async with interface.open_session(server) as one:
             conversation = await one.begin(interface.address)
             with pytest.raises(RequestRefused, match="this schema is beyond me") as caught:
@@ -186,11 +194,10 @@ async def test_a_refusal_is_reported_in_the_servers_words_and_the_next_turn_work
             assert (await conversation.converse("Again")).text == "Works."
 
 
-@every_interface
-async def test_an_unknown_model_is_reported_with_a_remedy(interface: Interface) -> None:
-    with interface.produce_server() as server:
-        if interface.row in MISSING:
-            server.replies = [MISSING[interface.row]]
+@every_server
+async def test_an_unknown_model_is_reported_with_a_remedy(interface: HttpInterface) -> None:
+    with interface.serve() as server:
+        server.replies = [interface.lost] if interface.lost else []
         async with interface.open_session(server) as one:
             conversation = await one.begin(f"{interface.row}/nonesuch")
             with pytest.raises(ModelUnavailable) as caught:
@@ -207,7 +214,7 @@ async def test_a_tool_that_has_no_schema_is_refused_before_anything_is_said(
     def shapeless(anything: object = ..., *more: int) -> None:
         """There is no schema for this."""
 
-    with interface.produce_server() as server:
+    with interface.serve() as server:
         async with interface.open_session(server) as one:
             with pytest.raises(InvokerInvalid, match="shapeless"):
                 await one.begin(interface.address, invokers=[shapeless])

@@ -19,14 +19,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.fakes.backends import Interface
 from tests.fakes.interfaces import (
     ANTHROPIC,
     CHAT,
     OLLAMA,
-    RESPONSES,
-    Interface,
+    RecordedInterface,
     every_interface,
     every_recording,
+    every_vendor,
 )
 from tests.fakes.recordings import ReplayTransport, is_cut, places, strip
 from tests.fakes.server import End
@@ -41,6 +42,7 @@ from vibe_llms.events import (
 from vibe_llms.exceptions import ProviderUnreachable, ReplyCut
 from vibe_llms.messages.canisters import (
     AssistantCanister,
+    Canister,
     InvocationCanister,
     ReplyCanister,
     UserCanister,
@@ -75,7 +77,7 @@ def ways(cut: int, *, every: bool) -> Iterator[tuple[End, int]]:
             yield end, size
 
 
-async def replay(interface: Interface, name: str, cut: int, end: End, size: int) -> Outcome:
+async def replay(interface: RecordedInterface, name: str, cut: int, end: End, size: int) -> Outcome:
     """What a recorded stream gives without a socket."""
     recordings = interface.recordings
     raw, row = recordings.load(name), recordings.row
@@ -114,7 +116,9 @@ async def hear(model: Any, end: End) -> Outcome:
     return Outcome(canisters, events, failed=False)
 
 
-def check_outcome(interface: Interface, name: str, cut: int, end: End, outcome: Outcome) -> None:
+def check_outcome(
+    interface: RecordedInterface, name: str, cut: int, end: End, outcome: Outcome
+) -> None:
     """What T1 promises of a stream that was cut after so many bytes.
 
     A reset may take from the reader what was sent before it, so the end may be missing even when
@@ -175,7 +179,7 @@ def _thoughts(canister: AssistantCanister) -> str:
 
 
 async def check_cuts(
-    interface: Interface, name: str, cuts: Iterable[int], *, every: bool = False
+    interface: RecordedInterface, name: str, cuts: Iterable[int], *, every: bool = False
 ) -> None:
     """Cut a stream at these places; in `every` way, or each in one, its neighbours in others."""
     for cut in cuts:
@@ -187,7 +191,7 @@ async def check_cuts(
 @pytest.mark.storm
 @every_recording
 async def test_a_stream_cut_at_any_byte_fails_and_keeps_what_came(
-    interface: Interface, name: str, rounds: Callable[[int, int], int]
+    interface: RecordedInterface, name: str, rounds: Callable[[int, int], int]
 ) -> None:
     step = rounds(17, 1)
     cuts = places(interface.recordings.load(name), step)
@@ -195,9 +199,9 @@ async def test_a_stream_cut_at_any_byte_fails_and_keeps_what_came(
 
 
 @pytest.mark.parametrize("name", ["text", "tools"])
-@every_interface
+@every_vendor
 async def test_taking_the_end_of_the_body_for_success_would_be_detected(
-    interface: Interface, name: str, monkeypatch: pytest.MonkeyPatch
+    interface: RecordedInterface, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def conclude(self: Any) -> Iterable[Any]:
         if self.closed:
@@ -226,12 +230,12 @@ async def test_taking_a_broken_connection_for_the_end_would_be_detected() -> Non
 @pytest.mark.storm
 @every_recording
 async def test_a_connection_closed_or_reset_at_any_byte_is_a_failure(
-    interface: Interface, name: str, rounds: Callable[[int, int], int]
+    interface: RecordedInterface, name: str, rounds: Callable[[int, int], int]
 ) -> None:
     raw = interface.recordings.load(name)
     cuts = range(0, len(raw) + 1, rounds(len(raw) // 3, 1))
-    with interface.produce_server() as server:
-        model = await interface.produce_model(server.url)
+    with interface.serve() as server:
+        model = await interface.produce_model(server)
         for size in SIZES[-1:] if len(cuts) < 10 else SIZES:
             chunks = [raw[start : start + size] for start in range(0, len(raw), size)]
             for cut in cuts:
@@ -243,61 +247,55 @@ async def test_a_connection_closed_or_reset_at_any_byte_is_a_failure(
         assert not server.refusals
 
 
-#: Where the recorded reply with tools is cut: before, within and after its calls.
-MARKS = {
-    ANTHROPIC.row: (b"toolu_B", b"message_delta"),
-    RESPONSES.row: (b"call_A", b"call_B"),
-    CHAT.row: (b"call_A", b"call_B"),
-    OLLAMA.row: (b"call_a1", b"call_e5"),
-}
-
-
 @every_interface
 async def test_a_cut_reply_runs_no_tool_and_is_stored_with_its_mark(interface: Interface) -> None:
     runs: list[str] = []
+    kept: list[Canister] = []
 
-    def weather(city: str, days: int = 1, note: str = "") -> str:
+    def weather(city: str) -> str:
         runs.append(city)
         return "fine"
 
-    raw = interface.recordings.load("tools")
-    last = interface.recordings.ends("tools")[0] - (40 if interface is CHAT else 1)
-    with interface.produce_server() as server:
-        interface.remember(server, interface.recordings.events("tools"))
-        async with interface.open_session(server) as session:
-            for cut in (*map(raw.index, MARKS[interface.row]), last):
-                server.replies = [interface.stream_bytes([raw], cut=cut)]
+    reply = interface.tools(*(("weather", f'{{"city":"{city}"}}') for city in ("Oslo", "Rome")))
+    with interface.serve() as backend:
+        interface.remember(backend, reply)
+        async with interface.open_session(backend) as session:
+            # Before its calls, within them, between them, and after them.
+            for part in (0, 0.2, 0.4, 0.5, 0.6, 0.8, 0.9):
+                backend.replies = [interface.cut(reply, part)]
                 events: list[Event] = []
                 conversation = await session.begin(
                     interface.address, invokers=[weather], event_handler=events.append
                 )
                 with pytest.raises(ReplyCut):
                     await conversation.converse("Weather?")
-                kept = conversation.canisters[-1]
-                assert isinstance(kept, AssistantCanister | InvocationCanister)
-                assert is_cut(kept)
-                # The strict server takes the next turn.
+                kept += conversation.canisters[1:]
+                # The strict backend takes the next turn.
                 assert (await conversation.converse("And now?")).text == "Hello."
                 again = await session.resume(conversation.identity)
-                assert is_cut(again.canisters[len(conversation.canisters) - 3])  # type: ignore[arg-type]
+                assert again.canisters == conversation.canisters
                 check_events(events)
                 assert not any(isinstance(event, InvocationStartedEvent) for event in events)
-        assert server.refusals == []
+        assert not backend.refusals
     assert runs == []
+    ends = [one for one in kept if isinstance(one, AssistantCanister | InvocationCanister)]
+    assert ends
+    assert all(is_cut(one) for one in ends if one.ending is not None)
+    assert sum(one.ending is not None for one in ends) == len({one.reply for one in ends})
 
 
-@every_interface
+@every_vendor
 async def test_a_connection_that_stays_open_after_the_end_of_a_reply_does_no_harm(
-    interface: Interface,
+    interface: RecordedInterface,
 ) -> None:
     raw = interface.recordings.load("text")
-    more = [b"\n" if interface is OLLAMA else b": more\n\n"] * 10
-    with interface.produce_server() as server:
+    more = [b"\n" if interface.lines else b": more\n\n"] * 10
+    with interface.serve() as server:
         server.replies = [
             interface.stream_bytes([raw], stall=len(raw)),
             interface.stream_bytes([raw, *more]),
         ]
-        model = await interface.produce_model(server.url)
+        model = await interface.produce_model(server)
         async with asyncio.timeout(10):
             for _ in range(2):
                 canisters = await model.converse(HI)
@@ -307,14 +305,16 @@ async def test_a_connection_that_stays_open_after_the_end_of_a_reply_does_no_har
         assert server.closed_by_client == 1
 
 
-@every_interface
-async def test_a_whole_reply_leaves_its_connection_to_the_next(interface: Interface) -> None:
+@every_vendor
+async def test_a_whole_reply_leaves_its_connection_to_the_next(
+    interface: RecordedInterface,
+) -> None:
     raw = interface.recordings.load("text")
-    more = b"\n" if interface is OLLAMA else b": more\n\n"
-    with interface.produce_server() as server:
+    more = b"\n" if interface.lines else b": more\n\n"
+    with interface.serve() as server:
         # What follows a complete reply is read and left.
         server.replies = [interface.stream_bytes([raw, more, more])]
-        model = await interface.produce_model(server.url)
+        model = await interface.produce_model(server)
         for _ in range(3):
             await model.converse(HI)
         assert server.connections == 1

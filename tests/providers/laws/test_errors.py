@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.interfaces import Interface, Player, every_interface
+from tests.fakes.interfaces import HttpInterface, Player, every_server
 from tests.fakes.server import Answer
 from vibe_llms.exceptions import (
     CredentialRefused,
@@ -35,11 +35,11 @@ KINDS: dict[str, type[ProviderError]] = {
 REMEDIES = {"limited": "try again later", "unauthorized": "vibe-llms keys set"}
 
 
-async def fail(interface: Interface, answers: Sequence[Answer]) -> list[Any]:
+async def fail(interface: HttpInterface, answers: Sequence[Answer]) -> list[Any]:
     """The errors that answers become, each with the `size` of its request."""
     errors: list[Any] = []
     with Player(answers) as server:
-        model = await interface.produce_model(server.url)
+        model = await interface.produce_model(server)
         for _ in answers:
             with pytest.raises(ProviderError) as caught:
                 await model.converse(HI)
@@ -50,9 +50,9 @@ async def fail(interface: Interface, answers: Sequence[Answer]) -> list[Any]:
     return errors
 
 
-@every_interface
+@every_server
 async def test_a_failure_is_the_error_of_its_kind_and_says_what_to_do(
-    interface: Interface,
+    interface: HttpInterface,
 ) -> None:
     answers = [produce() for produce in interface.failures.values()]
     for name, error in zip(interface.failures, await fail(interface, answers), strict=True):
@@ -72,9 +72,9 @@ STATUSES: dict[int, type[ProviderError]] = {
 BODIES = (b"", b"nonsense", b"<html>bad gateway</html>", b"[" * 5000, b"\xff", b'{"error": {}}')
 
 
-@every_interface
+@every_server
 async def test_an_answer_that_is_no_error_object_is_classified_by_its_status(
-    interface: Interface,
+    interface: HttpInterface,
 ) -> None:
     answers = [Answer(status, {}, [body]) for status in STATUSES for body in BODIES]
     for answer, error in zip(answers, await fail(interface, answers), strict=True):
@@ -83,8 +83,8 @@ async def test_an_answer_that_is_no_error_object_is_classified_by_its_status(
         assert error.status == answer.status
 
 
-@every_interface
-async def test_a_wrong_address_is_reported_as_such(interface: Interface) -> None:
+@every_server
+async def test_a_wrong_address_is_reported_as_such(interface: HttpInterface) -> None:
     location = {"location": "https://user:secret-word@example.org/v1?key=abcdefgh"}
     moved = [Answer(status, location, [b""]) for status in (301, 302, 303, 307, 308)]
     lost, gateway, elsewhere, *redirected = await fail(
@@ -118,10 +118,10 @@ ADVICE = [
 ]
 
 
-@every_interface
+@every_server
 @pytest.mark.parametrize("kind", ["limited", "overloaded"])
 async def test_the_servers_advice_when_to_come_again_is_kept(
-    interface: Interface, kind: str
+    interface: HttpInterface, kind: str
 ) -> None:
     answers = [interface.failures[kind](headers=headers) for headers, _ in ADVICE]
     errors = await fail(interface, answers)
@@ -130,15 +130,15 @@ async def test_the_servers_advice_when_to_come_again_is_kept(
     assert not hasattr(refused, "retry_after")
 
 
-@every_interface
-async def test_the_error_of_an_oversized_request_has_its_size(interface: Interface) -> None:
+@every_server
+async def test_the_error_of_an_oversized_request_has_its_size(interface: HttpInterface) -> None:
     (error,) = await fail(interface, [Answer(413, {}, [b'{"error":"Too large"}'])])
     assert f"it has {error.size} bytes" in str(error)
     assert type(error) is RequestTooLarge
 
 
-@every_interface
-async def test_lone_surrogates_in_an_error_do_no_harm(interface: Interface) -> None:
+@every_server
+async def test_lone_surrogates_in_an_error_do_no_harm(interface: HttpInterface) -> None:
     for words in ("a\ud800b", "\udfff"):
         (error,) = await fail(interface, [interface.refuse(words)])
         assert type(error) is RequestRefused

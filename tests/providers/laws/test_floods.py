@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from tests.fakes.interfaces import OLLAMA, Interface, Player, every_interface
+from tests.fakes.interfaces import HttpInterface, Player, every_server
 from tests.fakes.server import Answer
 from tests.fakes.strict import Events
 from tests.faults.heartbeat import PROMISED_SECONDS, steady
@@ -27,53 +27,49 @@ CHUNK = 64 * 1024
 MANY = 1_000_000
 
 
-def begin(interface: Interface) -> bytes:
+def begin(interface: HttpInterface) -> bytes:
     """The beginning of a reply, up to its first words."""
     return encode(interface, interface.texts("Hello", " there")[: interface.spoken])
 
 
-def speak(interface: Interface, text: str = "x") -> bytes:
+def speak(interface: HttpInterface, text: str = "x") -> bytes:
     """One more piece of text of that reply."""
     return encode(
         interface, interface.texts("Hello", text)[interface.spoken : interface.spoken + 1]
     )
 
 
-def encode(interface: Interface, events: Events) -> bytes:
+def encode(interface: HttpInterface, events: Events) -> bytes:
     return b"".join(interface.encode(events)).removesuffix(b"data: [DONE]\n\n")
-
-
-def frame(interface: Interface, data: bytes) -> bytes:
-    return data + b"\n" if interface is OLLAMA else b"data: " + data + b"\n\n"
 
 
 def repeat(part: bytes, times: int = MANY) -> Iterator[bytes]:
     return itertools.repeat(part * max(1, CHUNK // len(part)), times)
 
 
-def flood(interface: Interface, kind: str) -> Iterable[bytes]:
+def flood(interface: HttpInterface, kind: str) -> Iterable[bytes]:
     """What comes after the beginning of a reply."""
     match kind:
         case "words":
             return repeat(speak(interface))
         case "comments":
-            return repeat(b"\n" if interface is OLLAMA else b":\n\n")
+            return repeat(b"\n" if interface.lines else b":\n\n")
         case "nothing":
-            return repeat(frame(interface, b"{}"))
+            return repeat(interface.frame(b"{}"))
         case "nonsense":
-            return repeat(frame(interface, b"x"))
+            return repeat(interface.frame(b"x"))
         case "unknown":
-            return repeat(frame(interface, b'{"type":"ping"}'))
+            return repeat(interface.frame(b'{"type":"ping"}'))
         case "returns":
             return repeat(b"\r")
         case "endless":
             return repeat(b"x")
         case "deep":
-            return repeat(frame(interface, b'{"type":' + b"[" * 50_000), 20)
+            return repeat(interface.frame(b'{"type":' + b"[" * 50_000), 20)
         case "digits":
-            return repeat(frame(interface, b'{"index":' + b"9" * 200_000 + b"}"), 20)
+            return repeat(interface.frame(b'{"index":' + b"9" * 200_000 + b"}"), 20)
         case "fraction":
-            return repeat(frame(interface, b'{"index":0.' + b"3" * 200_000 + b"}"), 20)
+            return repeat(interface.frame(b'{"index":0.' + b"3" * 200_000 + b"}"), 20)
         case "long":
             return iter([speak(interface, "é\\" * 1_000_000)])
         case _:
@@ -87,12 +83,12 @@ KINDS = (
 
 
 async def hold(
-    interface: Interface, answer: Answer, settings: StreamSettings
+    interface: HttpInterface, answer: Answer, settings: StreamSettings
 ) -> tuple[ProviderError | None, list[Event]]:
     """One reply that is flooded, after one that is not: the error that it ends with."""
     reported: list[Event] = []
     with Player([interface.stream(interface.texts("Hi")), answer]) as server:
-        model = await interface.produce_model(server.url, stream=settings)
+        model = await interface.produce_model(server, stream=settings)
         await model.converse(HELLO, context=TurnContext())
         try:
             async with asyncio.timeout(60), steady(PROMISED_SECONDS):
@@ -104,9 +100,9 @@ async def hold(
     return None, reported
 
 
-@every_interface
+@every_server
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_flood_blocks_no_one_and_ends_in_time(interface: Interface, kind: str) -> None:
+async def test_a_flood_blocks_no_one_and_ends_in_time(interface: HttpInterface, kind: str) -> None:
     chunks = itertools.chain([begin(interface)], flood(interface, kind))
     settings = StreamSettings(retries=0, reply_seconds=0.5, idle_seconds=0.5)
     begun = time.monotonic()
@@ -121,8 +117,8 @@ async def test_a_flood_blocks_no_one_and_ends_in_time(interface: Interface, kind
         assert error.limit == "reply-seconds"
 
 
-@every_interface
-async def test_a_reply_has_so_many_bytes_and_what_came_is_kept(interface: Interface) -> None:
+@every_server
+async def test_a_reply_has_so_many_bytes_and_what_came_is_kept(interface: HttpInterface) -> None:
     chunks = itertools.chain([begin(interface)], repeat(speak(interface)))
     settings = StreamSettings(retries=2, reply_bytes=300_000)
     error, reported = await hold(interface, interface.stream_bytes(cast("Any", chunks)), settings)
@@ -135,8 +131,8 @@ async def test_a_reply_has_so_many_bytes_and_what_came_is_kept(interface: Interf
     assert len(said) > 500
 
 
-@every_interface
-async def test_a_whole_reply_has_no_more_bytes_either(interface: Interface) -> None:
+@every_server
+async def test_a_whole_reply_has_no_more_bytes_either(interface: HttpInterface) -> None:
     answer = interface.whole(interface.texts("Hello"))
     answer.chunks = cast("Any", repeat(b" "))
     answer.headers.pop("content-length", None)
@@ -144,8 +140,8 @@ async def test_a_whole_reply_has_no_more_bytes_either(interface: Interface) -> N
     assert "more than 1,000,000 bytes (reply-bytes)" in str(error)
 
 
-@every_interface
-async def test_a_bomb_is_unpacked_piece_by_piece(interface: Interface) -> None:
+@every_server
+async def test_a_bomb_is_unpacked_piece_by_piece(interface: HttpInterface) -> None:
     bomb = gzip.compress(begin(interface) + speak(interface) * 400_000)
     answer = interface.stream_bytes([bomb])
     answer.headers["content-encoding"] = "gzip"
@@ -161,9 +157,9 @@ WORDS = (
 )
 
 
-@every_interface
+@every_server
 @pytest.mark.parametrize("status", [400, 429, 500])
-async def test_no_refusal_holds_anybody_up(interface: Interface, status: int) -> None:
+async def test_no_refusal_holds_anybody_up(interface: HttpInterface, status: int) -> None:
     for words in WORDS:
         headers = {name: words.strip() or "0" for name in HEADERS}
         headers |= {"x-ratelimit-remaining-tokens": "0", "content-type": "application/json"}

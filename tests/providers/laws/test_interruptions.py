@@ -1,4 +1,4 @@
-"""T8: however a turn of parallel calls is interrupted, the strict server takes the next one."""
+"""T8: however a turn of parallel calls is interrupted, the strict backend takes the next one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.fakes.anthropic import FakeAnthropic, accumulate, failure, stream
-from tests.fakes.interfaces import ANTHROPIC, CHAT, RESPONSES, Interface, every_interface
+from tests.fakes.backends import Interface
+from tests.fakes.interfaces import ANTHROPIC, CHAT, RESPONSES, every_interface
 from tests.fakes.server import Answer, Request
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.events import Event
@@ -60,7 +61,7 @@ def produce_reply(chance: random.Random) -> list[dict[str, Any]]:
     return reply(*blocks, stop_reason="tool_use")
 
 
-def produce_calls(interface: Interface, chance: random.Random) -> Sequence[Mapping[str, Any]]:
+def produce_calls(interface: Interface, chance: random.Random) -> Any:
     """Three calls at once, as an interface has them."""
     if interface is ANTHROPIC:
         return produce_reply(chance)
@@ -184,7 +185,7 @@ async def check_interruptions(
             for step in range(count):
                 for way in WAYS if every else (WAYS[(step + seed) % len(WAYS)],):
                     await interrupt(interface, session, server, seed, way, step, place)
-                    assert server.refusals == [], (seed, way, step)
+                    assert not server.refusals, (seed, way, step)
                     server.requests.clear()
         shutil.rmtree(place)
 
@@ -195,7 +196,7 @@ async def test_a_turn_interrupted_at_any_step_is_followed_by_another(
     interface: Interface, tmp_path: Path, rounds: Callable[[int, int], int]
 ) -> None:
     seeds = rounds(1, 200)
-    with interface.produce_server() as server:
+    with interface.serve() as server:
         await check_interruptions(interface, server, tmp_path / "archive", seeds, every=seeds > 1)
 
 
@@ -315,5 +316,5 @@ async def test_an_interruption_that_is_not_mended_would_be_detected(
     tmp_path: Path,
 ) -> None:
     seed(monkeypatch)
-    with interface.produce_server() as server, pytest.raises((AssertionError, ProviderError)):
+    with interface.serve() as server, pytest.raises((AssertionError, ProviderError)):
         await check_interruptions(interface, server, tmp_path / "archive", 20)

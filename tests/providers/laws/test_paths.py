@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.interfaces import ANTHROPIC, Interface, asked, every_interface
+from tests.fakes.backends import Interface
+from tests.fakes.interfaces import ANTHROPIC, NOWHERE, every
 from vibe_llms.attachments import read_attachment, read_document
-from vibe_llms.configuration import StorageSettings, ToolMode
+from vibe_llms.configuration import ToolMode
 from vibe_llms.controls import Controls
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -22,8 +23,6 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.messages.contents import FileContent, ImageContent, TextualContent, VideoContent
 from vibe_llms.providers.conversions import name_document
 from vibe_llms.providers.interfaces import TurnContext
-from vibe_llms.session import open_session
-from vibe_llms.storage.archive import DirectoryArchive
 
 FOLDER = "canary-of-a-folder"
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -58,31 +57,26 @@ def attach_everything(folder: Path) -> list[Canister]:
 
 
 @pytest.mark.parametrize("mode", ["native", "contract"])
-@every_interface
+# A script is not sent the names of files at all.
+@every(lambda one: one.checks)
 async def test_no_request_holds_a_folder_of_what_is_attached(
     interface: Interface, mode: ToolMode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / FOLDER
     folder.mkdir()
     monkeypatch.chdir(tmp_path)
-    archive = DirectoryArchive(tmp_path / "archive", StorageSettings(durability="fast"))
 
     def look() -> None: ...
 
-    with interface.produce_server() as server:
-        async with open_session(
-            configuration=interface.configure(server.url),
-            archive=archive,
-            keys=interface.keys(server),
-        ) as session:
+    with interface.serve() as server:
+        async with interface.open_session(server, tmp_path / "archive") as session:
             conversation = await session.begin(interface.address, invokers=[look], tool_mode=mode)
             await conversation.add(attach_everything(folder))
             preview = await conversation.preview("What is this?")
-            reply = interface.texts('{"type":"final","content":"Hi"}')
-            server.replies = [interface.stream(reply)]
+            server.replies = [interface.texts('{"type":"final","content":"Hi"}')]
             await conversation.converse("What is this?")
-            assert server.refusals == []
-        requests = [request.path.encode() + request.body for request in asked(server)]
+            assert not server.refusals
+        requests = interface.sent(server)
     assert requests
     for sent in (*requests, preview.encode()):
         assert FOLDER.encode() not in sent
@@ -94,7 +88,7 @@ async def test_no_request_holds_a_folder_of_what_is_attached(
 
 async def test_a_document_of_a_file_has_its_name_as_title_and_nothing_more(tmp_path: Path) -> None:
     (tmp_path / "n.txt").write_text("Notes.")
-    model = await ANTHROPIC.produce_model("http://127.0.0.1:9")
+    model = await ANTHROPIC.produce_model(NOWHERE)
     document = read_document(str(tmp_path / "n.txt"))
     body = await model.preview([document], [], Controls(), TurnContext())
     assert json.loads(body)["messages"][0]["content"][0]["title"] == "n.txt"

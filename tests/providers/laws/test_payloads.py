@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.fakes.interfaces import ANTHROPIC, RESPONSES, Interface
+from tests.fakes.interfaces import ANTHROPIC, RESPONSES, RecordedInterface
 from tests.fakes.strict import Events
 from vibe_llms.configuration import StorageSettings
 from vibe_llms.controls import Controls
@@ -41,7 +41,7 @@ class Opaque:
     `reply` is full of what only its issuer understands, `marks` are the signs of it in a request.
     """
 
-    interface: Interface
+    interface: RecordedInterface
     other: str
     names: Sequence[str]
     thought: Events
@@ -134,7 +134,7 @@ async def preview(session: Session, conversation: Conversation) -> bytes:
 async def check_cycles(opaque: Opaque, home: Path, name: str, cycles: int) -> None:
     """A reply that was stored, restored and forked so often is sent as on the first day."""
     chance = random.Random(name)
-    with opaque.interface.produce_server() as server:
+    with opaque.interface.serve() as server:
         async with opened(opaque, home, server, server) as session:
             conversation = await session.begin(opaque.addresses[0])
             server.replies = [opaque.thought, opaque.interface.recordings.events(name)]
@@ -172,7 +172,7 @@ async def check_switches(opaque: Opaque, home: Path, switches: int) -> list[Even
     chance = random.Random(9)
     issued: dict[str, list[int]] = {address: [] for address in opaque.addresses}
     events: list[Event] = []
-    produce = opaque.interface.produce_server
+    produce = opaque.interface.serve
     with produce() as server, produce() as gateway:
         async with opened(opaque, home, server, gateway) as session:
             conversation = await session.begin(opaque.addresses[0], event_handler=events.append)

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.interfaces import OLLAMA, Interface, asked, every_interface
+from tests.fakes.backends import Interface
+from tests.fakes.interfaces import (
+    NOWHERE,
+    OLLAMA,
+    HttpInterface,
+    asked,
+    every,
+    every_interface,
+    every_server,
+    every_vendor,
+)
 from tests.fakes.recordings import strip
 from vibe_llms.configuration import StreamSettings
 from vibe_llms.controls import Controls
@@ -42,13 +52,16 @@ SPEAK = Invoker.from_function(speak, name="tools/speak")
 
 @every_interface
 async def test_a_reply_is_the_same_streamed_and_unstreamed(interface: Interface) -> None:
-    with interface.produce_server() as server:
-        model = await interface.produce_model(server.url)
+    with interface.serve() as server:
+        model = await interface.produce_model(server)
         heard = []
         for streaming in (True, False):
             # A server that is not asked to stream, and one that does not although it is asked to.
             events = interface.thoughts("Let me see.", "é😀", '{"word":"a"}')
-            for reply in (events, interface.whole(events)):
+            replies = [events]
+            if isinstance(interface, HttpInterface):
+                replies.append(interface.whole(events))
+            for reply in replies:
                 reported: list[Event] = []
                 server.replies = [reply]
                 context = TurnContext(
@@ -57,8 +70,7 @@ async def test_a_reply_is_the_same_streamed_and_unstreamed(interface: Interface)
                 heard.append(await model.converse(HI, [SPEAK], context=context))
                 check_events(reported, turn=False)
                 assert {event.conversation for event in reported} == {"c1"}
-            assert asked(server)[-1].json["stream"] is streaming
-        assert server.refusals == []
+        assert not server.refusals
         await model.client.close()
     # Only the first prompt of Ollama's was not in the server's cache.
     stripped = [[one[:-1] for one in strip(reply)] for reply in heard]
@@ -66,12 +78,13 @@ async def test_a_reply_is_the_same_streamed_and_unstreamed(interface: Interface)
     said, call = heard[0]
     assert isinstance(said, AssistantCanister)
     assert isinstance(call, InvocationCanister)
-    assert isinstance(said.contents[0], ReasoningContent)
+    assert isinstance(said.contents[0], ReasoningContent) is interface.thinks
+    assert "é😀" in said.text
     assert (call.name, call.parsed) == ("speak", {"word": "a"})
     assert call.ending is not None
     assert call.ending.reason == StopReason.INVOCATIONS
     assert call.provenance is not None
-    assert call.provenance.module == interface.recordings.module
+    assert call.provenance.module == interface.module
 
 
 @every_interface
@@ -81,7 +94,7 @@ async def test_a_turn_with_tools_is_held_and_forked(interface: Interface) -> Non
         return f"18 C in {city}"
 
     events: list[Event] = []
-    with interface.produce_server() as server:
+    with interface.serve() as server:
         calls = (("weather", '{"city":"Paris"}'), ("weather", '{"city":"Rome"}'))
         server.replies = [interface.tools(*calls), interface.texts("Mi", "ld.")]
         async with interface.open_session(server) as session:
@@ -94,18 +107,18 @@ async def test_a_turn_with_tools_is_held_and_forked(interface: Interface) -> Non
             assert (await conversation.converse("Weather?")).text == "Mild."
             other = await conversation.fork()
             assert (await other.converse("And then?")).text == "Hello."
-        sent = asked(server)[1].body.decode()
+        sent = interface.sent(server)[1].decode()
         assert sent.index("18 C in Paris") < sent.index("18 C in Rome")
-        assert server.refusals == []
+        assert not server.refusals
     check_events([one for one in events if one.conversation == conversation.identity])
 
 
-@every_interface
-async def test_a_preview_is_what_is_sent_and_opens_no_connection(interface: Interface) -> None:
+@every_server
+async def test_a_preview_is_what_is_sent_and_opens_no_connection(interface: HttpInterface) -> None:
     said: list[Canister] = [SupervisorCanister.from_text("Be brief."), *HI]
     controls, context = Controls(output_tokens=99), TurnContext()
-    with interface.produce_server() as server:
-        model = await interface.produce_model(server.url)
+    with interface.serve() as server:
+        model = await interface.produce_model(server)
         model.check(said, controls)
         body = await model.preview(said, [SPEAK], controls, context)
         await model.client.close()
@@ -133,24 +146,26 @@ async def test_a_handler_that_raises_stops_the_reply_and_is_not_called_again(
         if isinstance(event, kind):
             raise ZeroDivisionError
 
-    with interface.produce_server() as server:
+    with interface.serve() as server:
         server.replies = [interface.texts("a", "b")]
         async with interface.open_session(server, retries=2) as session:
             conversation = await session.begin(interface.address)
             with pytest.raises(ZeroDivisionError):
                 await conversation.converse("Hi", event_handler=handle)
             assert isinstance(seen[-1], kind)
-            assert len(asked(server)) == 1
+            assert len(interface.sent(server)) == 1
             assert (await conversation.converse("And now?")).text == "Hello."
-        assert server.refusals == []
+        assert not server.refusals
 
 
-@every_interface
-async def test_the_oldest_media_give_way_to_the_limit_of_a_request(interface: Interface) -> None:
+@every_vendor
+async def test_the_oldest_media_give_way_to_the_limit_of_a_request(
+    interface: HttpInterface,
+) -> None:
     old = UserCanister((ImageContent(PNG + b"o" * 6000, "image/png"),))
     new = UserCanister((ImageContent(PNG + b"n" * 6000, "image/png"),))
     accepts = {"accepts": ["image", "image/png"], "request-bytes": 10_000}
-    model = await interface.produce_model("http://127.0.0.1:9", models={".*": accepts})
+    model = await interface.produce_model(NOWHERE, models={".*": accepts})
     reported: list[Notice] = []
     context = TurnContext(notify=reported.append, fresh=frozenset({new.identity}))
     body = await model.preview([old, new], (), Controls(), context)
@@ -164,9 +179,9 @@ async def test_the_oldest_media_give_way_to_the_limit_of_a_request(interface: In
         await model.preview([old, new], (), Controls(), both)
 
 
-@every_interface
-async def test_extras_go_to_the_wire_except_what_canisters_say(interface: Interface) -> None:
-    model = await interface.produce_model("http://127.0.0.1:9", name=interface.model)
+@every_vendor
+async def test_extras_go_to_the_wire_except_what_canisters_say(interface: HttpInterface) -> None:
+    model = await interface.produce_model(NOWHERE, name=interface.model)
     row = model.provider
     controls = Controls(extras={row: {"keep_alive": "1m"}, "another": {"x": "y"}})
     body = await model.preview(HI, (), controls, TurnContext())
@@ -178,14 +193,14 @@ async def test_extras_go_to_the_wire_except_what_canisters_say(interface: Interf
             await model.preview(HI, (), reserved, TurnContext())
 
 
-@every_interface
+@every_server
 async def test_configured_controls_that_do_not_fit_are_reported_and_left_out(
-    interface: Interface,
+    interface: HttpInterface,
 ) -> None:
     reported: list[Notice] = []
     defaults = Controls(effort="herculean", output_tokens=77)
     context = TurnContext(notify=reported.append, default_controls=defaults)
-    model: Any = await interface.produce_model("http://127.0.0.1:9")
+    model: Any = await interface.produce_model(NOWHERE)
     body = await model.preview(HI, (), Controls(), context)
     assert b"77" in body
     assert b"herculean" not in body
@@ -193,12 +208,12 @@ async def test_configured_controls_that_do_not_fit_are_reported_and_left_out(
     assert "effort" in reported[0].text
 
 
-@every_interface
-async def test_requests_of_all_attempts_are_the_same(interface: Interface) -> None:
+@every_server
+async def test_requests_of_all_attempts_are_the_same(interface: HttpInterface) -> None:
     soon = {"retry-after-ms": "1", "retry-after": "0"}
-    with interface.produce_server() as server:
+    with interface.serve() as server:
         server.replies = [interface.failures["overloaded"](headers=soon) for _ in range(2)]
-        model = await interface.produce_model(server.url, stream=StreamSettings(retries=2))
+        model = await interface.produce_model(server, stream=StreamSettings(retries=2))
         (said,) = await model.converse(HI)
         assert getattr(said, "text", "") == "Hello."
         bodies = {request.body for request in asked(server)}
@@ -210,7 +225,14 @@ async def grow(
     interface: Interface, spoil: Callable[[Any], None] = lambda cache: None
 ) -> tuple[Sequence[Canister], Sequence[Canister]]:
     """The canisters that a conversation grows by, and those that are encoded for its requests."""
-    model = await interface.produce_model("http://127.0.0.1:9")
+    with interface.serve() as backend:
+        model = await interface.produce_model(backend)
+        return await _grow(model, spoil)
+
+
+async def _grow(
+    model: Any, spoil: Callable[[Any], None]
+) -> tuple[Sequence[Canister], Sequence[Canister]]:
     cache: Any = model.produce_cache()
     history: list[Canister] = [SupervisorCanister.from_text("Be brief."), *HI]
     await model.preview(history, (), Controls(), TurnContext(cache=cache))
@@ -231,7 +253,7 @@ async def grow(
     return history[begun:], seen
 
 
-@every_interface
+@every(lambda one: one.caches)
 async def test_a_turn_encodes_only_what_is_new_and_sends_the_same_bytes(
     interface: Interface,
 ) -> None:
@@ -239,7 +261,7 @@ async def test_a_turn_encodes_only_what_is_new_and_sends_the_same_bytes(
     assert encoded == added
 
 
-@every_interface
+@every(lambda one: one.caches)
 async def test_a_cache_that_forgets_would_be_detected(interface: Interface) -> None:
     added, encoded = await grow(interface, lambda cache: setattr(cache, "_last", None))
     assert encoded != added

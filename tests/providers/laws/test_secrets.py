@@ -21,7 +21,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.fakes.anthropic import answer_json
-from tests.fakes.interfaces import ANTHROPIC, INTERFACES, OLLAMA, RESPONSES, Interface
+from tests.fakes.interfaces import ANTHROPIC, OLLAMA, RESPONSES, VENDORS, RecordedInterface
 from tests.fakes.server import Answer, Request
 from vibe_llms import redaction
 from vibe_llms.configuration import StorageSettings
@@ -35,7 +35,7 @@ from vibe_llms.storage.archive import DirectoryArchive
 #: The interfaces, each with the ways in which it may come by its key.
 WAYS = [
     (interface, credential)
-    for interface in INTERFACES.values()
+    for interface in VENDORS.values()
     for credential in ("key", "package")
     if (interface, credential) != (OLLAMA, "package")
 ]
@@ -72,9 +72,9 @@ def forms(key: str) -> set[str]:
 
 
 @contextmanager
-def echoing_server(interface: Interface, key: str) -> Iterator[Any]:
+def echoing_server(interface: RecordedInterface, key: str) -> Iterator[Any]:
     """The strict fake, which says the key back wherever a server can say something."""
-    with interface.produce_server() as server:
+    with interface.serve() as server:
         respond = server.respond
 
         def echo(request: Request) -> Answer:
@@ -132,7 +132,7 @@ def all_logs(watcher: Watcher) -> Iterator[None]:
         root.removeHandler(handler)
 
 
-def echoes(interface: Interface, key: str) -> list[Any]:
+def echoes(interface: RecordedInterface, key: str) -> list[Any]:
     """Answers that hold the key, each of another kind."""
     said = f"invalid x-api-key: {key} (Bearer {key}) {json.dumps(key)}"
     detailed = {"type": "x", "code": key, "message": "m", "details": {"error_code": key}}
@@ -161,7 +161,12 @@ def echoes(interface: Interface, key: str) -> list[Any]:
 
 
 async def look_everywhere(
-    interface: Interface, server: Any, home: Path, key: str, credential: str, watcher: Watcher
+    interface: RecordedInterface,
+    server: Any,
+    home: Path,
+    key: str,
+    credential: str,
+    watcher: Watcher,
 ) -> None:
     """Hold turns of which most fail, and watch all that can be watched."""
     archive = DirectoryArchive(home, StorageSettings(durability="fast"))
@@ -171,7 +176,7 @@ async def look_everywhere(
 
     with all_logs(watcher):
         async with open_session(
-            configuration=interface.configure(server.url, credential=credential),
+            configuration=interface.configure(server, credential=credential),
             archive=archive,
             keys={interface.row: key} if credential == "key" else None,
             event_handler=watcher.see_event,
@@ -196,7 +201,7 @@ async def look_everywhere(
 
 
 async def _ask_otherwise(
-    interface: Interface, session: Session, server: Any, key: str, watcher: Watcher
+    interface: RecordedInterface, session: Session, server: Any, key: str, watcher: Watcher
 ) -> None:
     """The lists and counts, of a server that does not know the key any more."""
     server.key = "another-key-that-is-right"
@@ -213,7 +218,7 @@ async def _ask_otherwise(
 
 
 def give_key(
-    monkeypatch: pytest.MonkeyPatch, interface: Interface, credential: str, key: str
+    monkeypatch: pytest.MonkeyPatch, interface: RecordedInterface, credential: str, key: str
 ) -> None:
     """The key is where the official package looks for it, if that shall send it."""
     if credential == "package":
@@ -232,7 +237,7 @@ CASES = [(*way, shape) for way in WAYS for shape in (KEYS if way[1] == "key" els
 )
 async def test_the_key_is_to_be_seen_nowhere(
     shape: str,
-    interface: Interface,
+    interface: RecordedInterface,
     credential: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -252,7 +257,7 @@ async def test_the_key_is_to_be_seen_nowhere(
 
 @every_way
 async def test_an_unrecorded_key_is_detected(
-    interface: Interface, credential: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    interface: RecordedInterface, credential: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = "0123456789abcdef-not-seen-before"
     monkeypatch.setattr(redaction, "_KNOWN", _Forgetful())
@@ -292,7 +297,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 @every_way
 def test_the_very_first_request_is_logged_without_the_key(
-    interface: Interface, credential: str
+    interface: RecordedInterface, credential: str
 ) -> None:
     # Some loggers of the packages below come to be only now.
     key = "0123456789abcdef-the-first"
@@ -301,7 +306,7 @@ def test_the_very_first_request_is_logged_without_the_key(
         if interface is OLLAMA:
             refusal = {"error": key}  # type: ignore[dict-item]
         server.replies = [answer_json(refusal, status=401)]
-        configuration = json.dumps(interface.configure(server.url, credential=credential))
+        configuration = json.dumps(interface.configure(server, credential=credential))
         done = subprocess.run(
             [sys.executable, "-c", FIRST, interface.address, configuration, key, credential],
             capture_output=True,

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from tests.fakes.interfaces import ANTHROPIC, Interface, Player, every_interface
-from tests.fakes.server import Answer
+from tests.fakes.backends import Interface
+from tests.fakes.interfaces import (
+    ANTHROPIC,
+    HttpInterface,
+    RecordedInterface,
+    every_interface,
+    every_server,
+    every_vendor,
+)
 from vibe_llms.configuration import StreamSettings
 from vibe_llms.events import Event, MessageFailedEvent
 from vibe_llms.exceptions import ReplyTimeout
@@ -32,18 +40,16 @@ GRACE_SECONDS = 8.0
 
 async def check_stall(
     interface: Interface,
-    answer: Answer,
+    reply: Any,
     limit: str,
     settings: StreamSettings = SHORT,
     *,
     streaming: bool = True,
 ) -> None:
     """A reply that stalls ends with an error that names the limit, and soon after it."""
-    with Player([answer]) as server:
+    with interface.play(reply) as backend:
         events: list[Event] = []
-        model = await interface.produce_model(
-            server.url, stream=settings, event_handler=events.append
-        )
+        model = await interface.produce_model(backend, stream=settings, event_handler=events.append)
         seconds = getattr(settings, limit.replace("-", "_"))
         error: BaseException | None = None
         try:
@@ -51,20 +57,32 @@ async def check_stall(
                 await model.converse(HELLO, context=TurnContext(streaming=streaming))
         except (ReplyTimeout, TimeoutError) as raised:
             error = raised
-        assert isinstance(error, ReplyTimeout), f"{answer.stall}: {error!r}"
-        assert (error.limit, error.seconds) == (limit, seconds), f"{answer.stall}: {error}"
+        assert isinstance(error, ReplyTimeout), repr(error)
+        assert (error.limit, error.seconds) == (limit, seconds), str(error)
         assert limit in str(error)
         check_events(events, turn=False)
         assert isinstance(events[-1], MessageFailedEvent)
         await model.client.close()
-        await server.settled()
-        assert server.closed_by_client == 1
+        await backend.settled()
+        assert interface.count_left(backend) == 1
+
+
+@every_interface
+async def test_a_reply_that_stalls_ends_at_the_limit_for_that_place_and_keeps_what_came(
+    interface: Interface,
+) -> None:
+    settings = StreamSettings(first_byte_seconds=0.3, idle_seconds=0.3, retries=0)
+    said = interface.texts(*"abcdefgh")
+    await check_stall(interface, interface.stall(said, -1), "first-byte-seconds", settings)
+    await check_stall(interface, interface.stall(said, 0.6), "idle-seconds", settings)
+    settings = StreamSettings(reply_seconds=0.3, retries=0)
+    await check_stall(interface, interface.stall(said, 0.6), "reply-seconds", settings)
 
 
 @pytest.mark.storm
-@every_interface
-async def test_a_reply_that_stalls_anywhere_ends_at_the_limit_for_that_place(
-    interface: Interface, rounds: Callable[[int, int], int]
+@every_vendor
+async def test_a_reply_that_stalls_at_any_byte_ends_at_the_limit_for_that_place(
+    interface: RecordedInterface, rounds: Callable[[int, int], int]
 ) -> None:
     raw = interface.recordings.load("tools")
     chunks = [raw[start : start + 100] for start in range(0, len(raw), 100)]
@@ -86,16 +104,18 @@ async def test_a_reply_that_stalls_anywhere_ends_at_the_limit_for_that_place(
 async def test_a_limit_of_the_whole_alone_would_be_detected(
     interface: Interface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Watch, "expect", lambda self, limit, seconds=0.0: None)
+    expect = Watch.expect
+    monkeypatch.setattr(Watch, "expect", lambda self, *_: expect(self, "reply-seconds"))
     settings = StreamSettings(first_byte_seconds=0.2, reply_seconds=0.5, retries=0)
+    silent = interface.stall(interface.texts("Hello."), -1)
     with pytest.raises(AssertionError):
-        await check_stall(
-            interface, interface.stream_bytes([b"x"], stall=-1), "first-byte-seconds", settings
-        )
+        await check_stall(interface, silent, "first-byte-seconds", settings)
 
 
-@every_interface
-async def test_a_reply_that_trickles_ends_at_the_limit_of_the_whole(interface: Interface) -> None:
+@every_server
+async def test_a_reply_that_trickles_ends_at_the_limit_of_the_whole(
+    interface: HttpInterface,
+) -> None:
     chunks = interface.encode(interface.texts(*"abcdefghijkl"))
     halves = [byte for chunk in chunks for byte in (chunk[:1], chunk[1:])]
     settings = StreamSettings(reply_seconds=1.0, idle_seconds=0.6, retries=0)
@@ -103,31 +123,35 @@ async def test_a_reply_that_trickles_ends_at_the_limit_of_the_whole(interface: I
     await check_stall(interface, drip, "reply-seconds", settings)
 
 
-@every_interface
-async def test_an_unstreamed_request_has_no_limit_for_the_first_byte(interface: Interface) -> None:
+@every_server
+async def test_an_unstreamed_request_has_no_limit_for_the_first_byte(
+    interface: HttpInterface,
+) -> None:
     settings = StreamSettings(
         first_byte_seconds=0.1, idle_seconds=0.6, reply_seconds=1.0, retries=0
     )
     late = interface.whole(interface.texts("Hello."))
     late.delay = 0.4
-    with Player([late]) as server:
-        model = await interface.produce_model(server.url, stream=settings)
+    with interface.play(late) as server:
+        model = await interface.produce_model(server, stream=settings)
         (reply,) = await model.converse(HELLO, context=TurnContext(streaming=False))
         assert getattr(reply, "text", "") == "Hello."
         await model.client.close()
     never = interface.stream_bytes([b"x"], stall=-1)
-    await check_stall(interface, never, "reply-seconds", settings, streaming=False)
     begun = interface.whole(interface.texts("Hello."))
     begun.stall = 10
-    await check_stall(interface, begun, "idle-seconds", settings, streaming=False)
+    async with asyncio.TaskGroup() as group:
+        for answer, limit in (never, "reply-seconds"), (begun, "idle-seconds"):
+            check = check_stall(interface, answer, limit, settings, streaming=False)
+            group.create_task(check)
 
 
 @pytest.mark.parametrize(("stall", "limit"), [(-1, "first-byte-seconds"), (3, "idle-seconds")])
 async def test_counting_has_the_same_limits(stall: int, limit: str) -> None:
     answer = ANTHROPIC.failures["broken"]()
     answer.stall = stall
-    with Player([answer]) as server:
-        model = await ANTHROPIC.produce_model(server.url, stream=SHORT)
+    with ANTHROPIC.play(answer) as server:
+        model = await ANTHROPIC.produce_model(server, stream=SHORT)
         async with asyncio.timeout(GRACE_SECONDS):
             with pytest.raises(ReplyTimeout) as caught:
                 await model.count_tokens(HELLO)

@@ -13,9 +13,9 @@ from tests.fakes.interfaces import (
     ANTHROPIC,
     OLLAMA,
     RESPONSES,
-    Interface,
-    every_interface,
+    RecordedInterface,
     every_recording,
+    every_vendor,
 )
 from tests.fakes.recordings import places, strip
 from vibe_llms.exceptions import ProviderError, ReplyCut
@@ -31,7 +31,7 @@ WRITTEN_OTHERWISE = {
 REORDERED = ("ollama", "between")
 
 
-def check_splits(interface: Interface, name: str, cuts: Iterable[int]) -> None:
+def check_splits(interface: RecordedInterface, name: str, cuts: Iterable[int]) -> None:
     """A stream cut in two anywhere gives what the official package reads."""
     recordings = interface.recordings
     raw, (_, whole) = recordings.load(name), recordings.whole(name)
@@ -46,7 +46,7 @@ def check_splits(interface: Interface, name: str, cuts: Iterable[int]) -> None:
 @pytest.mark.storm
 @every_recording
 def test_a_stream_split_at_any_byte_gives_what_the_official_package_reads(
-    interface: Interface, name: str, rounds: Callable[[int, int], int]
+    interface: RecordedInterface, name: str, rounds: Callable[[int, int], int]
 ) -> None:
     check_splits(interface, name, places(interface.recordings.load(name), rounds(17, 1)))
 
@@ -54,7 +54,7 @@ def test_a_stream_split_at_any_byte_gives_what_the_official_package_reads(
 @pytest.mark.parametrize("size", [1, 2, 3, 64])
 @every_recording
 def test_a_stream_in_small_chunks_gives_the_same_canisters(
-    interface: Interface, name: str, size: int
+    interface: RecordedInterface, name: str, size: int
 ) -> None:
     raw = interface.recordings.load(name)
     chunks = [raw[start : start + size] for start in range(0, len(raw), size)]
@@ -63,9 +63,9 @@ def test_a_stream_in_small_chunks_gives_the_same_canisters(
     check_events(events, turn=False)
 
 
-@every_interface
+@every_vendor
 def test_a_splitter_that_decodes_chunk_by_chunk_would_be_detected(
-    interface: Interface, monkeypatch: pytest.MonkeyPatch
+    interface: RecordedInterface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind: Any = type(interface.recordings.produce_assimilator())
 
@@ -82,7 +82,7 @@ def test_a_splitter_that_decodes_chunk_by_chunk_would_be_detected(
 
 @every_recording
 def test_an_unstreamed_reply_gives_the_canisters_of_the_streamed_one(
-    interface: Interface, name: str
+    interface: RecordedInterface, name: str
 ) -> None:
     recordings = interface.recordings
     body = json.dumps(recordings.body(name), ensure_ascii=name == "escaped").encode()
@@ -96,15 +96,15 @@ def test_an_unstreamed_reply_gives_the_canisters_of_the_streamed_one(
 
 
 @every_recording
-def test_what_was_read_can_be_stored_and_restored(interface: Interface, name: str) -> None:
+def test_what_was_read_can_be_stored_and_restored(interface: RecordedInterface, name: str) -> None:
     for canister in interface.recordings.whole(name)[0]:
         line = encode_canister(canister)
         assert decode_canister(line) == canister
         json.loads(line.decode())
 
 
-@every_interface
-def test_nothing_after_the_end_of_a_reply_is_read(interface: Interface) -> None:
+@every_vendor
+def test_nothing_after_the_end_of_a_reply_is_read(interface: RecordedInterface) -> None:
     recordings = interface.recordings
     raw = recordings.load("text")
     more = recordings.load("tools")
@@ -114,14 +114,14 @@ def test_nothing_after_the_end_of_a_reply_is_read(interface: Interface) -> None:
     check_events(events, turn=False)
 
 
-@every_interface
-def test_a_stream_without_its_end_is_cut(interface: Interface) -> None:
+@every_vendor
+def test_a_stream_without_its_end_is_cut(interface: RecordedInterface) -> None:
     assimilator = interface.recordings.produce_assimilator()
     with pytest.raises(ReplyCut):
         list(assimilator.conclude())
 
 
-def check_hostile(interface: Interface, raw: bytes) -> None:
+def check_hostile(interface: RecordedInterface, raw: bytes) -> None:
     """Whatever a server sends ends as a reply that can be stored, or as an error of ours."""
     try:
         completed, events = interface.recordings.assimilate([raw])
@@ -139,7 +139,7 @@ _SHARDS = (
 )
 
 
-def damage(interface: Interface, noise: random.Random) -> bytes:
+def damage(interface: RecordedInterface, noise: random.Random) -> bytes:
     """A recorded stream with bytes changed, taken out, or put in."""
     recordings = interface.recordings
     raw = bytearray(recordings.load(noise.choice(recordings.names)))
@@ -160,18 +160,18 @@ def damage(interface: Interface, noise: random.Random) -> bytes:
 
 
 @pytest.mark.storm
-@every_interface
+@every_vendor
 def test_damaged_streams_end_as_replies_or_as_errors_of_ours(
-    interface: Interface, rounds: Callable[[int, int], int]
+    interface: RecordedInterface, rounds: Callable[[int, int], int]
 ) -> None:
     noise = random.Random(11)
     for _ in range(rounds(1_000, 50_000)):
         check_hostile(interface, damage(interface, noise))
 
 
-@every_interface
+@every_vendor
 def test_a_decoder_that_lets_its_own_errors_out_would_be_detected(
-    interface: Interface, monkeypatch: pytest.MonkeyPatch
+    interface: RecordedInterface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = type(interface.recordings.produce_assimilator())
     monkeypatch.setattr(kind, "feed", lambda self, chunk: 1 / 0)

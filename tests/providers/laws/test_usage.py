@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.interfaces import Interface, Player, every_interface
-from tests.fakes.strict import Events
+from tests.fakes import shout
+from tests.fakes.backends import Interface
+from tests.fakes.interfaces import EVERY, HttpInterface, every_interface, every_vendor
+from tests.fakes.llamacpp import tokenize
 from vibe_llms.messages.canisters import Usage, UserCanister
 from vibe_llms.providers.anthropic import streams as anthropic_streams
 from vibe_llms.providers.interfaces import TurnContext
+from vibe_llms.providers.llamacpp import streams as llamacpp_streams
 from vibe_llms.providers.ollama import streams as ollama_streams
 from vibe_llms.providers.openai.chat_completions import chunks as chat_chunks
 from vibe_llms.providers.openai.responses import streams as response_streams
+from vibe_llms.testing import Part, ScriptedReply
 from vibe_llms.testing.wires import (
     anthropic_replies,
     chat_completions_replies,
@@ -23,9 +27,12 @@ from vibe_llms.testing.wires import (
 )
 
 HELLO = [UserCanister.from_text("Hi")]
+#: The tokens of the prompt that asks for a reply of the fake engine.
+PROMPT = len(tokenize("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"))
+SCRIPTED = ScriptedReply(parts=(Part(text="Hello."),), usage=Usage(1, 2, 3, 4, 5))
 #: A reply of each interface with the tokens that its server reports: what went in and came out
 #: in all, and what that is in our classes.
-REPLIES: Mapping[str, tuple[Events, int, int, Usage]] = {
+REPLIES: Mapping[str, tuple[Any, int, int, Usage]] = {
     "anthropic": (
         anthropic_replies.reply(
             anthropic_replies.text_block(0, "Hello."),
@@ -51,20 +58,26 @@ REPLIES: Mapping[str, tuple[Events, int, int, Usage]] = {
         7,
         Usage(20, 30, 0, 7, 0),
     ),
+    "shout": (shout.text_reply("Hello."), 3, 1, Usage(3, output_tokens=1)),
+    "llamacpp": (EVERY["llamacpp"].texts("Hello."), PROMPT, 6, Usage(PROMPT, 0, 0, 6, 0)),
+    "scripted": (SCRIPTED, 6, 9, Usage(1, 2, 3, 4, 5)),
+    "contract": (SCRIPTED, 6, 9, Usage(1, 2, 3, 4, 5)),
 }
-MODULES = (anthropic_streams, response_streams, chat_chunks, ollama_streams)
+MODULES = (anthropic_streams, response_streams, chat_chunks, ollama_streams, llamacpp_streams)
 
 
 async def check_usage(interface: Interface) -> None:
     """What is reported of a reply is what its server counted, each token once."""
-    events, read, written, expected = REPLIES[interface.row]
+    said, read, written, expected = REPLIES[interface.name]
     for streaming in (True, False):
-        answer = interface.stream(events) if streaming else interface.whole(events)
-        with Player([answer]) as server:
-            model = await interface.produce_model(server.url)
-            reply = await model.converse(HELLO, context=TurnContext(streaming=streaming))
+        reply = said
+        if isinstance(interface, HttpInterface) and not streaming:
+            reply = interface.whole(said)
+        with interface.play(reply) as backend:
+            model = await interface.produce_model(backend)
+            heard = await model.converse(HELLO, context=TurnContext(streaming=streaming))
             await model.client.close()
-        usage = reply[-1].ending.usage
+        usage = heard[-1].ending.usage
         assert usage == expected, streaming
         assert usage.input_tokens == read, streaming
         assert usage.output_tokens + usage.reasoning_tokens == written, streaming
@@ -76,7 +89,7 @@ async def test_each_token_is_counted_once_streamed_and_whole(interface: Interfac
     await check_usage(interface)
 
 
-@every_interface
+@every_vendor
 async def test_a_cache_that_is_counted_twice_would_be_detected(
     interface: Interface, monkeypatch: pytest.MonkeyPatch
 ) -> None:

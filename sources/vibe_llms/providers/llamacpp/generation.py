@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from vibe_llms.exceptions import ContextOverflow, RequestRefused, SessionClosed
+from vibe_llms.exceptions import ContextOverflow, ReplyCut, RequestRefused, SessionClosed
 from vibe_llms.providers.deltas import Delta
 from vibe_llms.providers.llamacpp.controls import Generation
 from vibe_llms.providers.llamacpp.engines import CLOSED, Job
@@ -83,22 +83,27 @@ class Task(Struct, frozen=True, kw_only=True):
         decoder, finder = Decoder(), StopFinder(generation.stop)
         sender = _Sender(job, streaming=self.streaming)
         reason = "stop"
-        with closing(
-            loaded.generate(
-                tokens,
-                job.halt,
-                sampling=generation.sampling,
-                seed=generation.seed if generation.seed is not None else self.seed,
-                grammar=grammar,
-            )
-        ) as pieces:
-            for written, piece in enumerate(pieces, 1):
-                sender.send(assimilator.feed(finder.feed(decoder.feed(piece))))
-                if finder.found:
-                    break
-                if written == bound:
-                    reason = "length"
-                    break
+        try:
+            with closing(
+                loaded.generate(
+                    tokens,
+                    job.halt,
+                    sampling=generation.sampling,
+                    seed=generation.seed if generation.seed is not None else self.seed,
+                    grammar=grammar,
+                )
+            ) as pieces:
+                for written, piece in enumerate(pieces, 1):
+                    sender.send(assimilator.feed(finder.feed(decoder.feed(piece))))
+                    if finder.found:
+                        break
+                    if written == bound:
+                        reason = "length"
+                        break
+        except ReplyCut:
+            # What had come is kept, also what was still to be sent with more.
+            sender.flush()
+            raise
         if job.halt.is_set():
             raise SessionClosed(CLOSED)
         if not finder.found:
