@@ -25,13 +25,14 @@ from tests.fakes.llamacpp import (
     write_model,
 )
 from vibe_llms.configuration import StreamSettings
+from vibe_llms.controls import Controls
 from vibe_llms.events import EventHandler, ignore_events
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.canisters import Canister, ReplyCanister
 from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.providers.contract.model import ContractModel
 from vibe_llms.providers.deltas import Delta
-from vibe_llms.providers.interfaces import Model
+from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.pieces import encode_json
 from vibe_llms.providers.registry import register
 from vibe_llms.providers.scripted.client import ScriptedClient, ScriptedModel, ScriptedProvider
@@ -289,18 +290,43 @@ class ContractInterface(ScriptedInterface):
 
     async def produce_model(self, backend: Any, **options: Any) -> Any:
         handler = options.get("event_handler", ignore_events)
-        return _Contracted(await super().produce_model(backend, **options), handler)
+        return Contracted(await super().produce_model(backend, **options), handler)
 
     def configure(self, backend: Any, **settings: Any) -> dict[str, Any]:
         return {**super().configure(backend, **settings), "tools": {"mode": "contract"}}
 
 
-class _Contracted(ContractModel):
-    """Closes with its client, as other models do."""
+def peek() -> str:
+    """Look behind something."""
+    return "nothing"
 
-    def __init__(self, model: Model, event_handler: EventHandler) -> None:
+
+class Contracted(ContractModel):
+    """Always under the contract: where no tools are given it offers one of its own."""
+
+    tools = (Invoker.from_function(peek),)
+
+    def __init__(self, model: Any, event_handler: EventHandler) -> None:
         super().__init__(model, event_handler)
-        self.client: Any = getattr(model, "client")  # noqa: B009
+        self.client: Any = model.client
+
+    async def converse(
+        self,
+        canisters: Sequence[Canister],
+        invokers: Sequence[Invoker] = (),
+        controls: Controls = Controls(),
+        context: TurnContext = TurnContext(),
+    ) -> tuple[ReplyCanister, ...]:
+        return await super().converse(canisters, invokers or self.tools, controls, context)
+
+    async def preview(
+        self,
+        canisters: Sequence[Canister],
+        invokers: Sequence[Invoker],
+        controls: Controls,
+        context: TurnContext,
+    ) -> bytes:
+        return await super().preview(canisters, invokers or self.tools, controls, context)
 
 
 def _say_call(name: str, arguments: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +11,11 @@ import msgspec
 import pytest
 
 from tests.fakes.contract import BROKEN, CALL, CALLING, FINAL, PROSE, SAID, SAYING, improvise
+from tests.fakes.embedded import Contracted
 from tests.providers.contract.rig import HELLO, TOOLS, Bench, look, reply_of, script_of, shown
 from vibe_llms import open_session
 from vibe_llms.controls import Controls
 from vibe_llms.events import (
-    Event,
     InvocationChunk,
     MessageCompletedEvent,
     MessageFailedEvent,
@@ -28,7 +27,6 @@ from vibe_llms.events import (
 from vibe_llms.exceptions import (
     ControlInvalid,
     ProviderError,
-    RateLimited,
     ReplyCut,
     ReplyMalformed,
 )
@@ -286,15 +284,6 @@ async def test_reasoning_passes_through_and_stays_where_a_reply_is_asked_for_aga
     )
 
 
-async def test_a_failure_before_anything_is_that_of_the_model_within() -> None:
-    bench = Bench(ScriptedReply(parts=(Part(error="rate-limited", retry_after_seconds=9999.0),)))
-    with pytest.raises(RateLimited):
-        await bench.ask()
-    started, failed = bench.events
-    assert isinstance(started, MessageStartedEvent)
-    assert isinstance(failed, MessageFailedEvent)
-
-
 async def test_what_the_model_within_refuses_to_send_has_no_events() -> None:
     bench = Bench(CALL)
 
@@ -305,54 +294,6 @@ async def test_what_the_model_within_refuses_to_send_has_no_events() -> None:
     with pytest.raises(ControlInvalid):
         await bench.ask()
     assert bench.events == []
-
-
-async def test_a_cancel_interrupts_and_keeps_what_was_shown() -> None:
-    bench = Bench(ScriptedReply(parts=(Part(text=(FINAL[:30],)), Part(stall=True))))
-    task = asyncio.ensure_future(bench.ask())
-    async with asyncio.timeout(30):
-        while not shown(bench.events):
-            await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    last = bench.events[-1]
-    assert isinstance(last, MessageFailedEvent)
-    assert isinstance(last.partial, AssistantCanister)
-    assert SAID.startswith(last.partial.text)
-    assert last.partial.ending is not None
-    assert last.partial.ending.reason == StopReason.INTERRUPTED
-
-
-async def test_what_a_handler_raises_reaches_the_caller_wherever_it_is_raised() -> None:
-    class Stop(Exception):
-        pass
-
-    count = 0
-    while True:
-        seen = 0
-
-        def stop(_: Event, count: int = count) -> None:
-            nonlocal seen
-            seen += 1
-            if seen == count + 1:
-                raise Stop
-
-        bench = Bench(ScriptedReply(parts=(Part(reasoning="Hm."), Part(text=(f"{FINAL}{CALL}",)))))
-        try:
-            await bench.ask(event_handler=stop)
-        except Stop:
-            count += 1
-            continue
-        break
-    assert count > 6
-
-
-async def test_the_default_handler_is_used_without_another() -> None:
-    events: list[Event] = []
-    model = ContractModel(scripted_model(script_of(CALL)), events.append)
-    await model.converse(HELLO, TOOLS)
-    assert events
 
 
 async def test_without_tools_it_is_the_model_within() -> None:
@@ -575,30 +516,6 @@ async def test_a_growing_conversation_hands_the_same_objects_down() -> None:
         assert (model.heard[-1][0] is first) == (history is not said)
 
 
-class Wrapped(ContractModel):
-    """Always under the contract: where no tools are given it offers one of its own."""
-
-    tools = (Invoker.from_function(look, name="peek"),)
-
-    async def converse(
-        self,
-        canisters: Sequence[Canister],
-        invokers: Sequence[Invoker] = (),
-        controls: Controls = Controls(),
-        context: TurnContext = TurnContext(),
-    ) -> tuple[ReplyCanister, ...]:
-        return await super().converse(canisters, invokers or self.tools, controls, context)
-
-    async def preview(
-        self,
-        canisters: Sequence[Canister],
-        invokers: Sequence[Invoker],
-        controls: Controls,
-        context: TurnContext,
-    ) -> bytes:
-        return await super().preview(canisters, invokers or self.tools, controls, context)
-
-
 class WrappingClient:
     """The client of the scripted provider, with the contract around its models."""
 
@@ -608,7 +525,7 @@ class WrappingClient:
     async def access_model(self, name: str) -> ContractModel:
         model = await self.inner.access_model(name)
         model._script = improvise
-        return Wrapped(model, self.event_handler)
+        return Contracted(model, self.event_handler)
 
     async def survey_models(self) -> Sequence[ContractModel]:
         return [await self.access_model("demo")]

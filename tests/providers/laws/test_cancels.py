@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.backends import Interface
+from tests.fakes.embedded import peek
 from tests.fakes.interfaces import every_interface
 from tests.faults.leaks import nothing_left
 from vibe_llms.events import Event, MessageFailedEvent
@@ -28,7 +29,7 @@ async def check_cancels(interface: Interface, number: int, *, patience: float = 
             for count in range(number):
                 events: list[Event] = []
                 conversation = await session.begin(
-                    interface.address, save=False, event_handler=events.append
+                    interface.address, invokers=[peek], save=False, event_handler=events.append
                 )
                 place = chance.uniform(-0.1, 0.7)
                 backend.replies = [interface.stall(said, place)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -12,10 +13,11 @@ import pytest
 
 from tests.fakes.backends import Interface
 from tests.fakes.canisters import produce_canisters
-from tests.fakes.interfaces import SHOUT, every
+from tests.fakes.embedded import LLAMACPP
+from tests.fakes.interfaces import ANTHROPIC, CHAT, OLLAMA, RESPONSES, SHOUT, every
 from vibe_llms.controls import Controls
 from vibe_llms.events import Notice
-from vibe_llms.exceptions import ContentUnsupported, ProviderError
+from vibe_llms.exceptions import ContentUnsupported, RequestRefused
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -45,7 +47,9 @@ from vibe_llms.messages.contents import (
     VideoContent,
 )
 from vibe_llms.providers.conversions import name_content
+from vibe_llms.providers.histories import WireHistory
 from vibe_llms.providers.interfaces import TurnContext
+from vibe_llms.providers.ollama import history as ollama_history
 
 HI = UserCanister.from_text("Hi")
 #: Those that encode what a model of their own can take; the example plugin mends no histories.
@@ -77,23 +81,20 @@ def produce_history(seed: int) -> list[Canister]:
     return said
 
 
-async def check_histories(
-    interface: Interface, seeds: int, *, tools: str = "native", begin: int = 0
-) -> None:
+async def check_histories(interface: Interface, seeds: int, *, tools: str = "native") -> None:
     """The strict backend takes so many histories, for a model with these calls."""
     with interface.serve() as backend:
-        model = await interface.produce_model(backend, models={".*": {"tools": tools}})
-        for seed in range(begin, begin + seeds):
-            try:
-                reply = await model.converse(
-                    produce_history(seed), context=TurnContext(load=load_any)
-                )
-            except ProviderError as error:
-                raise AssertionError(f"{seed}: {error}") from error
-            assert reply[-1].text == "Hello."
-            backend.requests.clear()
-        assert not backend.refusals
-        await model.client.close()
+        accepts = {"accepts": ["image", "image/png"]} if interface is OLLAMA else {}
+        model = await interface.produce_model(backend, models={".*": {"tools": tools, **accepts}})
+        context = TurnContext(load=load_any)
+        try:
+            for seed in range(seeds):
+                reply = await model.converse(produce_history(seed), context=context)
+                assert reply[-1].text == "Hello.", seed
+                assert not backend.refusals, seed
+                backend.requests.clear()
+        finally:
+            await model.client.close()
 
 
 @pytest.mark.storm
@@ -184,41 +185,44 @@ async def test_what_a_model_cannot_take_is_refused_now_and_described_later(
 
 
 SECRET = "zugzwang"
-OTHER = Issuer("elsewhere.module", "elsewhere", "other")
-NATIVE = NativePayload(OTHER, msgspec.Raw(b'{"signature":"zugzwang","type":"zugzwang"}'))
+WELL = TextualContent("Well.")
+#: What a model is like that is another one: in one respect, or in all.
+FOREIGN: Mapping[str, Mapping[str, str]] = {
+    "module": {"module": "elsewhere"},
+    "row": {"row": "gateway"},
+    "model": {"model": "other"},
+}
 
 
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        (ReasoningContent(SECRET), "reasoning"),
-        (ReasoningContent(SECRET, native=NATIVE), "reasoning"),
-        (NativeContent(label="odd", native=NATIVE), "'odd'"),
-    ],
-    ids=["thought", "signed", "native"],
-)
+@pytest.mark.parametrize("foreign", FOREIGN)
 @every_mending
 async def test_what_only_another_model_understands_is_left_out_with_a_notice(
-    interface: Interface, content: Content, told: str
+    interface: Interface, foreign: str
 ) -> None:
-    made_by = Provenance(OTHER.module, OTHER.row, OTHER.model)
-    reply = AssistantCanister((content, TextualContent("Well.")), provenance=made_by)
-    sent, (notice,) = await send(interface, reply)
-    assert SECRET not in sent
-    assert "Well." in sent
-    assert told in notice
-    assert "is left out" in notice
-    sent, (notice,) = await send(interface, UserCanister((content, TextualContent("Well."))))
-    assert SECRET not in sent
-    assert "a part that only a model's own reply can hold is left out" in notice
-
-
-@every_mending
-async def test_what_another_model_signed_of_a_call_is_left_out_with_a_notice(
-    interface: Interface,
-) -> None:
-    call = InvocationCanister(name="look", native=NATIVE)
-    result = ResultCanister((TextualContent("up"),), invocation=call.identity)
+    with interface.serve() as backend:
+        model = await interface.produce_model(backend)
+    own = {"module": interface.module, "row": model.provider, "model": model.name}
+    issuer = {**own, **FOREIGN[foreign]}
+    native = NativePayload(
+        Issuer(**issuer), msgspec.Raw(b'{"signature":"zugzwang","type":"zugzwang"}')
+    )
+    contents: Sequence[tuple[Content, str]] = (
+        (ReasoningContent(SECRET), "reasoning"),
+        (ReasoningContent(SECRET, native=native), "reasoning"),
+        (NativeContent(label="odd", native=native), "'odd'"),
+    )
+    for content, told in contents:
+        reply = AssistantCanister((content, WELL), provenance=Provenance(**issuer))
+        sent, (notice,) = await send(interface, reply)
+        assert SECRET not in sent
+        assert "Well." in sent
+        assert told in notice
+        assert "is left out" in notice
+        sent, (notice,) = await send(interface, UserCanister((content, WELL)))
+        assert SECRET not in sent
+        assert "a part that only a model's own reply can hold is left out" in notice
+    call = InvocationCanister(name="look", native=native)
+    result = ResultCanister((WELL,), invocation=call.identity)
     sent, (notice,) = await send(interface, call, result)
     assert SECRET not in sent
     assert "what another model told of a call besides its arguments is left out" in notice
@@ -230,6 +234,14 @@ async def test_a_call_without_a_result_gets_one_that_says_so(interface: Interfac
     assert INTERRUPTED in sent
     assert "cut" in sent
     assert notices == []
+
+
+@every_mending
+async def test_a_result_that_answers_no_call_is_sent_in_words(interface: Interface) -> None:
+    result = ResultCanister((TextualContent("noon"),), invocation="nobody")
+    sent, _ = await send(interface, result)
+    assert "A tool returned:" in sent
+    assert "noon" in sent
 
 
 @every_careful
@@ -251,3 +263,48 @@ async def test_text_that_is_kept_elsewhere_is_sent_in_full(interface: Interface)
         assert "kept text" in sent
         assert "\ufffd" in sent
         assert notices == []
+
+
+# Bugs that these would find.
+
+
+def share_identities(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(WireHistory, "is_free", lambda self, call: True)
+
+
+def leave_calls_unanswered(patch: pytest.MonkeyPatch) -> None:
+    add = WireHistory.add_reply
+
+    def add_carelessly(self: Any, canister: Any, piece: Any, call: str) -> None:
+        add(self, canister, piece, call)
+        self.open.calls.clear()
+
+    patch.setattr(WireHistory, "add_reply", add_carelessly)
+
+
+def take_any_result(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(WireHistory, "_find_call", lambda self, result: result.invocation)
+
+
+def send_blank_messages(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ollama_history._Message, "blank", property(lambda self: False))
+
+
+@pytest.mark.parametrize(
+    ("interface", "bug"),
+    [
+        *product((ANTHROPIC, RESPONSES, CHAT, OLLAMA), (share_identities,)),
+        *product((ANTHROPIC, RESPONSES, CHAT), (leave_calls_unanswered,)),
+        *product((OLLAMA, LLAMACPP), (take_any_result,)),
+        (OLLAMA, send_blank_messages),
+    ],
+    ids=lambda one: one.name if isinstance(one, Interface) else one.__name__,
+)
+async def test_a_history_that_is_not_mended_would_be_found_out(
+    interface: Interface,
+    bug: Callable[[pytest.MonkeyPatch], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bug(monkeypatch)
+    with pytest.raises((AssertionError, RequestRefused)):
+        await check_histories(interface, 100)

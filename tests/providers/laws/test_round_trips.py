@@ -149,7 +149,7 @@ async def test_a_handler_that_raises_stops_the_reply_and_is_not_called_again(
     with interface.serve() as server:
         server.replies = [interface.texts("a", "b")]
         async with interface.open_session(server, retries=2) as session:
-            conversation = await session.begin(interface.address)
+            conversation = await session.begin(interface.address, invokers=[SPEAK])
             with pytest.raises(ZeroDivisionError):
                 await conversation.converse("Hi", event_handler=handle)
             assert isinstance(seen[-1], kind)

@@ -7,11 +7,9 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.fakes.llamacpp import (
@@ -28,9 +26,7 @@ from tests.fakes.llamacpp import (
     tokenize,
     write_model,
 )
-from tests.fakes.llamacpp_clients import STREAM, produce_client, produce_model
-from tests.fakes.recordings import strip
-from tests.faults.leaks import nothing_left
+from tests.fakes.llamacpp_clients import produce_client, produce_model
 from vibe_llms import open_session
 from vibe_llms.configuration import StreamSettings
 from vibe_llms.controls import Controls
@@ -40,7 +36,6 @@ from vibe_llms.events import (
     MessageProgressEvent,
     Notice,
     TextChunk,
-    ignore_events,
 )
 from vibe_llms.exceptions import (
     ConfigurationError,
@@ -50,10 +45,8 @@ from vibe_llms.exceptions import (
     ModelUnavailable,
     PackageMissing,
     ReplyCut,
-    ReplyTimeout,
     RequestRefused,
     SessionClosed,
-    VibeLlmsError,
 )
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
@@ -115,42 +108,6 @@ async def test_it_keeps_the_contract_also_where_a_reply_comes_at_once(
 ) -> None:
     monkeypatch.setattr(generation, "PACE_SECONDS", 60.0)
     await check_provider(LlamacppProvider, str(path))
-
-
-async def test_a_reply_is_the_same_streamed_and_unstreamed(
-    path: Path, fake_llamacpp: FakePackage
-) -> None:
-    text = "<think>\nHm.\n</think>\n\nI look.\n" + call_text("get_weather", '{"city": "Rome"}')
-    fake_llamacpp.replies = [text, text]
-    model = await produce_model(path)
-    replies = []
-    for streaming in (True, False):
-        events: list[Event] = []
-        context = TurnContext(event_handler=events.append, streaming=streaming)
-        replies.append(await model.converse(HI, [WEATHER], context=context))
-        check_events(events, turn=False)
-    assert strip(replies[0]) == strip(replies[1])
-    assert [type(one).__name__ for one in replies[0]] == ["AssistantCanister", "InvocationCanister"]
-    ending = replies[0][-1].ending
-    assert ending is not None
-    assert ending.reason == "invocations"
-    assert ending.usage is not None
-    assert ending.usage.uncached_input_tokens == len(tokenize(fake_llamacpp.prompts[0]))
-    total = ending.usage.output_tokens + ending.usage.reasoning_tokens
-    assert total == len(tokenize(text))
-    await model.client.close()
-
-
-async def test_a_turn_with_tools_is_held(path: Path, fake_llamacpp: FakePackage) -> None:
-    both = "\n".join(call_text("get_weather", f'{{"city": "{city}"}}') for city in ("Rome", "Oslo"))
-    fake_llamacpp.replies = [both, "It rains."]
-    async with open_session() as session:
-        conversation = await session.begin(f"llamacpp/{path}", invokers=[get_weather])
-        turn = await conversation.converse("Weather?")
-    assert turn.text == "It rains."
-    assert '<tools>{"type": "function"' in fake_llamacpp.prompts[0]
-    assert "<|im_start|>tool\nRain in Rome.<|im_end|>\n" in fake_llamacpp.prompts[1]
-    assert fake_llamacpp.loaded[0].closed
 
 
 # Names of models, and what is known of them.
@@ -818,19 +775,6 @@ async def test_what_is_too_long_is_an_error_with_both_sizes(
     await model.client.close()
 
 
-async def test_an_overflow_is_taken_back_and_a_shorter_turn_works(
-    path: Path, fake_llamacpp: FakePackage
-) -> None:
-    configuration = {"providers": {"llamacpp": {"context-tokens": 100}}}
-    async with open_session(configuration=configuration) as session:
-        conversation = await session.begin(f"llamacpp/{path}")
-        with pytest.raises(ContextOverflow):
-            await conversation.converse("far too long " * 20)
-        assert fake_llamacpp.prompts == []
-        turn = await conversation.converse("Hi")
-        assert turn.text == "Hello."
-
-
 @pytest.mark.parametrize("limit", [5, 23, 24])
 async def test_a_reply_ends_where_the_context_does(
     path: Path, fake_llamacpp: FakePackage, limit: int
@@ -918,63 +862,6 @@ async def hold_up(model: Any, fake: FakePackage) -> asyncio.Task[Any]:
     return task
 
 
-async def test_a_cancel_stops_the_model_in_the_midst_of_a_batch(
-    path: Path, fake_llamacpp: FakePackage
-) -> None:
-    events: list[Event] = []
-    model = await produce_model(path, event_handler=events.append)
-    for _ in range(5):
-        task = await hold_up(model, fake_llamacpp)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        check_events(events, turn=False)
-        assert isinstance(events[-1], MessageFailedEvent)
-        events.clear()
-        # The thread is free although nothing lets the batch go on.
-        async with asyncio.timeout(SECONDS):
-            assert (await model.count_tokens(HI)).tokens == PROMPT
-        fake_llamacpp.held = None
-        assert said(await model.converse(HI)) == "Hello."
-        events.clear()
-    assert fake_llamacpp.aborted == 5
-    await model.client.close()
-
-
-async def test_a_cancel_that_waits_for_the_batch_would_be_detected(
-    path: Path, fake_llamacpp: FakePackage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fake_llamacpp, "llama_set_abort_callback", lambda *arguments: None)
-    model = await produce_model(path)
-    task = await hold_up(model, fake_llamacpp)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.2):
-            await model.count_tokens(HI)
-    assert fake_llamacpp.held is not None
-    fake_llamacpp.held.set()
-    await model.client.close()
-
-
-async def test_cancels_at_random_leave_the_model_usable(
-    path: Path, fake_llamacpp: FakePackage, rounds: Callable[[int, int], int]
-) -> None:
-    fake_llamacpp.pace_seconds = 0.0002
-    model = await produce_model(path)
-    async with nothing_left():
-        for number in range(rounds(20, 200)):
-            fake_llamacpp.replies = ["word " * 40]
-            task = asyncio.ensure_future(model.converse(HI))
-            await asyncio.sleep(0.0005 * (number % 20))
-            task.cancel()
-            await asyncio.wait([task])
-        fake_llamacpp.replies = []
-        assert said(await model.converse(HI)) == "Hello."
-    await model.client.close()
-
-
 async def test_one_reply_at_a_time_in_the_order_of_asking(
     path: Path, fake_llamacpp: FakePackage
 ) -> None:
@@ -986,26 +873,6 @@ async def test_one_reply_at_a_time_in_the_order_of_asking(
     for number, prompt in enumerate(fake_llamacpp.prompts):
         assert f"Question {number}" in prompt
     assert len(fake_llamacpp.loaded) == 1
-    await model.client.close()
-
-
-@pytest.mark.parametrize(
-    ("stream", "limit"),
-    [
-        (StreamSettings(retries=0, first_byte_seconds=0.05), "first-byte-seconds"),
-        (StreamSettings(retries=0, reply_seconds=0.05), "reply-seconds"),
-    ],
-)
-async def test_limits_end_a_reply_and_say_which(
-    path: Path, fake_llamacpp: FakePackage, stream: StreamSettings, limit: str
-) -> None:
-    model = await produce_model(path, stream=stream)
-    await model.count_tokens(HI)
-    fake_llamacpp.held = threading.Event()
-    with pytest.raises(ReplyTimeout, match=limit):
-        async with asyncio.timeout(SECONDS):
-            await model.converse(HI)
-    fake_llamacpp.held = None
     await model.client.close()
 
 
@@ -1045,35 +912,6 @@ async def test_closing_ends_what_is_generated_and_frees_the_model(
     assert fake_llamacpp.loaded[0].closed
 
 
-async def test_a_handler_that_raises_stops_the_model(
-    path: Path, fake_llamacpp: FakePackage
-) -> None:
-    class Odd(Exception):
-        pass
-
-    def raise_odd(event: Event) -> None:
-        if isinstance(event, MessageProgressEvent):
-            raise Odd
-
-    model = await produce_model(path)
-    with pytest.raises(Odd):
-        await model.converse(HI, context=TurnContext(event_handler=raise_odd))
-    context = TurnContext(event_handler=ignore_events)
-    assert said(await model.converse(HI, context=context)) == "Hello."
-    await model.client.close()
-
-
-async def test_a_failure_is_tried_again_where_nothing_was_seen(
-    path: Path, fake_llamacpp: FakePackage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vibe_llms.providers.round_trip.FIRST_WAIT_SECONDS", 0.001)
-    fake_llamacpp.replies = [1, "Better."]
-    stream = msgspec.structs.replace(STREAM, retries=1)
-    model = await produce_model(path, stream=stream)
-    assert said(await model.converse(HI)) == "Better."
-    await model.client.close()
-
-
 async def test_a_preview_shows_what_the_template_is_given(path: Path) -> None:
     model = await produce_model(path)
     controls = Controls(temperature=0.5, tool_choice="get_weather")
@@ -1081,14 +919,6 @@ async def test_a_preview_shows_what_the_template_is_given(path: Path) -> None:
     assert body["messages"] == [{"role": "user", "content": "Hi"}]
     assert body["tools"][0]["function"]["name"] == "get_weather"
     assert (body["temperature"], body["tool_choice"]) == (0.5, "get_weather")
-
-
-async def test_errors_are_of_the_one_tree(path: Path, fake_llamacpp: FakePackage) -> None:
-    fake_llamacpp.replies = [1]
-    model = await produce_model(path)
-    with pytest.raises(VibeLlmsError):
-        await model.converse(HI)
-    await model.client.close()
 
 
 def test_the_fake_refuses_values_that_no_server_takes() -> None:

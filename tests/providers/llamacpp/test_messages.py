@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes.canisters import produce_canisters
-from tests.fakes.llamacpp import CHATML, FakePackage, write_model
+from tests.fakes.llamacpp import CHATML, write_model
 from tests.fakes.llamacpp_clients import produce_model
 from vibe_llms.controls import Controls
 from vibe_llms.events import Notice
-from vibe_llms.exceptions import ContentUnsupported
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -24,19 +21,16 @@ from vibe_llms.messages.canisters import (
     Provenance,
     ResultCanister,
     SupervisorCanister,
-    UnknownCanister,
     UserCanister,
 )
 from vibe_llms.messages.contents import (
     FileContent,
-    ImageContent,
     NativeContent,
     ReasoningContent,
     Reference,
     TextualContent,
 )
 from vibe_llms.providers.interfaces import TurnContext
-from vibe_llms.providers.llamacpp import history
 from vibe_llms.providers.llamacpp.messages import MODULE
 
 HELLO = UserCanister.from_text("Hello!")
@@ -106,44 +100,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "model.gguf"
 
 
-@pytest.mark.parametrize("template", [None, CHATML])
-async def test_a_strict_template_takes_every_history(path: Path, template: str | None) -> None:
-    for seed in range(60):
-        canisters = list(produce_canisters(seed, 12))
-        messages, _ = await frame(path, canisters, template=template)
-        check_messages(messages)
-
-
-async def test_a_beginning_that_is_missing_would_be_detected(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(history, "BEGIN", "")
-    with pytest.raises(Refused):
-        await test_a_strict_template_takes_every_history(path, None)
-
-
-async def test_a_result_of_no_call_would_be_detected(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pair = lambda self, result: result.invocation  # noqa: E731
-    monkeypatch.setattr(history.LlamacppHistory, "_find_call", pair)
-    with pytest.raises(AssertionError):
-        await test_results_that_cannot_be_paired_are_reported(path)
-
-
-async def test_a_history_is_the_same_in_any_two_halves(path: Path) -> None:
-    write_model(path)
-    model = await produce_model(path)
-    canisters = list(produce_canisters(7, 30))
-    whole, _ = await frame(path, canisters)
-    for at in random.Random(1).sample(range(31), 8):
-        cache = model.produce_cache()
-        context = TurnContext(load=load_any, cache=cache)
-        await model.preview(canisters[:at], (), Controls(), context)
-        again = json.loads(await model.preview(canisters, (), Controls(), context))
-        assert again["messages"] == whole
-
-
 async def test_calls_and_results_are_in_order(path: Path) -> None:
     calls = [
         InvocationCanister(name="time/now", arguments=f'{{"place":"{place}"}}', reply="r")
@@ -165,21 +121,6 @@ async def test_calls_and_results_are_in_order(path: Path) -> None:
         "noon",
     ]
     assert notices == []
-
-
-async def test_calls_without_results_are_interrupted(path: Path) -> None:
-    call = InvocationCanister(name="f", arguments="{broken")
-    messages, _ = await frame(path, [HELLO, call, HELLO])
-    check_messages(messages)
-    assert messages[1]["tool_calls"][0]["function"]["arguments"] == {"arguments": "{broken"}
-    assert "interrupted" in messages[2]["content"]
-
-
-async def test_results_that_cannot_be_paired_are_reported(path: Path) -> None:
-    result = ResultCanister((TextualContent("noon"),), invocation="unknown")
-    messages, _ = await frame(path, [HELLO, result])
-    check_messages(messages)
-    assert messages[0]["content"] == "Hello!\n\nA tool returned:\n\nnoon"
 
 
 async def test_a_model_without_calls_gets_them_as_text(path: Path) -> None:
@@ -256,24 +197,3 @@ async def test_documents_and_files_of_text_are_read(path: Path) -> None:
     for part in ("Document: Report, web", "Words.", "File: a.csv", "a,b\n1,2", "A file:"):
         assert part in text
     assert notices == []
-
-
-async def test_what_cannot_be_shown_is_described_and_reported(path: Path) -> None:
-    picture = ImageContent(b"1", "image/png")
-    odd = UnknownCanister(label="oracle")
-    thought = UserCanister((ReasoningContent("x"),))
-    reply = AssistantCanister((picture,))
-    messages, notices = await frame(path, [UserCanister((picture,)), reply, odd, thought, HELLO])
-    assert messages[0]["content"] == "[an image image/png, not shown to this model]"
-    assert messages[1]["content"] == "[an image image/png, not shown to this model]"
-    assert len(notices) == 4
-
-
-async def test_pictures_of_this_call_are_refused(path: Path, fake_llamacpp: FakePackage) -> None:
-    model = await produce_model(write_model(path))
-    picture = UserCanister((ImageContent(b"1", "image/png"),))
-    with pytest.raises(ContentUnsupported, match="it takes text"):
-        model.check([picture], Controls())
-    context = TurnContext(fresh=frozenset({picture.identity}))
-    with pytest.raises(ContentUnsupported):
-        await model.preview([picture], (), Controls(), context)

@@ -455,13 +455,6 @@ async def test_a_server_that_does_not_run_is_reported_with_a_remedy() -> None:
     await model.client.close()
 
 
-async def test_a_missing_model_is_reported_with_a_remedy(fake_ollama: FakeOllama) -> None:
-    model = await produce_model(fake_ollama.url, name="llama9:1t")
-    with pytest.raises(ModelUnavailable, match="ollama pull llama9:1t"):
-        await model.converse(HI)
-    await model.client.close()
-
-
 async def test_a_hosted_server_wants_a_key(fake_ollama: FakeOllama) -> None:
     fake_ollama.key = "key-0123456789"
     model = await produce_model(fake_ollama.url)

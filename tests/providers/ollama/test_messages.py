@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.fakes.canisters import produce_canisters
 from tests.fakes.ollama import FakeModel, FakeOllama, read_request
-from tests.fakes.ollama_clients import produce_client, produce_model
+from tests.fakes.ollama_clients import produce_model
 from tests.fakes.recordings import OLLAMA
 from tests.fakes.strict import Refused
 from vibe_llms.controls import Controls
@@ -26,29 +21,19 @@ from vibe_llms.messages.canisters import (
     Canister,
     DocumentCanister,
     InvocationCanister,
-    Provenance,
     ResultCanister,
     SupervisorCanister,
     UnknownCanister,
     UserCanister,
 )
 from vibe_llms.messages.contents import (
-    AudioContent,
-    Content,
     FileContent,
     ImageContent,
-    Issuer,
-    Location,
-    NativeContent,
-    NativePayload,
     ReasoningContent,
     Reference,
     TextualContent,
-    Upload,
 )
 from vibe_llms.providers.interfaces import TurnContext
-from vibe_llms.providers.ollama import history as framing
-from vibe_llms.providers.ollama.messages import MODULE
 from vibe_llms.providers.ollama.model import OllamaModel
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 24
@@ -75,108 +60,6 @@ async def encode(
         raise AssertionError(f"{error}: {body[:2000]!r}") from error
     request: dict[str, Any] = json.loads(body)
     return request, notices
-
-
-@pytest.mark.storm
-@pytest.mark.parametrize("tools", ["native", "contract"])
-async def test_any_canisters_become_a_request_that_is_accepted(
-    tools: str, rounds: Callable[[int, int], int]
-) -> None:
-    model = await produce_model(models={".*": {"tools": tools, **VISION[".*"]}}, num_ctx=0)
-    for seed in range(rounds(150, 3000)):
-        chance = random.Random(seed)
-        said = list(produce_canisters(seed, chance.randrange(12)))
-        await encode(model, pair_some(said, chance))
-
-
-def pair_some(said: Sequence[Canister], chance: random.Random) -> list[Canister]:
-    """Results that belong to a call now and then, and replies of several canisters."""
-    calls: list[str] = []
-    paired: list[Canister] = []
-    for canister in said:
-        change: dict[str, str] = {}
-        if isinstance(canister, InvocationCanister):
-            change = {"reply": chance.choice(["", "r", "s"])}
-            calls.append(canister.identity)
-        elif isinstance(canister, ResultCanister) and calls and chance.random() < 0.8:
-            change = {"invocation": chance.choice(calls)}
-        paired.append(msgspec.structs.replace(canister, **change))
-    return paired
-
-
-TEXTS = st.sampled_from(["", " ", "words", "a\ud83d", "\ud83d\ude00", "\u2028", 'q"\\'])
-KINDS = st.sampled_from(["user", "assistant", "thought", "call", "result", "system", "picture"])
-
-
-def build(steps: Sequence[tuple[str, str]]) -> list[Canister]:
-    said: list[Canister] = []
-    calls: list[InvocationCanister] = []
-    for kind, text in steps:
-        match kind:
-            case "user":
-                said.append(UserCanister.from_text(text))
-            case "assistant":
-                said.append(AssistantCanister.from_text(text))
-            case "thought":
-                said.append(
-                    AssistantCanister((ReasoningContent(text),), provenance=OLLAMA.provenance)
-                )
-            case "call":
-                calls.append(InvocationCanister(name=text or "t", call=text, reply="r"))
-                said.append(calls[-1])
-            case "result":
-                identity = calls.pop(0).identity if calls else "unknown"
-                said.append(ResultCanister((TextualContent(text),), invocation=identity))
-            case "system":
-                said.append(SupervisorCanister.from_text(text))
-            case _:
-                said.append(UserCanister((ImageContent(PNG, "image/png"), TextualContent(text))))
-    return said
-
-
-@settings(max_examples=200, deadline=None)
-@given(steps=st.lists(st.tuples(KINDS, TEXTS), max_size=12))
-async def test_any_order_of_roles_is_mended(steps: Sequence[tuple[str, str]]) -> None:
-    model = await produce_model(models=VISION, num_ctx=0)
-    await encode(model, build(steps))
-
-
-async def check_histories() -> None:
-    model = await produce_model(models=VISION, num_ctx=0)
-    for seed in range(100):
-        await encode(model, pair_some(list(produce_canisters(seed, 8)), random.Random(seed)))
-
-
-@pytest.mark.parametrize("bug", ["identities", "roles", "calls"])
-async def test_a_history_that_is_not_mended_would_be_detected(
-    bug: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    match bug:
-        case "identities":
-            monkeypatch.setattr(framing.OllamaHistory, "is_free", lambda self, call: True)
-        case "roles":
-            monkeypatch.setattr(framing._Message, "blank", property(lambda self: False))
-        case _:
-            # Results as they land, and none where there is none.
-            nothing = framing._Message("user", [b"(nothing)"])
-            monkeypatch.setattr(framing, "_answer", lambda made, call, piece: nothing)
-    with pytest.raises(AssertionError):
-        await check_histories()
-
-
-@pytest.mark.storm
-async def test_a_history_that_grows_is_the_same_as_one_that_is_encoded_at_once(
-    rounds: Callable[[int, int], int],
-) -> None:
-    model = await produce_model(models=VISION, num_ctx=0)
-    for seed in range(rounds(40, 500)):
-        chance = random.Random(seed)
-        said = pair_some(list(produce_canisters(seed, 14)), chance)
-        cache = model.produce_cache()
-        for end in sorted(chance.sample(range(1, 15), 5)):
-            grown, _ = await encode(model, said[:end], cache=cache)
-            fresh, _ = await encode(model, said[:end])
-            assert grown == fresh, (seed, end)
 
 
 async def test_a_reply_is_sent_back_with_its_thinking_and_calls() -> None:
@@ -256,46 +139,6 @@ async def test_identities_of_another_provider_are_made_anew_where_they_do_not_se
     assert {call["function"]["name"] for call in calls} == {"a__b"}
 
 
-async def test_a_call_without_a_result_gets_one_that_says_so() -> None:
-    model = await produce_model()
-    said: list[Canister] = [
-        UserCanister.from_text("Go"),
-        InvocationCanister(name="a", arguments='{"cut":'),
-        UserCanister.from_text("And?"),
-    ]
-    request, _ = await encode(model, said)
-    assert "its outcome is unknown" in request["messages"][2]["content"]
-    assert request["messages"][1]["tool_calls"][0]["function"]["arguments"] == {
-        "arguments": '{"cut":'
-    }
-    assert request["messages"][3] == {"role": "user", "content": "And?"}
-
-
-async def test_what_another_model_thought_or_signed_is_left_out_with_a_notice() -> None:
-    model = await produce_model()
-    other = Provenance(MODULE, "ollama", "other")
-    native = NativePayload(Issuer(MODULE, "ollama", "other"), msgspec.Raw(b'{"signature":"S"}'))
-    call = InvocationCanister(name="a", native=native)
-    said: list[Canister] = [
-        UserCanister.from_text("Go"),
-        AssistantCanister(
-            (ReasoningContent("secret"), NativeContent(native=native, label="odd")),
-            provenance=other,
-        ),
-        call,
-        ResultCanister((), invocation=call.identity),
-    ]
-    request, notices = await encode(model, said)
-    assert "secret" not in json.dumps(request)
-    assert "signature" not in json.dumps(request)
-    assert [notice.text.partition(" is left out")[0] for notice in notices] == [
-        "the reasoning of another model",
-        "a block 'odd' that only its model understands",
-        "what another model added to a call",
-    ]
-    assert request["messages"][-1]["content"] == "(It returned nothing.)"
-
-
 async def test_what_a_call_had_besides_goes_back_to_its_own_model_word_for_word() -> None:
     model = await produce_model()
     reply, _ = OLLAMA.assimilate([OLLAMA.load("unknown")])
@@ -344,31 +187,6 @@ async def test_pictures_are_plain_base64_and_those_of_tools_are_shown_by_the_use
         "images": [encoded],
     }
     assert notices == []
-
-
-UNSUPPORTED: Sequence[tuple[Content, str]] = [
-    (AudioContent(b"x", "audio/wav"), "a sound audio/wav"),
-    (FileContent(b"x", "application/pdf", "a.pdf"), "a file 'a.pdf' application/pdf"),
-    (ImageContent(b"x", "image/tiff"), "an image image/tiff"),
-    (ImageContent(b"", "image/png"), "without any bytes"),
-    (ImageContent(Location("https://example.org/a.png"), "image/png"), "give its bytes"),
-    (ImageContent(Upload("f", "claude")), "uploaded to 'claude'"),
-]
-
-
-@pytest.mark.parametrize(("content", "words"), UNSUPPORTED)
-async def test_what_cannot_be_sent_is_an_error_now_and_words_later(
-    content: Content, words: str
-) -> None:
-    model = await produce_model(models=VISION)
-    said = UserCanister((content, TextualContent("What is it?")))
-    with pytest.raises(ContentUnsupported, match=words):
-        model.check([said], Controls())
-    with pytest.raises(ContentUnsupported, match=words):
-        await encode(model, [said], fresh=frozenset({said.identity}))
-    request, notices = await encode(model, [said])
-    assert "not shown to this model]" in request["messages"][0]["content"]
-    assert [words in notice.text for notice in notices] == [True]
 
 
 async def test_a_picture_for_a_model_that_sees_nothing_is_refused_before_the_request(
@@ -458,22 +276,3 @@ async def test_the_oldest_pictures_give_way_where_a_request_would_be_too_large()
     fresh = UserCanister((ImageContent(PNG + b"x" * 30_000, "image/png"),))
     with pytest.raises(RequestTooLarge, match="20000"):
         await encode(model, [fresh], fresh=frozenset({fresh.identity}))
-
-
-async def test_lone_surrogates_are_mended_on_the_way_out() -> None:
-    client = produce_client()
-    model = await client.access_model("qwen3:8b")
-    bad = "a\ud83d"
-    call = InvocationCanister(name=bad, arguments='{"a": "\ud83d"}', call=bad)
-    said: list[Canister] = [
-        SupervisorCanister.from_text(bad),
-        UserCanister.from_text(bad),
-        AssistantCanister(
-            (ReasoningContent(bad), TextualContent(bad)), provenance=OLLAMA.provenance
-        ),
-        call,
-        ResultCanister((TextualContent(bad),), invocation=call.identity),
-        DocumentCanister((FileContent(b"x", "application/\ud83d", bad),), title=bad),
-    ]
-    request, _ = await encode(model, said)
-    assert json.dumps(request, ensure_ascii=False).encode().count("\ufffd".encode()) > 6

@@ -87,13 +87,6 @@ def test_calls_without_identities_are_distinguished_by_ours() -> None:
     assert len({one.identity for one in calls}) == 2
 
 
-def test_cached_tokens_are_counted_apart() -> None:
-    ending = OLLAMA.assimilate([OLLAMA.load("thinking")])[0][-1].ending
-    assert ending is not None
-    assert ending.usage is not None
-    assert (ending.usage.uncached_input_tokens, ending.usage.cache_read_tokens) == (10, 16)
-
-
 def test_what_a_call_has_besides_is_kept_for_its_model() -> None:
     canisters, _ = OLLAMA.assimilate([OLLAMA.load("unknown")])
     (call_,) = [canister for canister in canisters if isinstance(canister, InvocationCanister)]

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.fakes.canisters import produce_canisters
 from tests.fakes.openai import FakeOpenAI
 from tests.fakes.openai_clients import MODELS, MODULES, produce_openai_model
 from tests.fakes.recordings import RESPONSES
 from tests.fakes.strict import dump
+from tests.providers.laws.test_histories import produce_history
 from vibe_llms.controls import Controls
 from vibe_llms.events import Notice
-from vibe_llms.exceptions import ContentUnsupported, ControlInvalid
+from vibe_llms.exceptions import ControlInvalid
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -40,7 +39,6 @@ from vibe_llms.messages.contents import (
     TextualContent,
     Upload,
 )
-from vibe_llms.providers.histories import WireHistory
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.openai.responses.messages import ResponsesHistory
 
@@ -51,22 +49,6 @@ BLOBS: dict[str, bytes] = {}
 async def load_anything(references: Sequence[Reference]) -> Mapping[str, bytes]:
     """Bytes of any reference, of its size or so."""
     return {one.hash: BLOBS.get(one.hash, b"text" * (one.size // 4 + 1)) for one in references}
-
-
-def produce_history(seed: int) -> list[Canister]:
-    """A random history in which some results answer calls, late, twice, or never."""
-    chance = random.Random(seed)
-    history: list[Canister] = []
-    calls: list[InvocationCanister] = []
-    for canister in produce_canisters(seed, chance.randrange(1, 14)):
-        one: Canister = canister
-        if isinstance(one, InvocationCanister):
-            one = msgspec.structs.replace(one, call=chance.choice(["call_0", one.call, ""]))
-            calls.append(one)
-        elif isinstance(one, ResultCanister) and calls and chance.random() < 0.8:
-            one = msgspec.structs.replace(one, invocation=chance.choice(calls).identity)
-        history.append(one)
-    return history
 
 
 async def preview(
@@ -85,19 +67,6 @@ async def preview(
 
 
 @pytest.mark.storm
-@pytest.mark.parametrize("interface", ["chat", "responses"])
-async def test_any_history_becomes_a_request_that_is_accepted(
-    interface: str, fake_openai: FakeOpenAI, rounds: Callable[[int, int], int]
-) -> None:
-    model = await produce_openai_model(interface, fake_openai.url)
-    for seed in range(rounds(60, 3000)):
-        reply = await model.converse(produce_history(seed), context=TurnContext(load=load_anything))
-        assert isinstance(reply[-1], AssistantCanister)
-        assert fake_openai.refusals == [], seed
-    await model.client.close()
-
-
-@pytest.mark.storm
 async def test_any_history_suits_the_templates_of_local_models(
     fake_openai: FakeOpenAI, rounds: Callable[[int, int], int]
 ) -> None:
@@ -107,32 +76,6 @@ async def test_any_history_suits_the_templates_of_local_models(
         await model.converse(produce_history(seed), context=TurnContext(load=load_anything))
         assert fake_openai.refusals == [], seed
     await model.client.close()
-
-
-@pytest.mark.parametrize("interface", ["chat", "responses"])
-async def test_a_history_that_leaves_calls_unanswered_would_be_detected(
-    interface: str, fake_openai: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def forget(self: WireHistory[Any], canister: ResultCanister) -> None:
-        return None
-
-    monkeypatch.setattr(WireHistory, "_find_call", forget)
-    from vibe_llms.providers.openai.chat_completions import messages as chat
-    from vibe_llms.providers.openai.responses import messages as responses
-
-    def drop(call: str) -> Any:
-        return (b'{"role":"user","content":"x"}',) if interface == "chat" else (_ITEM,)
-
-    monkeypatch.setattr(chat, "_interrupted", drop)
-    monkeypatch.setattr(responses, "_interrupted", drop)
-    model = await produce_openai_model(interface, fake_openai.url)
-    call = InvocationCanister(name="weather", call="call_0", reply="r")
-    with pytest.raises(Exception, match=r"followed by tool messages|No tool output"):
-        await model.converse([UserCanister.from_text("Hi"), call])
-    await model.client.close()
-
-
-_ITEM = b'{"type":"message","role":"user","content":[{"type":"input_text","text":"x"}]}'
 
 
 @pytest.mark.parametrize("name", RESPONSES.names)
@@ -169,23 +112,6 @@ async def test_what_a_model_has_sent_goes_back_word_for_word(
     assert sent[1:-1] == [dump(item) for item in complete]
     assert body["store"] is False
     assert body["include"] == ["reasoning.encrypted_content"]
-
-
-async def test_foreign_reasoning_is_left_out_and_reported() -> None:
-    canisters, _ = RESPONSES.assimilate([RESPONSES.load("tools")])
-    reported: list[Notice] = []
-    context = TurnContext(load=load_anything, notify=reported.append)
-    history: list[Canister] = [
-        UserCanister.from_text("Hi"),
-        *canisters,
-        UserCanister.from_text("On?"),
-    ]
-    body = await preview("responses", history, name="gpt-5.5", context=context)
-    assert "ENC" not in dump(body)
-    assert "fc_call_A" not in dump(body)
-    assert any("reasoning of another model" in notice.text for notice in reported)
-    body = await preview("chat", history)
-    assert "ENC" not in dump(body)
 
 
 async def test_altered_reasoning_would_be_detected(fake_openai: FakeOpenAI) -> None:
@@ -276,15 +202,6 @@ async def test_sound_is_sent_to_a_model_that_hears() -> None:
     assert message["content"] == [
         {"type": "input_audio", "input_audio": {"format": "wav", "data": "UklGRg=="}}
     ]
-    for interface in ("chat", "responses"):
-        model = await produce_openai_model(interface)
-        with pytest.raises(ContentUnsupported, match="a sound"):
-            model.check([sound], Controls())
-        reported: list[Notice] = []
-        context = TurnContext(load=load_anything, notify=reported.append)
-        body = await preview(interface, [sound], context=context)
-        assert "not shown to this model" in dump(body)
-        assert len(reported) == 1
 
 
 async def test_what_a_tool_shows_stays_with_its_result() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.configuration import StreamSettings
 from vibe_llms.controls import Controls
 from vibe_llms.events import (
     Event,
@@ -19,16 +18,12 @@ from vibe_llms.events import (
     MessageFailedEvent,
     MessageProgressEvent,
     MessageStartedEvent,
-    Notice,
     ReasoningChunk,
     TextChunk,
 )
 from vibe_llms.exceptions import (
     ConfigurationError,
     ModelNotFound,
-    ProviderOverloaded,
-    ReplyCut,
-    ReplyTimeout,
     RequestRefused,
     ScriptInvalid,
 )
@@ -58,8 +53,6 @@ from vibe_llms.session import open_session
 from vibe_llms.testing import Part, Script, ScriptedReply, check_events, scripted_model
 
 HELLO = (UserCanister.from_text("Hello"),)
-#: Retries do not wait here.
-QUICK = StreamSettings(retries=2)
 
 
 def add(a: int) -> int:
@@ -142,70 +135,11 @@ async def test_usage_is_counted_where_the_script_has_none() -> None:
     assert canister.ending.usage == Usage(output_tokens=3)
 
 
-async def fail(
-    *parts: Part, settings: StreamSettings = QUICK
-) -> tuple[BaseException, list[Event], list[Notice], int]:
-    events: list[Event] = []
-    notices: list[Notice] = []
-    reply = ScriptedReply(parts=parts)
-    model = scripted_model(Script((reply,) * 5), event_handler=events.append, stream=settings)
-    with pytest.raises(Exception) as caught:
-        await model.converse(HELLO, context=TurnContext(notify=notices.append))
-    check_events(events, turn=False)
-    return caught.value, events, notices, model._served
-
-
-LONG = Part(delay_seconds=3600)
-OVERLOAD = Part(error="overloaded", retry_after_seconds=0.0)
-
-
-async def test_a_fault_before_anything_was_seen_is_tried_again() -> None:
-    error, events, notices, attempts = await fail(OVERLOAD)
-    assert isinstance(error, ProviderOverloaded)
-    assert attempts == 3
-    assert [notice.subject for notice in notices] == ["retry", "retry"]
-    assert notices[1].text == "overloaded; retrying in 0 s (2 of 2)"
-    assert [type(event) for event in events] == [MessageStartedEvent, MessageFailedEvent]
-
-
-async def test_a_fault_that_passes_is_not_seen() -> None:
-    events: list[Event] = []
-    notices: list[Notice] = []
-    script = Script((ScriptedReply(parts=(OVERLOAD,)), ScriptedReply.from_chunks("Well.")))
-    model = scripted_model(script, event_handler=events.append)
-    (canister,) = await model.converse(HELLO, context=TurnContext(notify=notices.append))
-    assert isinstance(canister, AssistantCanister)
-    assert canister.text == "Well."
-    assert len(notices) == 1
-    assert not any(isinstance(event, MessageFailedEvent) for event in events)
-    check_events(events, turn=False)
-
-
-async def test_a_fault_after_something_was_seen_is_not_tried_again() -> None:
-    error, events, notices, attempts = await fail(Part(text="Hal"), OVERLOAD)
-    assert isinstance(error, ProviderOverloaded)
-    assert (attempts, notices) == (1, [])
-    failed = events[-1]
-    assert isinstance(failed, MessageFailedEvent)
-    assert isinstance(failed.partial, AssistantCanister)
-    assert failed.partial.text == "Hal"
-    assert failed.error is error
-
-
-async def test_a_fault_that_waiting_does_not_mend_is_not_tried_again() -> None:
-    error, _, notices, attempts = await fail(Part(error="refused", message="no"))
-    assert isinstance(error, RequestRefused)
-    assert (attempts, notices) == (1, [])
-
-
-async def test_a_cut_ends_the_reply_without_its_end() -> None:
-    error, events, _, _ = await fail(Part(text="Hal"), Part(cut=True))
-    assert isinstance(error, ReplyCut)
-    assert isinstance(events[-1], MessageFailedEvent)
-
-
 async def test_a_reply_that_is_refused_has_not_begun() -> None:
-    _, events, _, _ = await fail(Part(delay_seconds=0.001), Part(error="refused"))
+    events: list[Event] = []
+    reply = ScriptedReply(parts=(Part(delay_seconds=0.001), Part(error="refused")))
+    with pytest.raises(RequestRefused):
+        await scripted_model(reply, event_handler=events.append).converse(HELLO)
     refused = events[-1]
     assert isinstance(refused, MessageFailedEvent)
     assert isinstance(refused.partial, AssistantCanister)
@@ -226,26 +160,6 @@ async def test_a_script_goes_on_after_the_replies_that_the_history_has() -> None
     (second,) = await scripted_model(script).converse(history)
     assert isinstance(second, AssistantCanister)
     assert second.text == "1"
-
-
-@pytest.mark.parametrize(
-    ("settings", "parts", "limit"),
-    [
-        (StreamSettings(first_byte_seconds=0.01), (Part(delay_seconds=30),), "first-byte-seconds"),
-        (
-            StreamSettings(idle_seconds=0.01),
-            (Part(text="a"), Part(delay_seconds=30)),
-            "idle-seconds",
-        ),
-        (StreamSettings(reply_seconds=0.01), (Part(delay_seconds=30),), "reply-seconds"),
-    ],
-)
-async def test_delays_run_into_the_limits_of_a_real_provider(
-    settings: StreamSettings, parts: Sequence[Part], limit: str
-) -> None:
-    error, _, _, _ = await fail(*parts, settings=settings)
-    assert isinstance(error, ReplyTimeout)
-    assert error.limit == limit
 
 
 async def test_delays_are_waited_for() -> None:
