@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,12 @@ from vibe_llms.configuration import StreamSettings
 from vibe_llms.controls import Controls
 from vibe_llms.events import EventHandler, ignore_events
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.messages.canisters import Canister, ReplyCanister
+from vibe_llms.messages.canisters import (
+    Canister,
+    InvocationCanister,
+    ReplyCanister,
+    ResultCanister,
+)
 from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.providers.contract.model import ContractModel
 from vibe_llms.providers.deltas import Delta
@@ -75,6 +80,11 @@ class LlamacppBackend:
         """The prompts that were read."""
         return self.package.prompts
 
+    @property
+    def left(self) -> int:
+        """How many replies ended before their end."""
+        return self.package.left
+
     def __enter__(self) -> Self:
         patch = self._stack.enter_context(pytest.MonkeyPatch.context())
         patch.setitem(sys.modules, "llama_cpp", self.package)
@@ -98,14 +108,25 @@ def _llamacpp_thoughts(thought: str, text: str, arguments: str) -> list[int]:
     return [*_tokens(f"<think>\n{thought}\n</think>\n\n{text}\n{call}"), END]
 
 
-class LlamacppInterface(Interface):
+class EmbeddedInterface(Interface):
+    """An interface without a server."""
+
+    backend: Callable[[Sequence[Any]], Any]
+
+    def play(self, *replies: Any) -> Any:
+        return self.backend(replies)
+
+    serve = play
+
+    def count_left(self, backend: Any) -> int:
+        left: int = backend.left
+        return left
+
+
+class LlamacppInterface(EmbeddedInterface):
     """llama.cpp: one thread, and no server."""
 
-    def serve(self) -> LlamacppBackend:
-        return LlamacppBackend()
-
-    def play(self, *replies: Any) -> LlamacppBackend:
-        return LlamacppBackend(replies)
+    backend = LlamacppBackend
 
     def cut(self, reply: Any, part: float) -> Any:
         return Broken(reply[: int(part * (len(reply) - 1))])
@@ -119,10 +140,6 @@ class LlamacppInterface(Interface):
 
     def sent(self, backend: Any) -> list[bytes]:
         return [prompt.encode() for prompt in backend.requests]
-
-    def count_left(self, backend: Any) -> int:
-        left: int = backend.package.left
-        return left
 
     def configure(self, backend: Any, **settings: Any) -> dict[str, Any]:
         row = produce_row(models_folder=str(backend.folder), **settings)
@@ -146,10 +163,10 @@ class ScriptedBackend:
     which each content has some besides its text."""
 
     key = ""
-    refusals: Sequence[str] = ()
     limit = sys.maxsize
 
     def __init__(self, replies: Sequence[ScriptedReply] = ()) -> None:
+        self.refusals: list[str] = []
         self.replies = list(replies)
         self.requests: list[Mapping[str, Any]] = []
         self.left = 0
@@ -213,14 +230,10 @@ def _break(reply: ScriptedReply, part: float, end: Part) -> ScriptedReply:
     return ScriptedReply(parts=(*steps[: int(part * len(steps))], end))
 
 
-class ScriptedInterface(Interface):
+class ScriptedInterface(EmbeddedInterface):
     """The scripted provider."""
 
-    def serve(self) -> ScriptedBackend:
-        return ScriptedBackend()
-
-    def play(self, *replies: Any) -> ScriptedBackend:
-        return ScriptedBackend(replies)
+    backend = ScriptedBackend
 
     def cut(self, reply: Any, part: float) -> Any:
         return _break(reply, part, Part(cut=True))
@@ -236,10 +249,6 @@ class ScriptedInterface(Interface):
 
     def sent(self, backend: Any) -> list[bytes]:
         return [encode_json(request) for request in backend.requests]
-
-    def count_left(self, backend: Any) -> int:
-        left: int = backend.left
-        return left
 
     def configure(self, backend: Any, **settings: Any) -> dict[str, Any]:
         return {"providers": {self.row: produce_row(module=__name__, **settings)}}
@@ -280,9 +289,22 @@ SCRIPTED = ScriptedInterface(
 )
 
 
+class ContractBackend(ScriptedBackend):
+    """Refuses what a model without tools cannot be sent."""
+
+    def __call__(self, canisters: Sequence[Canister], invokers: Sequence[Invoker]) -> ScriptedReply:
+        calls = any(isinstance(one, InvocationCanister | ResultCanister) for one in canisters)
+        told = any("one a line" in one.text for one in canisters if hasattr(one, "text"))
+        if invokers or (told and calls):
+            self.refusals.append("a call that is not in words")
+        return super().__call__(canisters, invokers)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ContractInterface(ScriptedInterface):
     """Scripts that call tools by the contract, in words."""
+
+    backend = ContractBackend
 
     @property
     def name(self) -> str:

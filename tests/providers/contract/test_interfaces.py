@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ import pytest
 
 from tests.fakes import ollama
 from tests.fakes.contract import CALL, FINAL, SAID
+from tests.fakes.embedded import CONTRACT
 from tests.fakes.interfaces import (
     VENDORS,
-    HttpInterface,
     Player,
     RecordedInterface,
     asked,
@@ -216,39 +215,6 @@ async def test_a_model_without_tools_gets_old_calls_as_text() -> None:
     assert "I called the tool look" in json.dumps(server.chats[-1])
 
 
-class Contracted(HttpInterface):
-    """An interface whose models are offered tools by the contract."""
-
-    def configure(self, backend: Any, **settings: Any) -> dict[str, Any]:
-        return {**super().configure(backend, **settings), "tools": {"mode": "contract"}}
-
-
-def put_under_contract(interface: HttpInterface) -> HttpInterface:
-    """The interface, whose calls come as words."""
-
-    def call(*calls: tuple[str, str]) -> Any:
-        lines = (
-            f'{{"type":"tool_call","name":"{name}","arguments":{text}}}' for name, text in calls
-        )
-        text = "\n".join(lines)
-        return interface.texts(text[:50], text[50:])
-
-    members = {one.name: getattr(interface, one.name) for one in fields(HttpInterface)}
-    return Contracted(**{**members, "tools": call})
-
-
-@pytest.mark.storm
-@every_vendor
-async def test_a_turn_interrupted_at_any_step_is_followed_by_another(
-    interface: RecordedInterface, tmp_path: Path, rounds: Callable[[int, int], int]
-) -> None:
-    seeds = rounds(1, 50)
-    with interface.serve() as server:
-        contracted = put_under_contract(interface)
-        home = tmp_path / "archive"
-        await check_interruptions(contracted, server, home, seeds, every=seeds > 1)
-
-
 async def test_results_that_are_taken_for_granted_would_be_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,10 +223,8 @@ async def test_results_that_are_taken_for_granted_would_be_detected(
         "_collect_answers",
         lambda self: [self._answers[identity] for identity in self._calls],
     )
-    interface = VENDORS["openai-chat"]
-    contracted = put_under_contract(interface)
-    with interface.serve() as server, pytest.raises(KeyError):
-        await check_interruptions(contracted, server, tmp_path / "archive", 4)
+    with CONTRACT.serve() as backend, pytest.raises(KeyError):
+        await check_interruptions(CONTRACT, backend, tmp_path / "archive", 4)
 
 
 @pytest.mark.storm

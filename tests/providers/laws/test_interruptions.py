@@ -6,17 +6,16 @@ import asyncio
 import json
 import random
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes.anthropic import FakeAnthropic, accumulate, failure, stream
+from tests.fakes.anthropic import FakeAnthropic
 from tests.fakes.backends import Interface
 from tests.fakes.interfaces import ANTHROPIC, CHAT, RESPONSES, every_interface
-from tests.fakes.server import Answer, Request
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.events import Event
 from vibe_llms.exceptions import ProviderError, VibeLlmsError
@@ -232,41 +231,33 @@ async def test_a_turn_cancelled_between_any_two_steps_of_the_loop_is_followed_by
             assert fake_anthropic.refusals == [], (seed, steps)
 
 
-def cut_reply(server: FakeAnthropic, events: Sequence[Mapping[str, Any]], cut: int) -> Any:
-    """A reply that breaks off after so many bytes; its server knows what it signed of it."""
-
-    def respond(request: Request) -> Answer:
-        content = accumulate(events)["content"]
-        server.issued.remember(content, request.json["model"])
-        return stream(events, cut=cut)
-
-    return respond
-
-
 @pytest.mark.storm
-async def test_a_reply_cut_anywhere_in_a_turn_is_followed_by_another(
-    fake_anthropic: FakeAnthropic, tmp_path: Path, rounds: Callable[[int, int], int]
+@every_interface
+async def test_a_reply_that_fails_anywhere_in_a_turn_is_followed_by_another(
+    interface: Interface, tmp_path: Path, rounds: Callable[[int, int], int]
 ) -> None:
-    server = fake_anthropic
-    async with ANTHROPIC.open_session(server, tmp_path / "archive") as session:
-        for seed in range(rounds(30, 3_000)):
-            chance = random.Random(seed)
-            first, second = produce_reply(chance), produce_reply(chance)
-            faults: list[Any] = [
-                failure(529, "overloaded_error"),
-                failure(400, "invalid_request_error"),
-                Answer(drop="reset"),
-                cut_reply(server, second, chance.randrange(2_500)),
-            ]
-            server.replies = [first, chance.choice(faults)]
-            if chance.random() < 0.5:
-                server.replies = [cut_reply(server, first, chance.randrange(2_500))]
-            conversation = await session.begin(ANTHROPIC.address, invokers=produce_tools(chance))
-            with suppress(VibeLlmsError):
-                await conversation.converse("Go")
-            server.replies = []
-            await go_on(conversation, conversation.canisters)
-            assert server.refusals == [], seed
+    with interface.serve() as backend:
+        async with interface.open_session(backend, tmp_path / "archive") as session:
+            for seed in range(rounds(8, 1_000)):
+                chance = random.Random(seed)
+                first, second = produce_calls(interface, chance), interface.texts("It ", "is.")
+                failed = chance.choice([*interface.failures.values()])()
+                for one in (first, second):
+                    interface.remember(backend, one)
+                backend.replies = chance.choice(
+                    [
+                        [interface.cut(first, chance.random())],
+                        [first, interface.cut(second, chance.random())],
+                        [first, failed],
+                    ]
+                )
+                tools = produce_tools(chance)
+                conversation = await session.begin(interface.address, invokers=tools)
+                with suppress(VibeLlmsError):
+                    await conversation.converse("Go")
+                backend.replies = []
+                await go_on(conversation, conversation.canisters)
+                assert not backend.refusals, seed
 
 
 # Bugs that these would find.
