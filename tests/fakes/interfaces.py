@@ -198,8 +198,8 @@ def _ollama_thoughts(thought: str, text: str, arguments: str) -> Events:
 
 def _remember_message(server: Any, events: Events) -> None:
     """What a server signed of a reply, although it is cut, it knows when it comes back."""
-    content = anthropic.accumulate(events)["content"]
-    server.issued.remember(content, ANTHROPIC.model)
+    message = anthropic.accumulate(events)
+    server.issued.remember(message["content"], ANTHROPIC.model, message.get("stop_reason") or "")
 
 
 def _remember_response(server: Any, events: Events) -> None:

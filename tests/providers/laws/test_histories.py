@@ -14,17 +14,27 @@ import pytest
 from tests.fakes.backends import Interface
 from tests.fakes.canisters import produce_canisters
 from tests.fakes.embedded import LLAMACPP
-from tests.fakes.interfaces import ANTHROPIC, CHAT, OLLAMA, RESPONSES, SHOUT, every
+from tests.fakes.interfaces import (
+    ANTHROPIC,
+    CHAT,
+    OLLAMA,
+    RESPONSES,
+    SHOUT,
+    RecordedInterface,
+    every,
+)
 from vibe_llms.controls import Controls
 from vibe_llms.events import Notice
-from vibe_llms.exceptions import ContentUnsupported, RequestRefused
+from vibe_llms.exceptions import ContentUnsupported, ContextOverflow, RequestRefused
 from vibe_llms.invocation.execution import INTERRUPTED
+from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
     InvocationCanister,
     Provenance,
     ResultCanister,
+    StopReason,
     SupervisorCanister,
     UnknownCanister,
     UserCanister,
@@ -45,16 +55,37 @@ from vibe_llms.messages.contents import (
     UnknownContent,
     Upload,
     VideoContent,
+    repair_text,
 )
-from vibe_llms.providers.conversions import name_content
+from vibe_llms.providers.anthropic import history as anthropic_history
+from vibe_llms.providers.anthropic import messages as anthropic_messages
+from vibe_llms.providers.anthropic.model import AnthropicModel
+from vibe_llms.providers.conversions import Conversion, name_content
 from vibe_llms.providers.histories import WireHistory
 from vibe_llms.providers.interfaces import TurnContext
 from vibe_llms.providers.ollama import history as ollama_history
 
+SCHEMA = {"type": "object", "properties": {}, "additionalProperties": False}
+CONTROLS = (
+    Controls(),
+    Controls(effort="high"),
+    Controls(reasoning_tokens=2048),
+    Controls(tool_choice="any", parallel_invocations=False),
+    Controls(response_schema=SCHEMA),
+    Controls(stop=("\n",), output_tokens=4000),
+)
 HI = UserCanister.from_text("Hi")
 #: Those that encode what a model of their own can take; the example plugin mends no histories.
 every_careful = every(lambda one: one.checks)
 every_mending = every(lambda one: one.checks and one is not SHOUT)
+
+
+def weather(city: str) -> str:
+    """Forecast."""
+    return city
+
+
+WEATHER = Invoker.from_function(weather)
 
 
 async def load_any(references: Sequence[Reference]) -> Mapping[str, bytes]:
@@ -73,7 +104,7 @@ def produce_history(seed: int) -> list[Canister]:
         change: dict[str, str] = {}
         if isinstance(canister, InvocationCanister):
             change = {"reply": chance.choice(["", "r", "s"])}
-            change["call"] = chance.choice(["call_0", canister.call, ""])
+            change["call"] = chance.choice(["call_f", canister.call, ""])
             calls.append(canister.identity)
         elif isinstance(canister, ResultCanister) and calls and chance.random() < 0.8:
             change = {"invocation": chance.choice(calls)}
@@ -81,15 +112,39 @@ def produce_history(seed: int) -> list[Canister]:
     return said
 
 
+def recall_reply(interface: Interface, seed: int) -> list[Canister]:
+    """The history with a reply of the model's own in it, perhaps without its end."""
+    chance = random.Random(seed)
+    said = produce_history(seed)
+    if isinstance(interface, RecordedInterface):
+        reply = interface.recordings.whole(chance.choice(interface.recordings.names))[0]
+        place = chance.randrange(len(said) + 1)
+        said[place:place] = reply[: chance.randrange(len(reply) + 1)]
+    return said
+
+
 async def check_histories(interface: Interface, seeds: int, *, tools: str = "native") -> None:
-    """The strict backend takes so many histories, for a model with these calls."""
+    """The strict backend takes so many histories, and no word of them is lost."""
     with interface.serve() as backend:
         accepts = {"accepts": ["image", "image/png"]} if interface is OLLAMA else {}
         model = await interface.produce_model(backend, models={".*": {"tools": tools, **accepts}})
-        context = TurnContext(load=load_any)
+        if isinstance(interface, RecordedInterface):
+            for name in interface.recordings.names:
+                interface.remember(backend, interface.recordings.events(name))
         try:
             for seed in range(seeds):
-                reply = await model.converse(produce_history(seed), context=context)
+                said = recall_reply(interface, seed)
+                defaults = CONTROLS[seed % len(CONTROLS)]
+                offered = (WEATHER,) if seed % 3 else ()
+                context = TurnContext(load=load_any, default_controls=defaults)
+                try:
+                    body = await model.preview(said, offered, Controls(), context)
+                    reply = await model.converse(said, offered, Controls(), context)
+                except ContextOverflow:
+                    continue
+                sent = "".join(_texts(json.loads(body)))
+                for word in _words(said):
+                    assert word in sent, (seed, word)
                 assert reply[-1].text == "Hello.", seed
                 assert not backend.refusals, seed
                 backend.requests.clear()
@@ -97,13 +152,22 @@ async def check_histories(interface: Interface, seeds: int, *, tools: str = "nat
             await model.client.close()
 
 
+def _words(said: Sequence[Canister]) -> Iterator[str]:
+    """Every text that somebody said, as it is sent."""
+    for canister in said:
+        for content in () if isinstance(canister, UnknownCanister) else canister.contents:
+            data = content.data if isinstance(content, TextualContent) else ""
+            if isinstance(data, str) and data.strip():
+                yield repair_text(data)
+
+
 @pytest.mark.storm
 @pytest.mark.parametrize("tools", ["native", "contract"])
 @every_mending
-async def test_any_history_is_accepted(
+async def test_any_history_is_accepted_and_no_word_of_it_is_lost(
     interface: Interface, tools: str, rounds: Callable[[int, int], int]
 ) -> None:
-    await check_histories(interface, rounds(40, 3_000), tools=tools)
+    await check_histories(interface, rounds(40, 5_000), tools=tools)
 
 
 @pytest.mark.storm
@@ -225,7 +289,7 @@ async def test_what_only_another_model_understands_is_left_out_with_a_notice(
     result = ResultCanister((WELL,), invocation=call.identity)
     sent, (notice,) = await send(interface, call, result)
     assert SECRET not in sent
-    assert "what another model told of a call besides its arguments is left out" in notice
+    assert "what another model added to a call is left out" in notice
 
 
 @every_mending
@@ -286,6 +350,42 @@ def take_any_result(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WireHistory, "_find_call", lambda self, result: result.invocation)
 
 
+def forget_what_was_interrupted(patch: pytest.MonkeyPatch) -> None:
+    def results(self: Any, exchange: Any) -> list[Any]:
+        return [answer.blocks[0] for answer in exchange.answers.values()]
+
+    patch.setattr(anthropic_history.AnthropicHistory, "results", results)
+
+
+def end_with_thinking(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(anthropic_history._Spoken, "finish", lambda self, *, last: list(self.blocks))
+
+
+def send_what_others_signed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Conversion, "issued", lambda self, native: native is not None)
+
+
+def continue_what_others_paused(patch: pytest.MonkeyPatch) -> None:
+    def has_paused(self: Any, canister: Any) -> bool:
+        return canister.ending is not None and canister.ending.reason == StopReason.PAUSED
+
+    patch.setattr(anthropic_messages._Work, "has_paused", has_paused)
+
+
+def always_cite(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AnthropicModel, "_decide_citing", lambda *arguments: True)
+
+
+def lose_a_word(patch: pytest.MonkeyPatch) -> None:
+    unpair = WireHistory.unpair
+
+    def unpair_carelessly(self: Any, canister: Any) -> UserCanister:
+        worded = unpair(self, canister)
+        return msgspec.structs.replace(worded, contents=worded.contents[:-1])
+
+    patch.setattr(WireHistory, "unpair", unpair_carelessly)
+
+
 def send_blank_messages(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ollama_history._Message, "blank", property(lambda self: False))
 
@@ -296,15 +396,21 @@ def send_blank_messages(patch: pytest.MonkeyPatch) -> None:
         *product((ANTHROPIC, RESPONSES, CHAT, OLLAMA), (share_identities,)),
         *product((ANTHROPIC, RESPONSES, CHAT), (leave_calls_unanswered,)),
         *product((OLLAMA, LLAMACPP), (take_any_result,)),
+        *product((ANTHROPIC, CHAT, RESPONSES, OLLAMA), (lose_a_word,)),
+        (ANTHROPIC, forget_what_was_interrupted),
+        (ANTHROPIC, end_with_thinking),
+        (ANTHROPIC, send_what_others_signed),
+        (ANTHROPIC, continue_what_others_paused),
+        (ANTHROPIC, always_cite),
         (OLLAMA, send_blank_messages),
     ],
     ids=lambda one: one.name if isinstance(one, Interface) else one.__name__,
 )
-async def test_a_history_that_is_not_mended_would_be_found_out(
+async def test_a_history_that_is_not_mended_would_be_detected(
     interface: Interface,
     bug: Callable[[pytest.MonkeyPatch], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bug(monkeypatch)
     with pytest.raises((AssertionError, RequestRefused)):
-        await check_histories(interface, 100)
+        await check_histories(interface, 200)

@@ -231,23 +231,6 @@ async def test_a_newer_server_refuses_what_is_too_long(fake_ollama: FakeOllama) 
     assert (fake_ollama.chats[0]["truncate"], fake_ollama.chats[0]["shift"]) == (False, False)
 
 
-@pytest.mark.parametrize("refuses", [True, False])
-async def test_after_an_overflow_a_shorter_turn_works(
-    fake_ollama: FakeOllama, refuses: bool
-) -> None:
-    cutting(fake_ollama, 0)
-    fake_ollama.refuses_long = refuses
-    row = {"base-url": fake_ollama.url, "num-ctx": 4_096}
-    async with open_session(configuration={"providers": {"ollama": row}}) as session:
-        conversation = await session.begin("ollama/qwen3:8b")
-        await conversation.converse("Hello")
-        for text in ("word " * 9_000, DENSE):
-            with pytest.raises(ContextOverflow):
-                await conversation.converse(text)
-            assert (await conversation.converse("Shorter")).text == "Hello."
-    assert fake_ollama.refusals == []
-
-
 async def test_the_context_that_is_asked_for_grows_with_the_conversation(
     fake_ollama: FakeOllama,
 ) -> None:
