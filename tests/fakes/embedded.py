@@ -160,7 +160,8 @@ LLAMACPP = LlamacppInterface(
 
 class ScriptedBackend:
     """Scripted replies, one after the other; a history of more than `limit` bytes overflows, of
-    which each content has some besides its text."""
+    which each content has some in addition to its text.
+    """
 
     key = ""
     limit = sys.maxsize
@@ -294,8 +295,8 @@ class ContractBackend(ScriptedBackend):
 
     def __call__(self, canisters: Sequence[Canister], invokers: Sequence[Invoker]) -> ScriptedReply:
         calls = any(isinstance(one, InvocationCanister | ResultCanister) for one in canisters)
-        told = any("one a line" in one.text for one in canisters if hasattr(one, "text"))
-        if invokers or (told and calls):
+        offered = any("one a line" in one.text for one in canisters if hasattr(one, "text"))
+        if invokers or (offered and calls):
             self.refusals.append("a call that is not in words")
         return super().__call__(canisters, invokers)
 

@@ -50,7 +50,7 @@ class HttpInterface(Interface):
     events come before its first words and the first `spoken` hold these. `late` are errors within a
     stream, by a word for their class. `lines` is whether events are lines of JSON. `lost` is what a
     server says of a model that it does not have, where it does not say so by itself; `extras` are
-    what its row needs besides an address.
+    what its row needs in addition to an address.
     """
 
     produce_server: Callable[..., Any]

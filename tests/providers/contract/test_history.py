@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fakes.histories import histories
+from tests.fakes.interfaces import ANTHROPIC
 from tests.providers.contract.rig import TOOLS
+from tests.providers.laws.test_histories import recall_reply
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -160,18 +161,19 @@ def test_what_was_rewritten_stays_the_same_object() -> None:
             earlier = later
 
 
-@given(histories("claude-opus-5"))
-def test_any_history_is_sent_with_every_call_answered_and_nothing_lost(history: Any) -> None:
-    contents = [content for canister in history.canisters for content in canister.contents]
+@pytest.mark.parametrize("seed", range(100))
+def test_any_history_is_sent_with_every_call_answered_and_nothing_lost(seed: int) -> None:
+    history = recall_reply(ANTHROPIC, seed)
+    contents = [content for canister in history for content in canister.contents]
     data = [content.data for content in contents if isinstance(content, TextualContent)]
     references = {one.hash: b"text" for one in data if isinstance(one, Reference)}
-    said = rewrite(*history.canisters, texts=references)
+    said = rewrite(*history, texts=references)
     assert not any(isinstance(one, InvocationCanister | ResultCanister) for one in said)
     results = "".join(text for role, text in report_safely(said) if role == "User")
-    calls = {one.identity for one in history.canisters if isinstance(one, InvocationCanister)}
+    calls = {one.identity for one in history if isinstance(one, InvocationCanister)}
     assert results.count('"type":"tool_result"') >= len(calls)
     identities = [one.identity for one in said]
-    assert {one.identity for one in history.canisters} <= {*identities}
+    assert {one.identity for one in history} <= {*identities}
 
 
 def report_safely(canisters: Sequence[Canister]) -> list[tuple[str, str]]:

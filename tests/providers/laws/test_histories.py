@@ -153,7 +153,7 @@ async def check_histories(interface: Interface, seeds: int, *, tools: str = "nat
 
 
 def _words(said: Sequence[Canister]) -> Iterator[str]:
-    """Every text that somebody said, as it is sent."""
+    """Every text of a history, as it is sent."""
     for canister in said:
         for content in () if isinstance(canister, UnknownCanister) else canister.contents:
             data = content.data if isinstance(content, TextualContent) else ""
@@ -275,12 +275,12 @@ async def test_what_only_another_model_understands_is_left_out_with_a_notice(
         (ReasoningContent(SECRET, native=native), "reasoning"),
         (NativeContent(label="odd", native=native), "'odd'"),
     )
-    for content, told in contents:
+    for content, words in contents:
         reply = AssistantCanister((content, WELL), provenance=Provenance(**issuer))
         sent, (notice,) = await send(interface, reply)
         assert SECRET not in sent
         assert "Well." in sent
-        assert told in notice
+        assert words in notice
         assert "is left out" in notice
         sent, (notice,) = await send(interface, UserCanister((content, WELL)))
         assert SECRET not in sent
@@ -302,14 +302,14 @@ async def test_a_call_without_a_result_gets_one_that_says_so(interface: Interfac
 
 @every_mending
 async def test_a_result_that_answers_no_call_is_sent_in_words(interface: Interface) -> None:
-    result = ResultCanister((TextualContent("noon"),), invocation="nobody")
+    result = ResultCanister((TextualContent("noon"),), invocation="unknown")
     sent, _ = await send(interface, result)
     assert "A tool returned:" in sent
     assert "noon" in sent
 
 
 @every_careful
-async def test_contents_and_roles_of_newer_kinds_are_told_of(interface: Interface) -> None:
+async def test_contents_and_roles_of_newer_kinds_are_mentioned(interface: Interface) -> None:
     unknown = UnknownContent(label="hologram", source=msgspec.Raw(b'{"kind":"hologram"}'))
     sent, (notice,) = await send(interface, UserCanister((unknown,)))
     assert "[a content of kind 'hologram', not shown to this model]" in sent
