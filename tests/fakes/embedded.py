@@ -33,6 +33,7 @@ from vibe_llms.messages.canisters import (
     InvocationCanister,
     ReplyCanister,
     ResultCanister,
+    SupervisorCanister,
 )
 from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.providers.contract.model import ContractModel
@@ -295,7 +296,8 @@ class ContractBackend(ScriptedBackend):
 
     def __call__(self, canisters: Sequence[Canister], invokers: Sequence[Invoker]) -> ScriptedReply:
         calls = any(isinstance(one, InvocationCanister | ResultCanister) for one in canisters)
-        offered = any("one a line" in one.text for one in canisters if hasattr(one, "text"))
+        instructions = (one.text for one in canisters if isinstance(one, SupervisorCanister))
+        offered = any("one a line" in text for text in instructions)
         if invokers or (offered and calls):
             self.refusals.append("a call that is not in words")
         return super().__call__(canisters, invokers)
