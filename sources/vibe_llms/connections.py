@@ -238,7 +238,7 @@ class Guard(_Base):
         if request.headers.get("accept-encoding") != "identity":
             # httpx2 also accepts encodings of packages that happen to be installed.
             request.headers["accept-encoding"] = "gzip"
-        response = await self._send(request)
+        response = await _close_if_cancelled(request, self._send)
         response.stream = _ended_properly(response)
         encoding = response.headers.pop("content-encoding", "").strip().lower()
         if encoding not in ("", "identity"):
@@ -341,6 +341,28 @@ def _inflated(stream: Any, encoding: str) -> httpx2.AsyncByteStream:
             await stream.aclose()
 
     return Inflated()
+
+
+async def _close_if_cancelled(
+    request: httpx2.Request, send: Callable[[httpx2.Request], Awaitable[httpx2.Response]]
+) -> httpx2.Response:
+    """Send a request; a cancel closes its connection also while TLS handshakes.
+
+    httpcore2 leaves that one to the garbage collector.
+    """
+    made: list[Any] = []
+
+    async def trace(event: str, info: Any) -> None:
+        if event == "connection.connect_tcp.complete":
+            made.append(info["return_value"])
+
+    request.extensions = {"trace": trace, **request.extensions}
+    try:
+        return await send(request)
+    except asyncio.CancelledError:
+        for network in made:
+            await network.aclose()
+        raise
 
 
 def _ended_properly(response: httpx2.Response) -> httpx2.AsyncByteStream:

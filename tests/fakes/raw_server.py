@@ -167,6 +167,8 @@ class RawServer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # The loop closes an aborted connection in its next step.
+        await asyncio.sleep(0)
         for task in self._tasks:
             if error is None and not task.cancelled() and (failure := task.exception()):
                 raise failure
@@ -180,17 +182,19 @@ class RawServer:
         self._tasks.append(asyncio.get_running_loop().create_task(self._serve(reader, writer)))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = Peer(reader, writer)
-        self.peers.append(peer)
-        try:
-            while not writer.is_closing():
-                self.requests.append(await peer.read_request())
-                self._running += 1
-                try:
-                    await self.replies[min(len(self.requests), len(self.replies)) - 1](peer)
-                finally:
-                    self._running -= 1
-        except Left:
-            pass
-        finally:
-            writer.transport.abort()
+        self.peers.append(Peer(reader, writer))
+        with suppress(Left):
+            try:
+                await self.serve(self.peers[-1])
+            finally:
+                writer.transport.abort()
+
+    async def serve(self, peer: Peer) -> None:
+        """Answer the requests of one connection."""
+        while not peer.writer.is_closing():
+            self.requests.append(await peer.read_request())
+            self._running += 1
+            try:
+                await self.replies[min(len(self.requests), len(self.replies)) - 1](peer)
+            finally:
+                self._running -= 1

@@ -54,9 +54,9 @@ def case(reply: bytes, direct: Result, httpx2: Result | None = None, then: Then 
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[HttpTransport]:
+async def opened(url: str, *, idle_seconds: float = 60) -> AsyncIterator[HttpTransport]:
     """A transport, closed at the end whatever happens."""
-    transport = produce_transport(url)
+    transport = produce_transport(url, idle_seconds=idle_seconds)
     try:
         yield transport
     finally:

@@ -223,8 +223,19 @@ class DirectTransport:
 
 def _find_target(url: str) -> str:
     parts = urlsplit(url)
-    path = quote(parts.path, safe=_PATH) or "/"
+    path = quote(_drop_dots(parts.path), safe=_PATH) or "/"
     return f"{path}?{quote(parts.query, safe=_QUERY)}" if parts.query else path
+
+
+def _drop_dots(path: str) -> str:
+    """A path without the segments `.` and `..` (RFC 3986)."""
+    kept: list[str] = []
+    for segment in path.split("/"):
+        if segment == ".." and kept not in ([], [""]):
+            kept.pop()
+        elif segment not in (".", ".."):
+            kept.append(segment)
+    return "/".join(kept)
 
 
 class _Connection(asyncio.Protocol):
