@@ -23,7 +23,7 @@ from measure import HERE, Row
 from startup import measure_help, measure_imports, measure_oneshot
 from streaming import measure_chunks, measure_contract, measure_crowd
 from tools import measure_tools
-from turns import measure_turns
+from turns import measure_first_turns, measure_turns
 
 PAGE = HERE.parent.parent / "documentation" / "explanation" / "performance.md"
 PARTS: dict[str, tuple[tuple[Callable[[int], list[Row]], int], ...]] = {
@@ -32,7 +32,7 @@ PARTS: dict[str, tuple[tuple[Callable[[int], list[Row]], int], ...]] = {
     "startup": ((measure_imports, 15), (measure_help, 15), (measure_oneshot, 15)),
     "streaming": ((measure_chunks, 15), (measure_contract, 15), (measure_crowd, 9)),
     "tools": ((measure_tools, 15),),
-    "turns": ((measure_turns, 25),),
+    "turns": ((measure_turns, 25), (measure_first_turns, 9)),
 }
 
 

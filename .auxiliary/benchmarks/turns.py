@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import tempfile
 
 import httpx2
 from floors import read_stream
-from interfaces import INTERFACES, Interface
+from interfaces import CHAT, INTERFACES, OLLAMA, Interface
 from measure import KEY, Row, cpu_seconds, loopback, ratio_row, settle
 
 from vibe_llms import AssistantCanister, Canister, UserCanister, open_session
 
 LENGTHS = (10, 100, 1_000, 5_000)
+#: After so many messages, the first turn encodes all; a context that has room for them.
+LONGEST, ROOMY = 100_000, 1 << 40
 #: Against the official packages, at the longest; openai's copies and checks every message.
 BARS = {"anthropic": 0.25, "openai": 0.01, "ollama": 0.25}
 
@@ -67,6 +70,45 @@ async def _measure(interface: Interface, runs: int) -> list[Row]:
                     )
                 )
     return rows
+
+
+def measure_first_turns(runs: int) -> list[Row]:
+    """The first turn after a very long history, whose tokens Ollama measures and Chat does not."""
+    return [asyncio.run(_measure_first_turns(runs))]
+
+
+async def _measure_first_turns(runs: int) -> Row:
+    samples: dict[str, list[float]] = {"ours": [], "chat": []}
+    measured = {"ours": OLLAMA, "chat": CHAT}
+    async with contextlib.AsyncExitStack() as stack:
+        home = stack.enter_context(tempfile.TemporaryDirectory())
+        rows = {
+            one.row: {
+                "base-url": stack.enter_context(loopback("short", "1", one.name)),
+                "models": {one.model: {"context-tokens": ROOMY}},
+            }
+            for one in measured.values()
+        }
+        session = await stack.enter_async_context(
+            open_session(
+                home=home,
+                keys=dict.fromkeys(rows, KEY),
+                configuration={"providers": rows},
+            )
+        )
+        history = _produce_history(LONGEST)
+        for number in range(runs + 1):
+            for name, one in measured.items():
+                address = f"{one.row}/{one.model}"
+                conversation = await session.begin(address, history=history, save=False)
+                settle()
+                start = cpu_seconds()
+                await conversation.converse("and now?")
+                if number:
+                    samples[name].append(cpu_seconds() - start)
+                del conversation
+    what = f"{OLLAMA.label}: CPU of the first turn after {LONGEST:,} messages"
+    return ratio_row(what, samples, "ms", scale=1e3, bars={"chat": 2.0})
 
 
 def _produce_history(length: int) -> list[Canister]:

@@ -15,6 +15,8 @@ from vibe_llms.providers.interfaces import Loader, Model
 _COUNTED_SHARE = 0.8
 _CHARACTERS_PER_TOKEN = 3
 _PICTURE_TOKENS = 1600
+_REPLIES = (AssistantCanister, InvocationCanister)
+_BYTES = (str, bytes)
 
 
 async def check_context_window(
@@ -64,10 +66,10 @@ def is_near_size(model: Model, history: Sequence[Canister], said: Sequence[Canis
         size += len(getattr(canister, "arguments", ""))
         for content in canister.contents:
             data = getattr(content, "data", "")
-            if isinstance(data, Reference):
-                size += data.size
-            elif isinstance(data, bytes | str):
+            if isinstance(data, _BYTES):
                 size += len(data)
+            elif isinstance(data, Reference):
+                size += data.size
     # A medium grows by a third on the wire, and JSON by escapes.
     return size > limit / 2
 
@@ -76,18 +78,16 @@ def estimate_tokens(backwards: Iterable[Canister]) -> int:
     """A low estimate: what the last reply counted, and the characters after it."""
     tokens = 0
     for canister in backwards:
-        if isinstance(canister, AssistantCanister | InvocationCanister):
+        if isinstance(canister, _REPLIES):
             usage = canister.ending.usage if canister.ending else None
             if usage is not None and usage.input_tokens:
                 return tokens + usage.total_tokens
             tokens += len(getattr(canister, "arguments", "")) // _CHARACTERS_PER_TOKEN
         for content in canister.contents:
-            data = getattr(content, "data", "")
-            match content, data:
-                case TextualContent(), Reference(size=size):
-                    tokens += size // _CHARACTERS_PER_TOKEN
-                case TextualContent(), str():
-                    tokens += len(data) // _CHARACTERS_PER_TOKEN
-                case _:
-                    tokens += _PICTURE_TOKENS
+            if isinstance(content, TextualContent):
+                data = content.data
+                size = len(data) if isinstance(data, str) else data.size
+                tokens += size // _CHARACTERS_PER_TOKEN
+            else:
+                tokens += _PICTURE_TOKENS
     return tokens

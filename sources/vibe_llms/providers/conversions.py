@@ -68,23 +68,27 @@ class Conversion:
         self.model = model
         self.origin = canister.identity
         self.notices: list[Notice] = []
-        self._issuer = Issuer(module, model.provider, model.name)
-        self._provenance = getattr(canister, "provenance", None)
+        self._module = module
         self._texts = texts
 
     @property
     def own(self) -> bool:
         """Whether the canister is of a reply of this very model."""
-        origin = self._provenance
+        origin = getattr(self.canister, "provenance", None)
         return origin is not None and self._issuer == Issuer(
             origin.module, origin.row, origin.model
         )
 
+    @property
+    def _issuer(self) -> Issuer:
+        """This very model, as it is named in payloads."""
+        return Issuer(self._module, self.model.provider, self.model.name)
+
     def text(self, data: str | Reference) -> str:
         """The text, also of a reference, fit for the wire."""
-        if isinstance(data, Reference):
-            return self._texts[data.hash].decode("utf-8", "replace")
-        return repair_text(data)
+        if isinstance(data, str):
+            return repair_text(data)
+        return self._texts[data.hash].decode("utf-8", "replace")
 
     @property
     def role(self) -> str:
@@ -211,6 +215,8 @@ class Writer(Conversion, ABC, Generic[P, B]):
     def write(self) -> P:
         """The piece of the canister."""
         match self.canister:
+            case UserCanister(contents=contents):
+                return self.frame("user", self.encode(contents))
             case AssistantCanister() as canister:
                 return self.write_reply(canister)
             case InvocationCanister() as canister:
@@ -221,8 +227,6 @@ class Writer(Conversion, ABC, Generic[P, B]):
                 return self.write_document(canister)
             case SupervisorCanister() as canister:
                 return self.write_instructions(canister)
-            case UserCanister(contents=contents):
-                return self.frame("user", self.encode(contents))
             case canister:
                 self.leave_out(f"a message of the unknown role {canister.label!r}")
                 return self.frame("user", ())
@@ -325,7 +329,9 @@ async def load_words(canisters: Sequence[Canister], load: Loader) -> Mapping[str
         content.data
         for canister in canisters
         for content in getattr(canister, "contents", ())
-        if is_text_file(content) and isinstance(content.data, Reference)
+        if not isinstance(content, TextualContent)
+        and is_text_file(content)
+        and isinstance(content.data, Reference)
     ]
     return {**texts, **await load(files)} if files else texts
 

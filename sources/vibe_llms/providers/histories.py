@@ -90,29 +90,39 @@ class WireHistory(ABC, Generic[P]):
 
     def add(self, canister: Canister, texts: Mapping[str, bytes]) -> Sequence[Notice]:
         """Add the next canister; the notices say what of it is not sent as it is."""
+        # The usual kinds come first: asking for those that it is not takes time.
         call = ""
-        if isinstance(canister, InvocationCanister):
-            call = next(call for call in self.propose_calls(canister) if self.is_free(call))
-        elif isinstance(canister, ResultCanister):
-            answered = self._find_call(canister)
-            canister = self.unpair(canister) if answered is None else canister
-            call = answered or ""
+        match canister:
+            case UserCanister() | AssistantCanister():
+                pass
+            case InvocationCanister():
+                call = next(call for call in self.propose_calls(canister) if self.is_free(call))
+            case ResultCanister():
+                answered = self._find_call(canister)
+                canister = self.unpair(canister) if answered is None else canister
+                call = answered or ""
         piece, notices = self.nativize(canister, texts, call)
         match canister:
-            case UnknownCanister():
-                pass
-            case SupervisorCanister() if self.heads and not self._begun:
-                self.instructions.append(piece)
+            case UserCanister():
+                self._hear(piece)
             case AssistantCanister() | InvocationCanister():
                 self._begun = True
                 self.add_reply(canister, piece, call)
             case ResultCanister():
                 self.open.answers[call] = piece
+            case UnknownCanister():
+                pass
+            case SupervisorCanister() if self.heads and not self._begun:
+                self.instructions.append(piece)
             case _:
-                self._begun = True
-                if not self.is_empty(piece):
-                    self.open.others.append(piece)
+                self._hear(piece)
         return notices
+
+    def _hear(self, piece: P) -> None:
+        """Add what a user, a document or a supervisor says."""
+        self._begun = True
+        if not self.is_empty(piece):
+            self.open.others.append(piece)
 
     def add_reply(
         self, canister: AssistantCanister | InvocationCanister, piece: P, call: str

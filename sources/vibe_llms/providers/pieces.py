@@ -65,6 +65,8 @@ class Slot(Struct, frozen=True, gc=False):
         return b"".join((self.before, b'"', self.prefix, text, self.after))
 
 
+_TEXTS = (TextualContent, ReasoningContent)
+
 Fragment: TypeAlias = bytes | Slot
 #: One JSON object of a request, in fragments.
 Block: TypeAlias = tuple[Fragment, ...]
@@ -113,18 +115,22 @@ class Baked:
 
     def append(self, fragments: Iterable[Fragment]) -> None:
         """Add one member of an array, in fragments."""
-        parts: list[Fragment] = [b","] if self.count else []
-        parts += fragments
+        recent, size = self._recent, self._recent_size
+        if self.count:
+            recent.append(b",")
+            size += 1
         self.count += 1
-        for part in parts:
+        for part in fragments:
             if isinstance(part, Slot):
                 self._settle()
                 self._settled += [self._run, part]
                 self._run = b""
+                recent, size = self._recent, 0
             else:
-                self._recent.append(part)
-                self._recent_size += len(part)
-        if self._recent_size >= max(_RUN_BYTES, len(self._run) // 4):
+                recent.append(part)
+                size += len(part)
+        self._recent_size = size
+        if size >= max(_RUN_BYTES, len(self._run) // 4):
             self._settle()
 
     def fragments(self) -> list[Fragment]:
@@ -185,8 +191,7 @@ async def load_texts(canisters: Iterable[Canister], load: Loader) -> Mapping[str
         content.data
         for canister in canisters
         for content in canister.contents
-        if isinstance(content, TextualContent | ReasoningContent)
-        and isinstance(content.data, Reference)
+        if isinstance(content, _TEXTS) and not isinstance(content.data, str)
     ]
     return await load(references) if references else {}
 

@@ -38,6 +38,7 @@ _LETTERS = _produce_table(letter="a", others=" ")
 _DIGITS = _produce_table(digit="0", others=" ")
 _SIGNS = _produce_table(sign=".", blank=" ", others="a")
 _ASCII = bytes(range(128))
+_RUN = bytes(_EQUAL)
 _EQUALS = b"=" + b" " * 255
 
 
@@ -67,10 +68,10 @@ def measure_text(text: str) -> Measure:
     """
     if text.isascii():
         data = text.encode()
-        least = _count_parts(data)
+        least = _count_parts(b" " + data)
         narrow, wide = _count_characters(data.translate(None, _BLANK)), 0
     else:
-        least = _count_parts(_narrow(text))
+        least = _count_parts(b" " + _narrow(text))
         short = _shorten_runs("".join(text.split()))
         narrow = len(short.encode("ascii", "ignore"))
         wide = len(short) - narrow
@@ -79,16 +80,16 @@ def measure_text(text: str) -> Measure:
 
 
 def _count_parts(data: bytes) -> int:
-    """How many parts a text of ASCII has that no tokenizer of today joins to one token.
+    """How many parts a blank and a text of ASCII have that no tokenizer joins to one token.
 
     None joins words, letters with digits, or more than three digits. A sign may be one token with
     the word after it.
     """
-    parts = (b" " + data.translate(_LETTERS)).count(b" a")
+    parts = data.translate(_LETTERS).count(b" a")
     digits = data.translate(_DIGITS)
     if b"0" in digits:
-        parts += sum((len(run) + 2) // 3 for run in digits.split())
-    signs = b" " + data.translate(_SIGNS)
+        parts += sum([(len(run) + 2) // 3 for run in digits.split()])
+    signs = data.translate(_SIGNS)
     if b"." in signs:
         before_words = signs.count(b".a") - signs.count(b"..a")
         parts += signs.count(b" .") + signs.count(b"a.") - before_words
@@ -103,9 +104,9 @@ def _count_characters(data: bytes) -> int:
     # As numbers, since bytes cannot be compared with their neighbours in one step.
     number = int.from_bytes(data, "little")
     equal = (number ^ number >> 8).to_bytes(size, "little")[:-1]
-    if bytes(_EQUAL) in equal:
-        runs = map(len, equal.translate(_EQUALS).split())
-        size -= sum(run - _KEPT for run in runs if run >= _EQUAL)
+    if _RUN in equal:
+        runs = equal.translate(_EQUALS).split()
+        size -= sum([len(run) - _KEPT for run in runs if len(run) >= _EQUAL])
     return size
 
 

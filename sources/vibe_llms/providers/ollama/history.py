@@ -87,7 +87,8 @@ class OllamaHistory(MessageHistory[Piece, _Message]):
         """The piece of a canister, which is measured too."""
         piece, notices = nativize(canister, self.model, texts, call=call, without=self.without)
         self.measure += piece.measure
-        self.hidden += piece.hidden
+        if piece.thinking:
+            self.hidden += piece.hidden
         return piece, notices
 
     def is_empty(self, piece: Piece) -> bool:

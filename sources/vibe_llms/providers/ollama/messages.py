@@ -52,6 +52,8 @@ MODULE = "vibe_llms.providers.ollama"
 #: The separator of two texts of a message.
 BREAK = b"\\n\\n"
 
+_NOTHING = Measure()
+
 Role = Literal["user", "assistant", "system", "tool"]
 
 
@@ -68,7 +70,7 @@ class Piece(Struct, frozen=True):
     thinking: tuple[bytes, ...] = ()
     call: bytes = b""
     measure: Measure = MESSAGE
-    hidden: Measure = Measure()
+    hidden: Measure = _NOTHING
     failed: bool = False
 
 
@@ -99,9 +101,13 @@ class _Work(Writer[Piece, bytes | Slot]):
     def write_reply(self, canister: AssistantCanister) -> Piece:
         said: list[bytes | Slot] = []
         thinking: list[bytes] = []
-        hidden = Measure()
+        hidden = _NOTHING
         for content in canister.contents:
             match content:
+                case TextualContent():
+                    self.leave_out_sources(content)
+                    if (text := self.text(content.data)).strip():
+                        said.append(self.encode_text(text))
                 case ReasoningContent() if self.own:
                     if text := self.text(content.data):
                         hidden += measure_text(text)
@@ -110,14 +116,12 @@ class _Work(Writer[Piece, bytes | Slot]):
                     self.leave_out("the reasoning of another model")
                 case NativeContent():
                     self.leave_out(f"a block {content.label!r} that only its model understands")
-                case TextualContent():
-                    self.leave_out_sources(content)
-                    if (text := self.text(content.data)).strip():
-                        said.append(self.encode_text(text))
                 case _:
                     # A model's own picture or sound cannot be given back as its words.
                     said.append(self.say(content))
         piece = self._frame("assistant", said)
+        if not thinking:
+            return piece
         return msgspec.structs.replace(piece, thinking=tuple(thinking), hidden=hidden)
 
     def write_call(self, canister: InvocationCanister) -> Piece:
@@ -147,8 +151,10 @@ class _Work(Writer[Piece, bytes | Slot]):
         return self._frame(role, blocks)
 
     def _frame(self, role: Role, blocks: Sequence[bytes | Slot]) -> Piece:
-        said = tuple(block for block in blocks if isinstance(block, bytes))
-        shown = tuple(block for block in blocks if isinstance(block, Slot))
+        said = tuple([block for block in blocks if isinstance(block, bytes)])
+        if len(said) == len(blocks):
+            return Piece(role, said, measure=self.measure)
+        shown = tuple([block for block in blocks if isinstance(block, Slot)])
         return Piece(role, said, shown, measure=self.measure)
 
     def encode_text(self, text: str) -> bytes:
