@@ -130,7 +130,8 @@ def _find_inner(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if embedded else None
 
 
-def _is_address(host: str) -> bool:
+def is_address(host: str) -> bool:
+    """Whether a host is given as an IP address."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -162,7 +163,7 @@ async def find_permitted(
 
 
 async def _find(host: str, port: int, resolver: Resolver) -> Sequence[str]:
-    return [host] if _is_address(host) else await resolver(host, port)
+    return [host] if is_address(host) else await resolver(host, port)
 
 
 class Guard(_Base):

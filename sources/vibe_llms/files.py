@@ -43,6 +43,16 @@ class UntrustedFile(PermissionError):
     """Another user owns or can write a file or folder that decides what runs as this user."""
 
 
+def limit_descriptors() -> int:
+    """How many files and connections this process may have open at once."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 512
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**20 if soft == resource.RLIM_INFINITY else soft
+
+
 def open_regular(path: Path | str, flags: int = os.O_RDONLY, *, folder: int | None = None) -> int:
     """The descriptor of a regular file; `OSError` if it is something else. Never waits.
 

@@ -152,10 +152,29 @@ async def test_few_files_stay_open_and_none_after_closing(
         held.create_now(f"talk-{number}", produce_details(), say("first"))
         held.append_now(f"talk-{number}", say("second"), None)
     assert count_descriptors() - before == 6
-    held.append_now("talk-0", say("third"), None)
-    assert len(held.restore_now("talk-0").canisters) == 3
+    held.append_now("talk-9", say("third"), None)
+    assert len(held.restore_now("talk-9").canisters) == 3
     assert count_descriptors() - before == 6
     await held.close()
     assert count_descriptors() == before
-    held.append_now("talk-0", say("fourth"), None)
-    assert len(held.restore_now("talk-0").canisters) == 4
+    held.append_now("talk-9", say("fourth"), None)
+    assert len(held.restore_now("talk-9").canisters) == 4
+
+
+def test_more_files_stay_open_when_closed_ones_are_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "OPEN_FOLDERS", 3)
+    monkeypatch.setattr(archive, "most_open", lambda: 10)
+    held = DirectoryArchive(tmp_path, FAST_INLINE)
+    before = count_descriptors()
+    for number in range(20):
+        held.create_now(f"talk-{number}", produce_details(), say("first"))
+    for round_ in range(2):
+        for number in range(8):
+            held.append_now(f"talk-{number}", say(f"round {round_}"), None)
+    assert count_descriptors() - before == 16
+    for number in range(20):
+        held.append_now(f"talk-{number}", say("last"), None)
+    assert count_descriptors() - before == 20
+    assert [len(held.restore_now(f"talk-{number}").canisters) for number in (0, 19)] == [4, 2]

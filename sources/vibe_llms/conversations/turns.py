@@ -15,7 +15,7 @@ from vibe_llms.conversations.context_window import (
     is_near_size,
 )
 from vibe_llms.conversations.dispatcher import Dispatcher
-from vibe_llms.conversations.history import History, start_of_turn
+from vibe_llms.conversations.history import History, finish, start_of_turn
 from vibe_llms.conversations.outputs import OutputForm, OutputMismatch
 from vibe_llms.conversations.settings import ConversationSettings, TurnMemo, TurnRequest
 from vibe_llms.events import Notice, NoticeEvent, TurnEndedEvent
@@ -84,6 +84,9 @@ class TurnRun:
         self._start = len(history.canisters)
         self._said = len(self._prompt)
         self._added: list[Canister] = []
+        #: The prompt while it is being kept, and the task that keeps it.
+        self._pending: Sequence[Canister] = ()
+        self._keeping: asyncio.Task[None] | None = None
         self._limits = CallLimits(settings.services.tools)
         self._default_controls = settings.default_controls
         self._limiter = settings.services.access_limiter(settings.model)
@@ -106,7 +109,7 @@ class TurnRun:
                 await self._keep(self._prompt)
                 raise
             self._said = len(said)
-            await self._keep(said)
+            await self._begin_keeping(said)
             reason = await self._hold()
             if self._request.form is not None:
                 reason = await self._require(self._request.form, reason)
@@ -278,6 +281,7 @@ class TurnRun:
             reply = tuple(map(self._dispatcher.settle, reply))
             received[:] = reply
         finally:
+            await self._finish_keeping()
             # However it ended: what had arrived is kept, before any of its calls runs.
             if any(_is_worth_keeping(canister) for canister in received):
                 await self._keep(tuple(received))
@@ -294,12 +298,13 @@ class TurnRun:
             default_controls=self._default_controls,
             cache=self._memo.access_cache(self._model),
             throttle=self._request.throttle,
+            kept=self._await_kept if self._keeping is not None else None,
         )
 
     def _limited(self) -> AbstractContextManager[None]:
         if self._limiter is None:
             return limited(None)
-        return limited(self._limiter, estimate_tokens(reversed(self._history.canisters)))
+        return limited(self._limiter, estimate_tokens(reversed(self._messages)))
 
     async def _invoke(self, calls: Sequence[InvocationCanister]) -> None:
         tools = self._settings.services.tools
@@ -361,6 +366,30 @@ class TurnRun:
             [ResultCanister(contents, invocation=call.identity, failed=True) for call in calls]
         )
 
+    async def _begin_keeping(self, said: Sequence[Canister]) -> None:
+        """Keep the prompt, at the same time as the request is sent where the model allows it.
+
+        Nothing of the reply is shown or kept before, and no tool runs: see adr/0051.
+        """
+        if self._history.archive is None or not getattr(self._model, "awaits_kept", False):
+            await self._keep(said)
+            return
+        self._pending = said
+        self._keeping = asyncio.ensure_future(self._keep(said))
+
+    async def _await_kept(self) -> str:
+        if self._keeping is not None:
+            await asyncio.shield(self._keeping)
+        return self._history.identity
+
+    async def _finish_keeping(self) -> None:
+        keeping, self._keeping = self._keeping, None
+        if keeping is not None:
+            try:
+                await finish(keeping)
+            finally:
+                self._pending = ()
+
     async def _keep(self, canisters: Sequence[Canister]) -> None:
         await self._history.append(canisters, self._notify)
         self._added += canisters
@@ -398,9 +427,10 @@ class TurnRun:
     @property
     def _messages(self) -> Sequence[Canister]:
         """What the model reads: the history, after the instructions of the tools it is offered."""
-        if not self._offered or not self._instructions:
+        instructions = self._instructions if self._offered else ()
+        if not instructions and not self._pending:
             return self._history.canisters
-        return [*self._instructions, *self._history.canisters]
+        return [*instructions, *self._history.canisters, *self._pending]
 
 
 class CallLimits:

@@ -111,7 +111,7 @@ class Accumulator:
         self._provenance = provenance
         self._issuer = Issuer(provenance.module, provenance.row, provenance.model)
         self._emit = event_handler
-        self._conversation = conversation
+        self.conversation = conversation
         self._finished: list[ReplyCanister] = []
         self._draft: _Draft | None = None
         self._usage: Usage | None = None
@@ -241,7 +241,7 @@ class Accumulator:
             self._start(draft)
         self._emit(
             MessageProgressEvent(
-                chunk, message=self._message, reply=self.reply, conversation=self._conversation
+                chunk, message=self._message, reply=self.reply, conversation=self.conversation
             )
         )
 
@@ -255,7 +255,7 @@ class Accumulator:
                 draft.name,
                 message=draft.identity,
                 reply=self.reply,
-                conversation=self._conversation,
+                conversation=self.conversation,
             )
         )
 
@@ -266,7 +266,7 @@ class Accumulator:
                     subject,
                     message=self._message,
                     reply=self.reply,
-                    conversation=self._conversation,
+                    conversation=self.conversation,
                 )
             )
 
@@ -299,7 +299,7 @@ class Accumulator:
                 canister,
                 message=draft.identity,
                 reply=self.reply,
-                conversation=self._conversation,
+                conversation=self.conversation,
             )
         )
 
@@ -343,7 +343,7 @@ class Accumulator:
                 partial,
                 message=draft.identity,
                 reply=self.reply,
-                conversation=self._conversation,
+                conversation=self.conversation,
             )
         )
 

@@ -19,9 +19,11 @@ from vibe_llms.connections import (
     encode_host,
     find_permitted,
     inflate,
+    is_address,
     produce_tls_context,
 )
 from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.files import limit_descriptors
 from vibe_llms.offline import requests_forbidden
 from vibe_llms.providers.transport import (
     KEPT_CONNECTIONS,
@@ -44,6 +46,10 @@ FRAMING_BYTES = 100 * 1024
 #: Reading pauses while so many bytes wait for a slow reader.
 HELD_BYTES = 256 * 1024
 _PIECE_BYTES = 64 * 1024
+#: Another address of a name is tried after so long (RFC 8305).
+_EYEBALLS_SECONDS = 0.25
+#: Idle connections are kept while they are fewer, and an eighth of what the process may have open.
+_MOST_KEPT = 1024
 _PORTS = {"http": 80, "https": 443}
 #: The interim replies that every client passes over (RFC 9110, RFC 2518, RFC 8297).
 _INTERIM = (100, 102, 103)
@@ -78,6 +84,7 @@ class DirectTransport:
         self._connections: set[_Connection] = set()
         self._idle: deque[_Connection] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._most_kept = max(KEPT_CONNECTIONS, min(_MOST_KEPT, limit_descriptors() // 8))
 
     def prepare(self) -> None:
         """Read the certificates; see `Transport`."""
@@ -193,7 +200,8 @@ class DirectTransport:
             self._port,
             ssl=self._tls,
             server_hostname=self._host if self._tls else None,
-            happy_eyeballs_delay=0.25,
+            # Needless tasks for an address; a name may have several.
+            happy_eyeballs_delay=None if is_address(host) else _EYEBALLS_SECONDS,
         )
         return connection
 
@@ -202,7 +210,7 @@ class DirectTransport:
             connection.abort()
             return
         self._idle.append(connection)
-        if len(self._idle) > KEPT_CONNECTIONS:
+        if len(self._idle) > self._most_kept:
             self._idle.popleft().abort()
         if self._timer is None:
             self._expect_expiry()

@@ -59,9 +59,10 @@ class TurnContext(Struct, frozen=True, kw_only=True):
 
     `fresh` are the identities of the canisters that this call adds: content in them that the model
     cannot take is an error, while such content in older history is described or left out with a
-    notice. `cache` is what
-    the model's `produce_cache` made for this conversation. `throttle` is awaited between pieces of
-    a stream, so that a slow reader holds it back.
+    notice. `cache` is what the model's `produce_cache` made for this conversation. `throttle` is
+    awaited between pieces of a stream, so that a slow reader holds it back. `kept` is given to
+    models with `awaits_kept`, which may send their request while the prompt is being stored: they
+    await it before the first event of the reply; it gives the conversation's identity.
     """
 
     conversation: str = ""
@@ -73,6 +74,7 @@ class TurnContext(Struct, frozen=True, kw_only=True):
     default_controls: Controls = Controls()
     cache: object = None
     throttle: Callable[[], Awaitable[object]] | None = None
+    kept: Callable[[], Awaitable[str]] | None = None
 
 
 class TokenCount(Struct, frozen=True):

@@ -241,6 +241,7 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
             ),
             notify=context.notify,
             throttle=context.throttle,
+            kept=context.kept,
             streaming=context.streaming,
         )
         accumulator = self.produce_accumulator(context)

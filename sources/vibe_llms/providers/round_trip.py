@@ -87,6 +87,7 @@ class RoundTrip(Struct, frozen=True, kw_only=True):
     read_error: Callable[[int, Mapping[str, str], bytes], ProviderError]
     notify: Notifier
     throttle: Callable[[], Awaitable[object]] | None = None
+    kept: Callable[[], Awaitable[str]] | None = None
     streaming: bool = True
 
 
@@ -239,6 +240,10 @@ async def _attempt(
     assimilator = trip.produce_assimilator()
     accept = accumulator.accept
     async with trip.transport.open(outgoing, _hand_over(outgoing, watch, first_byte)) as incoming:
+        if trip.kept is not None:
+            watch.rest()
+            accumulator.conversation = await trip.kept()
+            watch.expect("idle-seconds", settings.idle_seconds)
         if (
             incoming.status != 200
             or not trip.streaming

@@ -44,6 +44,8 @@ class RowModel(Generic[C]):
     """A model of a row; `module` is the provider's module."""
 
     module: ClassVar[str]
+    #: See `TurnContext`.
+    awaits_kept: bool = True
 
     def __init__(self, client: C, name: str) -> None:
         self.client = client
@@ -67,8 +69,16 @@ class RowModel(Generic[C]):
     ) -> tuple[ReplyCanister, ...]:
         """The reply that `play` feeds to an accumulator; see `attempt_reply`."""
         accumulator = self.produce_accumulator(context)
+
+        async def attempt(watch: Watch) -> None:
+            if context.kept is not None:
+                watch.rest()
+                accumulator.conversation = await context.kept()
+                watch.expect("reply-seconds")
+            await play(watch, accumulator)
+
         return await attempt_reply(
-            lambda watch: play(watch, accumulator),
+            attempt,
             accumulator,
             provider=self.provider,
             settings=self.client.stream,

@@ -11,7 +11,9 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +25,7 @@ from vibe_llms.exceptions import (
     ConversationNotFound,
     StorageError,
 )
-from vibe_llms.files import find_distrust
+from vibe_llms.files import find_distrust, limit_descriptors
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import Reference
 from vibe_llms.storage.appending import MESSAGES
@@ -59,9 +61,13 @@ _DOOMED = f"{TEMPORARY}gone-"
 #: Anything that looks like a hash counts as one, because a newer version may write it elsewhere.
 _HASH = re.compile(rb"[0-9a-f]{64}")
 _HASH_OVERLAP = 63
-#: How many conversations are remembered; each may have two open descriptors. Forgetting one only
-#: means that its last line is read again.
+#: How many conversations stay open at first; each may have two descriptors. Closing one only means
+#: that it is opened, and its last line read, again. As soon as that happens, twice as many stay
+#: open, up to `most_open`.
 OPEN_FOLDERS = 16
+_MOST_OPEN = 1024
+#: So many appends wait for the disk at once; it syncs those that come together in one go.
+_THREADS = 32
 #: Younger contents and conversations are not collected: their lines may not be written yet.
 GRACE_SECONDS = 3600.0
 
@@ -75,6 +81,8 @@ class DirectoryArchive:
         self.conversations = folder / CONVERSATIONS
         self.contents = ContentStore(folder / CONTENT, settings)
         self._folders: OrderedDict[str, ConversationFolder] = OrderedDict()
+        self._open_folders = OPEN_FOLDERS
+        self._closed: OrderedDict[str, None] = OrderedDict()
         self._trusted = False
 
     async def create(
@@ -190,9 +198,13 @@ class DirectoryArchive:
             refuse_link(self.conversations)
         folder = ConversationFolder(self.conversations / identity, self.settings)
         self._folders[identity] = folder
-        while len(self._folders) > OPEN_FOLDERS:
-            with suppress(KeyError):
-                self._folders.popitem(last=False)
+        if self._closed.pop(identity, self) is None:
+            self._open_folders = min(2 * self._open_folders, most_open())
+        with suppress(KeyError):
+            while len(self._folders) > self._open_folders:
+                self._closed[self._folders.popitem(last=False)[0]] = None
+            while len(self._closed) > _MOST_OPEN:
+                self._closed.popitem(last=False)
         return folder
 
     @contextmanager
@@ -467,8 +479,19 @@ def _shorten(title: str) -> str:
     return repr(line) if line else ""
 
 
+def most_open() -> int:
+    """How many conversations may stay open: a quarter of the descriptors of this process."""
+    return max(OPEN_FOLDERS, min(_MOST_OPEN, limit_descriptors() // 8))
+
+
+@cache
+def _threads(process: int) -> ThreadPoolExecutor:  # noqa: ARG001  (a fork has no threads)
+    return ThreadPoolExecutor(_THREADS, "vibe-llms-archive")
+
+
 async def _in_thread(function: Callable[..., T], *arguments: Any) -> T:
-    return await asyncio.get_running_loop().run_in_executor(None, lambda: function(*arguments))
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_threads(os.getpid()), partial(function, *arguments))
 
 
 def _hashes_in(folder: Path) -> set[str]:
