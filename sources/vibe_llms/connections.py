@@ -216,7 +216,7 @@ class Guard(_Base):
         key = (proxy, host)
         if key not in self._transports:
             if "verify" not in self._options:
-                self._options["verify"] = produce_httpx2_context()
+                self._options["verify"] = httpx2.create_ssl_context()
             self._transports[key] = httpx2.AsyncHTTPTransport(proxy=proxy, **self._options)
         return self._transports[key]
 
@@ -240,7 +240,7 @@ class Guard(_Base):
             # httpx2 also accepts encodings of packages that happen to be installed.
             request.headers["accept-encoding"] = "gzip"
         response = await _close_if_cancelled(request, self._send)
-        response.stream = _ended_properly(response)
+        response.stream = _ended_properly(request, response)
         encoding = response.headers.pop("content-encoding", "").strip().lower()
         if encoding not in ("", "identity"):
             response.stream = _inflated(response.stream, encoding)
@@ -366,7 +366,7 @@ async def _close_if_cancelled(
         raise
 
 
-def _ended_properly(response: httpx2.Response) -> httpx2.AsyncByteStream:
+def _ended_properly(request: httpx2.Request, response: httpx2.Response) -> httpx2.AsyncByteStream:
     """The body of a response; what follows it is not read as the response to the next request.
 
     httpcore2 keeps what follows a response, for the next request on that connection. So the
@@ -380,7 +380,12 @@ def _ended_properly(response: httpx2.Response) -> httpx2.AsyncByteStream:
     stream: Any = response.stream
     network = response.extensions.get("network_stream")
     framings = {"transfer-encoding", "content-length"} & set(response.headers)
-    cipher = network.get_extra_info("ssl_object") if network is not None and not framings else None
+    # Two of them are as doubtful as none (RFC 9112), and a body without one ends the connection.
+    empty = request.method == "HEAD" or response.status_code in (204, 304)
+    framed = len(framings) == 1 or (not framings and empty)
+    cipher = None
+    if network is not None and not framings and not empty:
+        cipher = network.get_extra_info("ssl_object")
 
     async def read_until_close() -> AsyncIterator[bytes]:
         async for piece in stream:
@@ -399,8 +404,7 @@ def _ended_properly(response: httpx2.Response) -> httpx2.AsyncByteStream:
 
         async def aclose(self) -> None:
             try:
-                # With both framings, the one that was not followed may have been meant (RFC 9112).
-                if network is not None and (len(framings) == 2 or _is_followed(stream, network)):
+                if network is not None and not (framed and _is_alone(stream, network)):
                     await network.aclose()
             finally:
                 await stream.aclose()
@@ -408,28 +412,17 @@ def _ended_properly(response: httpx2.Response) -> httpx2.AsyncByteStream:
     return EndedProperly()
 
 
-def _is_followed(stream: Any, network: Any) -> bool:
-    """Whether more has been read from a connection than the response, or it cannot be known."""
+def _is_alone(stream: Any, network: Any) -> bool:
+    """Whether no more than the response has been read from a connection, as far as is known."""
     try:
         kept, _ = stream._httpcore_stream._stream._connection._h11_state.trailing_data
         layer = network._stream
         while hasattr(layer, "transport_stream"):
             kept = kept or layer._ssl_object.pending() or layer._read_bio.pending
             layer = layer.transport_stream
-        return bool(kept or layer._protocol.read_queue)
+        return not (kept or layer._protocol.read_queue)
     except AttributeError:
-        return True
-
-
-def produce_httpx2_context() -> ssl.SSLContext:
-    """The context of encrypted connections of httpx2; a connection that is cut off is an error."""
-    import ssl
-
-    import httpx2
-
-    context = httpx2.create_ssl_context()
-    context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
-    return context
+        return False
 
 
 def produce_tls_context() -> ssl.SSLContext:

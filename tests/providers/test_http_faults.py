@@ -457,7 +457,7 @@ async def test_reading_what_follows_as_the_next_reply_would_be_detected(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if path == "httpx2":
-        monkeypatch.setattr(connections, "_is_followed", lambda *_: False)
+        monkeypatch.setattr(connections, "_is_alone", lambda *_: True)
     else:
         monkeypatch.setattr(direct_transport._Connection, "on_message_begin", lambda self: None)
     with pytest.raises(AssertionError):

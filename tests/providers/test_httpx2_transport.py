@@ -51,7 +51,9 @@ async def test_leaving_stale_connections_to_the_next_request_would_be_detected(
     await transport.close()
 
 
-async def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_certificates_are_read_once_and_only_for_https(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     contexts: list[ssl.SSLContext] = []
     produce_context = httpx2.create_ssl_context
 
@@ -60,8 +62,9 @@ async def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> No
         return contexts[-1]
 
     monkeypatch.setattr(httpx2, "create_ssl_context", remember_context)
-    transport = produce("https://far.test")
-    for _ in range(2):
-        transport.prepare()
-        await transport.close()
-    assert len(contexts) == 1
+    for url, read in (("http://far.test", 0), ("HTTPS://far.test", 1)):
+        transport = produce(url)
+        for _ in range(2):
+            transport.prepare()
+            await transport.close()
+        assert len(contexts) == read

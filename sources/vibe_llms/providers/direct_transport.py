@@ -10,7 +10,7 @@ import base64
 import select
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote, unquote, urlsplit
 
@@ -376,7 +376,13 @@ class _Connection(asyncio.Protocol):
         self._wake()
 
     def eof_received(self) -> None:
-        self._ended_cleanly = True
+        import ssl
+
+        cipher = self._transport.get_extra_info("ssl_object")
+        # asyncio calls this also where the server did not end the TLS connection. After a proper
+        # end, there is no more to read, for good.
+        with suppress(ssl.SSLError):
+            self._ended_cleanly = cipher is None or not cipher.read(1)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._connections.discard(self)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from vibe_llms.connections import Guard, produce_httpx2_context
+from vibe_llms.connections import Guard
 from vibe_llms.credentials import guard_loggers
 from vibe_llms.exceptions import ConfigurationError, ProviderError
 from vibe_llms.providers.transport import (
@@ -110,7 +110,7 @@ class Httpx2Transport:
         endpoint = self._endpoint
         try:
             if self._tls is None:
-                self._tls = produce_httpx2_context()
+                self._tls = _produce_context(endpoint.base_url)
             guard = Guard(
                 f"{endpoint.provider}: a request",
                 offline=endpoint.offline,
@@ -140,6 +140,17 @@ class Httpx2Transport:
                 f"names (HTTPS_PROXY, SSL_CERT_FILE and their kin): {words_of(error)}"
             ) from error
         return self._client
+
+
+def _produce_context(base_url: str) -> ssl.SSLContext:
+    """The certificates that are trusted: none, where none is needed, because reading takes long."""
+    import ssl
+
+    import httpx2
+
+    if base_url.lower().startswith("https:"):
+        return httpx2.create_ssl_context()
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def produce_incoming(response: httpx2.Response, endpoint: Endpoint) -> Incoming:
