@@ -18,7 +18,7 @@ import pytest
 
 from tests.memory import workers
 from tests.memory.workers import Worker, kill_at_random
-from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, MemoryNotFound
+from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, MemoryNotFound, SecretRefused
 from vibe_llms.memory import files as memory_files
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.entries import GLOBAL, LARGEST_BYTES, Entry, Role, Scope
@@ -88,6 +88,20 @@ async def test_what_may_not_be_remembered_is_refused(memory: Memory) -> None:
     assert await memory.access(entry.identity) == entry
 
 
+async def test_secrets_are_refused_unless_they_are_to_be_kept(memory: Memory) -> None:
+    secret = "My PIN is 4711"
+    entry = Entry(content=secret, identity="entry-1", created=datetime.now(UTC))
+    for refused in (memory.restore(entry), memory.add(secret), memory.add("x", topics=(secret,))):
+        with pytest.raises(SecretRefused):
+            await refused
+    assert await memory.survey() == []
+    kept = [
+        await memory.restore(entry, keep_secrets=True),
+        await memory.add("Ada's PIN is 1234", keep_secrets=True),
+    ]
+    assert await memory.survey() == kept
+
+
 async def test_an_unknown_or_ambiguous_identity_is_reported(memory: Memory) -> None:
     first = await memory.add("tea")
     await memory.add("coffee")
@@ -138,6 +152,15 @@ async def test_an_entry_that_cannot_be_read_is_no_entry_that_is_not_there(
             await other.remove(entry.identity)
         assert raised.value.path == str(path)
     assert await other.remove(entry.identity) == entry
+
+
+async def test_a_damaged_file_is_not_blamed_for_another_identity(memory: Memory) -> None:
+    entry = await memory.add("tea")
+    path_of(memory, entry).write_text("no front matter")
+    with pytest.raises(MemoryNotFound, match="nothing is remembered as 'zzzz'"):
+        await memory.access("zzzz")
+    with pytest.raises(MemoryDamaged):
+        await memory.access(entry.identity)
 
 
 async def test_what_is_revised_is_found_by_its_new_words_and_keeps_what_others_wrote(
@@ -581,6 +604,15 @@ async def test_turns_are_never_repetitions_and_keep_their_time(memory: Memory) -
     for _ in range(2):
         await memory.add("yes", role=Role.USER, created=when.replace(tzinfo=None))
     assert [entry.created for entry in await memory.survey()] == [when, when]
+
+
+async def test_a_recall_by_words_reports_what_cannot_be_read(tmp_path: Path) -> None:
+    reported: list[str] = []
+    memory = Memory(tmp_path, durable=False, notify=reported.append)
+    path_of(memory, await memory.add("Ada likes tea.")).write_text("no front matter")
+    assert await memory.recall("tea", seconds=60) == []
+    (words,) = reported
+    assert "is not found until it is mended" in words
 
 
 async def test_what_cannot_be_read_is_reported_once_and_breaks_nothing_else(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -616,3 +617,21 @@ async def test_a_server_that_goes_away_while_texts_are_divided_is_reported(tmp_p
     memory = open_memory(tmp_path / "other", Leaving("forbidden"), reported)
     assert await memory.search("forbidden") == []
     assert reported == ["memory is searched by words alone: picky: gone"]
+
+
+async def test_a_recall_that_is_done_reports_no_loading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    call_later, timers = loop.call_later, list[asyncio.TimerHandle]()
+
+    def note(delay: float, callback: Callable[..., object], *arguments: Any) -> asyncio.TimerHandle:
+        timers.append(call_later(delay, callback, *arguments))
+        return timers[-1]
+
+    memory = open_memory(tmp_path, WordsEmbedder())
+    await memory.add("Ada likes tea.")
+    monkeypatch.setattr(loop, "call_later", note)
+    assert len(await memory.recall("tea", seconds=60)) == 1
+    assert timers
+    assert all(timer.cancelled() for timer in timers)

@@ -114,6 +114,20 @@ async def test_looking_through_all_scopes_drives_out_none_in_use(
     assert made
 
 
+async def test_embedding_all_scopes_drives_out_none_in_use(
+    tmp_path: Path, made: list[Scope]
+) -> None:
+    memory = Memory(tmp_path, durable=False, embedder=WordsEmbedder())
+    for number in range(2 * MOST):
+        await memory.add("a lantern", scope=talk(number), role=Role.USER)
+    assert len(await memory.search("lantern", scopes=[talk(0)])) == 1
+    made.clear()
+    assert await memory.embed() == 2 * MOST - 1
+    assert len(await memory.search("lantern", scopes=[talk(0)])) == 1
+    assert made
+    assert talk(0) not in made
+
+
 def refresh_in(indexes: Indexes, scope: Scope) -> ScopeIndex:
     with indexes.using(scope) as index, index.lock:
         index.refresh()

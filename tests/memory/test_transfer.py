@@ -21,6 +21,7 @@ from vibe_llms.exceptions import MemoryInvalid
 from vibe_llms.memory import transfer
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.deduplication import Deduplication
+from vibe_llms.memory.embedders.cache import EMBEDDINGS, EmbeddingCache
 from vibe_llms.memory.entries import GLOBAL, Entry, Role, Scope, check_entry
 from vibe_llms.memory.transfer import (
     IMPORTED,
@@ -208,6 +209,18 @@ async def test_a_vector_that_cannot_be_compared_is_made_again(
     found = await memory.search("Who keeps bees?", scopes=[ADA])
     assert found[0].entry.identity == entry.identity
     assert embedder.texts[0] == "Ada keeps bees."
+    await memory.close()
+
+
+async def test_vectors_of_different_lengths_are_not_kept(tmp_path: Path) -> None:
+    memory = Memory(tmp_path, embedder=WordsEmbedder(), durable=False)
+    entries = [await memory.add(f"Ada keeps {kind}.", scope=ADA) for kind in ("bees", "goats")]
+    one, other = array("f", [1.0]), array("f", [0.6, 0.8])
+    await memory.keep_vectors([(entries[0], one), (entries[1], other)])
+    cache = EmbeddingCache(tmp_path / EMBEDDINGS)
+    assert cache.read_size("words") is None
+    await memory.keep_vectors([(entries[1], other)])
+    assert cache.read_size("words") == 2
     await memory.close()
 
 
