@@ -24,6 +24,7 @@ from vibe_llms.connections import (
     Guard,
     choose_proxy,
     classify_address,
+    find_permitted,
     origin_of,
     resolve,
 )
@@ -364,6 +365,11 @@ async def test_a_name_that_leads_home_is_refused(server: Plain, addresses: list[
             await client.get(f"http://auth.test:{port}/a")
     assert isinstance(caught.value.__cause__, AddressRefused)
     assert not server.connections
+
+
+async def test_an_address_that_is_refused_is_named_once() -> None:
+    with pytest.raises(AddressRefused, match=r"sent to 127\.0\.0\.1: it is a loopback address"):
+        await find_permitted("127.0.0.1", 80, {"public"})
 
 
 @pytest.mark.usefixtures("alone")

@@ -44,6 +44,7 @@ from vibe_llms.messages.canisters import (
     SupervisorCanister,
     UserCanister,
 )
+from vibe_llms.providers.attributes import ModelAttributes
 from vibe_llms.session import Session, open_session
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.testing import (
@@ -522,6 +523,20 @@ async def test_a_preview_is_the_request_and_sends_nothing(session: Session) -> N
     assert conversation.canisters == ()
     unsaved = await session.begin(model, save=False)
     assert "Hello" in await unsaved.preview("Hello")
+
+
+async def test_a_preview_reports_that_only_the_server_can_count(session: Session) -> None:
+    events: list[Event] = []
+    model = model_of(says("1"))
+    model.attributes = ModelAttributes(context_tokens=100)
+    conversation = await session.begin(model, event_handler=events.append)
+    await conversation.preview("short")
+    assert events == []
+    await conversation.preview("long " * 200)
+    (event,) = events
+    assert isinstance(event, NoticeEvent)
+    assert event.notice.subject == "preview"
+    assert "this may be too long for" in event.notice.text
 
 
 # Notices.

@@ -242,6 +242,25 @@ async def test_what_does_not_fit_is_asked_for_again() -> None:
     check_events(talk.events)
 
 
+async def test_only_the_message_that_asks_again_is_fresh(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fresh: list[frozenset[str]] = []
+    converse = ScriptedModel.converse
+
+    async def note(self: ScriptedModel, *arguments: Any) -> Any:
+        fresh.append(arguments[-1].fresh)
+        return await converse(self, *arguments)
+
+    monkeypatch.setattr(ScriptedModel, "converse", note)
+    async with open_session() as session:
+        talk = Talk(session, says("Ada!"), says('{"name":"Ada","born":1}'))
+        turn = await (await talk.begin()).converse("Who?", output=Person)
+    first, again = (one.identity for one in turn.canisters if isinstance(one, UserCanister))
+    assert first in fresh[0]
+    assert fresh[1:] == [{again}]
+
+
 async def test_output_that_never_fits_is_an_error_and_all_replies_are_kept() -> None:
     async with open_session() as session:
         talk = Talk(session, *[says("No.")] * 3, says("Works."))

@@ -24,7 +24,7 @@ from vibe_llms.events import (
 from vibe_llms.exceptions import StorageError
 from vibe_llms.invocation import execution as executions
 from vibe_llms.invocation.execution import INTERRUPTED, Execution, execute
-from vibe_llms.invocation.invokers import InvocationContext, Invoker, gather_invokers
+from vibe_llms.invocation.invokers import Approval, InvocationContext, Invoker, gather_invokers
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import TextualContent
 from vibe_llms.redaction import remember
@@ -221,6 +221,27 @@ async def test_the_error_of_a_tool_goes_to_the_log_and_its_keys_nowhere(
     assert "LookupError: refused: [secret]" in caplog.text
     assert secret not in caplog.text
     assert caplog.text.isascii()
+
+
+@pytest.mark.parametrize(
+    ("approval", "sends", "asked"), [("ask", False, 0), ("allow", True, 0), ("allow", False, 1)]
+)
+async def test_a_call_that_may_need_approval_is_checked_before(
+    approval: Approval, sends: bool, asked: int
+) -> None:
+    desk, admitted = Desk(), list[str]()
+
+    async def admit(invocation: InvocationCanister, _: Invoker) -> str:
+        admitted.append(invocation.name)
+        return ""
+
+    invoker = Invoker.from_function(desk.ok, approval=approval, sends=sends)
+    execution = structs.replace(desk.execution(), invokers={"ok": invoker}, admit=admit)
+    await execute([call("ok", arguments='{"number": "x"}')], execution)
+    assert len(admitted) == asked
+    (result,) = desk.kept
+    assert result.failed
+    assert result.text.startswith("The arguments are not valid:")
 
 
 async def test_contents_of_a_tool_that_hold_lone_surrogates_are_repaired() -> None:

@@ -58,6 +58,11 @@ async def test_functions_of_every_kind_are_called() -> None:
     assert await call(lambda a: a, '{"a": "x"}', name="identity") == "x"
 
 
+def test_a_tool_is_allowed_returns_trusted_text_and_sends_nothing_by_default() -> None:
+    plain = Invoker.from_function(add)
+    assert (plain.approval, plain.outside, plain.sends, plain.pure) == ("allow", *[False] * 3)
+
+
 async def test_a_blocking_function_runs_in_a_thread_of_its_own_with_the_callers_context() -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
     variable.set("set")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -82,9 +83,9 @@ def test_what_a_tool_returns_becomes_contents(value: object, contents: tuple[Con
 
 
 def test_structures_with_lone_surrogates_become_text_that_can_be_kept() -> None:
-    value = {"a\udfff": ["x\ud800", 1, {"b": Point(x=1)}, {date(2026, 1, 2): 3}]}
+    value = {"a\udfff": ["x\ud800", 1, {"b": Point(x=1)}, {date(2026, 1, 2): 3, math.inf: 4}]}
     assert contents_from(value) == (
-        TextualContent('{"a\ufffd":["x\ufffd",1,{"b":{"x":1,"y":0.5}},{"2026-01-02":3}]}'),
+        TextualContent('{"a\ufffd":["x\ufffd",1,{"b":{"x":1,"y":0.5}},{"2026-01-02":3,"inf":4}]}'),
     )
 
 

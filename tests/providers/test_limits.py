@@ -196,6 +196,8 @@ def test_what_was_estimated_too_high_is_given_back_and_what_too_low_counts() -> 
     assert high == [0.0, 1.0, 2.0]
     low = run_virtually(measure_starts(Limiter("row", tokens=100), 10, 10, 95, real=100))
     assert low == [0.0, 0.0, 61.0]
+    lower = run_virtually(measure_starts(Limiter("row", tokens=100), 99, 100, real=100))
+    assert lower == [0.0, 61.0]
 
 
 def test_without_a_reported_usage_the_estimate_is_kept() -> None:

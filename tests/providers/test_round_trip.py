@@ -9,8 +9,10 @@ import asyncio
 import email.utils
 import socket
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
+import msgspec
 import pytest
 
 from tests.fakes.anthropic import FakeAnthropic, failure, stream
@@ -37,7 +39,13 @@ from vibe_llms.providers import round_trip
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.deltas import Delta, ReplyClosed, TextDelta
 from vibe_llms.providers.interfaces import TurnContext, ignore_notices
-from vibe_llms.providers.round_trip import RoundTrip, hold
+from vibe_llms.providers.round_trip import (
+    ERROR_BODY_BYTES,
+    PIECE_BYTES,
+    Assimilator,
+    RoundTrip,
+    hold,
+)
 from vibe_llms.providers.transport import Outgoing
 from vibe_llms.providers.watch import Watch
 from vibe_llms.testing.wires.anthropic_replies import text_reply
@@ -233,25 +241,89 @@ async def test_an_endless_error_is_read_only_so_far(fake_anthropic: FakeAnthropi
     assert fake_anthropic.closed_by_client == 2
 
 
-async def test_what_the_end_of_a_stream_adds_is_taken() -> None:
-    class Late:
-        def feed(self, chunk: bytes) -> Sequence[Delta]:
-            return [TextDelta(chunk.decode())]
+class Plain:
+    """Takes every chunk for text; the reply ends with the stream."""
 
-        def conclude(self) -> Sequence[Delta]:
-            return [ReplyClosed("finished")]
+    def feed(self, chunk: bytes) -> Sequence[Delta]:
+        return [TextDelta(chunk.decode())]
 
-        def assimilate(self, body: bytes) -> Sequence[Delta]:
-            return []
+    def conclude(self) -> Sequence[Delta]:
+        return [ReplyClosed("finished")]
 
-    accumulator = Accumulator(ANTHROPIC.provenance, ignore_events)
+    def assimilate(self, body: bytes) -> Sequence[Delta]:
+        return [*self.feed(body), *self.conclude()]
+
+
+async def hold_plainly(
+    transport: ReplayTransport,
+    settings: StreamSettings,
+    produce_assimilator: Callable[[], Assimilator] = Plain,
+    **members: Any,
+) -> str:
+    """The text of a reply; only one attempt is made."""
     trip = RoundTrip(
         provider="row",
-        transport=ReplayTransport(b"Hello", 2),
-        settings=StreamSettings(retries=0),
-        produce_assimilator=Late,
+        transport=transport,
+        settings=msgspec.structs.replace(settings, retries=0),
+        produce_assimilator=produce_assimilator,
         read_error=lambda status, headers, body: ProviderError("no", provider="row"),
         notify=ignore_notices,
+        **members,
     )
+    accumulator = Accumulator(ANTHROPIC.provenance, ignore_events)
     (reply,) = await hold(trip, Outgoing("POST", "/"), accumulator)
-    assert getattr(reply, "text", "") == "Hello"
+    return str(getattr(reply, "text", ""))
+
+
+async def test_what_the_end_of_a_stream_adds_is_taken() -> None:
+    assert await hold_plainly(ReplayTransport(b"Hello", 2), StreamSettings()) == "Hello"
+
+
+async def test_readers_are_waited_for_after_each_chunk() -> None:
+    pauses: list[None] = []
+
+    async def pause() -> None:
+        pauses.append(None)
+
+    transport = ReplayTransport(b"Hello", 2)
+    assert await hold_plainly(transport, StreamSettings(), throttle=pause) == "Hello"
+    assert len(pauses) == 3
+
+
+@pytest.mark.parametrize("size", [ERROR_BODY_BYTES + 1, ERROR_BODY_BYTES * 2])
+async def test_a_whole_reply_may_be_longer_than_an_error(size: int) -> None:
+    transport = ReplayTransport(b"x" * size, ERROR_BODY_BYTES, kind="application/json")
+    text = await hold_plainly(transport, StreamSettings(), streaming=False)
+    assert len(text) == size
+    with pytest.raises(ReplyMalformed, match=r"more than 1,000 bytes \(reply-bytes\)"):
+        await hold_plainly(transport, StreamSettings(reply_bytes=1000), streaming=False)
+
+
+class Leaping(Plain):
+    """Every piece that it takes in takes so many seconds, and then something else is to be done."""
+
+    def __init__(self, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done: list[int] = []
+        self.seen: list[int] = []
+        self._seconds, self._passed = seconds, 0.0
+        self._loop = asyncio.get_running_loop()
+        begun = self._loop.time()
+        monkeypatch.setattr(self._loop, "time", lambda: begun + self._passed)
+
+    def feed(self, chunk: bytes) -> Sequence[Delta]:
+        self._passed += self._seconds
+        self.seen.append(len(self.done))
+        self._loop.call_soon(self.done.append, 0)
+        return super().feed(chunk)
+
+
+@pytest.mark.parametrize(("seconds", "seen"), [(60.0, [0, 1, 2]), (0.0, [0, 0, 0])])
+async def test_others_get_their_turn_while_a_large_chunk_takes_long(
+    seconds: float, seen: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 3 * PIECE_BYTES
+    reader = Leaping(seconds, monkeypatch)
+    # The time of its pieces counts for no limit.
+    settings = StreamSettings(first_byte_seconds=10, idle_seconds=10, reply_seconds=100)
+    text = await hold_plainly(ReplayTransport(b"x" * size, size), settings, lambda: reader)
+    assert (len(text), reader.seen) == (size, seen)

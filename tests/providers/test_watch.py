@@ -45,6 +45,12 @@ async def test_what_arrives_in_time_sets_the_limit_anew() -> None:
         await asyncio.sleep(0.3)
 
 
+async def test_a_limit_that_was_set_anew_ends_the_wait_in_its_turn() -> None:
+    with pytest.raises(ReplyTimeout) as caught:
+        await wait(100, ("idle-seconds", 0.05), ("first-byte-seconds", 0.1))
+    assert caught.value.limit == "first-byte-seconds"
+
+
 async def be_flooded(seconds: float) -> None:
     """Work all the time: what comes at once never lets a timer run."""
     async with Watch("row", seconds) as watch:

@@ -118,8 +118,9 @@ def test_a_long_last_line_is_found_whole(tmp_path: Path) -> None:
         (further,) = say("further")
         other = DirectoryArchive(tmp_path, FAST_INLINE)
         other.append_now(SHARED, [further], said.identity)
-        with pytest.raises(ConversationMoved):
+        with pytest.raises(ConversationMoved) as caught:
             DirectoryArchive(tmp_path, FAST_INLINE).append_now(SHARED, say(""), said.identity)
+        assert caught.value.path == str(lines_of(archive).parent)
 
 
 def test_a_conversation_may_be_empty(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tests.fakes.strict import encode_event
 from vibe_llms.exceptions import ReplyMalformed
 from vibe_llms.messages.canisters import AssistantCanister, InvocationCanister, ReplyCanister
 from vibe_llms.messages.contents import ImageContent, TextualContent
+from vibe_llms.providers.deltas import ContentOpened, Delta, ReasoningDelta, TextDelta
 from vibe_llms.providers.openai.responses import items
 from vibe_llms.testing.wires.responses_replies import (
     function_call,
@@ -34,6 +35,12 @@ def hear(
     whole = {"type": f"response.{status}", "response": response(*output, status=status)}
     reported, _ = RESPONSES.assimilate([encode_event(one) for one in (begun, *events, whole)])
     return list(reported)
+
+
+def deltas_of(*events: Mapping[str, Any]) -> list[Delta]:
+    """What is passed on of the events of a stream, before it ends."""
+    assimilator = RESPONSES.produce_assimilator()
+    return [delta for event in events for delta in assimilator.feed(encode_event(event))]
 
 
 def said(canisters: Sequence[ReplyCanister]) -> list[Any]:
@@ -172,6 +179,18 @@ def test_deltas_without_a_beginning_are_an_item_all_the_same() -> None:
         reasoned = {"id": "rs_1", "type": "reasoning", "summary": [], "content": []}
         (reply,) = hear([event], reasoned)
         assert RESPONSES.read_canisters([reply])[0] == "Hm"
+
+
+@pytest.mark.parametrize(
+    ("kind", "deltas"),
+    [
+        ("output_text", [ContentOpened("text"), TextDelta("\U0001f600")]),
+        ("reasoning_text", [ContentOpened("reasoning"), ReasoningDelta("\U0001f600")]),
+    ],
+)
+def test_half_a_character_waits_for_its_other_half(kind: str, deltas: list[Delta]) -> None:
+    event = {"type": f"response.{kind}.delta", "output_index": 0}
+    assert deltas_of(*({**event, "delta": half} for half in ("\ud83d", "\ude00"))) == deltas
 
 
 def test_arguments_and_sources_that_belong_to_nothing_are_passed_over() -> None:
