@@ -55,7 +55,7 @@ def produce_canisters(count: int) -> list[Canister]:
 
 
 def measure_archives(runs: int) -> list[Row]:
-    with tempfile.TemporaryDirectory(dir=_disk()) as folder:
+    with tempfile.TemporaryDirectory(dir=real_disk()) as folder:
         rows = _measure_append(Path(folder) / "append", runs)
         for count in (1_000, 10_000, 100_000):
             rows += _measure_long(Path(folder) / f"long-{count}", count, runs)
@@ -63,7 +63,7 @@ def measure_archives(runs: int) -> list[Row]:
     return rows
 
 
-def _disk() -> str:
+def real_disk() -> str:
     """A folder on a real disk: on a temporary file system a sync costs nothing."""
     place = Path(__file__).resolve().parent.parent / "artifacts"
     place.mkdir(exist_ok=True)

@@ -24,8 +24,10 @@ WIRES: dict[str, Wire] = {
     "responses": ResponsesWire(),
     "ollama": OllamaWire(),
 }
-#: So many tokens that no history of a benchmark has more: else it would have been cut.
-READ_TOKENS = 30_000_000
+#: What a reply says was read. For Ollama more than any history of a benchmark has, else it would
+#: have been cut; for the others less than what they count before it is sent.
+READ_TOKENS = {"ollama": 30_000_000}
+FEW_TOKENS = 30_000
 
 
 def produce_events(interface: str, chunks: int) -> list[bytes]:
@@ -39,7 +41,9 @@ def produce_events(interface: str, chunks: int) -> list[bytes]:
         body={"stream_options": {"include_usage": True}, "store": False},
         label="1",
     )
-    narrator = WIRES[interface].narrate(asked, Usage(READ_TOKENS, output_tokens=chunks))
+    narrator = WIRES[interface].narrate(
+        asked, Usage(READ_TOKENS.get(interface, FEW_TOKENS), output_tokens=chunks)
+    )
     words = [f"word{number} " for number in range(chunks)]
     said = narrator.say(words, reasoning=False)
     return [*narrator.begin(), *said, *narrator.end("finished")]

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from archives import measure_archives
+from crowds import measure_crowds, measure_first_chunk
 from measure import HERE, Row
 from startup import measure_help, measure_imports, measure_oneshot
 from streaming import measure_chunks, measure_contract, measure_crowd
@@ -31,6 +32,7 @@ PARTS: dict[str, tuple[tuple[Callable[[int], list[Row]], int], ...]] = {
     "archives": ((measure_archives, 9),),
     "startup": ((measure_imports, 15), (measure_help, 15), (measure_oneshot, 15)),
     "streaming": ((measure_chunks, 15), (measure_contract, 15), (measure_crowd, 9)),
+    "crowds": ((measure_first_chunk, 9), (measure_crowds, 9)),
     "tools": ((measure_tools, 15),),
     "turns": ((measure_turns, 25), (measure_first_turns, 9)),
 }
