@@ -127,9 +127,9 @@ class _Floor:
 
     @classmethod
     async def open(cls, url: str, folder: Path, size: int, *, saved: bool) -> _Floor:
-        loop, parts = asyncio.get_running_loop(), urlsplit(url)
+        loop, port = asyncio.get_running_loop(), urlsplit(url).port or 0
         connections = [
-            (await loop.create_connection(_Raw, parts.hostname, parts.port))[1] for _ in range(size)
+            (await loop.create_connection(_Raw, "127.0.0.1", port))[1] for _ in range(size)
         ]
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         files = [os.open(folder / f"bare-{i}", flags, 0o600) for i in range(size if saved else 0)]
