@@ -45,8 +45,10 @@ def produce_events(interface: str, chunks: int) -> list[bytes]:
         asked, Usage(READ_TOKENS.get(interface, FEW_TOKENS), output_tokens=chunks)
     )
     words = [f"word{number} " for number in range(chunks)]
+    # In this order: a narrator may begin with what was said before.
+    begun = [*narrator.begin()]
     said = narrator.say(words, reasoning=False)
-    return [*narrator.begin(), *said, *narrator.end("finished")]
+    return [*begun, *said, *narrator.end("finished")]
 
 
 def produce_answer(kind: str, chunks: int, interface: str) -> bytes:

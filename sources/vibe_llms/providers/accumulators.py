@@ -178,8 +178,21 @@ class Accumulator:
     def accept(self, delta: Delta) -> None:
         """Take one step of the reply; raises what the event handler raises."""
         if type(delta) is TextDelta:
-            self._open_content("text")
-            self._progress(delta.text, TextChunk(delta.text))
+            text, draft = delta.text, self._draft
+            if draft is None or draft.kind != "text" or not draft.started or not text:
+                self._open_content("text")
+                self._progress(text, TextChunk(text))
+                return
+            # Nearly every step is the next piece of the open text.
+            draft.pieces.append(text)
+            self._emit(
+                MessageProgressEvent(
+                    TextChunk(text),
+                    message=self._message,
+                    reply=self.reply,
+                    conversation=self._conversation,
+                )
+            )
             return
         match delta:
             case ReasoningDelta(text):

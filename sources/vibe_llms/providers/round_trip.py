@@ -285,11 +285,12 @@ async def _work_through(
 ) -> None:
     """Take in a large chunk; others get their turn in between."""
     clock = asyncio.get_running_loop().time
+    accept = accumulator.accept
     for start in range(0, len(chunk), PIECE_BYTES):
         begun, steps = clock(), 1
         piece = chunk[start : start + PIECE_BYTES]
         for steps, delta in enumerate(assimilator.feed(piece), 1):  # noqa: B007
-            accumulator.accept(delta)
+            accept(delta)
         if accumulator.ended:
             return
         watch.spare(clock() - begun, steps)

@@ -90,9 +90,9 @@ def _data_of(block: bytes) -> bytes | None:
         start = block.find(b"\ndata:") + 1 or -1
     if start < 0:
         return None
-    tail = block[start + 5 :]
-    if b"\n" not in tail:
-        return tail[1:] if tail[:1] == b" " else tail
+    start += 5
+    if block.find(b"\n", start) < 0:
+        return block[start + 1 :] if block.startswith(b" ", start) else block[start:]
     lines = [line[5:].removeprefix(b" ") for line in block.split(b"\n") if line[:5] == b"data:"]
     return b"\n".join(lines)
 

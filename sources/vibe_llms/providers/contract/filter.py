@@ -88,13 +88,15 @@ class Hearing:
     def __call__(self, event: Event) -> None:
         """Take an event of the wrapped model."""
         self._begun = True
+        if type(event) is MessageProgressEvent and type(event.chunk) is TextChunk:
+            # Nearly every event is more text.
+            said = self._reading.feed(event.chunk.text)
+            if self._patient:
+                self._waiting.append(said)
+            else:
+                self._show(self._cutter.feed(said) if self._stop else said)
+            return
         match event:
-            case MessageProgressEvent(chunk=TextChunk(text)):
-                said = self._reading.feed(text)
-                if self._patient:
-                    self._waiting.append(said)
-                else:
-                    self._show(self._cutter.feed(said))
             case MessageProgressEvent(chunk=ReasoningChunk(text)):
                 self._accumulator.accept(ReasoningDelta(text))
             case MessageCompletedEvent(canister=canister) | MessageFailedEvent(partial=canister):

@@ -79,9 +79,9 @@ class Reading:
     def feed(self, text: str) -> str:
         """The part of more text that can be shown."""
         self._raw.append(text)
+        if self._state == "prose":
+            return text
         match self._state:
-            case "prose":
-                return text
             case "content":
                 return self._content.feed(text)
             case "open":

@@ -10,9 +10,10 @@ import pytest
 
 from tests.fakes.recordings import CHAT, RESPONSES
 from tests.fakes.strict import encode_event
-from vibe_llms.exceptions import ReplyMalformed
+from vibe_llms.exceptions import ProviderError, ReplyMalformed
 from vibe_llms.messages.canisters import AssistantCanister, InvocationCanister, StopReason, Usage
 from vibe_llms.messages.contents import TextualContent
+from vibe_llms.providers.openai.chat_completions import streams
 from vibe_llms.providers.openai.chat_completions.chunks import NativeUsage, read_usage
 from vibe_llms.testing.wires.chat_completions_replies import chunk, text_chunks
 
@@ -128,3 +129,59 @@ def test_usage_is_reported_in_classes_that_do_not_overlap(
     reported: dict[str, Any], usage: Usage
 ) -> None:
     assert read_usage(msgspec.convert(reported, NativeUsage)) == usage
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"refusal": "", "tool_calls": [], "annotations": [], "reasoning_content": ""},
+        {"refusal": None, "tool_calls": None, "reasoning": None},
+        {"role": "assistant", "unknown": [1]},
+        {"annotations": [{"type": "other"}]},
+        {"content": [{"type": "text", "text": "a"}]},
+    ],
+)
+@pytest.mark.parametrize("usage", [None, {"prompt_tokens": 3, "completion_tokens": 4}])
+def test_what_comes_with_a_text_does_not_change_it(
+    extra: dict[str, Any], usage: dict[str, int] | None
+) -> None:
+    # More of them than are tried as plain chunks.
+    events = [{**chunk({"content": "a", **extra}), "usage": usage} for _ in range(40)]
+    _, text, *_ = hear(*events)
+    assert text == "a" * 40
+
+
+def test_what_comes_after_plain_chunks_is_read_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = {"index": 0, "id": "x", "function": {"name": "f", "arguments": '{"a":1}'}}
+    plain = [chunk({"content": "a"}) for _ in range(30)]
+    for other in (
+        chunk({"content": "b", "tool_calls": [call]}),
+        chunk({"content": "b", "reasoning": "Hm."}),
+        chunk({"content": "b", "reasoning_content": "Hm."}),
+        chunk({"content": "b", "refusal": "No."}),
+        chunk({"content": "b"}, "length"),
+        {**chunk({"content": "b"}), "usage": {"prompt_tokens": 3, "completion_tokens": 4}},
+        {**chunk({"content": "b"}), "error": {"message": "broken"}},
+        {**chunk({"content": "b"}), "choices": [*chunk({"content": "b"})["choices"]] * 2},
+        {**chunk({"content": "b"}), "choices": [{"index": 1, "delta": {"content": "b"}}]},
+    ):
+        heard = hear_outcome(*plain, other)
+        with monkeypatch.context() as patch:
+            patch.setattr(streams, "_MISSES", 0)
+            assert heard == hear_outcome(*plain, other), other
+
+
+def test_a_reason_that_comes_with_the_last_text_is_seen() -> None:
+    events = [*text_chunks("a", "a"), chunk({"content": "b"}, "length")]
+    canisters, _ = CHAT.assimilate([*map(encode_event, events), b"data: [DONE]\n\n"])
+    ending = canisters[-1].ending
+    assert ending is not None
+    assert ending.reason == StopReason.LENGTH
+
+
+def hear_outcome(*events: dict[str, Any]) -> object:
+    try:
+        return hear(*events)
+    except ProviderError as error:
+        return str(error)

@@ -5,7 +5,7 @@ Source: the chunk types of openai 3.54.0, `types/chat/chat_completion_chunk.py`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct
@@ -104,22 +104,31 @@ class Chunk(Struct):
     object: str | None = None
 
 
+class _PlainDelta(Struct, gc=False):
+    content: str
+    reasoning_content: Literal[""] | None = None
+    reasoning: Literal[""] | None = None
+    refusal: Literal[""] | None = None
+    tool_calls: tuple[()] | None = None
+    annotations: tuple[()] | None = None
+
+
+class _PlainChoice(Struct, gc=False):
+    delta: _PlainDelta
+    index: Literal[0] | None = 0
+    finish_reason: Literal[""] | None = None
+
+
+class PlainChunk(Struct, gc=False):
+    """A chunk that holds a piece of text and nothing else; the decoder refuses all others."""
+
+    choices: tuple[_PlainChoice]
+    usage: None = None
+    error: None = None
+
+
 CHUNK = msgspec.json.Decoder(Chunk)
-
-
-def plain_text(chunk: Chunk) -> str | None:
-    """The text of a chunk that holds nothing else."""
-    if chunk.usage is not None or chunk.choices is None or len(chunk.choices) != 1:
-        return None
-    choice = chunk.choices[0]
-    delta = choice.delta
-    if delta is None or choice.index or choice.finish_reason:
-        return None
-    if delta.tool_calls or delta.refusal or delta.annotations:
-        return None
-    if delta.reasoning_content or delta.reasoning or bytes(chunk.error) != b"null":
-        return None
-    return delta.content
+PLAIN = msgspec.json.Decoder(PlainChunk)
 
 
 def adapt(reported: dict[str, Any]) -> dict[str, Any]:

@@ -35,11 +35,11 @@ from vibe_llms.providers.deltas import (
 from vibe_llms.providers.http_errors import find_error
 from vibe_llms.providers.openai.chat_completions.chunks import (
     CHUNK,
+    PLAIN,
     Chunk,
     Function,
     MessageDelta,
     adapt,
-    plain_text,
     read_citation,
     read_usage,
 )
@@ -57,6 +57,8 @@ STOP_REASONS = {
 }
 _DONE = b"[DONE]"
 _HEAD_BYTES = 64 * 1024
+#: After so many chunks that are not plain, a server is taken to send no others.
+_MISSES = 16
 #: How the lines of a stream begin.
 _LINES = (b"data:", b"event:", b"id:", b":", b"retry:")
 
@@ -74,6 +76,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         self._refused = False
         self._called = False
         self._finish: str | None = None
+        self._misses = 0
         # The beginning of a body in which no event has been found.
         self._head: bytes | None = b""
 
@@ -83,6 +86,18 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         if self._head is not None:
             self._head = None if payloads else (self._head + chunk)[:_HEAD_BYTES]
         for data in payloads:
+            if self._open == "text" and self._misses < _MISSES:
+                # Nearly every chunk is the next piece of the open text.
+                try:
+                    text = PLAIN.decode(data).choices[0].delta.content
+                except (ValueError, RecursionError):
+                    self._misses += 1
+                else:
+                    if self._joiner.waiting:
+                        text = self._joiner.join(text)
+                    if text:
+                        yield TextDelta(text)
+                    continue
             if data[:1] == b"[" and data.strip().startswith(_DONE):
                 yield from self._end()
                 return
@@ -90,11 +105,6 @@ class ChatCompletionsAssimilator(StreamAssimilator):
                 decoded = CHUNK.decode(data)
             except (ValueError, RecursionError) as error:
                 decoded = self._decode_leniently(data, error)
-            if self._open == "text" and (text := plain_text(decoded)):
-                # Nearly every chunk is the next piece of the open text.
-                if text := self._joiner.join(text):
-                    yield TextDelta(text)
-                continue
             yield from self._advance(decoded, data)
 
     def conclude(self) -> Iterator[Delta]:

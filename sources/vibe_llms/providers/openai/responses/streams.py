@@ -59,8 +59,9 @@ class ResponsesAssimilator(StreamAssimilator):
         """The deltas that some more bytes of the stream make."""
         payloads = self.split(chunk)
         for data in payloads:
-            if data.strip() == b"[DONE]":
+            if data[:1] != b"{" and data.strip() == b"[DONE]":
                 continue
+            newer: ResponseEvent | None = None
             try:
                 event = EVENT.decode(data)
             except (ValueError, RecursionError) as error:
@@ -72,7 +73,10 @@ class ResponsesAssimilator(StreamAssimilator):
                 # Nearly every event is the next piece of the open text.
                 part = event.content_index
                 if item.index == event.output_index and item.part == part and part in item.said:
-                    if text := item.joiner.join(event.delta):
+                    text = event.delta
+                    if item.joiner.waiting or newer is not None:
+                        text = item.joiner.join(text)
+                    if text:
                         item.said[part].append(text)
                         yield TextDelta(text)
                     continue
