@@ -90,8 +90,11 @@ def encode_host(host: str) -> str:
     >>> encode_host("Straße.example")
     'xn--strae-oqa.example'
     """
+    if not host.isprintable() or " " in host:
+        raise ValueError("a host has no spaces or control characters")
     if host.isascii():
-        return host.lower()
+        # For the lengths of its labels.
+        return host.lower().encode("idna").decode("ascii")
     import idna
 
     return idna.encode(host.lower()).decode("ascii")

@@ -21,7 +21,7 @@ from typing import Literal, Self, TypeAlias
 Then: TypeAlias = Literal["keep", "close", "reset", "truncate"]
 
 #: Closing with it resets the connection.
-_NO_LINGER = struct.pack("ii", 1, 0)
+NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Left(Exception):
@@ -93,7 +93,7 @@ class Peer:
     def reset(self) -> None:
         """Break the connection off."""
         connection: socket.socket = self.writer.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
         self.writer.transport.abort()
 
     def truncate(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.raw_server import Peer, RawServer, say
+from tests.fakes.raw_server import NO_LINGER, Peer, RawServer, say
 from tests.faults.leaks import count_descriptors
 from tests.providers.test_http_faults import NEXT, OK, exchange, opened
 from tests.providers.test_http_transport import full_port, hand_over, produce_transport, send
@@ -367,6 +367,7 @@ async def test_both_paths_send_the_same(address: str, monkeypatch: pytest.Monkey
         for request in (
             Outgoing("POST", "/chat completions?x=ä", [b"{}"]),
             Outgoing("GET", "/models", headers={"X-Mine": "  a b  "}),
+            Outgoing("POST", "/empty"),
         ):
             headers = {"Authorization": "Bearer key"} if request.body else {}
             both = [
@@ -384,6 +385,31 @@ async def test_the_user_of_an_address_becomes_basic_authorization() -> None:
             await exchange(transport)
         expected = base64.b64encode("us@er:päss".encode())
         assert b"authorization: basic " + expected.lower() in server.requests[0].lower()
+
+
+async def test_nothing_is_written_to_a_connection_that_is_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        async def hand_over_and_break() -> AsyncIterator[bytes]:
+            yield b"x"
+            connection, _ = listener.accept()
+            with connection:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+            for _ in range(20):
+                yield b"x"
+
+        async with opened(f"http://127.0.0.1:{listener.getsockname()[1]}") as transport:
+            with pytest.raises(ProviderUnreachable):
+                async with transport.open(
+                    Outgoing("POST", "/", [b"x"] * 21), hand_over_and_break()
+                ):
+                    pass
+    # asyncio warns of writing to such a connection.
+    assert caplog.records == []
 
 
 class Speaker(RawServer):

@@ -201,6 +201,12 @@ async def test_a_server_without_tls_is_unreachable_by_it(server: EchoServer) -> 
         "http://[::1",
         "http://host:port",
         "http://\ud800",
+        "http://a..b",
+        f"http://{'a' * 64}.b",
+        "http://a b",
+        "http://a\0b",
+        "http://a\x7fb",
+        "http://b\u00adb",
     ],
 )
 async def test_what_is_no_address_is_an_error_of_the_configuration(url: str) -> None:

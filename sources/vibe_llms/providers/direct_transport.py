@@ -130,7 +130,7 @@ class DirectTransport:
 
     def _encode_head(self, outgoing: Outgoing) -> bytes:
         headers = self._headers | check_headers(outgoing.headers, self._endpoint.provider)
-        if outgoing.body:
+        if outgoing.body or outgoing.method == "POST":
             headers["content-length"] = str(outgoing.size)
         target = _find_target(self._endpoint.base_url + outgoing.path)
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -151,7 +151,7 @@ class DirectTransport:
                                 await connection.wait()
                     except TimeoutError as error:
                         raise self._endpoint.write_timeout() from error
-                if connection.status or connection.error is not None:
+                if connection.status or connection.closing:
                     return
         if waiting:
             connection.write(waiting)
@@ -295,6 +295,11 @@ class _Connection(asyncio.Protocol):
         self._reusable = False
         self._held = self._framing = 0
         self._until_close = self._ended_cleanly = False
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self.error is not None or self._transport.is_closing()
 
     @property
     def stalled(self) -> bool:

@@ -179,6 +179,8 @@ def translate_error(error: Exception, endpoint: Endpoint) -> ProviderError:
             return endpoint.connect_timeout()
         case httpx2.WriteTimeout():
             return endpoint.write_timeout()
+        case httpx2.ProxyError():
+            return endpoint.broken(f"the proxy answered: {words_of(error)}")
         case _ if isinstance(error, httpx2.ConnectError) or is_refused(error):
             return endpoint.not_connected(error)
         case _:

@@ -33,6 +33,8 @@ _LONGEST_HEADER = 4_000
 _REFUSED = "connection refused; is the server running? (base-url in config.toml)"
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+#: What OpenSSL says of a certificate whose authority it does not know.
+_UNTRUSTED = re.compile("certificate verify failed: (unable to get|self[- ]signed)")
 _ERRNO = re.compile(r"\[Errno (-?\d+)\]")
 
 
@@ -99,6 +101,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     def not_connected(self, error: Exception) -> ProviderUnreachable:
         """The error of a connection that was not made; the reason is its cause."""
         reason = _REFUSED if is_refused(error) else words_of(error)
+        if _UNTRUSTED.search(reason):
+            reason += "; SSL_CERT_FILE can name a file with the authority's certificate"
         unreachable = self.broken(reason)
         unreachable.connected = False
         return unreachable
