@@ -190,7 +190,7 @@ class Accumulator:
                     TextChunk(text),
                     message=self._message,
                     reply=self.reply,
-                    conversation=self._conversation,
+                    conversation=self.conversation,
                 )
             )
             return
