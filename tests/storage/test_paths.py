@@ -191,7 +191,7 @@ def test_a_link_in_the_place_of_a_part_is_not_followed(tmp_path: Path, place: st
 def test_that_check_sees_links_that_are_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("FOLDER", "_READ", "_CREATE"):
+    for name in ("FOLDER", "READ", "_CREATE"):
         monkeypatch.setattr(files, name, getattr(files, name) & ~os.O_NOFOLLOW)
     with pytest.raises(AssertionError):
         check_link(tmp_path, f"conversations/{SHARED}")
