@@ -20,9 +20,9 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import Reference, TextualContent
-from vibe_llms.storage import archive as archives
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.interfaces import Archive, Details, Origin
+from vibe_llms.storage.search import DOOMED
 
 
 def produce_archive(folder: Path, **conversations: str) -> DirectoryArchive:
@@ -155,7 +155,7 @@ async def test_leftovers_of_a_crashed_removal_are_cleared_at_the_next_look(tmp_p
         archive.collect,
     )
     for look in looks:
-        doomed = archive.conversations / f"{archives._DOOMED}x"
+        doomed = archive.conversations / f"{DOOMED}x"
         shutil.copytree(archive.conversations / "aaaa2222", doomed)
         await look()
         assert not doomed.exists()

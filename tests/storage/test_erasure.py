@@ -162,7 +162,7 @@ def test_a_list_does_not_wait_for_the_cleaning(tmp_path: Path) -> None:
         assert len(archive.survey_now()) == 31
     archive.survey_now()
     with closing(sqlite3.connect(tmp_path / INDEX)) as other:
-        assert other.execute("select name from state").fetchall() == [("looks",)]
+        assert other.execute("select name from state").fetchall() == [("seen",)]
 
 
 _CRASH = """

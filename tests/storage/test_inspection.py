@@ -11,6 +11,7 @@ from tests.faults.archives import FAST, begin, lines_of, produce_details, say, s
 from tests.faults.workers import SHARED
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import ImageContent
+from vibe_llms.storage import search
 from vibe_llms.storage.archive import INDEX, DirectoryArchive
 from vibe_llms.storage.inspection import inspect_archive
 from vibe_llms.storage.interfaces import Diagnosis
@@ -20,7 +21,8 @@ def inspect(archive: DirectoryArchive, *, repair: bool = False) -> list[Diagnosi
     return [*inspect_archive(archive, repair=repair)]
 
 
-def test_a_sound_archive_has_no_findings(tmp_path: Path) -> None:
+def test_a_sound_archive_has_no_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "LOOK_SECONDS", 1e9)
     archive = begin(tmp_path / "archive", settings=FAST)
     archive.append_now(SHARED, [UserCanister((ImageContent(b"picture"),))], None)
     archive.survey_now()

@@ -7,7 +7,7 @@ import os
 import random
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -345,8 +345,10 @@ def test_a_message_that_has_gone_since_is_left_out(tmp_path: Path) -> None:
     archive = produce_archive(tmp_path, aaaa="lantern", bbbb="lantern")
     update = Index._update
 
-    def update_then_damage(self: Index, now: object) -> None:
-        update(self, now)  # type: ignore[arg-type]
+    def update_then_damage(
+        self: Index, further: Collection[str] = (), *, every: bool = False
+    ) -> None:
+        update(self, further, every=every)
         lines_of(archive, "aaaa").write_bytes(b"damaged\n")
 
     Index._update = update_then_damage  # type: ignore[method-assign]
@@ -458,10 +460,11 @@ def test_an_index_that_cannot_be_made_at_all_is_an_error_of_ours(
 
 def test_conversations_that_cannot_be_looked_at_are_reported(tmp_path: Path) -> None:
     archive = produce_archive(tmp_path, aaaa="a lantern")
+    archive.survey_now()
     with SystemCalls() as calls:
         archive.survey_now()
     with (
-        SystemCalls(fail_at=calls.names.index("listdir")),
+        SystemCalls(fail_at=calls.names.index("scandir")),
         pytest.raises(StorageError, match="the disk reported an error"),
     ):
         archive.survey_now()
@@ -528,12 +531,12 @@ def test_what_another_process_added_at_the_same_time_is_kept(tmp_path: Path) -> 
     """One has looked, another takes in a conversation that came since, then the first goes on."""
     archive = produce_archive(tmp_path, aaaa="a lantern")
     index = Index(archive.folder / INDEX, archive.conversations, archive.contents)
-    now = index._look_at_all()
+    index._database = index._open(str(archive.folder / INDEX))
+    plan = index._plan((), every=False)
     archive.create_now("bbbb", produce_details(), say("a lantern"))
     archive.append_now("aaaa", say("another lantern"), None)
     assert len(archive.survey_now()) == 2
-    index._database = index._open(str(archive.folder / INDEX))
-    index._update(now)
+    index._carry_out(plan)
     assert len(index._survey({"every": False, "tag": "", "limit": -1})) == 2
     index._database.close()
     archive.remove_now("bbbb")

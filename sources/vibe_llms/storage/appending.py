@@ -21,6 +21,7 @@ from vibe_llms.events import Notice
 from vibe_llms.exceptions import ArchiveDamaged, ArchiveLocked, ConversationMoved, StorageError
 from vibe_llms.files import LARGEST_FILE, describe_size, open_regular
 from vibe_llms.messages.codecs import LineUnreadable, decode_canister
+from vibe_llms.storage.changes import Changes
 from vibe_llms.storage.details import refuse_newer
 from vibe_llms.storage.files import (
     FOLDER,
@@ -84,6 +85,7 @@ class LinesWriter:
         self._durable = settings.durability == "safe"
         self._held: _Held | None = None
         self._seen: _Seen | None = None
+        self._changes = Changes(path.parent.parent)
         # The system's lock belongs to the open folder, which the threads of this process share.
         self._turn = threading.Lock()
         #: The size of the torn end that has been reported to the reader.
@@ -110,6 +112,7 @@ class LinesWriter:
     def _append(self, lines: bytes, last: str, after: str | None) -> Sequence[Notice]:
         held, status = self._lock()
         try:
+            self._changes.mark(self._path.name)
             if status.st_size + len(lines) > LARGEST_FILE:
                 raise StorageError(
                     f"this conversation would be larger than {describe_size(LARGEST_FILE)}; "

@@ -10,8 +10,8 @@ import os
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from vibe_llms.files import find_distrust, limit_descriptors
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import Reference
 from vibe_llms.storage.appending import MESSAGES
+from vibe_llms.storage.changes import Changes
 from vibe_llms.storage.contents import ContentStore, references_of
 from vibe_llms.storage.conversations import (
     ConversationFolder,
@@ -47,7 +48,7 @@ from vibe_llms.storage.files import (
 )
 from vibe_llms.storage.interfaces import Details, Finding, Restored, Summary
 from vibe_llms.storage.locks import locked
-from vibe_llms.storage.search import Index
+from vibe_llms.storage.search import DOOMED, Index, Report, ignore
 
 T = TypeVar("T")
 
@@ -56,8 +57,6 @@ CONTENT = "content"
 INDEX = "index.sqlite3"
 _SHORTEST_PREFIX = 4
 _SHOWN_TITLE = 30
-#: The start of the names of deleted conversations; the next process that sees one removes it.
-_DOOMED = f"{TEMPORARY}gone-"
 #: Anything that looks like a hash counts as one, because a newer version may write it elsewhere.
 _HASH = re.compile(rb"[0-9a-f]{64}")
 _HASH_OVERLAP = 63
@@ -75,17 +74,30 @@ GRACE_SECONDS = 3600.0
 
 
 class DirectoryArchive:
-    """Conversations and contents in one folder of the user."""
+    """Conversations and contents in one folder of the user.
 
-    def __init__(self, folder: Path, settings: StorageSettings = StorageSettings()) -> None:
+    `report` is called, in a thread, while many conversations are indexed.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: StorageSettings = StorageSettings(),
+        *,
+        report: Report = ignore,
+    ) -> None:
         self.folder = folder
         self.settings = settings
         self.conversations = folder / CONVERSATIONS
         self.contents = ContentStore(folder / CONTENT, settings)
+        self._changes = Changes(folder)
         self._folders: OrderedDict[str, ConversationFolder] = OrderedDict()
         self._open_folders = OPEN_FOLDERS
         self._closed: OrderedDict[str, None] = OrderedDict()
         self._trusted = False
+        self._report = report
+        self._is_due = False
+        self._verifying: Future[None] | None = None
 
     async def create(
         self, identity: str, details: Details, canisters: Sequence[Canister]
@@ -146,13 +158,21 @@ class DirectoryArchive:
         self, *, limit: int | None = None, tag: str = "", superseded: bool = False
     ) -> Sequence[Summary]:
         """The conversations, most recent first; with `superseded`, all of them."""
-        return await _in_thread(self.survey_now, limit, tag, superseded)
+        summaries = await _in_thread(self.survey_now, limit, tag, superseded)
+        self._verify_later()
+        return summaries
+
+    async def count(self, *, tag: str = "", superseded: bool = False) -> int:
+        """How many conversations `survey` lists without a limit."""
+        return await _in_thread(self.count_now, tag, superseded)
 
     async def search(
         self, text: str, *, limit: int = 20, superseded: bool = False
     ) -> Sequence[Finding]:
         """Messages that contain all words of a text, best first."""
-        return await _in_thread(self.search_now, text, limit, superseded)
+        findings = await _in_thread(self.search_now, text, limit, superseded)
+        self._verify_later()
+        return findings
 
     async def load(self, reference: Reference) -> bytes:
         """The bytes of a reference, checked against its hash."""
@@ -171,8 +191,13 @@ class DirectoryArchive:
         return await _in_thread(self.collect_now)
 
     async def close(self) -> None:
-        """Close the files that stay open between appends; the archive remains usable."""
+        """Close the files that stay open between appends; the archive remains usable.
+
+        Waits for a look at all files that a list has begun.
+        """
         self._folders.clear()
+        if self._verifying is not None:
+            await asyncio.wrap_future(self._verifying)
 
     # The synchronous work. Other parts of the archive use it too, off the event loop.
 
@@ -279,6 +304,9 @@ class DirectoryArchive:
         with storage_errors(folder.path):
             try:
                 with locked(folder.path, seconds=self.settings.lock_seconds):
+                    # On a full disk it is removed, too; lists see that the folder is missing.
+                    with suppress(OSError):
+                        self._changes.mark(identity)
                     self._discard(folder.path)
             except FileNotFoundError as error:
                 raise ConversationNotFound(f"there is no conversation {identity}") from error
@@ -314,15 +342,22 @@ class DirectoryArchive:
         self, limit: int | None = None, tag: str = "", superseded: bool = False
     ) -> Sequence[Summary]:
         """See `survey`."""
-        self.prepare()
-        self._finish_removals()
-        return self._index().survey(limit=limit, tag=tag, superseded=superseded)
+        return self._ask(lambda index: index.survey(limit=limit, tag=tag, superseded=superseded))
+
+    def count_now(self, tag: str = "", superseded: bool = False) -> int:
+        """See `count`."""
+        return self._ask(lambda index: index.count(tag=tag, superseded=superseded))
 
     def search_now(self, text: str, limit: int = 20, superseded: bool = False) -> Sequence[Finding]:
         """See `search`."""
-        self.prepare()
-        self._finish_removals()
-        return self._index().search(text, limit=limit, superseded=superseded)
+        return self._ask(lambda index: index.search(text, limit=limit, superseded=superseded))
+
+    def verify_now(self) -> None:
+        """Look at all files for changes by other programs, and index them.
+
+        `survey` and `search` do so after their answer, unless it was done within seconds.
+        """
+        self._ask(lambda index: index.verify())
 
     def collect_now(self, *, grace_seconds: float = GRACE_SECONDS) -> Sequence[str]:
         """Delete the contents that no conversation refers to; returns their hashes.
@@ -422,6 +457,8 @@ class DirectoryArchive:
         with storage_errors(path):
             with new_folder(path, durable=self._durable) as temporary:
                 yield temporary
+                if not os.path.lexists(path):
+                    self._changes.mark(path.name)
             if self._durable:
                 try:
                     synchronise_folder(path.parent)
@@ -432,18 +469,19 @@ class DirectoryArchive:
 
     def _discard(self, path: Path) -> None:
         # Renamed first, so that a crash leaves no half of a conversation.
-        doomed = path.with_name(f"{_DOOMED}{os.urandom(12).hex()}")
+        doomed = path.with_name(f"{DOOMED}{os.urandom(12).hex()}")
         os.rename(path, doomed)
         if self._durable:
             synchronise_folder(path.parent)
         self._finish_removal(doomed)
 
-    def _finish_removals(self) -> None:
+    def _finish_removals(self, names: Iterable[str] | None = None) -> None:
         """Delete what a crash has left of deleted conversations, if possible."""
-        with storage_errors(self.conversations):
-            names = os.listdir(self.conversations)
+        if names is None:
+            with storage_errors(self.conversations):
+                names = os.listdir(self.conversations)
         for name in names:
-            if name.startswith(_DOOMED):
+            if name.startswith(DOOMED):
                 with suppress(OSError):
                     self._finish_removal(self.conversations / name)
 
@@ -460,8 +498,27 @@ class DirectoryArchive:
                         os.utime(path, (0, 0))
         remove_folder(doomed)
 
+    def _ask(self, question: Callable[[Index], T]) -> T:
+        self.prepare()
+        index = self._index()
+        answer = question(index)
+        self._is_due = index.is_due
+        self._finish_removals(index.doomed)
+        return answer
+
+    def _verify_later(self) -> None:
+        """Look at all files in the background, if it is time to."""
+        if self._is_due and (self._verifying is None or self._verifying.done()):
+            self._is_due = False
+            self._verifying = _threads(os.getpid()).submit(self._verify)
+
+    def _verify(self) -> None:
+        # The next answer tries again, and reports what is wrong.
+        with suppress(StorageError):
+            self.verify_now()
+
     def _index(self) -> Index:
-        return Index(self.folder / INDEX, self.conversations, self.contents)
+        return Index(self.folder / INDEX, self.conversations, self.contents, self._report)
 
 
 def _find(text: str, identities: Sequence[str], current: Sequence[Summary]) -> Sequence[str]:

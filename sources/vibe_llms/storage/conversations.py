@@ -35,6 +35,7 @@ from vibe_llms.storage.appending import (
     produce_stamp,
     read_tail,
 )
+from vibe_llms.storage.changes import CHANGES, Changes
 from vibe_llms.storage.details import (
     METADATA,
     decode_details,
@@ -87,6 +88,7 @@ class ConversationFolder:
         self.path = path
         self._settings = settings
         self._durable = settings.durability == "safe"
+        self._changes = Changes(path.parent.parent)
         self.writer = LinesWriter(path, settings)
 
     @property
@@ -182,6 +184,7 @@ class ConversationFolder:
     def revise(self, changes: Mapping[str, Any]) -> Details:
         """Replace some of the details, under the lock; fields of newer versions are kept."""
         with self._errors(), locked(self.path, seconds=self._settings.lock_seconds) as folder:
+            self._changes.mark(self.identity)
             place = str(self.path / METADATA)
             tree = parse_tree(read_relative(folder, METADATA, LARGEST_SETTINGS), place)
             decode_details(tree, place)
@@ -199,6 +202,7 @@ class ConversationFolder:
     def repair(self) -> Sequence[Gap]:
         """Rewrite the readable lines, keep the old file next to them, and return the gaps."""
         with self._errors(), locked(self.path, seconds=self._settings.lock_seconds):
+            self._changes.mark(self.identity)
             refuse_newer(self.path)
             data = read_within(self.path, MESSAGES)
             lines = list(LineReader([data], self._settings.line_bytes))
@@ -257,7 +261,8 @@ class ConversationFolder:
 
     def _explain(self, error: OSError) -> VibeLlmsError:
         if not isinstance(error, FileNotFoundError):
-            part = error.filename if error.filename in (MESSAGES, METADATA) else ""
+            named = error.filename in (MESSAGES, METADATA) or f"{error.filename}".endswith(CHANGES)
+            part = error.filename if named else ""
             return explain(error, self.path / part)
         if os.path.isdir(self.path):
             return ArchiveDamaged(

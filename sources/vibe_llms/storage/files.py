@@ -146,6 +146,12 @@ def write_new(path: Path, data: bytes, *, durable: bool) -> None:
         os.close(descriptor)
 
 
+def open_or_make(path: str) -> int:
+    """The descriptor of a private file, to read and write; it is made if there is none."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return os.open(path, flags, 0o600)
+
+
 def copy_new(path: Path, source: int, size: int, *, durable: bool) -> None:
     """A file that must not exist yet, with the first bytes of an open one.
 

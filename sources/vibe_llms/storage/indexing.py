@@ -1,18 +1,19 @@
 """Adds conversations to the index: their details and their new lines.
 
-A rewritten conversation is removed first, with all its words. The index keeps the compressed text
-of every message, because words can only be removed with the text that they came from.
+A rewritten conversation is removed first, with all its words. The index keeps the text of every
+message, because words can only be removed with the text that they came from.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -28,14 +29,16 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.messages.codecs import LineUnreadable
 from vibe_llms.messages.contents import Reference, TextualContent, repair_text
 from vibe_llms.storage.appending import MESSAGES
+from vibe_llms.storage.changes import slot_of
 from vibe_llms.storage.contents import ContentStore
-from vibe_llms.storage.conversations import ConversationFolder, is_conversation_identity
+from vibe_llms.storage.conversations import ConversationFolder
+from vibe_llms.storage.details import read_details
 from vibe_llms.storage.files import describe, open_folder
-from vibe_llms.storage.interfaces import Details
 from vibe_llms.storage.lines import Line, LineReader
 
 if TYPE_CHECKING:
     import sqlite3
+    from concurrent.futures import Executor, Future
 
 _TITLE_LENGTH = 60
 _INDEXED_CHARACTERS = 200_000
@@ -44,12 +47,41 @@ UNSPACED = (
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u312f\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
-#: Texts are small, and there are many.
+#: Shorter texts hardly shrink.
+_PACKED_FROM = 512
 _PACKING = 1
+#: Conversations that are read together, and how many batches are read ahead.
+_BATCH = 100
+_AHEAD = 4
+#: Rows of one statement; SQLite has allowed 32,766 values since 2020.
+_ROWS = 1_000
 
 #: What shows that a conversation changed: size and time of its lines; size, time and inode of its
 #: details, which are replaced, perhaps twice within one tick of the clock.
 Look: TypeAlias = tuple[int, int, int, int, int]
+Column: TypeAlias = str | int | bytes
+#: A message's offset in the file and its words.
+Message: TypeAlias = tuple[int, str]
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_NO_DETAILS: Mapping[str, Column] = {
+    "name": "",
+    "created": datetime.fromtimestamp(0, UTC).isoformat(),
+    "model": "",
+    "tags": "[]",
+    "origin": "",
+    "superseded_by": "",
+}
+
+
+class Found(NamedTuple):
+    """A conversation as a look found it: its identity, its look, and the inode of its folder."""
+
+    identity: str
+    look: Look
+    inode: int
 
 
 class Intake:
@@ -63,109 +95,118 @@ class Intake:
         self._contents = contents
         self.forgot = False
 
-    def take_in(self, identity: str, look: Look, before: Look | None) -> bool:
-        """Index one conversation, continuing where it stopped if the file still begins the same.
+    def take_in(self, found: Found, before: Look | None) -> None:
+        """Index what changed of a conversation that the index has, since its look `before`.
 
-        Returns whether all of it could be read; a failure is recorded as the conversation's
-        problem.
+        It continues where it stopped if the file still begins the same. A failure is recorded as
+        the conversation's problem, and the conversation is tried again at the next answer.
         """
-        if not is_conversation_identity(identity):
-            return True
-        try:
-            problem = self._take_in(identity, look, before)
-        except FileNotFoundError:
-            problem = f"the folder has no {MESSAGES}"
-        except OSError as error:
-            problem = describe(error)
-        if problem:
-            key = self._access_key(identity)
-            self._database.execute(
-                "update conversations set problem = ?, updated = max(updated, ?) where key = ?",
-                (problem, look[1], key),
-            )
-        return not problem
-
-    def _take_in(self, identity: str, look: Look, before: Look | None) -> str:
+        identity, look, _ = found
         if before is not None and look[:2] != before[:2] and look[0] <= before[0]:
             # It changed without growing, so it was rewritten.
             self.forget(identity)
         taken = self._taken(identity)
-        with open_lines(self._conversations / identity) as lines:
-            if not _still_fits(lines, taken, self._contents.settings.line_bytes):
-                self.forget(identity)
-                taken = _Taken()
-            os.lseek(lines, taken.size, os.SEEK_SET)
-            fresh = not taken.key or before is None or look[2:] != before[2:]
-            taken = self._add_lines(identity, taken, lines)
-        self._database.execute(
-            "update conversations set title = ?, updated = ?, messages = ?, size = ?, "
-            "last_offset = ?, last_hash = ?, problem = '' where key = ?",
-            (
-                taken.title,
-                look[1],
-                taken.messages,
-                taken.size,
-                taken.last_offset,
-                taken.last_hash,
-                taken.key,
-            ),
-        )
-        return self._take_details(identity, taken.key) if fresh else ""
-
-    def _take_details(self, identity: str, key: int) -> str:
-        folder = ConversationFolder(self._conversations / identity, self._contents.settings)
-        problem = ""
         try:
-            details = folder.read_details()
+            with open_lines(self._conversations / identity) as lines:
+                if not _still_fits(lines, taken, self._contents.settings.line_bytes):
+                    self.forget(identity)
+                    taken = _Taken()
+                if taken.key:
+                    os.lseek(lines, taken.size, os.SEEK_SET)
+                    taken, messages = self._read_lines(taken, lines)
+        except OSError as error:
+            if not taken.key:
+                self._insert([self._read(found)])
+            else:
+                self._change(
+                    taken.key,
+                    problem=_describe(error),
+                    look=b"",
+                    inode=found.inode,
+                    updated=max(look[1], taken.updated),
+                )
+            return
+        if not taken.key:
+            self._insert([self._read(found)])
+            return
+        self._insert_messages([(taken.key, *message) for message in messages])
+        columns: dict[str, Column] = {}
+        problem = ""
+        if before is None or look[2:] != before[2:]:
+            columns, problem = self._read_details(identity)
+        self._change(taken.key, **columns, **_columns_of(found, taken, problem))
+
+    def take_in_new(self, found: Sequence[Found], report: Callable[[int, int], None]) -> None:
+        """Index conversations that the index does not have.
+
+        They are read while those before them are indexed. `report` is called with the number of
+        those that are indexed, and of all.
+        """
+        parts = [found[start : start + _BATCH] for start in range(0, len(found), _BATCH)]
+        if len(parts) == 1:
+            self._insert([self._read(one) for one in found])
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        done = 0
+        with ThreadPoolExecutor(1) as reader:
+            for batch in _ahead(reader, lambda part: [self._read(one) for one in part], parts):
+                self._insert(batch)
+                done += len(batch)
+                report(done, len(found))
+
+    def _read(self, found: Found) -> _Read:
+        """All of a conversation, without a look at the database."""
+        taken = _Taken()
+        messages: list[Message] = []
+        columns, problem = dict(_NO_DETAILS), ""
+        try:
+            with open_lines(self._conversations / found.identity) as lines:
+                taken, messages = self._read_lines(taken, lines)
+            columns, problem = self._read_details(found.identity)
+        except OSError as error:
+            problem = _describe(error)
+        columns["identity"] = found.identity
+        columns["slot"] = slot_of(found.identity)
+        return _Read(columns | _columns_of(found, taken, problem), messages)
+
+    def _read_details(self, identity: str) -> tuple[dict[str, Column], str]:
+        """The columns for a conversation's details, and why they cannot be read."""
+        path = self._conversations / identity
+        try:
+            try:
+                details = read_details(path)
+            except OSError:
+                # It explains what happened.
+                details = ConversationFolder(path, self._contents.settings).read_details()
         except (StorageError, ConversationNotFound) as error:
-            problem = str(error).removeprefix(f"{getattr(error, 'path', '')}: ")
-            details = Details(created=datetime.fromtimestamp(0, UTC))
-        self._database.execute(
-            "update conversations set name = ?, created = ?, model = ?, tags = ?, origin = ?, "
-            "superseded_by = ? where key = ?",
-            (
-                details.name,
-                details.created.isoformat(),
-                details.model,
-                msgspec.json.encode(details.tags).decode(),
-                msgspec.json.encode(details.forked_from).decode() if details.forked_from else "",
-                details.superseded_by,
-                key,
-            ),
-        )
-        return problem
+            return dict(_NO_DETAILS), str(error).removeprefix(f"{getattr(error, 'path', '')}: ")
+        origin = details.forked_from
+        return {
+            "name": details.name,
+            "created": details.created.isoformat(),
+            "model": details.model,
+            "tags": msgspec.json.encode(details.tags).decode(),
+            "origin": msgspec.json.encode(origin).decode() if origin else "",
+            "superseded_by": details.superseded_by,
+        }, ""
 
     def _taken(self, identity: str) -> _Taken:
         row = self._database.execute(
-            "select key, title, messages, size, last_offset, last_hash from conversations "
+            "select key, title, messages, size, last_offset, last_hash, updated from conversations "
             "where identity = ?",
             (identity,),
         ).fetchone()
         return _Taken(*row) if row is not None else _Taken()
 
-    def _access_key(self, identity: str) -> int:
-        """The key of a conversation's row, which is created if it does not exist."""
-        made = self._database.execute(
-            "insert into conversations (identity, name, title, created, updated, model, "
-            "tags, origin, messages, size, last_offset, last_hash, problem, superseded_by) "
-            "values (?, '', '', ?, 0, '', '[]', '', 0, 0, 0, '', '', '') "
-            "on conflict (identity) do update set key = key returning key",
-            (identity, datetime.fromtimestamp(0, UTC).isoformat()),
-        )
-        return int(made.fetchone()[0])
-
-    def _add_lines(self, identity: str, taken: _Taken, file: int) -> _Taken:
+    def _read_lines(self, taken: _Taken, file: int) -> tuple[_Taken, list[Message]]:
+        """The messages of an open file from its position on, and how much is read with them."""
         title = taken.title
-        key = taken.key or self._access_key(identity)
-        messages: list[tuple[int, int, int, bytes]] = []
-        words: list[tuple[int, str]] = []
+        messages: list[Message] = []
         longest = self._contents.settings.line_bytes
         last: Line | None = None
-        number = self._last_message()
         for line in LineReader(read_parts(file, LARGEST_FILE), longest):
             last = line
-            number += 1
-            start = taken.size + line.offset
             try:
                 canister = line.decode()
             except LineUnreadable:
@@ -173,26 +214,85 @@ class Intake:
             text = text_of_all(canister, self._contents)
             if not title and isinstance(canister, UserCanister):
                 title = _title(text)
-            text = spread(text)
-            messages.append((number, key, start, _pack(text)))
-            words.append((number, text))
-        self._database.executemany("insert into messages values (?, ?, ?, ?)", messages)
-        self._database.executemany("insert into words (rowid, text) values (?, ?)", words)
+            messages.append((taken.size + line.offset, spread(text)))
         if last is None:
-            return msgspec.structs.replace(taken, key=key)
+            return taken, messages
         start = taken.size + last.offset
         return _Taken(
-            key,
+            taken.key,
             title,
             taken.messages + last.number,
             start + last.size + 1,
             start,
             _hash(last.data or b""),
+        ), messages
+
+    def _change(self, key: int, **columns: Column) -> None:
+        names = ", ".join(f"{name} = ?" for name in columns)
+        self._database.execute(
+            f"update conversations set {names} where key = ?",  # noqa: S608  (names are ours)
+            (*columns.values(), key),
         )
 
-    def _last_message(self) -> int:
-        """The number of the last message ever indexed; numbers are never reused."""
-        row = self._database.execute("select seq from sqlite_sequence where name = 'messages'")
+    def _insert(self, batch: Sequence[_Read]) -> None:
+        if not batch:
+            return
+        first = self._last_key("conversations") + 1
+        names = ["key", *batch[0].columns]
+        self._insert_all(
+            "conversations",
+            names,
+            [(key, *one.columns.values()) for key, one in enumerate(batch, first)],
+        )
+        self._insert_messages(
+            [(key, *message) for key, one in enumerate(batch, first) for message in one.messages]
+        )
+
+    def _insert_messages(self, messages: Sequence[tuple[int, int, str]]) -> None:
+        """Insert texts with their conversations and offsets, in few statements.
+
+        Between statements another thread may hold the interpreter's lock.
+        """
+        if not messages:
+            return
+        first = self._last_key("messages") + 1
+        self._insert_all(
+            "messages",
+            ("key", "conversation", "offset", "text"),
+            [
+                (number, conversation, offset, _pack(text))
+                for number, (conversation, offset, text) in enumerate(messages, first)
+            ],
+        )
+        self._database.execute(
+            "insert into words (rowid, text) select key, text from messages "
+            "where key >= ? and typeof(text) = 'text'",
+            (first,),
+        )
+        self._database.executemany(
+            "insert into words (rowid, text) values (?, ?)",
+            [
+                (number, text)
+                for number, (_, _, text) in enumerate(messages, first)
+                if _is_packed(text)
+            ],
+        )
+
+    def _insert_all(
+        self, table: str, names: Sequence[str], rows: Sequence[tuple[Column, ...]]
+    ) -> None:
+        row = f"({', '.join('?' * len(names))})"
+        into = f"insert into {table} ({', '.join(names)}) values "  # noqa: S608  (ours, too)
+        for start in range(0, len(rows), _ROWS):
+            some = rows[start : start + _ROWS]
+            self._database.execute(
+                f"{into}{', '.join([row] * len(some))}",
+                [value for one in some for value in one],
+            )
+
+    def _last_key(self, table: str) -> int:
+        """The last key ever used in a table; keys are never reused."""
+        row = self._database.execute("select seq from sqlite_sequence where name = ?", (table,))
         return int((row.fetchone() or (0,))[0])
 
     def forget(self, identity: str) -> None:
@@ -223,6 +323,59 @@ class _Taken(Struct, frozen=True):
     size: int = 0
     last_offset: int = 0
     last_hash: bytes = b""
+    updated: int = 0
+
+
+class _Read(Struct, frozen=True):
+    """A conversation as read: the columns of its row, and its messages."""
+
+    columns: dict[str, Column]
+    messages: list[Message]
+
+
+def _columns_of(found: Found, taken: _Taken, problem: str) -> dict[str, Column]:
+    return {
+        "title": taken.title,
+        "updated": found.look[1],
+        "messages": taken.messages,
+        "size": taken.size,
+        "last_offset": taken.last_offset,
+        "last_hash": taken.last_hash,
+        "problem": problem,
+        "look": b"" if problem else encode_look(found.look),
+        "inode": found.inode,
+    }
+
+
+def encode_look(look: Look) -> bytes:
+    """A look as the index keeps it; empty stands for a conversation that could not be read."""
+    return msgspec.msgpack.encode(look)
+
+
+def decode_look(data: bytes) -> Look | None:
+    """The look that was kept, or none."""
+    return msgspec.msgpack.decode(data, type=Look) if data else None
+
+
+def _ahead(executor: Executor, read: Callable[[T], U], parts: Sequence[T]) -> Iterator[U]:
+    """What is read of each part, in order; the next parts are read in the background."""
+    waiting: deque[Future[U]] = deque()
+    try:
+        for part in parts:
+            waiting.append(executor.submit(read, part))
+            if len(waiting) > _AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def _describe(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"the folder has no {MESSAGES}"
+    return describe(error)
 
 
 @contextmanager
@@ -250,14 +403,22 @@ def _hash(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def _pack(text: str) -> bytes:
+def _is_packed(text: str) -> bool:
+    return len(text) >= _PACKED_FROM
+
+
+def _pack(text: str) -> str | bytes:
+    if not _is_packed(text):
+        return text
     import zlib
 
     return zlib.compress(text.encode(), _PACKING)
 
 
-def _unpack(packed: bytes) -> str:
+def _unpack(packed: str | bytes) -> str:
     """The text of a message; `ValueError` if it is damaged."""
+    if isinstance(packed, str):
+        return packed
     import zlib
 
     try:

@@ -16,6 +16,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.contents import Reference
 from vibe_llms.storage.archive import INDEX, DirectoryArchive
+from vibe_llms.storage.changes import CHANGES
 from vibe_llms.storage.contents import references_of
 from vibe_llms.storage.conversations import survey_folders
 from vibe_llms.storage.details import METADATA
@@ -42,6 +43,8 @@ def inspect_archive(archive: DirectoryArchive, *, repair: bool = False) -> Itera
         yield from _inspect_remains(archive)
     if repair:
         archive.discard_index()
+    elif (archive.folder / INDEX).exists():
+        archive.verify_now()
 
 
 def _inspect_conversation(
@@ -120,7 +123,8 @@ def _inspect_remains(archive: DirectoryArchive) -> Iterator[Diagnosis]:
 def _inspect_rights(archive: DirectoryArchive, repair: bool) -> Iterator[Diagnosis]:
     # The folder may hold more than the archive; only write access matters.
     yield from _inspect_mode(archive.folder, 0o022, repair)
-    yield from _inspect_mode(archive.folder / INDEX, 0o077, repair)
+    for name in (INDEX, CHANGES):
+        yield from _inspect_mode(archive.folder / name, 0o077, repair)
     for root in (archive.conversations, archive.contents.folder):
         for path, _, files in os.walk(root):
             for name in ("", *files):

@@ -1,7 +1,9 @@
 """The derived index: lists and searches conversations without reading them all.
 
-The files are authoritative. Appends never touch the index. Each answer first checks the size and
-time of every file and reads what changed. A missing or damaged index is rebuilt.
+The files are authoritative. Appends never touch the index. Each answer first looks at the
+conversations that this library has marked as changed, at all of them if it was another program that
+changed the folder, and in any case at those that the answer shows. `verify` looks at all; a list
+without a limit does so, too. What changed is read. A missing or damaged index is rebuilt.
 
 No word of deleted conversations stays in the file. A full-text index only marks words as deleted,
 and SQLite leaves copies where rows have moved. Therefore the index is merged into one piece and the
@@ -13,13 +15,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from vibe_llms.exceptions import ArchiveLocked, StorageError
 from vibe_llms.files import LARGEST_FILE, read_parts
@@ -30,12 +35,31 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.messages.codecs import LineUnreadable
 from vibe_llms.messages.contents import repair_text
 from vibe_llms.storage.appending import MESSAGES
+from vibe_llms.storage.changes import (
+    Changes,
+    are_of_one_table,
+    clear_slots,
+    compare,
+    identify_boot,
+    is_being_changed,
+    slot_of,
+)
 from vibe_llms.storage.contents import ContentStore
 from vibe_llms.storage.conversations import is_conversation_identity
 from vibe_llms.storage.databases import IN_MEMORY, open_database
 from vibe_llms.storage.details import METADATA
-from vibe_llms.storage.files import storage_errors
-from vibe_llms.storage.indexing import UNSPACED, Intake, Look, open_lines, spread, text_of_all
+from vibe_llms.storage.files import TEMPORARY, storage_errors
+from vibe_llms.storage.indexing import (
+    UNSPACED,
+    Found,
+    Intake,
+    Look,
+    decode_look,
+    encode_look,
+    open_lines,
+    spread,
+    text_of_all,
+)
 from vibe_llms.storage.interfaces import Finding, Origin, Summary
 from vibe_llms.storage.lines import LineReader
 
@@ -43,16 +67,28 @@ if TYPE_CHECKING:
     import sqlite3
 
 #: Increased when the tables change; an index of another version is rebuilt.
-_VERSION = 5
+_VERSION = 6
 _EXCERPT_LENGTH = 60
-#: The state of an unreadable file, which is tried again every time.
-_UNREAD: Look = (-1, -1, -1, -1, -1)
-_INDEXED_CHARACTERS = 200_000
+#: When to look at all files again, because other programs may have changed some.
+LOOK_SECONDS = 10.0
+#: The clock of a file system may stand still for so long; changes in the meantime would not show.
+_TICK_SECONDS = 2.0
+#: With more slots than this it is quicker to look at everything.
+_MANY_SLOTS = 500
 
+#: The conversations that are asked for.
+_WANTED = (
+    "(:every or not hidden) and "
+    "(:tag = '' or exists (select 1 from json_each(tags) where value = :tag))"
+)
+#: The start of the names of deleted conversations; the next process that sees one removes it.
+DOOMED = f"{TEMPORARY}gone-"
 _MARK_BYTES = 16
 _UNCLEAN = "words of deleted conversations stay in it until the next `vibe-llms list`"
 
 T = TypeVar("T")
+#: Called with the number of conversations that are indexed, and of those to be indexed.
+Report: TypeAlias = Callable[[int, int], None]
 
 _TABLES = """
 create table state (name text primary key, value blob) without rowid;
@@ -61,7 +97,10 @@ create table conversations (
     title text not null, created text not null, updated integer not null, model text not null,
     tags text not null, origin text not null, messages integer not null,
     size integer not null, last_offset integer not null, last_hash blob not null,
-    problem text not null, superseded_by text not null);
+    problem text not null, superseded_by text not null,
+    slot integer not null, look blob not null, inode integer not null);
+create index conversations_slot on conversations (slot);
+create index conversations_unread on conversations (identity) where look = x'';
 create index conversations_updated on conversations (updated, created);
 create index conversations_name on conversations (name);
 create view listed as select *, superseded_by <> '' and exists (
@@ -75,14 +114,60 @@ create virtual table words using fts5 (text, content='', tokenize='unicode61 rem
 """
 
 
-class Index:
-    """The index of one archive, updated before every answer."""
+def ignore(done: int, total: int) -> None:
+    """Report nothing."""
+    del done, total
 
-    def __init__(self, path: Path, conversations: Path, contents: ContentStore) -> None:
+
+class Seen(Struct, frozen=True, array_like=True):
+    """What was seen of an archive before its files were looked at.
+
+    `root` is the device, the inode and the time of the folder of conversations; the time is 0 if
+    later changes may have the same one. `looked` is when all files were last looked at.
+    """
+
+    boot: str = ""
+    root: tuple[int, int, int] = (0, 0, 0)
+    changes: bytes = b""
+    looked: float = 0.0
+
+
+class _Plan(Struct, frozen=True):
+    """What to look at again: because of what was seen before and now, all of it or not."""
+
+    seen: Seen
+    now: Seen
+    whole: bool
+    slots: set[int]
+    suspects: set[str]
+    is_fresh: bool
+
+
+class Index:
+    """The index of one archive, updated before every answer.
+
+    `is_due` says after an answer whether it is time to `verify` it. `report` is called, perhaps in
+    another thread, with the number of conversations that are indexed, and of those to be indexed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        conversations: Path,
+        contents: ContentStore,
+        report: Report = ignore,
+    ) -> None:
         self._path = path
         self._conversations = conversations
         self._contents = contents
+        self._changes = Changes(path.parent)
+        self._report = report
         self._database: sqlite3.Connection | None = None
+        #: The conversations that the answer shows, with their looks.
+        self._shown: dict[str, bytes] = {}
+        self.is_due = False
+        #: Folders of deleted conversations that are to be removed.
+        self.doomed: list[str] = []
 
     def survey(
         self, *, limit: int | None = None, tag: str = "", superseded: bool = False
@@ -93,7 +178,12 @@ class Index:
             "tag": repair_text(tag),
             "limit": -1 if limit is None else limit,
         }
-        return self._answer(lambda: self._survey(values))
+        return self._answer(lambda: self._survey(values), every=limit is None)
+
+    def count(self, *, tag: str = "", superseded: bool = False) -> int:
+        """How many conversations there are."""
+        values = {"every": superseded, "tag": repair_text(tag)}
+        return self._answer(lambda: self._count(values))
 
     def search(self, text: str, *, limit: int = 20, superseded: bool = False) -> Sequence[Finding]:
         """Messages that contain all words of a text, best first."""
@@ -101,6 +191,10 @@ class Index:
         if not words:
             return []
         return self._answer(lambda: self._search(words, limit, superseded))
+
+    def verify(self) -> None:
+        """Look at all files, and index what other programs have changed."""
+        self._answer(lambda: None, every=True)
 
     def clean(self) -> None:
         """Remove all words of deleted conversations, and leftovers of a crash.
@@ -116,7 +210,9 @@ class Index:
             with suppress(FileNotFoundError):
                 os.unlink(f"{self._path}{suffix}")
 
-    def _answer(self, question: Callable[[], T], *, cleaning: bool = False) -> T:
+    def _answer(
+        self, question: Callable[[], T], *, every: bool = False, cleaning: bool = False
+    ) -> T:
         """The answer of an up-to-date index.
 
         A damaged index is rebuilt. If none can be stored, as on a read-only disk, it is built in
@@ -124,19 +220,20 @@ class Index:
         """
         import sqlite3
 
-        with storage_errors(self._conversations):
-            now = self._look_at_all()
         places = (str(self._path), str(self._path), *(() if cleaning else (IN_MEMORY,)))
         failure: Exception | None = None
         for place in places:
             try:
                 with closing(self._open(place)) as self._database:
-                    self._update(now)
+                    self._update(every=every)
                     self._clean(patient=cleaning)
-                    return question()
+                    answer = question()
+                    if not every and (changed := self._find_changed()):
+                        self._update(changed)
+                        answer = question()
+                    return answer
             except (sqlite3.Error, OSError, ValueError, TypeError) as error:
-                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-                if code == sqlite3.SQLITE_BUSY:
+                if _code_of(error) == sqlite3.SQLITE_BUSY:
                     raise ArchiveLocked(
                         "other processes have been busy with the index for "
                         f"{self._contents.settings.lock_seconds:g} s; "
@@ -148,37 +245,167 @@ class Index:
                     self.discard()
         raise StorageError(f"the index cannot be used: {failure}", path=str(self._path))
 
-    def _update(self, now: dict[str, Look]) -> None:
-        """Index what changed since the last time."""
-        if self._looks() == now:
-            return
+    def _update(self, further: Collection[str] = (), *, every: bool = False) -> None:
+        """Index what changed since the last time; it is looked for among the `further` ones, too.
+
+        With `every`, all files are looked at.
+        """
+        plan = self._plan(further, every=every)
+        self.is_due = not (plan.whole or plan.is_fresh)
+        if plan.suspects:
+            self._carry_out(plan)
+        elif plan.now != plan.seen and not (every and plan.is_fresh):
+            self._remember(plan.now)
+
+    def _plan(self, further: Collection[str], *, every: bool) -> _Plan:
+        """What to look at again."""
+        row = self._access().execute("select value from state where name = 'seen'").fetchone()
+        seen = Seen() if row is None else msgspec.msgpack.decode(row[0], type=Seen)
+        # Before the files: what changes in the meantime is then looked at the next time.
+        now = self._glance()
+        slots = compare(seen.changes, now.changes)
+        suspects = None if every else self._find_suspects(seen, now, slots)
+        whole = suspects is None
+        is_fresh = 0 <= now.looked - seen.looked < LOOK_SECONDS
+        if suspects is None:
+            suspects = self._compare_all(slots)
+        else:
+            now = replace(now, looked=seen.looked)
+        return _Plan(seen, now, whole, slots, suspects | {*further}, is_fresh)
+
+    def _find_suspects(self, seen: Seen, now: Seen, slots: set[int]) -> set[str] | None:
+        """The conversations that may have changed; nothing if that can be any of them."""
+        if (
+            not now.boot
+            or now.boot != seen.boot
+            or now.root[:2] != seen.root[:2]
+            or not are_of_one_table(seen.changes, now.changes)
+            or len(slots) > _MANY_SLOTS
+        ):
+            return None
+        rows = self._access().execute("select identity from conversations where look = x''")
+        suspects = {str(identity) for (identity,) in rows}
+        for slot in slots:
+            rows = self._access().execute(
+                "select identity from conversations where slot = ?", (slot,)
+            )
+            suspects |= {str(identity) for (identity,) in rows}
+        if now.root != seen.root or not now.root[2]:
+            rows = self._access().execute("select identity, inode from conversations")
+            known, there = dict(rows), self._scan()
+            different = {one[0] for one in known.items() ^ there.items()}
+            marked = all(slot_of(identity) in slots for identity in different)
+            # Otherwise it was another program, which may have changed files elsewhere as well.
+            if not marked or not (different or slots or not seen.root[2]):
+                return None
+            suspects |= different
+        return suspects
+
+    def _compare_all(self, slots: set[int]) -> set[str]:
+        """The conversations that differ from what the index has, or are marked."""
+        rows = self._access().execute("select identity, look, inode from conversations")
+        known = {identity: (look, inode) for identity, look, inode in rows}
+        there = self._scan()
+        suspects = known.keys() - there.keys()
+        for identity, inode in there.items():
+            look = self._look_at(identity)
+            state = look and (encode_look(look), inode)
+            if state != known.get(identity) or (slots and slot_of(identity) in slots):
+                suspects.add(identity)
+        return suspects
+
+    def _carry_out(self, plan: _Plan) -> None:
         database = self._access()
         intake = Intake(database, self._conversations, self._contents)
+        busy: set[int] = set()
+        new: list[Found] = []
         database.execute("begin immediate")
-        # Another process may have been faster and seen more: differences are checked again.
-        known = self._looks()
-        taken = {**now}
-        for identity in known | now:
-            before = known.get(identity)
-            if before == now.get(identity):
-                continue
-            look = self._look_at(identity)
-            if look is None:
+        for identity in plan.suspects:
+            slot = slot_of(identity)
+            # Asked before the look, which otherwise may come before the change.
+            if slot in plan.slots and is_being_changed(f"{self._conversations}/{identity}"):
+                busy.add(slot)
+            found = self._find(identity)
+            row = database.execute(
+                "select look, inode from conversations where identity = ?", (identity,)
+            ).fetchone()
+            if found is None:
                 intake.forget(identity)
-                taken.pop(identity, None)
-            elif look == before or intake.take_in(identity, look, before):
-                taken[identity] = look
-            else:
-                taken[identity] = _UNREAD
-        if taken != known:
-            database.execute(
-                "insert or replace into state values ('looks', ?)", (msgspec.msgpack.encode(taken),)
-            )
+            elif row is None:
+                new.append(found)
+            elif row != (encode_look(found.look), found.inode):
+                intake.take_in(found, decode_look(row[0]))
+        intake.take_in_new(new, self._report)
+        now = plan.now
+        if busy:
+            now = replace(now, changes=clear_slots(now.changes, busy))
+        if now != plan.seen:
+            self._keep("seen", msgspec.msgpack.encode(now))
         if intake.forgot:
-            database.execute(
-                "insert or replace into state values ('unclean', ?)", (os.urandom(_MARK_BYTES),)
-            )
+            self._keep("unclean", os.urandom(_MARK_BYTES))
         database.execute("commit")
+
+    def _remember(self, now: Seen) -> None:
+        """Note what was seen, unless another process is busy with the index."""
+        import sqlite3
+
+        database = self._access()
+        database.execute("pragma busy_timeout = 0")
+        try:
+            self._keep("seen", msgspec.msgpack.encode(now))
+        except sqlite3.OperationalError as error:
+            if _code_of(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise
+        finally:
+            seconds = self._contents.settings.lock_seconds
+            database.execute(f"pragma busy_timeout = {int(seconds * 1000)}")
+
+    def _keep(self, name: str, value: bytes) -> None:
+        self._access().execute("insert or replace into state values (?, ?)", (name, value))
+
+    def _find_changed(self) -> set[str]:
+        """The conversations in the answer that have changed without a mark."""
+        shown, self._shown = self._shown, {}
+        changed: set[str] = set()
+        for identity, known in shown.items():
+            look = self._look_at(identity)
+            if known and (look is None or encode_look(look) != known):
+                changed.add(identity)
+        return changed
+
+    def _glance(self) -> Seen:
+        looked = time.time()
+        changes = self._changes.read()
+        with storage_errors(self._conversations):
+            root = os.stat(self._conversations)
+        recent = looked - root.st_mtime < _TICK_SECONDS
+        return Seen(
+            identify_boot(),
+            (root.st_dev, root.st_ino, 0 if recent else root.st_mtime_ns),
+            changes,
+            looked,
+        )
+
+    def _scan(self) -> dict[str, int]:
+        """The conversations in the folder, with the inodes of their folders."""
+        there: dict[str, int] = {}
+        with storage_errors(self._conversations), os.scandir(self._conversations) as entries:
+            for entry in entries:
+                if is_conversation_identity(entry.name):
+                    there[entry.name] = entry.inode()
+                elif entry.name.startswith(DOOMED):
+                    self.doomed.append(entry.name)
+        return there
+
+    def _find(self, identity: str) -> Found | None:
+        look = self._look_at(identity)
+        if look is None:
+            return None
+        try:
+            folder = os.stat(f"{self._conversations}/{identity}", follow_symlinks=False)
+        except OSError:
+            return None
+        return Found(identity, look, folder.st_ino)
 
     def _clean(self, *, patient: bool) -> None:
         """Rewrite the file if it may contain words of deleted conversations."""
@@ -194,19 +421,18 @@ class Index:
             # A deletion in the meantime has left another mark.
             database.execute("delete from state where name = 'unclean' and value = ?", mark)
         except sqlite3.OperationalError as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if patient or code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            if patient or _code_of(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise
 
     def _survey(self, values: Mapping[str, object]) -> Sequence[Summary]:
-        rows = self._access().execute(
-            "select identity, name, title, created, updated, model, tags, origin, messages, "
-            "problem, superseded_by "
-            "from listed where (:every or not hidden) and (:tag = '' or exists "
-            "(select 1 from json_each(tags) where value = :tag)) "
+        selected = self._access().execute(
+            "select identity, name, title, created, updated, model, tags, origin, messages, "  # noqa: S608  (the condition is ours)
+            f"problem, superseded_by, look from listed where {_WANTED} "
             "order by updated desc, created desc limit :limit",
             values,
         )
+        rows = selected.fetchall()
+        self._shown = {identity: look for identity, *_, look in rows}
         return [
             Summary(
                 identity,
@@ -219,13 +445,17 @@ class Index:
                 msgspec.json.decode(origin, type=Origin) if origin else None,
                 *rest,
             )
-            for identity, name, title, created, updated, model, tags, origin, *rest in rows
+            for identity, name, title, created, updated, model, tags, origin, *rest, _ in rows
         ]
+
+    def _count(self, values: Mapping[str, object]) -> int:
+        question = f"select count(*) from listed where {_WANTED}"  # noqa: S608  (the same)
+        return int(self._access().execute(question, values).fetchone()[0])
 
     def _search(self, words: Sequence[str], limit: int, every: bool) -> Sequence[Finding]:
         phrases = (spread(word).replace("\0", " ").replace('"', '""') for word in words)
-        rows = self._access().execute(
-            "select c.identity, c.name, c.title, m.offset from words "
+        selected = self._access().execute(
+            "select c.identity, c.name, c.title, m.offset, c.look from words "
             "join messages m on m.key = words.rowid join listed c on c.key = m.conversation "
             "where words match :words and (:every or not hidden) order by words.rank limit :limit",
             {
@@ -234,8 +464,10 @@ class Index:
                 "every": every,
             },
         )
+        rows = selected.fetchall()
+        self._shown = {identity: look for identity, *_, look in rows}
         findings: list[Finding] = []
-        for identity, name, title, offset in rows:
+        for identity, name, title, offset, _ in rows:
             canister = self._read_canister(identity, offset)
             if canister is not None:
                 findings.append(
@@ -265,14 +497,6 @@ class Index:
         assert self._database is not None
         return self._database
 
-    def _looks(self) -> dict[str, Look]:
-        row = self._access().execute("select value from state where name = 'looks'").fetchone()
-        return {} if row is None else msgspec.msgpack.decode(row[0], type=dict[str, Look])
-
-    def _look_at_all(self) -> dict[str, Look]:
-        looks = ((name, self._look_at(name)) for name in os.listdir(self._conversations))
-        return {name: look for name, look in looks if look is not None}
-
     def _look_at(self, name: str) -> Look | None:
         folder = f"{self._conversations}/{name}"
         try:
@@ -293,8 +517,6 @@ class Index:
 
     def _look_at_broken(self, name: str, error: OSError) -> Look | None:
         """The state of a conversation without lines; none if it was deleted or is not one."""
-        if not is_conversation_identity(name):
-            return None
         try:
             folder = os.stat(f"{self._conversations}/{name}", follow_symlinks=False)
         except OSError:
@@ -311,6 +533,11 @@ class Index:
         except (OSError, LineUnreadable):
             pass
         return None
+
+
+def _code_of(error: Exception) -> int:
+    """SQLite's primary error code; 0 for other errors."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _excerpt(text: str, words: Sequence[str]) -> str:

@@ -1,0 +1,140 @@
+"""Marks the conversations that change, so that a list need not look at every file.
+
+`index.changes` is a table of random numbers. Every change of a conversation first replaces the
+number in the conversation's slot. A reader compares the table with the one that it saw last and
+looks only at the conversations whose slots differ. A mark is never removed, so a crash after it
+only costs a look.
+
+Marks are not synchronised. After a crash of the machine they may be missing, so a reader that last
+looked before the start of the machine looks at every file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from binascii import crc32
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from vibe_llms.files import open_regular, read_file
+from vibe_llms.storage.files import open_folder, open_or_make
+
+CHANGES = "index.changes"
+_SLOTS = 4096
+_SLOT_BYTES = 8
+#: The table begins with a number of its own, so that another table is recognised.
+TABLE_BYTES = _SLOT_BYTES * (1 + _SLOTS)
+_WRITE = os.O_RDWR | os.O_NOFOLLOW
+_BOOT = "/proc/sys/kernel/random/boot_id"
+_NEVER_MARKED = bytes(_SLOT_BYTES)
+
+
+class Changes:
+    """The table of one archive."""
+
+    def __init__(self, archive: Path) -> None:
+        self._path = f"{archive}/{CHANGES}"
+
+    def mark(self, identity: str) -> None:
+        """Say that a conversation is about to change; its lock is held."""
+        descriptor = self._open()
+        try:
+            os.pwrite(descriptor, os.urandom(_SLOT_BYTES), _SLOT_BYTES * slot_of(identity))
+        finally:
+            os.close(descriptor)
+
+    def read(self) -> bytes:
+        """The table; empty if there is none, or only part of one."""
+        try:
+            descriptor = self._open()
+        except OSError:
+            # On a read-only disk every file is looked at.
+            return b""
+        try:
+            data = os.pread(descriptor, TABLE_BYTES + 1, 0)
+        finally:
+            os.close(descriptor)
+        return data if len(data) == TABLE_BYTES else b""
+
+    def _open(self) -> int:
+        try:
+            return open_regular(self._path, _WRITE)
+        except FileNotFoundError:
+            pass
+        descriptor = open_or_make(self._path)
+        try:
+            # Never shorter, because another process may have made it just now.
+            if os.fstat(descriptor).st_size < TABLE_BYTES:
+                _allocate(descriptor)
+                os.pwrite(descriptor, os.urandom(_SLOT_BYTES), 0)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+
+def _allocate(descriptor: int) -> None:
+    """Give the table its size, so that a mark succeeds on a full disk; its numbers stay."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, TABLE_BYTES)
+    else:
+        os.ftruncate(descriptor, TABLE_BYTES)
+
+
+def slot_of(identity: str) -> int:
+    """The number of a conversation's slot, from 1."""
+    return 1 + crc32(identity.encode()) % _SLOTS
+
+
+def are_of_one_table(one: bytes, other: bytes) -> bool:
+    """Whether two states are of the same table, and none is empty."""
+    return bool(one) and one[:_SLOT_BYTES] == other[:_SLOT_BYTES]
+
+
+def compare(before: bytes, now: bytes) -> set[int]:
+    """The slots that differ between two states of a table.
+
+    None if there is no table now; before the first one, nothing was marked.
+    """
+    if not now or before == now:
+        return set()
+    pairs = zip(_numbers(before or bytes(TABLE_BYTES)), _numbers(now), strict=True)
+    return {slot for slot, (one, other) in enumerate(pairs) if slot and one != other}
+
+
+def _numbers(table: bytes) -> memoryview:
+    return memoryview(table).cast("Q")
+
+
+def clear_slots(table: bytes, slots: set[int]) -> bytes:
+    """A state with some slots as if never marked, so that they differ from what is marked."""
+    data = bytearray(table)
+    for slot in slots:
+        data[slot * _SLOT_BYTES : (slot + 1) * _SLOT_BYTES] = _NEVER_MARKED
+    return bytes(data)
+
+
+def is_being_changed(folder: str) -> bool:
+    """Whether a process that has marked a conversation may not have changed it yet.
+
+    It holds the lock from before the mark until after the change.
+    """
+    try:
+        with open_folder(folder) as descriptor:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except (FileNotFoundError, NotADirectoryError):
+        # There is no folder, and so no lock.
+        return False
+    except OSError:
+        return True
+    return False
+
+
+@cache
+def identify_boot() -> str:
+    """What is different after each start of the machine; empty if the system does not say."""
+    with suppress(OSError):
+        return read_file(_BOOT, 64).decode("ascii", "replace").strip()
+    return ""
