@@ -23,6 +23,7 @@ BEHAVIOURS = {
     "exits-0": "open",
     "exits-1": "open",
     "hangs-at-initialize": "open",
+    "unknown-version": "open",
     "hangs-at-list": "open",
     "hangs-at-call": "call",
     "dies-at-call": "call",
@@ -74,7 +75,8 @@ def sleep() -> None:
 def initialize(request: Any) -> None:
     if BEHAVIOUR == "hangs-at-initialize":
         sleep()
-    version = request["params"]["protocolVersion"]
+    known = request["params"]["protocolVersion"]
+    version = "1999-12-31" if BEHAVIOUR == "unknown-version" else known
     info = {"name": "fake", "version": "1"}
     answer(request, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info})
 

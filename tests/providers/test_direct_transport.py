@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import Any
 
 import pytest
 
-from tests.providers.test_http_transport import EchoServer, check_burst
+from tests.fakes.raw_server import RawServer, Then, say
+from tests.providers.test_http_transport import EchoServer, check_burst, send
 from vibe_llms import connections
+from vibe_llms.connections import AddressKind
+from vibe_llms.exceptions import ProviderUnreachable
 from vibe_llms.providers import direct_transport
 from vibe_llms.providers.direct_transport import DirectTransport
 from vibe_llms.providers.transport import Endpoint
@@ -20,9 +25,14 @@ def server() -> Iterator[EchoServer]:
         yield server
 
 
-def produce(url: str) -> DirectTransport:
+def produce(url: str, kinds: Collection[AddressKind] | None = None) -> DirectTransport:
     endpoint = Endpoint(
-        provider="row", base_url=url, connect_seconds=10, idle_seconds=60, kept_seconds=0.3
+        provider="row",
+        base_url=url,
+        connect_seconds=10,
+        idle_seconds=60,
+        kept_seconds=0.3,
+        kinds=kinds,
     )
     return DirectTransport(endpoint, {})
 
@@ -54,3 +64,32 @@ async def test_certificates_are_read_once_and_only_for_https(
             transport.prepare()
             await transport.close()
         assert len(contexts) == read
+
+
+async def test_of_several_permitted_addresses_the_next_is_tried(
+    server: EchoServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(host: str, port: int, *_: object, **__: object) -> list[Any]:
+        stream = (socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+        return [
+            (socket.AF_INET6, *stream, ("::1", port, 0, 0)),
+            (socket.AF_INET, *stream, ("127.0.0.1", port)),
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", find)
+    port = server.url.rpartition(":")[2]
+    transport = produce(f"http://twice.test:{port}", kinds={"loopback"})
+    assert (await send(transport))[0] == 200
+    await transport.close()
+
+
+@pytest.mark.parametrize(
+    ("then", "words"),
+    [("reset", "reset by peer"), ("close", "the server closed the connection")],
+)
+async def test_why_a_connection_was_lost_is_reported(then: Then, words: str) -> None:
+    async with RawServer(say(b"", then=then)) as server:
+        transport = produce(server.url)
+        with pytest.raises(ProviderUnreachable, match=words):
+            await send(transport)
+        await transport.close()

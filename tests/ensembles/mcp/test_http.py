@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import socket
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
@@ -12,9 +13,11 @@ from typing import Any, cast
 
 import pytest
 
-from tests.ensembles.mcp.servers import opened, produce_ensemble
+from tests.ensembles.mcp.servers import PATIENT, opened, produce_ensemble
 from tests.fakes.mcp_http import EVENTS, JSON, FakeMcp, encode
 from tests.faults.heartbeat import PROMISED_SECONDS, steady
+from vibe_llms.configuration import load_configuration
+from vibe_llms.ensembles.interfaces import EnsembleConfiguration, EnsembleHost
 from vibe_llms.ensembles.mcp import http
 from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
 from vibe_llms.exceptions import EnsembleFailed
@@ -423,3 +426,18 @@ async def test_eight_servers_open_in_the_time_of_the_slowest() -> None:
         finally:
             for one in servers:
                 await one.__aexit__(None, None, None)
+
+
+async def test_offline_the_name_of_this_machine_must_lead_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def find(*_: object, **__: object) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("10.0.0.1", 1))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", find)
+    row = {**PATIENT, "url": "http://localhost:1/mcp"}
+    configuration = load_configuration(overrides={"offline": True})
+    ensemble = McpEnsemble("fake", EnsembleConfiguration(configuration, row, EnsembleHost()))
+    with pytest.raises(EnsembleFailed, match="it is a private address"):
+        await ensemble.open()
+    await ensemble.close()

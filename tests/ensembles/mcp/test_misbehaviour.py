@@ -131,6 +131,7 @@ async def test_a_loop_that_is_busy_for_long_would_be_seen() -> None:
         (["/nonesuch/server"], "the command '/nonesuch/server' cannot be started: No such file"),
         ([SERVER], "cannot be started: Permission denied"),
         ([sys.executable, SERVER, "exits-1"], "status 1; it said: I do not want to"),
+        ([sys.executable, SERVER, "unknown-version"], "from the server: 1999-12-31"),
         ([sys.executable, "-c", "print('hello')"], "its process ended with status 0"),
     ],
 )

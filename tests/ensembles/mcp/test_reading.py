@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
+from typing import Any, NoReturn
 
 import pytest
+from mcp import MCPError
+from mcp.client.subscriptions import SubscriptionLost
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from tests.ensembles.mcp.servers import ASKING, ERAS, FAKE, opened
+from tests.ensembles.mcp.servers import ASKING, ERAS, FAKE, opened, produce_ensemble
+from tests.faults.virtual import run_virtually
 from vibe_llms.ensembles.mcp import connection as connections
 from vibe_llms.ensembles.mcp.ensemble import McpEnsemble
 from vibe_llms.ensembles.mcp.reading import (
@@ -16,6 +22,7 @@ from vibe_llms.ensembles.mcp.reading import (
     ServerResource,
 )
 from vibe_llms.exceptions import EnsembleFailed, InvokerInvalid
+from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import ImageContent, TextualContent
 
@@ -118,6 +125,61 @@ async def test_a_subscription_that_breaks_is_taken_up_again(
             while "grown" not in tools_of(ensemble):
                 await ensemble.invoke("grow")
                 await asyncio.sleep(0.1)
+
+
+def test_changes_that_come_together_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> list[float]:
+        ensemble, loop = produce_ensemble(command=FAKE), asyncio.get_running_loop()
+        begin, lists = loop.time(), list[float]()
+
+        async def list_tools() -> tuple[Invoker, ...]:
+            lists.append(round(loop.time() - begin, 3))
+            return ()
+
+        monkeypatch.setattr(ensemble, "_list_tools", list_tools)
+        for _ in range(3):
+            ensemble._refresh_soon()
+            await asyncio.sleep(0.01)
+        assert ensemble._refresh is not None
+        await ensemble._refresh
+        return lists
+
+    assert run_virtually(work()) == [0.1]
+
+
+class Unsteady:
+    """A client whose subscriptions break at once, and that is not to listen in the end."""
+
+    def __init__(self, breaks: int) -> None:
+        self._breaks = breaks
+
+    def listen(self, *, tools_list_changed: bool) -> NoReturn:
+        self._breaks -= 1
+        if self._breaks < 0:
+            raise MCPError(-32601, "Method not found")
+        raise SubscriptionLost
+
+
+def test_a_subscription_is_taken_up_again_after_longer_and_longer_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work() -> list[float]:
+        loop = asyncio.get_running_loop()
+        times = [loop.time()]
+        connection = produce_ensemble(command=FAKE)._connection
+        monkeypatch.setattr(connection, "_changed", lambda: times.append(loop.time()))
+        client: Any = Unsteady(8)
+        await connection._listen(client)
+        return [later - time for time, later in pairwise(times)]
+
+    assert run_virtually(work()) == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_row_decides_how_the_protocol_begins(era: str) -> None:
+    async with opened(command=ASKING, protocol=era) as ensemble:
+        modern = ensemble.details["protocol"] in MODERN_PROTOCOL_VERSIONS
+    assert modern == (era == "stateless")
 
 
 async def test_tools_come_in_pages() -> None:
