@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.faults.calls import SystemCalls
 from vibe_llms.exceptions import StorageError
 from vibe_llms.memory import journal as journals
 from vibe_llms.memory.journal import MOST_ATTEMPTS, Journal, Ticket, Worker
@@ -155,6 +156,17 @@ def test_one_worker_at_a_time_says_which_it_is(tmp_path: Path) -> None:
     assert second.find_worker() is None
     with second.working() as mine:
         assert mine
+
+
+def test_only_tickets_must_survive_a_power_failure(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal", durable=True)
+    with SystemCalls() as calls, journal.working() as mine:
+        assert mine
+    assert not {"fsync", "fdatasync"} & set(calls.names)
+    with SystemCalls() as calls:
+        journal.enter(ticket())
+    assert "fsync" in calls.names
+    journal.close()
 
 
 def test_a_worker_that_has_died_is_none(tmp_path: Path) -> None:
