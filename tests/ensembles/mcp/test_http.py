@@ -441,3 +441,14 @@ async def test_offline_the_name_of_this_machine_must_lead_to_it(
     with pytest.raises(EnsembleFailed, match="it is a private address"):
         await ensemble.open()
     await ensemble.close()
+
+
+async def test_why_no_connection_can_be_made_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> None:
+        raise RuntimeError("no key ring")
+
+    ensemble = produce_ensemble(url="http://127.0.0.1:1/mcp")
+    monkeypatch.setattr(ensemble, "_produce_sign_in", fail)
+    with pytest.raises(EnsembleFailed, match="no key ring"):
+        await ensemble.open()
+    await ensemble.close()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from itertools import pairwise
 from typing import Any, NoReturn
 
 import pytest
 from mcp import MCPError
 from mcp.client.subscriptions import SubscriptionLost
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from tests.ensembles.mcp.servers import ASKING, ERAS, FAKE, opened, produce_ensemble
 from tests.faults.virtual import run_virtually
@@ -175,11 +175,14 @@ def test_a_subscription_is_taken_up_again_after_longer_and_longer_pauses(
     assert run_virtually(work()) == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_row_decides_how_the_protocol_begins(era: str) -> None:
-    async with opened(command=ASKING, protocol=era) as ensemble:
-        modern = ensemble.details["protocol"] in MODERN_PROTOCOL_VERSIONS
-    assert modern == (era == "stateless")
+@pytest.mark.parametrize(
+    ("protocol", "mode"), [("handshake", "legacy"), ("auto", "auto"), ("stateless", "auto")]
+)
+async def test_a_row_decides_how_the_protocol_begins(protocol: str, mode: str) -> None:
+    ensemble = produce_ensemble(url="http://127.0.0.1:1/mcp", protocol=protocol)
+    async with AsyncExitStack() as stack:
+        client = await ensemble._connection._produce_client(stack)
+    assert client.mode == mode
 
 
 async def test_tools_come_in_pages() -> None:
