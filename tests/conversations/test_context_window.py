@@ -6,11 +6,16 @@ How turns refuse what is too long is tested with them, in `test_turns`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from tests.fakes.models import endless
-from vibe_llms.conversations.context_window import check_context_window, estimate_tokens
+from vibe_llms.conversations.context_window import (
+    SizeMeter,
+    check_context_window,
+    estimate_tokens,
+)
 from vibe_llms.exceptions import ContextOverflow
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -62,3 +67,41 @@ async def test_the_model_counts_only_near_its_limit(length: int, counted: int) -
     else:
         await check_context_window(model, said, said, (), refuse_loading)
     assert asked == [2] * counted
+
+
+class Limited:
+    """A model whose provider takes so many bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self.attributes = ModelAttributes(request_bytes=limit)
+
+
+def check_meter(model: Any) -> None:
+    """A history is measured as it grows, and anew where it was cut or replaced."""
+    meter = SizeMeter()
+    history = [UserCanister.from_text("x" * 10) for _ in range(4)]
+    said = [UserCanister.from_text("y" * 10)]
+    assert not meter.is_near_size(model, history, said)
+    history += [UserCanister.from_text("x" * 10)]
+    assert meter.is_near_size(model, history, said)
+    assert not meter.is_near_size(model, history[:-1], said)
+    other = [UserCanister.from_text("z" * 60)]
+    assert meter.is_near_size(model, other, ())
+    assert not meter.is_near_size(model, [UserCanister.from_text("z")], said)
+    assert not meter.is_near_size(model, [], said)
+
+
+def test_a_growing_history_is_measured_once() -> None:
+    check_meter(Limited(110))
+
+
+def test_measuring_only_what_is_new_would_be_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    measure = SizeMeter._measure
+
+    def forget_to_compare(self: SizeMeter, history: Sequence[Canister]) -> int:
+        self._last = history[self._count - 1] if 0 < self._count <= len(history) else self._last
+        return measure(self, history)
+
+    monkeypatch.setattr(SizeMeter, "_measure", forget_to_compare)
+    with pytest.raises(AssertionError):
+        check_meter(Limited(110))

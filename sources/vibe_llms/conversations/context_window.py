@@ -56,13 +56,35 @@ def is_near_limit(model: Model, history: Sequence[Canister], said: Sequence[Cani
     return limit is not None and estimate_tokens(backwards) >= limit * _COUNTED_SHARE
 
 
-def is_near_size(model: Model, history: Sequence[Canister], said: Sequence[Canister]) -> bool:
-    """Whether history and new messages may be too many bytes for one request."""
-    limit = model.attributes.request_bytes
-    if limit is None:
-        return False
+class SizeMeter:
+    """Measures a history that grows; what was measured before is not looked at again."""
+
+    def __init__(self) -> None:
+        self._count = self._size = 0
+        self._last: Canister | None = None
+
+    def is_near_size(
+        self, model: Model, history: Sequence[Canister], said: Sequence[Canister]
+    ) -> bool:
+        """Whether history and new messages may be too many bytes for one request."""
+        limit = model.attributes.request_bytes
+        # A medium grows by a third on the wire, and JSON by escapes.
+        return limit is not None and self._measure(history) + measure_size(said) > limit / 2
+
+    def _measure(self, history: Sequence[Canister]) -> int:
+        count = self._count
+        if count > len(history) or (count and history[count - 1] is not self._last):
+            count = self._size = 0
+        if count < len(history):
+            self._size += measure_size(history[count:])
+            self._count, self._last = len(history), history[-1]
+        return self._size
+
+
+def measure_size(canisters: Iterable[Canister]) -> int:
+    """How many bytes the contents of messages have."""
     size = 0
-    for canister in chain(history, said):
+    for canister in canisters:
         size += len(getattr(canister, "arguments", ""))
         for content in canister.contents:
             data = getattr(content, "data", "")
@@ -70,8 +92,7 @@ def is_near_size(model: Model, history: Sequence[Canister], said: Sequence[Canis
                 size += len(data)
             elif isinstance(data, Reference):
                 size += data.size
-    # A medium grows by a third on the wire, and JSON by escapes.
-    return size > limit / 2
+    return size
 
 
 def estimate_tokens(backwards: Iterable[Canister]) -> int:

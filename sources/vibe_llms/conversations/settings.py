@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from vibe_llms.configuration import ToolMode, ToolSettings
 from vibe_llms.controls import Controls
+from vibe_llms.conversations.context_window import SizeMeter
 from vibe_llms.conversations.outputs import OutputForm
 from vibe_llms.conversations.tools import Tool, Toolbox
 from vibe_llms.ensembles.interfaces import Ensemble
@@ -102,6 +103,7 @@ class TurnMemo:
 
     def __init__(self) -> None:
         self.shown: set[tuple[str, str]] = set()
+        self.meter = SizeMeter()
         self._instructions: Sequence[SupervisorCanister] = ()
         self._caches: dict[tuple[str, str, type], object] = {}
 

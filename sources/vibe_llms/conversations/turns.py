@@ -12,7 +12,6 @@ from vibe_llms.conversations.context_window import (
     check_context_window,
     estimate_tokens,
     is_near_limit,
-    is_near_size,
 )
 from vibe_llms.conversations.dispatcher import Dispatcher
 from vibe_llms.conversations.history import History, finish, start_of_turn
@@ -415,14 +414,21 @@ class TurnRun:
                 self._notify(Notice("preview", text))
             return
         await check_context_window(model, messages, said, self._offered, self._history.load)
-        if is_near_size(model, messages, said):
-            # The provider's own limit on bytes: it is known once the request is made.
+        if self._memo.meter.is_near_size(model, self._history.canisters, said):
+            # The provider's own limit on bytes: it is known once the request is made. What is
+            # encoded now is not encoded again, so notices about it are shown now, unless it fails.
+            notices: list[Notice] = []
             context = TurnContext(
+                notify=notices.append,
                 load=self._history.load,
                 fresh=frozenset(canister.identity for canister in said),
                 default_controls=self._default_controls,
+                cache=self._memo.access_cache(model),
             )
             await model.preview([*messages, *said], self._offered, self._controls, context)
+            for notice in notices:
+                if notice.subject == "conversion":
+                    self._notify(notice)
 
     @property
     def _messages(self) -> Sequence[Canister]:
