@@ -11,7 +11,7 @@ import pytest
 from tests.cli.command import streams
 from tests.cli.desk import opened
 from tests.cli.terminal import Screen
-from vibe_llms.cli.progress import Stages, Waiting
+from vibe_llms.cli.progress import IndexProgress, Stages, Waiting
 from vibe_llms.cli.terminal import note
 from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.contents import ImageContent, TextualContent
@@ -217,3 +217,18 @@ def test_what_was_never_begun_ends_without_a_time_and_reports_nothing() -> None:
     picture = ResultCanister((ImageContent(b"x", "image/png"),), invocation=one.identity)
     desk.stages.end(one, picture)
     assert desk.lines == ['✓ weather {"city": "Rome"} → (1 contents)']
+
+
+@pytest.mark.parametrize("terminals", ["stderr", ""])
+async def test_an_index_that_takes_long_is_reported_on_a_terminal_only(terminals: str) -> None:
+    with streams(terminals=terminals) as (output, errors):
+        progress = IndexProgress()
+        await asyncio.to_thread(progress.report, 0, 1_000)
+        await asyncio.to_thread(progress.report, 100, 1_000)
+        if terminals:
+            await until(lambda: "indexing conversations: 100 of 1,000" in errors.text)
+        await asyncio.to_thread(progress.report, 1_000, 1_000)
+        await until(lambda: not progress.begun)
+        assert Screen().feed(errors.text).text == output.text == ""
+        assert bool(errors.text) == bool(terminals)
+        progress.clear()

@@ -22,6 +22,7 @@ from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.storage import changes, search
 from vibe_llms.storage.archive import INDEX, DirectoryArchive
 from vibe_llms.storage.changes import CHANGES, TABLE_BYTES, Changes, compare, slot_of
+from vibe_llms.storage.indexing import Found, Intake
 from vibe_llms.storage.search import Index, Seen
 
 OLD = "old"
@@ -406,6 +407,11 @@ def test_the_start_of_this_machine_has_a_name(monkeypatch: pytest.MonkeyPatch) -
     changes.identify_boot.cache_clear()
 
 
+def make_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -416,7 +422,7 @@ def test_the_start_of_this_machine_has_a_name(monkeypatch: pytest.MonkeyPatch) -
         lambda path: path.write_bytes(os.urandom(TABLE_BYTES)),
         lambda path: (path.unlink(), path.mkdir()),
         lambda path: (path.unlink(), path.symlink_to("/nowhere")),
-        lambda path: (path.unlink(), os.mkfifo(path)),
+        make_pipe,
     ],
 )
 def test_without_its_table_everything_is_looked_at(
@@ -443,6 +449,56 @@ def test_very_many_changes_are_seen(
     with SystemCalls() as calls:
         assert found(archive, "torch") == {f"other{number}" for number in range(10)}
     assert calls.count("scandir") == 1
+
+
+# A new index.
+
+
+def test_many_conversations_are_indexed_with_a_report(tmp_path: Path) -> None:
+    reports: list[tuple[int, int]] = []
+    archive = DirectoryArchive(tmp_path, FAST, report=lambda *report: reports.append(report))
+    archive.prepare()
+    for number in range(250):
+        archive.create_now(f"c{number}", produce_details(), say(f"word{number}", "x" * 600))
+    lines_of(archive, "c7").unlink()
+    lines_of(archive, "c8").write_bytes(b"damaged\n")
+    (archive.conversations / "c9" / "metadata.toml").write_text("damaged =")
+    listed = {one.identity: one for one in archive.survey_now()}
+    assert reports == [(0, 250), (100, 250), (200, 250), (250, 250)]
+    assert len(listed) == 250
+    assert {name for name, one in listed.items() if one.problem} == {"c7", "c9"}
+    assert found(archive, "x" * 600) == {*listed} - {"c7", "c8"}
+    assert found(archive, "word249") == {"c249"}
+    for identity in ("c1", "c249"):
+        archive.remove_now(identity)
+    assert found(archive, "word249") == found(archive, "word1") == set()
+    assert len(archive.search_now("x" * 600, 1_000)) == 246
+    # A few are indexed without one.
+    archive.create_now("new", produce_details(), say("new"))
+    assert found(archive, "new") == {"new"}
+    assert len(reports) == 4
+
+
+def test_a_new_index_that_fails_half_way_is_made_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = DirectoryArchive(tmp_path, FAST)
+    archive.prepare()
+    for number in range(1_200):
+        archive.create_now(f"c{number}", produce_details(), say(f"word{number}"))
+    read = Intake._read
+
+    def fail(self: Intake, found: Found) -> object:
+        if found.identity == "c500":
+            raise KeyboardInterrupt
+        return read(self, found)
+
+    monkeypatch.setattr(Intake, "_read", fail)
+    with pytest.raises(KeyboardInterrupt):
+        archive.survey_now(1)
+    monkeypatch.undo()
+    assert archive.count_now() == 1_200
+    assert found(archive, "word500") == {"c500"}
 
 
 # The table.

@@ -17,6 +17,7 @@ import msgspec
 from vibe_llms.cli.commands import json_option, yes_option
 from vibe_llms.cli.completion import complete_conversations
 from vibe_llms.cli.markdown import Drawing
+from vibe_llms.cli.progress import IndexProgress
 from vibe_llms.cli.questions import confirm
 from vibe_llms.cli.running import asynchronous
 from vibe_llms.cli.terminal import (
@@ -81,11 +82,15 @@ class HandleCommand(click.Command):
 async def open_archive() -> AsyncIterator[DirectoryArchive]:
     """The archive of the user's configuration."""
     configuration = load_configuration()
-    archive = DirectoryArchive(configuration.places.data, configuration.storage)
+    progress = IndexProgress()
+    archive = DirectoryArchive(
+        configuration.places.data, configuration.storage, report=progress.report
+    )
     try:
         yield archive
     finally:
         await archive.close()
+        progress.clear()
 
 
 def with_archive(
@@ -120,27 +125,40 @@ def list_conversations(limit: int, tag: str, reverse: bool, every: bool, as_json
 
     On a terminal, a list longer than the screen opens in a pager, except with --reverse.
     """
-    found = _survey(tag, every)
-    summaries = found[: limit or None]
-    if reverse:
-        summaries = summaries[::-1]
-    if as_json:
-        write_json(json.dumps([describe_summary(one) for one in summaries], ensure_ascii=False))
-        return
-    if not found:
-        note("no conversations yet; start one: vibe-llms chat")
-    lines = [f"{draw_summary(one)}\n" for one in summaries]
-    if not reverse and is_pageable(len(lines)):
-        click.echo_via_pager(lines)
-    else:
-        write(sys.stdout, "".join(lines))
-    if more := len(found) - len(summaries):
-        note(f"{more} more; to list all: vibe-llms list --limit 0", dim=True)
+    paged, more = _list(limit, tag, every, reverse, as_json)
+    if paged:
+        click.echo_via_pager(paged)
+        _note_rest(more)
 
 
 @with_archive
-async def _survey(archive: DirectoryArchive, tag: str, every: bool) -> Sequence[Summary]:
-    return await archive.survey(tag=tag, superseded=every)
+async def _list(
+    archive: DirectoryArchive, limit: int, tag: str, every: bool, reverse: bool, as_json: bool
+) -> tuple[Sequence[str], int]:
+    """Print the list, or return its lines for a pager, and the number of the rest."""
+    summaries = await archive.survey(limit=limit or None, tag=tag, superseded=every)
+    more = 0
+    if len(summaries) == limit:
+        more = await archive.count(tag=tag, superseded=every) - limit
+    if reverse:
+        summaries = summaries[::-1]
+    # Printed here, because closing the archive waits for a look at all files.
+    if as_json:
+        write_json(json.dumps([describe_summary(one) for one in summaries], ensure_ascii=False))
+        return (), 0
+    if not summaries:
+        note("no conversations yet; start one: vibe-llms chat")
+    lines = [f"{draw_summary(one)}\n" for one in summaries]
+    if not reverse and is_pageable(len(lines)):
+        return lines, more
+    write(sys.stdout, "".join(lines))
+    _note_rest(more)
+    return (), 0
+
+
+def _note_rest(more: int) -> None:
+    if more > 0:
+        note(f"{more} more; to list all: vibe-llms list --limit 0", dim=True)
 
 
 def is_pageable(lines: int) -> bool:

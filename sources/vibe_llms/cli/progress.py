@@ -93,6 +93,34 @@ class Waiting:
         self._timer = asyncio.get_running_loop().call_later(_FRAME_SECONDS, self._draw)
 
 
+class IndexProgress:
+    """Says how many conversations are indexed, when that takes more than a moment."""
+
+    def __init__(self) -> None:
+        self._waiting = Waiting()
+        self._loop = asyncio.get_running_loop()
+        self.begun = False
+
+    def report(self, done: int, total: int) -> None:
+        """So many are indexed; called in any thread."""
+        self._loop.call_soon_threadsafe(self._show, done, total)
+
+    def clear(self) -> None:
+        """Clear the line."""
+        self.begun = False
+        self._waiting.clear()
+
+    def _show(self, done: int, total: int) -> None:
+        words = f"indexing conversations: {done:,} of {total:,}"
+        if done == total:
+            self.clear()
+        elif self.begun:
+            self._waiting.change(words)
+        else:
+            self.begun = True
+            self._waiting.show(words)
+
+
 def _can_show(text: str) -> bool:
     try:
         text.encode(sys.stderr.encoding or "ascii")

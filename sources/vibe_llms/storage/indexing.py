@@ -143,12 +143,13 @@ class Intake:
         those that are indexed, and of all.
         """
         parts = [found[start : start + _BATCH] for start in range(0, len(found), _BATCH)]
-        if len(parts) == 1:
+        if len(parts) < 2:
             self._insert([self._read(one) for one in found])
             return
         from concurrent.futures import ThreadPoolExecutor
 
         done = 0
+        report(done, len(found))
         with ThreadPoolExecutor(1) as reader:
             for batch in _ahead(reader, lambda part: [self._read(one) for one in part], parts):
                 self._insert(batch)
