@@ -94,12 +94,15 @@ class Intake:
         self._conversations = conversations
         self._contents = contents
         self.forgot = False
+        #: Messages to insert, with their conversations and offsets.
+        self._waiting: list[tuple[int, int, str]] = []
 
     def take_in(self, found: Found, before: Look | None) -> None:
         """Index what changed of a conversation that the index has, since its look `before`.
 
         It continues where it stopped if the file still begins the same. A failure is recorded as
-        the conversation's problem, and the conversation is tried again at the next answer.
+        the conversation's problem, and the conversation is tried again at the next answer. Call
+        `finish` after the last one.
         """
         identity, look, _ = found
         if before is not None and look[:2] != before[:2] and look[0] <= before[0]:
@@ -129,12 +132,19 @@ class Intake:
         if not taken.key:
             self._insert([self._read(found)])
             return
-        self._insert_messages([(taken.key, *message) for message in messages])
+        self._waiting += [(taken.key, *message) for message in messages]
+        if len(self._waiting) >= _ROWS:
+            self.finish()
         columns: dict[str, Column] = {}
         problem = ""
         if before is None or look[2:] != before[2:]:
             columns, problem = self._read_details(identity)
         self._change(taken.key, **columns, **_columns_of(found, taken, problem))
+
+    def finish(self) -> None:
+        """Index the new messages of what was taken in; one statement serves many."""
+        self._insert_messages(self._waiting)
+        self._waiting = []
 
     def take_in_new(self, found: Sequence[Found], report: Callable[[int, int], None]) -> None:
         """Index conversations that the index does not have.

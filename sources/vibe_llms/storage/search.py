@@ -335,6 +335,7 @@ class Index:
                 new.append(found)
             elif row != (encode_look(found.look), found.inode):
                 intake.take_in(found, decode_look(row[0]))
+        intake.finish()
         intake.take_in_new(new, self._report)
         now = plan.now
         if busy:
