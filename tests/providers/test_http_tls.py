@@ -8,7 +8,7 @@ import hashlib
 import json
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -236,7 +236,7 @@ async def test_a_slow_reader_gets_all_of_it(tls: ssl.SSLContext) -> None:
         assert b"".join(parts) == b"".join(pieces)
 
 
-async def hand_over() -> Any:
+async def hand_over() -> AsyncIterator[bytes]:
     yield b"{}"
 
 

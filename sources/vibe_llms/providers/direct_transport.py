@@ -389,14 +389,14 @@ class _Connection(asyncio.Protocol):
         with suppress(ssl.SSLError):
             self._ended_cleanly = cipher is None or not cipher.read(1)
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         self._connections.discard(self)
         if self._parser is not None and not self.complete:
-            if error is None and self._ended_cleanly and self.status and self._until_close:
+            if exc is None and self._ended_cleanly and self.status and self._until_close:
                 self.complete = True
             else:
-                words = "the server closed the connection" if error is None else words_of(error)
-                self._fail(words, error)
+                words = "the server closed the connection" if exc is None else words_of(exc)
+                self._fail(words, exc)
         self._wake()
         if not self.ended.done():
             self.ended.set_result(None)

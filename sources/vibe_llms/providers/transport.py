@@ -145,21 +145,19 @@ def permit_transport(
 
 def check_address(text: str, provider: str) -> SplitResult:
     """The parts of the `base-url` of a row; `ConfigurationError` if it is no valid address."""
+    reason = ""
     try:
         parts = urlsplit(text)
         encode_host(parts.hostname or "")
-        valid = parts.port != 0
+        if parts.port != 0 and parts.scheme in ("http", "https") and parts.hostname:
+            return parts
     except ValueError as error:
-        valid, reason = False, f": {error}"
-    else:
-        reason = ""
-    if not valid or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigurationError(
-            f"{redact(text)!r} is not an http(s) address{reason}",
-            table=f"providers.{provider}",
-            key="base-url",
-        )
-    return parts
+        reason = f": {error}"
+    raise ConfigurationError(
+        f"{redact(text)!r} is not an http(s) address{reason}",
+        table=f"providers.{provider}",
+        key="base-url",
+    )
 
 
 def check_headers(headers: Mapping[str, str], provider: str) -> dict[str, str]:

@@ -109,6 +109,7 @@ class Intake:
             # It changed without growing, so it was rewritten.
             self.forget(identity)
         taken = self._taken(identity)
+        messages: Sequence[Message] = ()
         try:
             with open_lines(self._conversations / identity) as lines:
                 if not _still_fits(lines, taken, self._contents.settings.line_bytes):
