@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from measure import Row, ratio_row, settle
+from measure import Row, cpu_seconds, ratio_row, settle
 
 from vibe_llms import Conversation, Event, InvocationCanister, Invoker, open_session
 from vibe_llms.testing import Part, ScriptedReply, scripted_model
@@ -77,23 +77,23 @@ async def _measure(kind: str, runs: int) -> Row:
 
 
 async def _time_turn(conversation: Conversation, reported: list[Event]) -> float:
-    start = time.perf_counter()
+    start = cpu_seconds()
     await conversation.converse("Go.", event_handler=reported.append)
-    seconds = time.perf_counter() - start
+    seconds = cpu_seconds() - start
     assert sum(isinstance(one, InvocationCanister) for one in conversation.canisters) == CALLS
     return seconds
 
 
 def _time_bare(path: Path, names: Sequence[dict[str, object]]) -> float:
     texts = [json.dumps(arguments) for arguments in names]
-    start = time.perf_counter()
+    start = cpu_seconds()
     for text in texts:
         values = json.loads(text)
         result = add(**values)
         for line in ({"call": text}, {"result": result}):
             with path.open("ab") as file:
                 file.write(json.dumps(line).encode() + b"\n")
-    return time.perf_counter() - start
+    return cpu_seconds() - start
 
 
 def measure_schemata(runs: int) -> Row:
