@@ -169,3 +169,17 @@ def test_models_and_people_are_shown_what_is_for_them() -> None:
     assert output == InvocationOutput((TextualContent("Oslo -4"),), "It is -4° in Oslo.")
     assert produce_output(value) == InvocationOutput(contents_from(value))
     assert produce_output(output, "never", "never") is output
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({True: 1}, '{"true":1}'),
+        ({None: 1}, '{"None":1}'),
+        ([{(1, 2): {False: 3}}], '[{"1,2":{"false":3}}]'),
+    ],
+)
+def test_keys_that_json_lacks_are_written_as_texts(value: object, text: str) -> None:
+    (content,) = contents_from(value)
+    assert isinstance(content, TextualContent)
+    assert content.data == text

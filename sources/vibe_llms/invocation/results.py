@@ -164,4 +164,7 @@ def _encode(value: object) -> str:
 def _simplify(value: object) -> Any:
     from pydantic_core import to_jsonable_python
 
+    if value is None or isinstance(value, bool | tuple):
+        # As a value it needs no help, so it is the key of a dict.
+        return next(iter(to_jsonable_python({value: None})))
     return to_jsonable_python(value, fallback=str)
