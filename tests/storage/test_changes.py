@@ -520,6 +520,18 @@ def test_a_mark_changes_the_slot_of_its_conversation(tmp_path: Path) -> None:
     assert (min(slots), max(slots)) == (1, TABLE_BYTES // 8 - 1)
 
 
+def test_a_table_that_was_replaced_is_not_marked_any_more(tmp_path: Path) -> None:
+    table = Changes(tmp_path)
+    table.mark("abcd")
+    (tmp_path / CHANGES).unlink()
+    table.mark("efgh")
+    before = Changes(tmp_path).read()
+    assert compare(b"", before) == {slot_of("efgh")}
+    table.close()
+    table.mark("abcd")
+    assert compare(before, Changes(tmp_path).read()) == {slot_of("abcd")}
+
+
 def test_two_that_make_the_table_at_once_make_one(tmp_path: Path) -> None:
     other = Changes(tmp_path)
     with SystemCalls(observer=During("fstat", lambda: other.mark("abcd"))):

@@ -78,14 +78,14 @@ class _Held:
 class LinesWriter:
     """Appends to the lines of one conversation; thread-safe."""
 
-    def __init__(self, path: Path, settings: StorageSettings) -> None:
+    def __init__(self, path: Path, settings: StorageSettings, changes: Changes) -> None:
         self._path = path
         self._file = f"{path}/{MESSAGES}"
         self._settings = settings
         self._durable = settings.durability == "safe"
         self._held: _Held | None = None
         self._seen: _Seen | None = None
-        self._changes = Changes(path.parent.parent)
+        self._changes = changes
         # The system's lock belongs to the open folder, which the threads of this process share.
         self._turn = threading.Lock()
         #: The size of the torn end that has been reported to the reader.

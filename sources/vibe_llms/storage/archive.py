@@ -196,6 +196,7 @@ class DirectoryArchive:
         Waits for a look at all files that a list has begun.
         """
         self._folders.clear()
+        self._changes.close()
         if self._verifying is not None:
             await asyncio.wrap_future(self._verifying)
 
@@ -223,7 +224,7 @@ class DirectoryArchive:
         self._refuse_foreign()
         with storage_errors(self.conversations):
             refuse_link(self.conversations)
-        folder = ConversationFolder(self.conversations / identity, self.settings)
+        folder = ConversationFolder(self.conversations / identity, self.settings, self._changes)
         self._folders[identity] = folder
         if self._closed.pop(identity, self) is None:
             self._open_folders = min(2 * self._open_folders, most_open())

@@ -1,9 +1,9 @@
 """Marks the conversations that change, so that a list need not look at every file.
 
-`index.changes` is a table of random numbers. Every change of a conversation first replaces the
-number in the conversation's slot. A reader compares the table with the one that it saw last and
-looks only at the conversations whose slots differ. A mark is never removed, so a crash after it
-only costs a look.
+`index.changes` is a table of numbers. Every change of a conversation first replaces the number in
+the conversation's slot. A reader compares the table with the one that it saw last and looks only at
+the conversations whose slots differ. A mark is never removed, so a crash after it only costs a
+look.
 
 Marks are not synchronised. After a crash of the machine they may be missing, so a reader that last
 looked before the start of the machine looks at every file.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from binascii import crc32
 from contextlib import suppress
 from functools import cache
@@ -31,19 +32,35 @@ _BOOT = "/proc/sys/kernel/random/boot_id"
 _NEVER_MARKED = bytes(_SLOT_BYTES)
 
 
+class _Table:
+    """An open table; closed when no reference is left."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+
 class Changes:
-    """The table of one archive."""
+    """The table of one archive, which stays open between marks; thread-safe."""
 
     def __init__(self, archive: Path) -> None:
         self._path = f"{archive}/{CHANGES}"
+        self._table: _Table | None = None
 
     def mark(self, identity: str) -> None:
         """Say that a conversation is about to change; its lock is held."""
-        descriptor = self._open()
-        try:
-            os.pwrite(descriptor, os.urandom(_SLOT_BYTES), _SLOT_BYTES * slot_of(identity))
-        finally:
-            os.close(descriptor)
+        table = self._table
+        if table is None or not os.fstat(table.descriptor).st_nlink:
+            table = self._table = _Table(self._open())
+        # Never the same twice between two starts of the machine.
+        number = time.monotonic_ns().to_bytes(_SLOT_BYTES, "little")
+        os.pwrite(table.descriptor, number, _SLOT_BYTES * slot_of(identity))
+
+    def close(self) -> None:
+        """Close the table; the next mark opens it again."""
+        self._table = None
 
     def read(self) -> bytes:
         """The table; empty if there is none, or only part of one."""

@@ -84,12 +84,14 @@ def is_conversation_identity(text: str) -> bool:
 class ConversationFolder:
     """The folder of one conversation; remembers where its own last append ended."""
 
-    def __init__(self, path: Path, settings: StorageSettings) -> None:
+    def __init__(
+        self, path: Path, settings: StorageSettings, changes: Changes | None = None
+    ) -> None:
         self.path = path
         self._settings = settings
         self._durable = settings.durability == "safe"
-        self._changes = Changes(path.parent.parent)
-        self.writer = LinesWriter(path, settings)
+        self._changes = changes or Changes(path.parent.parent)
+        self.writer = LinesWriter(path, settings, self._changes)
 
     @property
     def identity(self) -> str:
