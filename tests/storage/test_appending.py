@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from pathlib import Path
@@ -147,6 +148,8 @@ async def test_few_files_stay_open_and_none_after_closing(
 ) -> None:
     monkeypatch.setattr(archive, "OPEN_FOLDERS", 3)
     held = DirectoryArchive(tmp_path, FAST_INLINE)
+    # What earlier tests have left behind closes now, and not in between.
+    gc.collect()
     before = count_descriptors()
     for number in range(10):
         held.create_now(f"talk-{number}", produce_details(), say("first"))
@@ -168,6 +171,8 @@ def test_more_files_stay_open_when_closed_ones_are_used_again(
     monkeypatch.setattr(archive, "OPEN_FOLDERS", 3)
     monkeypatch.setattr(archive, "most_open", lambda: 10)
     held = DirectoryArchive(tmp_path, FAST_INLINE)
+    # What earlier tests have left behind closes now, and not in between.
+    gc.collect()
     before = count_descriptors()
     for number in range(20):
         held.create_now(f"talk-{number}", produce_details(), say("first"))
