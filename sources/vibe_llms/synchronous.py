@@ -263,7 +263,7 @@ class Conversation(_Face[asynchronous.Conversation]):
 
     @property
     def identity(self) -> str:
-        """The identity in the archive. It changes only where a notice says so."""
+        """The identity in the archive. It changes only with a notice."""
         return self._inner.identity
 
     @property
@@ -312,7 +312,7 @@ class Conversation(_Face[asynchronous.Conversation]):
     def remove_hook(self, name: str) -> None:
         """From the next turn on, no longer call the hook of this name.
 
-        Its work on earlier turns is still done. `RequestError` where there is no such hook.
+        Its work on earlier turns continues. `RequestError` if there is no such hook.
         """
         self._inner.remove_hook(name)
 

@@ -148,4 +148,6 @@ def test_many_comments_take_as_long_as_they_are(tmp_path: Path) -> None:
         return time.process_time() - begun
 
     measure(10)
-    assert measure(20_000) < 40 * max(measure(2_000), 0.01)
+    # The best of some runs: another process may slow down one of them.
+    few, many = (min(measure(count) for _ in range(3)) for count in (2_000, 20_000))
+    assert many < 40 * max(few, 0.01)
