@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -92,6 +92,8 @@ class DirectoryArchive:
         self.contents = ContentStore(folder / CONTENT, settings)
         self._changes = Changes(folder)
         self._folders: OrderedDict[str, ConversationFolder] = OrderedDict()
+        self._threads: ThreadPoolExecutor | None = None
+        self._process = 0
         self._open_folders = OPEN_FOLDERS
         self._closed: OrderedDict[str, None] = OrderedDict()
         self._trusted = False
@@ -103,23 +105,23 @@ class DirectoryArchive:
         self, identity: str, details: Details, canisters: Sequence[Canister]
     ) -> tuple[Canister, ...]:
         """A new conversation with its first canisters; returns them as they are kept in memory."""
-        return await _in_thread(self.create_now, identity, details, canisters)
+        return await self._in_thread(self.create_now, identity, details, canisters)
 
     async def append(
         self, identity: str, canisters: Sequence[Canister], *, after: str | None
     ) -> tuple[tuple[Canister, ...], tuple[Notice, ...]]:
         """Add canisters; see `vibe_llms.storage.interfaces.Archive`."""
-        return await _in_thread(self.append_now, identity, canisters, after)
+        return await self._in_thread(self.append_now, identity, canisters, after)
 
     async def restore(self, identity: str, *, lenient: bool = False) -> Restored:
         """A conversation; `lenient` tolerates damage and reports the gaps."""
-        return await _in_thread(self.restore_now, identity, lenient)
+        return await self._in_thread(self.restore_now, identity, lenient)
 
     async def fork(
         self, identity: str, target: str, details: Details, *, at: str | None = None
     ) -> None:
         """A new conversation with the lines of another up to and including the canister `at`."""
-        await _in_thread(self.fork_now, identity, target, details, at)
+        await self._in_thread(self.fork_now, identity, target, details, at)
 
     async def revise(
         self,
@@ -141,54 +143,56 @@ class DirectoryArchive:
             changes["superseded-by"] = superseded_by
         if add_tags or remove_tags:
             changes["tags"] = lambda tags: sorted({*(tags or ()), *add_tags} - {*remove_tags})
-        return await _in_thread(self.access_folder(identity).revise, changes)
+        return await self._in_thread(self.access_folder(identity).revise, changes)
 
     async def remove(self, *identities: str) -> None:
         """Permanently delete conversations and their entries in the index.
 
         `collect` deletes contents that are no longer used.
         """
-        await _in_thread(self.remove_now, *identities)
+        await self._in_thread(self.remove_now, *identities)
 
     async def resolve(self, text: str) -> str:
         """The identity of the conversation that a text means; see `Archive.resolve`."""
-        return await _in_thread(self.resolve_now, text)
+        return await self._in_thread(self.resolve_now, text)
 
     async def survey(
         self, *, limit: int | None = None, tag: str = "", superseded: bool = False
     ) -> Sequence[Summary]:
         """The conversations, most recent first; with `superseded`, all of them."""
-        summaries = await _in_thread(self.survey_now, limit, tag, superseded)
+        summaries = await self._in_thread(self.survey_now, limit, tag, superseded)
         self._verify_later()
         return summaries
 
     async def count(self, *, tag: str = "", superseded: bool = False) -> int:
         """How many conversations `survey` lists without a limit."""
-        return await _in_thread(self.count_now, tag, superseded)
+        return await self._in_thread(self.count_now, tag, superseded)
 
     async def search(
         self, text: str, *, limit: int = 20, superseded: bool = False
     ) -> Sequence[Finding]:
         """Messages that contain all words of a text, best first."""
-        findings = await _in_thread(self.search_now, text, limit, superseded)
+        findings = await self._in_thread(self.search_now, text, limit, superseded)
         self._verify_later()
         return findings
 
     async def load(self, reference: Reference) -> bytes:
         """The bytes of a reference, checked against its hash."""
-        return await _in_thread(self.contents.load, reference)
+        return await self._in_thread(self.contents.load, reference)
 
     async def load_all(self, references: Sequence[Reference]) -> Mapping[str, bytes]:
         """The bytes of references, by their hashes."""
-        return await _in_thread(lambda: {one.hash: self.contents.load(one) for one in references})
+        return await self._in_thread(
+            lambda: {one.hash: self.contents.load(one) for one in references}
+        )
 
     async def put(self, data: bytes, mimetype: str = "") -> Reference:
         """Store bytes. If no message refers to them within an hour, they may be collected."""
-        return await _in_thread(self._put_now, data, mimetype)
+        return await self._in_thread(self._put_now, data, mimetype)
 
     async def collect(self) -> Sequence[str]:
         """Delete the contents that no conversation refers to; returns their hashes."""
-        return await _in_thread(self.collect_now)
+        return await self._in_thread(self.collect_now)
 
     async def close(self) -> None:
         """Close the files that stay open between appends; the archive remains usable.
@@ -199,6 +203,20 @@ class DirectoryArchive:
         self._changes.close()
         if self._verifying is not None:
             await asyncio.wrap_future(self._verifying)
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            await asyncio.get_running_loop().run_in_executor(None, threads.shutdown)
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._access_threads(), partial(function, *arguments))
+
+    def _access_threads(self) -> ThreadPoolExecutor:
+        # A process that forked has no threads.
+        if self._threads is None or self._process != os.getpid():
+            self._process = os.getpid()
+            self._threads = ThreadPoolExecutor(_THREADS, "vibe-llms-archive")
+        return self._threads
 
     # The synchronous work. Other parts of the archive use it too, off the event loop.
 
@@ -511,7 +529,7 @@ class DirectoryArchive:
         """Look at all files in the background, if it is time to."""
         if self._is_due and (self._verifying is None or self._verifying.done()):
             self._is_due = False
-            self._verifying = _threads(os.getpid()).submit(self._verify)
+            self._verifying = self._access_threads().submit(self._verify)
 
     def _verify(self) -> None:
         # The next answer tries again, and reports what is wrong.
@@ -552,16 +570,6 @@ def _shorten(title: str) -> str:
 def most_open() -> int:
     """How many conversations may stay open: a quarter of the descriptors of this process."""
     return max(OPEN_FOLDERS, min(_MOST_OPEN, limit_descriptors() // 8))
-
-
-@cache
-def _threads(process: int) -> ThreadPoolExecutor:  # noqa: ARG001  (a fork has no threads)
-    return ThreadPoolExecutor(_THREADS, "vibe-llms-archive")
-
-
-async def _in_thread(function: Callable[..., T], *arguments: Any) -> T:
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_threads(os.getpid()), partial(function, *arguments))
 
 
 def _hashes_in(folder: Path) -> set[str]:
