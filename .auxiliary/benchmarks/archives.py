@@ -127,7 +127,7 @@ def _measure_append(folder: Path, runs: int) -> list[Row]:
             direct,
             "µs",
             scale=1e6,
-            bars={"bare write and sync": 1.3},
+            bars={"bare write and sync": 1.4},
         ),
         ratio_row("append a reply, awaited", awaited, "µs", scale=1e6),
         Row(

@@ -2,7 +2,8 @@
 
 `stream N` sends N chunks of text, each event as an HTTP chunk of its own, as the real server does;
 `packed N` the same bytes in HTTP chunks of 16 KiB; `short` a reply of one word. The third argument
-is the interface: `anthropic`, `chat`, `responses` or `ollama`.
+is the interface: `anthropic`, `chat`, `responses` or `ollama`; the fourth is the number of tokens that
+the reply says were read.
 """
 
 from __future__ import annotations
@@ -24,13 +25,11 @@ WIRES: dict[str, Wire] = {
     "responses": ResponsesWire(),
     "ollama": OllamaWire(),
 }
-#: What a reply says was read. For Ollama more than any history of a benchmark has, else it would
-#: have been cut; for the others less than what they count before it is sent.
-READ_TOKENS = {"ollama": 30_000_000}
-FEW_TOKENS = 30_000
+#: What a reply says was read: less than what is counted before it is sent.
+READ_TOKENS = 30_000
 
 
-def produce_events(interface: str, chunks: int) -> list[bytes]:
+def produce_events(interface: str, chunks: int, read: int) -> list[bytes]:
     """The events of a reply of so many chunks of text, as the fake server sends it."""
     asked = Asked(
         interface=interface,
@@ -41,9 +40,7 @@ def produce_events(interface: str, chunks: int) -> list[bytes]:
         body={"stream_options": {"include_usage": True}, "store": False},
         label="1",
     )
-    narrator = WIRES[interface].narrate(
-        asked, Usage(READ_TOKENS.get(interface, FEW_TOKENS), output_tokens=chunks)
-    )
+    narrator = WIRES[interface].narrate(asked, Usage(read, output_tokens=chunks))
     words = [f"word{number} " for number in range(chunks)]
     # In this order: a narrator may begin with what was said before.
     begun = [*narrator.begin()]
@@ -51,8 +48,8 @@ def produce_events(interface: str, chunks: int) -> list[bytes]:
     return [*begun, *said, *narrator.end("finished")]
 
 
-def produce_answer(kind: str, chunks: int, interface: str) -> bytes:
-    events = produce_events(interface, chunks)
+def produce_answer(kind: str, chunks: int, interface: str, read: int) -> bytes:
+    events = produce_events(interface, chunks, read)
     if kind == "packed":
         whole = b"".join(events)
         events = [whole[start : start + 16384] for start in range(0, len(whole), 16384)]
@@ -83,5 +80,6 @@ async def serve(answer: bytes) -> None:
 
 
 if __name__ == "__main__":
-    kind, number, interface = [*sys.argv[1:], *("", "1", "anthropic")[len(sys.argv) - 1 :]]
-    asyncio.run(serve(produce_answer(kind, int(number), interface)))
+    defaults = ("", "1", "anthropic", str(READ_TOKENS))
+    kind, number, interface, read = [*sys.argv[1:], *defaults[len(sys.argv) - 1 :]]
+    asyncio.run(serve(produce_answer(kind, int(number), interface, int(read))))

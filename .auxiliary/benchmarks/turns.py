@@ -15,6 +15,8 @@ from measure import KEY, Row, cpu_seconds, loopback, ratio_row, settle
 from vibe_llms import AssistantCanister, Canister, UserCanister, open_session
 
 LENGTHS = (10, 100, 1_000, 5_000)
+#: The tokens that a reply to a long history says were read: fewer, and Ollama would have cut it.
+READ = "30000000"
 #: After so many messages, the first turn encodes all; a context that has room for them.
 LONGEST, ROOMY = 100_000, 1 << 40
 #: Against the official packages, at the longest; openai's copies and checks every message.
@@ -84,7 +86,7 @@ async def _measure_first_turns(runs: int) -> Row:
         home = stack.enter_context(tempfile.TemporaryDirectory())
         rows = {
             one.row: {
-                "base-url": stack.enter_context(loopback("short", "1", one.name)),
+                "base-url": stack.enter_context(loopback("short", "1", one.name, READ)),
                 "models": {one.model: {"context-tokens": ROOMY}},
             }
             for one in measured.values()
