@@ -2,8 +2,8 @@
 
 `stream N` sends N chunks of text, each event as an HTTP chunk of its own, as the real server does;
 `packed N` the same bytes in HTTP chunks of 16 KiB; `short` a reply of one word. The third argument
-is the interface: `anthropic`, `chat`, `responses` or `ollama`; the fourth is the number of tokens that
-the reply says were read.
+is the interface: `anthropic`, `chat`, `responses` or `ollama`; the fourth is the number of tokens
+that the reply says were read.
 """
 
 from __future__ import annotations
