@@ -21,7 +21,6 @@ from tests.testing.test_server import ROWS
 from vibe_llms.connections import (
     AddressKind,
     AddressRefused,
-    Guard,
     choose_proxy,
     classify_address,
     find_permitted,
@@ -29,6 +28,7 @@ from vibe_llms.connections import (
     resolve,
 )
 from vibe_llms.exceptions import ProviderError, RequestForbidden, VibeLlmsError
+from vibe_llms.guard import Guard
 from vibe_llms.session import open_session
 from vibe_llms.testing import fake_server, forbid_requests
 from vibe_llms.testing.listening import Answer, Listener, Request

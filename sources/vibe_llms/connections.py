@@ -1,7 +1,7 @@
-"""Decides where requests may go: whether at all, through which proxy, and to which addresses.
+"""What every connection needs: its proxy, permitted addresses, certificates, and decoding.
 
-Every HTTP client of the library sends through a `Guard`, which decides when connecting, so the
-checked address is the one that is connected to.
+`guard.py` decides with it for all that is sent through httpx2, and
+`providers/direct_transport.py` for connections of our own.
 """
 
 from __future__ import annotations
@@ -12,30 +12,22 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from vibe_llms.offline import is_loopback, permit_request, requests_forbidden
+from vibe_llms.offline import is_loopback, requests_forbidden
 
 if TYPE_CHECKING:
     import ssl
 
-    import httpx2
-
-    _Base = httpx2.AsyncBaseTransport
-else:
-    # Importing httpx2 takes longer than importing this whole library.
-    _Base = object
 
 #: The kind of an address. `reserved` addresses belong to no single host, or are unused.
 AddressKind: TypeAlias = Literal["public", "private", "loopback", "link-local", "reserved"]
 #: Resolves a host to its addresses.
 Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-#: Raises an error if no request may go to this address.
-Admit: TypeAlias = Callable[[str], Awaitable[None]]
 
-_PORTS = {"http": 80, "https": 443}
+#: The ports of the schemes that can be sent to.
+PORTS = {"http": 80, "https": 443}
 _ENCODINGS = ("gzip", "x-gzip", "deflate")
 #: The `wbits` argument of `zlib.decompressobj`.
 _GZIP_OR_ZLIB = 47
@@ -77,10 +69,10 @@ def origin_of(url: str) -> str:
     ('https://example.org', 'http://[::1]')
     """
     parts = urlsplit(url)
-    if parts.scheme not in _PORTS or not parts.hostname:
+    if parts.scheme not in PORTS or not parts.hostname:
         raise ValueError(f"{url!r} is not a web address")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    place = f":{parts.port}" if parts.port and parts.port != _PORTS[parts.scheme] else ""
+    place = f":{parts.port}" if parts.port and parts.port != PORTS[parts.scheme] else ""
     return f"{parts.scheme}://{host}{place}"
 
 
@@ -157,7 +149,7 @@ async def find_permitted(
     host: str, port: int, kinds: Collection[str], resolver: Resolver = resolve
 ) -> Sequence[str]:
     """The addresses of a host; `AddressRefused` if one of them is not of these kinds."""
-    addresses = await _find(host, port, resolver)
+    addresses = await find_addresses(host, port, resolver)
     for address in addresses:
         if (kind := classify_address(address)) not in kinds:
             which = host if host == address else f"{host} ({address})"
@@ -165,139 +157,9 @@ async def find_permitted(
     return addresses
 
 
-async def _find(host: str, port: int, resolver: Resolver) -> Sequence[str]:
+async def find_addresses(host: str, port: int, resolver: Resolver = resolve) -> Sequence[str]:
+    """The addresses of a host, which may be given as one; `OSError` if there are none."""
     return [host] if is_address(host) else await resolver(host, port)
-
-
-class Guard(_Base):
-    """An httpx2 transport that decides for each request whether and how it may be sent.
-
-    In errors, `purpose` names the purpose of the requests and `offline` the configuration key. With
-    `kinds`, a host is resolved here, all its addresses must be public or of these kinds, and the
-    connection goes to the checked address. While requests are forbidden, all must be of this
-    machine. A proxy resolves names itself, so names that are unknown here are left to it.
-    """
-
-    def __init__(
-        self,
-        purpose: str,
-        *,
-        offline: bool = False,
-        kinds: Collection[AddressKind] | None = None,
-        admit: Admit | None = None,
-        resolver: Resolver = resolve,
-        **options: Any,
-    ) -> None:
-        self.kinds = kinds
-        self._purpose = purpose
-        self._offline = offline
-        self._admit = admit
-        self._resolve = resolver
-        self._options = options
-        self._routes: dict[str, str | None] = {}
-        self._transports: dict[tuple[str | None, str], httpx2.AsyncHTTPTransport] = {}
-
-    def connect(self, url: str) -> httpx2.AsyncHTTPTransport:
-        """The transport for an address, with its proxy if any; nothing is sent yet."""
-        return self._produce_transport(self._route(url))
-
-    def _route(self, url: str) -> str | None:
-        parts = urlsplit(url)
-        origin = f"{parts.scheme}://{parts.netloc}"
-        if origin not in self._routes:
-            self._routes[origin] = choose_proxy(origin)
-        return self._routes[origin]
-
-    def _produce_transport(self, proxy: str | None, host: str = "") -> httpx2.AsyncHTTPTransport:
-        """The transport for a proxy, or a separate one for connections to a host's addresses.
-
-        A transport reuses connections by address. The certificate of such a connection was checked
-        for one host, so another host at the same address must not reuse it.
-        """
-        import httpx2
-
-        key = (proxy, host)
-        if key not in self._transports:
-            if "verify" not in self._options:
-                self._options["verify"] = httpx2.create_ssl_context()
-            self._transports[key] = httpx2.AsyncHTTPTransport(proxy=proxy, **self._options)
-        return self._transports[key]
-
-    async def find_kinds(self, url: str) -> Collection[AddressKind]:
-        """The kinds of addresses that the host of a URL has; none if it has none."""
-        parts = urlsplit(url)
-        port = parts.port or _PORTS.get(parts.scheme, 0)
-        try:
-            found = await _find(parts.hostname or "", port, self._resolve)
-        except (OSError, UnicodeError):
-            return ()
-        return [classify_address(address) for address in found]
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request, or raise `RequestForbidden` or what `admit` raises."""
-        url = str(request.url)
-        permit_request(url, self._purpose, offline=self._offline)
-        if self._admit is not None:
-            await self._admit(url)
-        if request.headers.get("accept-encoding") != "identity":
-            # httpx2 also accepts encodings of packages that happen to be installed.
-            request.headers["accept-encoding"] = "gzip"
-        response = await _close_if_cancelled(request, self._send)
-        response.stream = _ended_properly(request, response)
-        encoding = response.headers.pop("content-encoding", "").strip().lower()
-        if encoding not in ("", "identity"):
-            response.stream = _inflated(response.stream, encoding)
-        return response
-
-    async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        url = str(request.url)
-        forbidden = self._offline or requests_forbidden()
-        if self.kinds is None and not forbidden:
-            return await self.connect(url).handle_async_request(request)
-        kinds = {"loopback"} if forbidden else {"public", *(self.kinds or ())}
-        proxy = self._route(url)
-        addresses = await self._check(request, kinds, direct=proxy is None)
-        if proxy is not None:
-            return await self.connect(url).handle_async_request(request)
-        pinned = self._produce_transport(None, request.url.host)
-        return await _send_pinned(pinned, request, addresses)
-
-    async def aclose(self) -> None:
-        """Close all connections."""
-        for transport in self._transports.values():
-            await transport.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
-        await self.aclose()
-
-    async def _check(
-        self, request: httpx2.Request, kinds: Collection[str], *, direct: bool
-    ) -> Sequence[str]:
-        """The addresses of a request's host; all of them are permitted."""
-        import httpx2
-
-        host = request.url.host
-        seconds = request.extensions.get("timeout", {}).get("connect")
-        port = request.url.port or _PORTS.get(request.url.scheme, 0)
-        try:
-            async with asyncio.timeout(seconds):
-                return await find_permitted(host, port, kinds, self._resolve)
-        except TimeoutError as error:
-            raise httpx2.ConnectTimeout(f"{host} was not found in {seconds:g} s") from error
-        except (OSError, UnicodeError) as error:
-            if not direct:
-                return ()
-            raise httpx2.ConnectError(f"{host}: {error}") from error
-        except AddressRefused as error:
-            raise httpx2.ConnectError(str(error)) from error
 
 
 async def inflate(chunks: AsyncIterable[bytes], encoding: str) -> AsyncIterator[bytes]:
@@ -329,105 +191,6 @@ async def inflate(chunks: AsyncIterable[bytes], encoding: str) -> AsyncIterator[
         raise ValueError("the compressed body is cut short")
 
 
-def _inflated(stream: Any, encoding: str) -> httpx2.AsyncByteStream:
-    """A stream of httpx2, decoded here: it would unpack each piece at once, however large."""
-    import httpx2
-
-    class Inflated(httpx2.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            try:
-                async for piece in inflate(stream, encoding):
-                    yield piece
-            except ValueError as error:
-                raise httpx2.DecodingError(str(error)) from error
-
-        async def aclose(self) -> None:
-            await stream.aclose()
-
-    return Inflated()
-
-
-async def _close_if_cancelled(
-    request: httpx2.Request, send: Callable[[httpx2.Request], Awaitable[httpx2.Response]]
-) -> httpx2.Response:
-    """Send a request; a cancel closes its connection also while TLS handshakes.
-
-    httpcore2 leaves that one to the garbage collector.
-    """
-    made: list[Any] = []
-
-    async def trace(event: str, info: Any) -> None:
-        if event == "connection.connect_tcp.complete":
-            made.append(info["return_value"])
-
-    request.extensions = {"trace": trace, **request.extensions}
-    try:
-        return await send(request)
-    except asyncio.CancelledError:
-        for network in made:
-            await network.aclose()
-        raise
-
-
-def _ended_properly(request: httpx2.Request, response: httpx2.Response) -> httpx2.AsyncByteStream:
-    """The body of a response; what follows it is not read as the response to the next request.
-
-    httpcore2 keeps what follows a response, for the next request on that connection. So the
-    connection is closed, also where it cannot be known whether something follows. And it takes any
-    end of a TLS connection for the end of a body that has no length.
-    """
-    import ssl
-
-    import httpx2
-
-    stream: Any = response.stream
-    network = response.extensions.get("network_stream")
-    framings = {"transfer-encoding", "content-length"} & set(response.headers)
-    # Two of them are as doubtful as none (RFC 9112), and a body without one ends the connection.
-    empty = request.method == "HEAD" or response.status_code in (204, 304)
-    framed = len(framings) == 1 or (not framings and empty)
-    cipher = None
-    if network is not None and not framings and not empty:
-        cipher = network.get_extra_info("ssl_object")
-
-    async def read_until_close() -> AsyncIterator[bytes]:
-        async for piece in stream:
-            yield piece
-        assert cipher is not None
-        try:
-            # What is sent behind a proper end is ignored, so another read finds that end again.
-            cipher.read(1)
-        except ssl.SSLError as error:
-            raise httpx2.ReadError(f"the connection was cut off: {error}") from error
-
-    class EndedProperly(httpx2.AsyncByteStream):
-        def __aiter__(self) -> AsyncIterator[bytes]:
-            iterator: AsyncIterator[bytes] = stream.__aiter__()
-            return iterator if cipher is None else read_until_close()
-
-        async def aclose(self) -> None:
-            try:
-                if network is not None and not (framed and _is_alone(stream, network)):
-                    await network.aclose()
-            finally:
-                await stream.aclose()
-
-    return EndedProperly()
-
-
-def _is_alone(stream: Any, network: Any) -> bool:
-    """Whether no more than the response has been read from a connection, as far as is known."""
-    try:
-        kept, _ = stream._httpcore_stream._stream._connection._h11_state.trailing_data
-        layer = network._stream
-        while hasattr(layer, "transport_stream"):
-            kept = kept or layer._ssl_object.pending() or layer._read_bio.pending
-            layer = layer.transport_stream
-        return not (kept or layer._protocol.read_queue)
-    except AttributeError:
-        return False
-
-
 def produce_tls_context() -> ssl.SSLContext:
     """The context of encrypted connections, with the certificates of this system.
 
@@ -451,30 +214,3 @@ def produce_tls_context() -> ssl.SSLContext:
         file = next(filter(os.path.isfile, _CERTIFICATES), None)
     context.load_verify_locations(file) if file else context.load_default_certs()
     return context
-
-
-async def _send_pinned(
-    transport: httpx2.AsyncHTTPTransport, request: httpx2.Request, addresses: Sequence[str]
-) -> httpx2.Response:
-    """Send a request to the first of these addresses that accepts a connection.
-
-    The `host` header and the TLS server name stay those of the request.
-    """
-    import httpx2
-
-    host = request.url.host
-    for address in addresses:
-        pinned = httpx2.Request(
-            request.method,
-            request.url.copy_with(host=address),
-            headers=request.headers,
-            stream=request.stream,
-            extensions={**request.extensions, "sni_hostname": host},
-        )
-        try:
-            return await transport.handle_async_request(pinned)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout):
-            # Nothing of the body has been read yet.
-            if address == addresses[-1]:
-                raise
-    raise httpx2.ConnectError(f"{host} has no address")

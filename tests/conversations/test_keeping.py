@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,16 +91,23 @@ class Rig:
         return [getattr(canister, "text", "") for canister in restored.canisters]
 
 
-async def check_overlap(tmp_path: Path) -> None:
-    archive = SlowArchive(tmp_path / "archive")
+@asynccontextmanager
+async def begun(folder: Path) -> AsyncIterator[Rig]:
+    """A conversation whose next message will not be stored before the gate is opened."""
+    archive = SlowArchive(folder / "archive")
     async with (
-        fake_server(answer("One.", "Two.")) as server,
+        fake_server(answer("One.", "Two.", "Three.")) as server,
         open_session(
             configuration=server.configuration, keys=server.keys, archive=archive
         ) as session,
     ):
         rig = Rig(server, session, archive)
         await rig.begin()
+        yield rig
+
+
+async def check_overlap(tmp_path: Path) -> None:
+    async with begun(tmp_path) as rig:
         turn = rig.converse()
         await rig.answered()
         try:
@@ -107,7 +115,7 @@ async def check_overlap(tmp_path: Path) -> None:
             await asyncio.sleep(0.1)
             assert rig.shown == []
         finally:
-            archive.gate.set()
+            rig.archive.gate.set()
         assert (await turn).text == "Two."
         assert isinstance(rig.shown[0], MessageStartedEvent)
         assert await rig.texts() == ["First", "One.", "Second", "Two."]
@@ -129,19 +137,11 @@ async def test_showing_the_reply_too_early_would_be_detected(
 
 
 async def test_a_prompt_that_cannot_be_stored_ends_the_turn_unanswered(tmp_path: Path) -> None:
-    archive = SlowArchive(tmp_path / "archive")
-    async with (
-        fake_server(answer("One.", "Two.", "Three.")) as server,
-        open_session(
-            configuration=server.configuration, keys=server.keys, archive=archive
-        ) as session,
-    ):
-        rig = Rig(server, session, archive)
-        await rig.begin()
-        archive.failure = StorageError("the disk is full")
+    async with begun(tmp_path) as rig:
+        rig.archive.failure = StorageError("the disk is full")
         turn = rig.converse()
         await rig.answered()
-        archive.gate.set()
+        rig.archive.gate.set()
         with pytest.raises(StorageError, match="the disk is full"):
             await turn
         assert list(map(type, rig.shown)) == [MessageStartedEvent, MessageFailedEvent]
@@ -151,19 +151,11 @@ async def test_a_prompt_that_cannot_be_stored_ends_the_turn_unanswered(tmp_path:
 
 
 async def test_a_cancel_keeps_the_prompt_that_is_being_stored(tmp_path: Path) -> None:
-    archive = SlowArchive(tmp_path / "archive")
-    async with (
-        fake_server(answer("One.", "Two.")) as server,
-        open_session(
-            configuration=server.configuration, keys=server.keys, archive=archive
-        ) as session,
-    ):
-        rig = Rig(server, session, archive)
-        await rig.begin()
+    async with begun(tmp_path) as rig:
         turn = rig.converse()
         await rig.answered()
         turn.cancel()
-        archive.gate.set()
+        rig.archive.gate.set()
         with pytest.raises(asyncio.CancelledError):
             await turn
         assert list(map(type, rig.shown)) == [MessageStartedEvent, MessageFailedEvent]
@@ -171,19 +163,11 @@ async def test_a_cancel_keeps_the_prompt_that_is_being_stored(tmp_path: Path) ->
 
 
 async def test_a_reply_belongs_to_the_fork_that_keeps_its_prompt(tmp_path: Path) -> None:
-    archive = SlowArchive(tmp_path / "archive")
-    async with (
-        fake_server(answer("One.", "Two.")) as server,
-        open_session(
-            configuration=server.configuration, keys=server.keys, archive=archive
-        ) as session,
-    ):
-        rig = Rig(server, session, archive)
-        await rig.begin()
+    async with begun(tmp_path) as rig:
         former = rig.conversation.identity
         # As another process would.
-        archive.append_now(former, (UserCanister.from_text("Elsewhere"),), None)
-        archive.gate.set()
+        rig.archive.append_now(former, (UserCanister.from_text("Elsewhere"),), None)
+        rig.archive.gate.set()
         assert (await rig.converse()).text == "Two."
         assert rig.conversation.identity != former
         assert {event.conversation for event in rig.shown} == {rig.conversation.identity}
@@ -193,19 +177,11 @@ async def test_a_reply_belongs_to_the_fork_that_keeps_its_prompt(tmp_path: Path)
 async def test_a_model_that_does_not_wait_is_asked_after_the_prompt_is_stored(
     tmp_path: Path,
 ) -> None:
-    archive = SlowArchive(tmp_path / "archive")
-    async with (
-        fake_server(answer("One.", "Two.")) as server,
-        open_session(
-            configuration=server.configuration, keys=server.keys, archive=archive
-        ) as session,
-    ):
-        rig = Rig(server, session, archive)
-        await rig.begin()
+    async with begun(tmp_path) as rig:
         model: Any = rig.conversation.model
         model.awaits_kept = False
         turn = rig.converse()
         await asyncio.sleep(0.1)
-        assert len(server.received) == 1
-        archive.gate.set()
+        assert len(rig.server.received) == 1
+        rig.archive.gate.set()
         assert (await turn).text == "Two."

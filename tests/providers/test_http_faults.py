@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tests.fakes.raw_server import Peer, RawServer, Then, say
 from tests.providers.test_http_transport import produce_transport, send
-from vibe_llms import connections
+from vibe_llms import guard
 from vibe_llms.exceptions import ProviderUnreachable, ReplyCut, ReplyTimeout
 from vibe_llms.providers import direct_transport
 from vibe_llms.providers.http_transport import HttpTransport
@@ -31,7 +31,7 @@ CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 CHUNKS = b"5\r\nhello\r\n0\r\n\r\n"
 #: The answer to the request after the one that is tested.
 NEXT = OK + b"Content-Length: 4\r\n\r\nnext"
-#: What nobody asked for.
+#: A response that was not asked for.
 EVIL = OK + b"Content-Length: 4\r\n\r\nevil"
 POST = Outgoing("POST", "/", [b"{}"])
 
@@ -457,7 +457,7 @@ async def test_reading_what_follows_as_the_next_reply_would_be_detected(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if path == "httpx2":
-        monkeypatch.setattr(connections, "_is_alone", lambda *_: True)
+        monkeypatch.setattr(guard, "_is_alone", lambda *_: True)
     else:
         monkeypatch.setattr(direct_transport._Connection, "on_message_begin", lambda self: None)
     with pytest.raises(AssertionError):

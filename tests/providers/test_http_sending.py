@@ -18,7 +18,7 @@ from tests.fakes.raw_server import NO_LINGER, Peer, RawServer, say
 from tests.faults.leaks import count_descriptors
 from tests.providers.test_http_faults import NEXT, OK, exchange, opened
 from tests.providers.test_http_transport import full_port, hand_over, produce_transport, send
-from vibe_llms import connections
+from vibe_llms import guard
 from vibe_llms.exceptions import ConfigurationError, ProviderUnreachable, ReplyTimeout
 from vibe_llms.providers import direct_transport
 from vibe_llms.providers.direct_transport import DirectTransport
@@ -161,7 +161,7 @@ async def test_a_handshake_that_is_left_by_a_cancel_would_be_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "httptools", None)
-    monkeypatch.setattr(connections, "_close_if_cancelled", lambda request, send: send(request))
+    monkeypatch.setattr(guard, "_close_if_cancelled", lambda request, send: send(request))
     gc.disable()
     try:
         with pytest.raises(AssertionError):

@@ -33,7 +33,7 @@ from tests.providers.test_http_faults import (
     opened,
 )
 from tests.providers.test_http_transport import produce_transport
-from vibe_llms import connections
+from vibe_llms import guard
 from vibe_llms.exceptions import ConfigurationError, ProviderUnreachable, ReplyCut
 from vibe_llms.providers import direct_transport
 from vibe_llms.providers.http_transport import HttpTransport
@@ -173,7 +173,7 @@ async def test_taking_a_cut_for_the_end_would_be_detected(
         self._ended_cleanly = True
 
     monkeypatch.setattr(direct_transport._Connection, "eof_received", end_properly)
-    monkeypatch.setattr(connections, "_ended_properly", lambda _, response: response.stream)
+    monkeypatch.setattr(guard, "_ended_properly", lambda _, response: response.stream)
     reply = say(OK + b"\r\nhello", then="truncate")
     async with RawServer(reply, say(NEXT), tls=tls) as server:
         with pytest.raises(pytest.fail.Exception):

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from vibe_llms.connections import Guard
 from vibe_llms.credentials import guard_loggers
 from vibe_llms.exceptions import ConfigurationError, ProviderError
+from vibe_llms.guard import Guard
 from vibe_llms.providers.transport import (
     KEPT_CONNECTIONS,
     Endpoint,
