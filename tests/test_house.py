@@ -33,7 +33,7 @@ RANKS = (
     ("keys", "plugins"),
     ("providers",),
     ("hooks",),
-    ("memory",),
+    ("memory", "documents"),
     ("ensembles",),
     ("conversations", "asking"),
     ("session", "synchronous", "testing", "cli", "__main__"),

@@ -15,6 +15,7 @@ The branches say what to do next::
     │   ├── ContentUnsupported
     │   ├── ContentNotLoaded
     │   ├── AttachmentUnreadable
+    │   │   └── DocumentUnreadable
     │   ├── InvokerInvalid
     │   ├── ArgumentsInvalid
     │   ├── AnswerInvalid
@@ -165,6 +166,14 @@ class ContentNotLoaded(RequestError):
 
 class AttachmentUnreadable(RequestError):
     """An attachment's file or URL cannot be read, or its type is unknown."""
+
+
+class DocumentUnreadable(AttachmentUnreadable):
+    """A document's text cannot be read; `password` is true if it needs one, or another one."""
+
+    def __init__(self, message: str, *, password: bool = False) -> None:
+        super().__init__(message)
+        self.password = password
 
 
 class InvokerInvalid(RequestError):

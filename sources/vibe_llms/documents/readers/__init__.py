@@ -1,0 +1,1 @@
+"""One module for each format; the rows of `[documents.readers]` name them."""
