@@ -289,6 +289,7 @@ def test_sentence_transformers_is_imported_by_name_where_models_are_loaded_only(
 
 #: Where everything may be caught, and why: code of others runs there, or the program ends there.
 BROAD = {
+    "documents.worker._serve": "a reader's own code, on a hostile file: the caller gets an error",
     "hooks._guard": "a hook's own code: a turn is not lost with it",
     "cli.commands.run_command": "the terminal",
     "cli.repl.Repl.hold": "the terminal, line by line",
@@ -381,7 +382,9 @@ def test_importing_loads_no_package_but_msgspec(code: str) -> None:
     loaded = loaded_by(code)
     assert not loaded & HEAVY
     assert not {name for name in loaded if name.startswith("vibe_llms.providers.anthropic")}
-    assert not {name for name in loaded if name.startswith("vibe_llms.memory")}
+    assert not {
+        name for name in loaded if name.startswith(("vibe_llms.memory", "vibe_llms.documents"))
+    }
 
 
 def test_importing_the_package_alone_loads_next_to_nothing() -> None:

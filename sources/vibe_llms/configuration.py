@@ -131,6 +131,7 @@ class Configuration(Struct, frozen=True):
     aliases: Mapping[str, str]
     controls: Mapping[str, Any]
     memory: Mapping[str, Any] = {}
+    documents: Mapping[str, Any] = {}
     offline: bool = False
 
     @property
@@ -159,23 +160,31 @@ class Configuration(Struct, frozen=True):
 
     def rows(self, table: str) -> Iterator[Row]:
         """The enabled rows of a registry's table, in file order."""
-        for name, entry in self.tree.get(table, {}).items():
+        for name, entry in self._table(table).items():
             enabled = entry.get("enabled", True)
             if not isinstance(enabled, bool):
-                raise self.error("it must be true or false", table, name, "enabled")
+                raise self.error("it must be true or false", *table.split("."), name, "enabled")
             if enabled:
                 yield self.row(table, name)
 
     def row(self, table: str, name: str) -> Row:
         """One row, enabled or not."""
-        entry = dict(self.tree[table][name])
+        entry = dict(self._table(table)[name])
+        path = (*table.split("."), name)
         entry.pop("enabled", None)
         module, factory = entry.pop("module", ""), entry.pop("factory", "")
         if not isinstance(module, str) or not module:
-            raise self.error('a row needs a module = "..."', table, name)
+            raise self.error('a row needs a module = "..."', *path)
         if not isinstance(factory, str):
-            raise self.error("factory must be a string", table, name, "factory")
-        return Row(name, module, factory, entry, self._origin((table, name, "module")))
+            raise self.error("factory must be a string", *path, "factory")
+        return Row(name, module, factory, entry, self._origin((*path, "module")))
+
+    def _table(self, table: str) -> Tree:
+        """A table by its keys with dots between them; empty if there is none."""
+        tree = self.tree
+        for key in table.split("."):
+            tree = tree.get(key, {})
+        return tree
 
     def is_of_the_user(self, table: str, name: str) -> bool:
         """Whether a row comes from the user rather than from the included settings."""
@@ -237,6 +246,7 @@ class _Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True)
     ensembles: dict[str, dict[str, Any]] = {}
     embedders: dict[str, dict[str, Any]] = {}
     memory: dict[str, Any] = {}
+    documents: dict[str, Any] = {}
 
 
 def shipped_folder() -> Path:
@@ -351,6 +361,7 @@ def assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
         aliases=settings.aliases,
         controls=settings.controls,
         memory=settings.memory,
+        documents=settings.documents,
         offline=bool(settings.offline),
     )
 

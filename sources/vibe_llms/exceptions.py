@@ -117,7 +117,7 @@ class PackageMissing(ConfigurationError):
         super().__init__(
             f"{purpose} needs the package {package!r}, which is not installed. Run: {command}"
         )
-        self.package, self.command = package, command
+        self.purpose, self.package, self.command = purpose, package, command
 
 
 class PluginMissing(PackageMissing):

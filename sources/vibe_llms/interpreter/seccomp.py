@@ -74,16 +74,19 @@ def is_known() -> bool:
     return os.uname().machine in _MACHINES
 
 
-def filter_calls() -> None:
-    """Refuse these calls for this process and its descendants; `OSError` if that fails."""
-    code = produce_filter(os.uname().machine)
+def filter_calls(*, sockets: bool = True) -> None:
+    """Refuse these calls for this process and its descendants; `OSError` if that fails.
+
+    Without `sockets`, it can create none, so it has no network.
+    """
+    code = produce_filter(os.uname().machine, sockets=sockets)
     held = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("@HP", len(code) // 8, ctypes.addressof(held))
     packed = ctypes.create_string_buffer(program, len(program))
     linux.control(_SET_SECCOMP, _FILTER, ctypes.addressof(packed))
 
 
-def produce_filter(machine: str) -> bytes:
+def produce_filter(machine: str, *, sockets: bool = True) -> bytes:
     """The program of the filter, in the instructions of classic BPF."""
     which = list(_MACHINES).index(machine)
     numbers = sorted({pair[which] for pair in REFUSED.values()} - {0})
@@ -106,17 +109,15 @@ def produce_filter(machine: str) -> bytes:
         ],
     )
     families = [step for one in (_UNIX, _INTERNET, _INTERNET_6) for step in _allow(one)]
-    code += _check_call(
-        _SOCKET[which],
-        [
-            _load(_ARGUMENTS),
-            *families,
-            (_EQUAL, 1, 0, _NETLINK),
-            _refuse(_NO_FAMILY),
-            # Of netlink, only the interfaces.
-            *_look(2, _ABOVE, 0, _NO_FAMILY),
-        ],
-    )
+    some = [
+        _load(_ARGUMENTS),
+        *families,
+        (_EQUAL, 1, 0, _NETLINK),
+        _refuse(_NO_FAMILY),
+        # Of netlink, only the interfaces.
+        *_look(2, _ABOVE, 0, _NO_FAMILY),
+    ]
+    code += _check_call(_SOCKET[which], some if sockets else [_refuse(_NOT_PERMITTED)])
     code.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("@HBBI", *step) for step in code)
 

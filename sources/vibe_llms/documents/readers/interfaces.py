@@ -40,17 +40,21 @@ class Source(Struct, frozen=True):
 class Remark(Struct, frozen=True, array_like=True, tag=True):
     """What a reader says of a document besides its text.
 
-    `title` is the document's own title, `pages` how many it has. `problem` says what cannot be
-    read, as a sentence for the user.
+    `title` is the document's own title, `pages` how many it has, `format` the row that reads it.
+    `problem` says what cannot be read, as a sentence for the user. `complete` is false if the text
+    ends early.
     """
 
     title: str = ""
     pages: int = 0
     problem: str = ""
+    format: str = ""
+    complete: bool = True
 
 
-#: Gives the parts of a document in order, as soon as each is read, and remarks at any time. Raises
-#: `DocumentUnreadable`; what was given before that counts.
+#: Gives the parts of a document in order, as soon as each is read, and remarks at any time. A part
+#: without text says that its page has none. Raises `DocumentUnreadable`; what was given before that
+#: counts.
 Reader: TypeAlias = Callable[[Source], Iterator[Part | Remark]]
 
 _REGISTRY: Registry[Reader] = Registry(READERS)

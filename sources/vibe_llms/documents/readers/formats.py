@@ -1,0 +1,128 @@
+"""Which reader reads a file: by the given MIME type, else by its bytes, else by its suffix."""
+
+from __future__ import annotations
+
+import codecs
+import zipfile
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import BinaryIO
+
+from vibe_llms.exceptions import DocumentUnreadable
+from vibe_llms.registries import Row
+
+_HEAD_BYTES = 8192
+_OOXML = "application/vnd.openxmlformats-officedocument."
+#: The types of files in Microsoft's ZIP format, by the folder of their main part.
+_PARTS = {
+    "word/": f"{_OOXML}wordprocessingml.document",
+    "xl/": f"{_OOXML}spreadsheetml.sheet",
+    "ppt/": f"{_OOXML}presentationml.presentation",
+}
+_COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_EXCEL = "application/vnd.ms-excel"
+_TEXT, _BYTES = "text/plain", "application/octet-stream"
+_HTML = (b"<!doctype html", b"<html", b"<head", b"<body")
+#: Control characters that text files have: tab, line feed, form feed, carriage return, escape.
+_CONTROLS = frozenset(range(32)) - {9, 10, 12, 13, 27}
+
+
+def choose_row(rows: Sequence[Row], file: BinaryIO, name: str, mimetype: str) -> Row:
+    """The row that reads a file; of several, the last, so that a user's own row wins.
+
+    `DocumentUnreadable` if none does.
+    """
+    given = mimetype.partition(";")[0].strip().lower()
+    found = find_type(file)
+    if found and (given.startswith("text/") or given == _BYTES):
+        # Servers send these for files that they do not know.
+        given = given if found == "text/html" and given != _BYTES else ""
+    suffix = PurePath(name).suffix.lower()
+    for key, value in (("types", given), ("types", found), ("suffixes", suffix)):
+        fitting = [row for row in rows if value and value in row.settings.get(key, ())]
+        if fitting:
+            return fitting[-1]
+    if not found and is_text(file):
+        fitting = [row for row in rows if _TEXT in row.settings.get("types", ())]
+        if fitting:
+            return fitting[-1]
+    what = f"of the type {found}" if found else "of an unknown format"
+    raise DocumentUnreadable(
+        f"it is {what}, which no reader reads; convert it to PDF, DOCX, HTML or text"
+    )
+
+
+def find_type(file: BinaryIO) -> str:
+    """The MIME type that the bytes of a file show; empty if they are text or unknown."""
+    head = _read_head(file)
+    if b"%PDF-" in head[:1024]:
+        return "application/pdf"
+    if head.startswith(b"PK\x03\x04"):
+        return _find_zip_type(file)
+    if head.startswith(_COMPOUND):
+        return _find_compound_type(file)
+    start = head.removeprefix(codecs.BOM_UTF8).lstrip()[:512].lower()
+    if start.startswith(b"<?xml"):
+        start = start.partition(b"?>")[2].lstrip()
+    if start.startswith(_HTML):
+        return "text/html"
+    import filetype
+
+    guess: str | None = filetype.guess_mime(head)
+    return guess or ""
+
+
+def is_text(file: BinaryIO) -> bool:
+    """Whether the bytes of a file look like text in some encoding."""
+    head = _read_head(file)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return True
+    return sum(byte in _CONTROLS for byte in head) <= len(head) // 100
+
+
+def _read_head(file: BinaryIO) -> bytes:
+    file.seek(0)
+    head = file.read(_HEAD_BYTES)
+    file.seek(0)
+    return head
+
+
+def _find_zip_type(file: BinaryIO) -> str:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = archive.namelist()
+            if "mimetype" in names:
+                with archive.open("mimetype") as declared:
+                    return declared.read(100).decode("ascii", "replace").strip()
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as error:
+        raise DocumentUnreadable(
+            f"it is a damaged ZIP file, or not all of it was copied ({error})"
+        ) from error
+    finally:
+        file.seek(0)
+    if "[Content_Types].xml" in names:
+        for folder, kind in _PARTS.items():
+            if any(one.startswith(folder) for one in names):
+                return kind
+    return "application/zip"
+
+
+def _find_compound_type(file: BinaryIO) -> str:
+    """The type of a file in Microsoft's older format, by the names of its streams."""
+    data = file.read()
+    file.seek(0)
+    if _encode("EncryptedPackage") in data:
+        raise DocumentUnreadable(
+            "it is encrypted; open it with its password, and save it without one"
+        )
+    if _encode("Workbook") in data or _encode("Book") in data:
+        return _EXCEL
+    if _encode("WordDocument") in data:
+        return "application/msword"
+    if _encode("PowerPoint Document") in data:
+        return "application/vnd.ms-powerpoint"
+    return "application/x-ole-storage"
+
+
+def _encode(name: str) -> bytes:
+    return name.encode("utf-16-le")

@@ -1,0 +1,234 @@
+"""HTML as Markdown: headings, lists, tables, code and links; all other words as paragraphs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from vibe_llms.documents.readers.packages import import_package
+
+_SKIPPED = frozenset(
+    {"script", "style", "template", "noscript", "head", "svg", "iframe", "object", "_comment"}
+)
+#: The elements that begin and end a paragraph; all others continue it.
+_BLOCKS = frozenset(
+    {
+        *(
+            "address",
+            "article",
+            "aside",
+            "blockquote",
+            "body",
+            "caption",
+            "center",
+            "dd",
+            "details",
+        ),
+        *("dialog", "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form"),
+        *("h1", "h2", "h3", "h4", "h5", "h6", "header", "hgroup", "hr", "html", "legend", "li"),
+        *("main", "menu", "nav", "ol", "option", "p", "pre", "section", "select", "summary"),
+        *("table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul"),
+    }
+)
+_LISTS = frozenset({"ul", "ol", "menu"})
+_SPACES = re.compile(r"[ \t\n\r\f]+")
+#: Text at the beginning of a line that Markdown would take for a heading or a fence.
+_MARK = re.compile(r"(#{1,6}[ \t]|`{3,}|~{3,})")
+_ADDRESS = re.compile(r"(?:https?://|mailto:)[^\s()<>]{1,500}", re.IGNORECASE)
+#: Wider tables are cut; a cell of a hostile one may span a million columns.
+_MOST_COLUMNS = 1000
+_MOST_SPAN = 100
+
+
+def parse_html(text: str) -> Any:
+    """The tree of an HTML text."""
+    return import_package("selectolax.lexbor", "selectolax", "reading HTML").LexborHTMLParser(text)
+
+
+def draw_markdown(root: Any) -> str:
+    """The text below an element as Markdown."""
+    writer = _Writer()
+    # A stack of our own, because a hostile page is nested deeper than Python allows.
+    stack = [(root, iter(root.iter(include_text=True)))]
+    while stack:
+        node, children = stack[-1]
+        child = next(children, None)
+        if child is None:
+            stack.pop()
+            if stack:
+                writer.leave(node)
+        elif child.tag == "-text":
+            writer.write(child.text_content or "")
+        elif child.tag not in _SKIPPED and writer.enter(child):
+            stack.append((child, iter(child.iter(include_text=True))))
+    return writer.close()
+
+
+def draw_table(rows: Iterable[Sequence[str]]) -> str:
+    """A table as Markdown; its first row is the heading."""
+    drawn = [[_draw_cell(cell) for cell in row] for row in rows]
+    drawn = [row for row in drawn if any(row)]
+    if not drawn:
+        return ""
+    columns = list(zip_longest(*drawn, fillvalue=""))
+    while len(columns) > 1 and not any(columns[-1]):
+        columns.pop()
+    lines = [f"| {' | '.join(cells)} |" for cells in zip(*columns, strict=True)]
+    lines.insert(1, f"|{' --- |' * len(columns)}")
+    return "\n".join(lines)
+
+
+def _draw_cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+class _Writer:
+    """The Markdown of elements that are entered and left in the order of the document."""
+
+    def __init__(self) -> None:
+        self._blocks: list[str] = []
+        self._line: list[str] = []
+        self._lists: list[int] = []
+        self._marker = ""
+        self._links: list[tuple[str, int]] = []
+
+    def write(self, text: str) -> None:
+        """Add text to the paragraph."""
+        self._line.append(text)
+
+    def enter(self, node: Any) -> bool:
+        """Begin an element; returns whether to go into it."""
+        tag = node.tag
+        if tag == "br":
+            self._line.append("\0")
+            return False
+        if tag == "img":
+            self._line.append(f" {node.attributes.get('alt') or ''} ")
+            return False
+        if tag == "a":
+            self._links.append((node.attributes.get("href") or "", len(self._line)))
+        if tag not in _BLOCKS:
+            return True
+        self._end_paragraph()
+        if tag == "pre":
+            self._write_code(node)
+            return False
+        if tag == "table":
+            self._write_table(node)
+            return False
+        if tag in _LISTS:
+            self._lists.append(1 if tag == "ol" else 0)
+        elif tag == "li":
+            self._begin_item()
+        return True
+
+    def leave(self, node: Any) -> None:
+        """End an element."""
+        tag = node.tag
+        if tag == "a" and self._links:
+            self._end_link(*self._links.pop())
+        if tag not in _BLOCKS:
+            return
+        level = int(tag[1]) if len(tag) == 2 and tag[0] == "h" and tag[1].isdigit() else 0
+        self._end_paragraph(level)
+        if tag in _LISTS and self._lists:
+            self._lists.pop()
+            if not self._lists:
+                self._marker = ""
+
+    def close(self) -> str:
+        """All of it."""
+        self._end_paragraph()
+        text = ""
+        for block in self._blocks:
+            # The items of a list are lines that follow each other.
+            tight = block.lstrip(" ")[:2] in ("- ", "1.") and text.rpartition("\n")[2].lstrip(" ")
+            text += "\n" if tight and tight[:1] in "-1" else "\n\n"
+            text += block
+        return text.strip("\n")
+
+    def _begin_item(self) -> None:
+        number = self._lists[-1] if self._lists else 0
+        self._marker = f"{number}. " if number else "- "
+        if number:
+            self._lists[-1] += 1
+
+    def _end_link(self, address: str, start: int) -> None:
+        text = "".join(self._line[start:])
+        if text.strip() and _ADDRESS.fullmatch(address) and address not in text:
+            self._line[start:] = [f"[{text.strip()}]({address})"]
+
+    def _end_paragraph(self, level: int = 0) -> None:
+        text = _SPACES.sub(" ", "".join(self._line))
+        text = "\n".join(line.strip() for line in text.split("\0")).strip()
+        self._line.clear()
+        self._links = [(address, 0) for address, _ in self._links]
+        if not text:
+            return
+        if level:
+            self._blocks.append(f"{'#' * level} {' '.join(text.split())}")
+            return
+        text = "\n".join(_escape(line) for line in text.split("\n"))
+        self._add(text)
+
+    def _add(self, text: str) -> None:
+        marker, self._marker = self._marker, ""
+        indent = "  " * max(0, len(self._lists) - 1)
+        if marker:
+            text = f"{indent}{marker}{text}"
+        elif self._lists:
+            text = f"{indent}  {text}"
+        self._blocks.append(text)
+
+    def _write_code(self, node: Any) -> None:
+        code = node.text(deep=True).strip("\n")
+        if code.strip():
+            longest = max((len(run) for run in re.findall("`+", code)), default=0)
+            fence = "`" * max(3, longest + 1)
+            self._blocks.append(f"{fence}\n{code}\n{fence}")
+
+    def _write_table(self, table: Any) -> None:
+        for caption in table.css("caption"):
+            self._line.append(caption.text(deep=True, separator=" "))
+            self._end_paragraph()
+        if drawn := draw_table(_survey_rows(table)):
+            self._add(drawn)
+
+
+def _escape(line: str) -> str:
+    return f"\\{line}" if _MARK.match(line) else line
+
+
+def _survey_rows(table: Any) -> list[list[str]]:
+    """The cells of a table; one that spans several is repeated in each of them."""
+    rows: list[list[str]] = []
+    spans: dict[int, tuple[int, str]] = {}
+    for row in table.css("tr"):
+        cells: list[str] = []
+        for cell in row.iter():
+            if cell.tag not in ("td", "th"):
+                continue
+            text = " ".join(draw_markdown(cell).split())
+            for _ in range(_read_span(cell, "colspan")):
+                _repeat(cells, spans)
+                if (down := _read_span(cell, "rowspan")) > 1:
+                    spans[len(cells)] = (down, text)
+                if len(cells) < _MOST_COLUMNS:
+                    cells.append(text)
+        _repeat(cells, spans)
+        spans = {place: (down - 1, text) for place, (down, text) in spans.items() if down > 1}
+        rows.append(cells)
+    return rows
+
+
+def _repeat(cells: list[str], spans: dict[int, tuple[int, str]]) -> None:
+    """Add the cells of rows above that reach down into this one."""
+    while (span := spans.get(len(cells))) is not None and len(cells) < _MOST_COLUMNS:
+        cells.append(span[1])
+
+
+def _read_span(cell: Any, name: str) -> int:
+    value = cell.attributes.get(name) or "1"
+    return max(1, min(int(value), _MOST_SPAN)) if value.isdecimal() else 1

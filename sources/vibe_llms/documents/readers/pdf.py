@@ -1,0 +1,94 @@
+"""The reader of PDF files, a page at a time, with pypdfium2."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from vibe_llms.documents.readers.headings import Headings
+from vibe_llms.documents.readers.interfaces import Remark, Source, register
+from vibe_llms.documents.readers.packages import import_package
+from vibe_llms.documents.texts import Part, Place
+from vibe_llms.exceptions import DocumentUnreadable
+
+#: PDFium's marks of a hyphen at the end of a line.
+_HYPHENS = re.compile("[\ufffe\x02]\r?\n?(?=(\\w?))")
+_MOST_BOOKMARKS = 10_000
+_PASSWORD_ERROR = 4
+
+
+def read_pdf(source: Source) -> Iterator[Part | Remark]:
+    """The text of each page, with the headings of the outline; no text for a scanned page."""
+    package = import_package("pypdfium2", "pypdfium2", "reading PDF files")
+    try:
+        document = package.PdfDocument(source.file.read(), password=source.password or None)
+    except package.PdfiumError as error:
+        if error.err_code == _PASSWORD_ERROR:
+            raise DocumentUnreadable(
+                "the password is wrong" if source.password else "it needs a password",
+                password=True,
+            ) from error
+        raise DocumentUnreadable("it is not a valid PDF file, or it is damaged") from error
+    title = str(document.get_metadata_value("Title")).strip()
+    yield Remark(title=title, pages=len(document))
+    outline = _read_outline(document)
+    headings = Headings()
+    heading = ""
+    for index in range(len(document)):
+        text = _read_page(document, index, package)
+        entries = outline.get(index, ())
+        start = 0
+        for level, name in entries:
+            found = _find_heading(text, name, start)
+            if found > start and text[start:found].strip():
+                yield Part(text[start:found], Place(index + 1, "", heading))
+                start = found
+            heading = headings.enter(level, name)
+        yield Part(text[start:], Place(index + 1, "", heading))
+
+
+def _read_page(document: Any, index: int, package: Any) -> str:
+    try:
+        page = document[index]
+    except package.PdfiumError:
+        return ""
+    try:
+        text_page = page.get_textpage()
+        try:
+            text: str = text_page.get_text_range()
+        finally:
+            text_page.close()
+    finally:
+        page.close()
+    return _HYPHENS.sub(_join_word, text).replace("\r\n", "\n").replace("\0", "").strip()
+
+
+def _join_word(found: re.Match[str]) -> str:
+    return "" if found[1].islower() else "-"
+
+
+def _read_outline(document: Any) -> dict[int, list[tuple[int, str]]]:
+    """The bookmarks of each page: their levels and titles."""
+    outline: dict[int, list[tuple[int, str]]] = {}
+    for number, bookmark in enumerate(document.get_toc()):
+        if number == _MOST_BOOKMARKS:
+            break
+        target = bookmark.get_dest()
+        index = target.get_index() if target is not None else None
+        if index is not None:
+            outline.setdefault(index, []).append((bookmark.level + 1, bookmark.get_title()))
+    return outline
+
+
+def _find_heading(text: str, name: str, start: int) -> int:
+    """Where a line of the page begins with a heading; -1 if none does."""
+    words = name.split()
+    if not words:
+        return -1
+    pattern = r"\s+".join(map(re.escape, words))
+    found = re.compile(rf"^[ \t]*(?:[\d.]+[ \t]+)?{pattern}", re.MULTILINE).search(text, start)
+    return found.start() if found else -1
+
+
+register("pdf", read_pdf)

@@ -1,0 +1,365 @@
+"""`DocumentReader` reads documents in processes of their own, which it starts, uses again and ends.
+
+A process reads one document at a time. It is killed if the caller cancels, or if it takes too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from vibe_llms.configuration import Configuration
+from vibe_llms.documents.frames import HEAD, LONGEST_BODY, End, Failure, Kind, Request, pack
+from vibe_llms.documents.readers.interfaces import READERS, Remark
+from vibe_llms.documents.settings import read_document_settings
+from vibe_llms.documents.snapshots import Snapshot, take_snapshot
+from vibe_llms.documents.texts import DocumentText, Part, join_parts
+from vibe_llms.exceptions import (
+    DocumentUnreadable,
+    PackageMissing,
+    RegistrationError,
+    RequestError,
+    SessionClosed,
+)
+from vibe_llms.files import describe_size
+from vibe_llms.registries import Row
+
+#: How many processes read at once, and how long an idle one is kept for the next document.
+_PROCESSES = 2
+_IDLE_SECONDS = 20.0
+_CHUNK_BYTES = 256 * 1024
+#: What the process gets of the environment, which may hold keys.
+_VARIABLES = frozenset({"HOME", "LANG", "PATH", "PYTHONPATH", "TMPDIR", "TZ", "VIRTUAL_ENV"})
+
+
+class DocumentReader:
+    """Reads documents with the readers of a configuration; callers close it."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._settings = read_document_settings(configuration)
+        self._rows = tuple(configuration.rows(READERS))
+        self._slots = asyncio.Semaphore(_PROCESSES)
+        self._idle: list[_Process] = []
+        self._busy: set[_Process] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End all processes; what is being read fails with `SessionClosed`."""
+        self._closed = True
+        self._drop_idle()
+        for process in self._busy:
+            process.kill()
+
+    async def snapshot(self, source: Path | bytes, name: str = "") -> Snapshot:
+        """The bytes of a document as they are now, with their hash; callers close it."""
+        limit = self._settings.limits.file_bytes
+        if isinstance(source, bytes):
+            return take_snapshot(source, name, limit=limit)
+        work = asyncio.ensure_future(
+            asyncio.to_thread(take_snapshot, source, name, limit=limit),
+        )
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            work.add_done_callback(_close_late)
+            raise
+
+    async def read(
+        self,
+        source: Path | bytes | Snapshot,
+        name: str = "",
+        *,
+        mimetype: str = "",
+        password: str = "",
+        reader: str = "",
+    ) -> DocumentText:
+        """The text of a document; `DocumentUnreadable` if it has none that can be read.
+
+        `name` is that of a file unless `source` is a path. `reader` names a row of
+        `[documents.readers]`; without it, the bytes decide.
+        """
+        parts: list[Part] = []
+        title = form = ""
+        pages = 0
+        notices: list[str] = []
+        complete = True
+        items = self.stream(source, name, mimetype=mimetype, password=password, reader=reader)
+        async with aclosing(items):
+            async for item in items:
+                if isinstance(item, Part):
+                    parts.append(item)
+                    continue
+                title, form = item.title or title, item.format or form
+                pages = item.pages or pages
+                complete = complete and item.complete
+                if item.problem:
+                    notices.append(item.problem)
+        text, marks = join_parts(parts)
+        return DocumentText(
+            title=title or name or getattr(source, "name", ""),
+            text=text,
+            format=form,
+            marks=marks,
+            pages=pages,
+            notices=tuple(notices),
+            complete=complete,
+        )
+
+    async def stream(
+        self,
+        source: Path | bytes | Snapshot,
+        name: str = "",
+        *,
+        mimetype: str = "",
+        password: str = "",
+        reader: str = "",
+    ) -> AsyncGenerator[Part | Remark, None]:
+        """The parts of a document as soon as each is read, and remarks on it.
+
+        The arguments are those of `read`. If reading fails after the first part, the last remark
+        says why, and that the text is not complete.
+        """
+        if self._closed:
+            raise SessionClosed("this document reader was closed")
+        rows = self._choose_rows(reader)
+        if isinstance(source, Snapshot):
+            snapshot = source
+        else:
+            snapshot = await self.snapshot(source, name)
+        try:
+            request = Request(
+                name=snapshot.name,
+                mimetype=mimetype,
+                reader=reader,
+                password=password,
+                rows=rows,
+                limits=self._settings.limits,
+                paths=tuple(path for path in sys.path if path),
+            )
+            async with self._slots:
+                items = self._stream(request, snapshot.descriptor)
+                async with aclosing(items):
+                    async for item in items:
+                        yield item
+        finally:
+            if snapshot is not source:
+                snapshot.close()
+
+    def _choose_rows(self, reader: str) -> tuple[Row, ...]:
+        if not reader:
+            return self._rows
+        found = tuple(row for row in self._rows if row.name == reader)
+        if not found:
+            names = ", ".join(row.name for row in self._rows)
+            raise RequestError(f"no reader is named {reader!r}; there are: {names}")
+        return found
+
+    async def _stream(
+        self, request: Request, descriptor: int
+    ) -> AsyncGenerator[Part | Remark, None]:
+        """What a process says of one document, with its end as an error or as a remark."""
+        any_text = False
+        problem = ""
+        process = self._access_process()
+        self._busy.add(process)
+        finished = False
+        try:
+            process.send(request, descriptor)
+            async for item in process.receive(request):
+                any_text = any_text or isinstance(item, Part)
+                problem = (item.problem if isinstance(item, Remark) else "") or problem
+                yield item
+            finished = True
+        except DocumentUnreadable as error:
+            if self._closed:
+                raise SessionClosed("this document reader was closed") from error
+            if not any_text:
+                raise DocumentUnreadable(
+                    f"{request.name}: {error}", password=error.password
+                ) from error
+            any_text, problem = True, str(error)
+            yield Remark(problem=f"the rest could not be read: {problem}", complete=False)
+        finally:
+            self._busy.discard(process)
+            if finished and process.reusable and not self._closed:
+                self._keep(process)
+            else:
+                process.end()
+        if not any_text:
+            raise DocumentUnreadable(f"{request.name}: {problem or 'it has no text'}")
+
+    def _access_process(self) -> _Process:
+        while self._idle:
+            process = self._idle.pop()
+            if process.is_alive():
+                return process
+            process.end()
+        return _Process()
+
+    def _keep(self, process: _Process) -> None:
+        self._idle.append(process)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._drop_idle)
+
+    def _drop_idle(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._idle:
+            self._idle.pop().end()
+
+
+class _Process:
+    """A process that reads documents, and the socket to it."""
+
+    def __init__(self) -> None:
+        self.reusable = False
+        self._channel, other = socket.socketpair()
+        self._channel.setblocking(False)
+        with other:
+            try:
+                self._process = subprocess.Popen(
+                    # -P: nothing is imported from the current folder.
+                    [
+                        *(sys.executable, "-P", "-m", "vibe_llms.documents.worker"),
+                        str(other.fileno()),
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(other.fileno(),),
+                    env={name: value for name, value in os.environ.items() if _is_passed(name)},
+                    # Ctrl-C is for the parent.
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self._channel.close()
+                raise DocumentUnreadable(
+                    f"the process that reads it cannot be started: {error.strerror}"
+                ) from error
+
+    def is_alive(self) -> bool:
+        """Whether the process still waits for a document."""
+        return self._process.poll() is None
+
+    def kill(self) -> int:
+        """Kill the process, and wait for its end; returns its status."""
+        self._process.kill()
+        return self._process.wait()
+
+    def end(self) -> None:
+        """Kill the process and close the socket; safe to call twice."""
+        self._channel.close()
+        self.kill()
+
+    def send(self, request: Request, descriptor: int) -> None:
+        """Ask for the text of an open file."""
+        self.reusable = False
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        try:
+            socket.send_fds(self._channel, [pack(Kind.REQUEST, request)], [descriptor])
+        except OSError as error:
+            raise DocumentUnreadable(f"the process that reads it has ended: {error}") from error
+
+    async def receive(self, request: Request) -> AsyncIterator[Part | Remark]:
+        """What the process answers; `DocumentUnreadable` if it fails, crashes or takes too long."""
+        limit = left = request.limits.seconds
+        rows = {row.name: row for row in request.rows}
+        data = bytearray()
+        while True:
+            while (frame := _take_frame(data)) is not None:
+                kind, body = frame
+                match kind:
+                    case Kind.PART:
+                        yield msgspec.msgpack.decode(body, type=Part)
+                    case Kind.REMARK:
+                        remark = msgspec.msgpack.decode(body, type=Remark)
+                        if row := rows.get(remark.format):
+                            longer = row.settings.get("seconds", limit) - limit
+                            limit, left = limit + longer, left + longer
+                        yield remark
+                    case Kind.FAILURE:
+                        raise _restore(msgspec.msgpack.decode(body, type=Failure))
+                    case _:
+                        self.reusable = msgspec.msgpack.decode(body, type=End).reusable
+                        return
+            # The time that the caller takes does not count.
+            begun = time.monotonic()
+            try:
+                async with asyncio.timeout(left):
+                    chunk = await asyncio.get_running_loop().sock_recv(self._channel, _CHUNK_BYTES)
+            except TimeoutError:
+                raise DocumentUnreadable(
+                    f"reading it took more than {limit:g} s (seconds in [documents.limits])"
+                ) from None
+            except OSError:
+                chunk = b""
+            if not chunk:
+                raise DocumentUnreadable(self._explain_end(request))
+            left -= time.monotonic() - begun
+            data += chunk
+
+    def _explain_end(self, request: Request) -> str:
+        status = self.kill()
+        how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        size = describe_size(request.limits.memory_bytes)
+        return (
+            f"its reader crashed ({how}), perhaps because it needs more than {size} of memory "
+            "(memory-bytes in [documents.limits]); if not, the file is damaged"
+        )
+
+
+def _take_frame(data: bytearray) -> tuple[int, bytes] | None:
+    """The first frame of the received bytes, which it removes; `None` if it is not complete."""
+    if len(data) < HEAD.size:
+        return None
+    kind, length = HEAD.unpack_from(data)
+    if length > LONGEST_BODY:
+        raise DocumentUnreadable("its reader gives too much text at once")
+    if len(data) < HEAD.size + length:
+        return None
+    body = bytes(data[HEAD.size : HEAD.size + length])
+    del data[: HEAD.size + length]
+    return kind, body
+
+
+def _restore(failure: Failure) -> Exception:
+    match failure.kind:
+        case "package":
+            return PackageMissing(failure.message, package=failure.package, command=failure.command)
+        case "registration":
+            file, table, key = failure.place
+            return RegistrationError(failure.message, file=file, table=table, key=key)
+        case _:
+            return DocumentUnreadable(failure.message, password=failure.kind == "password")
+
+
+def _is_passed(name: str) -> bool:
+    return name in _VARIABLES or name.startswith("LC_")
+
+
+def _close_late(work: asyncio.Future[Snapshot]) -> None:
+    if not work.cancelled() and work.exception() is None:
+        work.result().close()

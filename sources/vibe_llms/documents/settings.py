@@ -1,0 +1,35 @@
+"""`[documents]` as checked settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from vibe_llms.configuration import Configuration, Positive, Seconds
+
+
+class ReadingLimits(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """`[documents.limits]`: how much of a document is read, and at what cost.
+
+    A file of more than `file_bytes` is refused. What exceeds the other limits is left out, and the
+    text says so. A reader's row may have `seconds` and `memory_bytes` of its own.
+    """
+
+    seconds: Seconds = 60.0
+    memory_bytes: Positive = 2 * 1024**3
+    file_bytes: Positive = 256 * 1024**2
+    characters: Positive = 20_000_000
+    pages: Positive = 10_000
+
+
+class DocumentSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """`[documents]`; `readers` are the rows of `[documents.readers]`."""
+
+    limits: ReadingLimits = ReadingLimits()
+    readers: dict[str, dict[str, Any]] = {}
+
+
+def read_document_settings(configuration: Configuration) -> DocumentSettings:
+    """The settings of `[documents]`; a `ConfigurationError` names the key of an invalid value."""
+    return configuration.read(DocumentSettings, configuration.documents, "documents")

@@ -1,0 +1,176 @@
+"""The process that reads documents, one at a time, for `DocumentReader`; it has few rights.
+
+    python -P -m vibe_llms.documents.worker SOCKET
+
+It receives a request and an open file through the socket, and answers with frames. A document may
+be hostile: this process has no network, cannot gain privileges, and ends with its parent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+import sys
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import msgspec
+
+from vibe_llms.documents.frames import HEAD, End, Failure, Kind, Request, pack
+from vibe_llms.documents.readers.formats import choose_row
+from vibe_llms.documents.readers.interfaces import Remark, Source, access_reader
+from vibe_llms.documents.settings import ReadingLimits
+from vibe_llms.documents.texts import Part
+from vibe_llms.exceptions import DocumentUnreadable, PackageMissing, RegistrationError
+from vibe_llms.files import describe_size
+from vibe_llms.interpreter import linux, seccomp
+
+_OPEN_FILES = 256
+#: A process that needed more memory is not used again.
+_REUSABLE_KIBIBYTES = 512 * 1024
+_SHOWN_RUNS = 20
+
+
+def main() -> None:
+    """Read documents until the socket is closed."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    reduce_rights()
+    while (received := _receive(channel)) is not None:
+        request, file = received
+        with file:
+            end = _serve(channel, request, file)
+        channel.sendall(pack(Kind.END, end))
+
+
+def reduce_rights() -> None:
+    """Reduce what this process may do, as far as the system allows."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    if sys.platform != "linux":
+        return
+    for reduce in (linux.die_with_parent, linux.gain_no_rights):
+        with contextlib.suppress(OSError):
+            reduce()
+    if seccomp.is_known():
+        with contextlib.suppress(OSError):
+            seccomp.filter_calls(sockets=False)
+
+
+def _receive(channel: socket.socket) -> tuple[Request, BinaryIO] | None:
+    head, descriptors, _, _ = socket.recv_fds(channel, HEAD.size, 1)
+    if not head:
+        return None
+    file = os.fdopen(descriptors[0], "rb")
+    head += _receive_exactly(channel, HEAD.size - len(head))
+    _, length = HEAD.unpack(head)
+    body = _receive_exactly(channel, length)
+    return msgspec.msgpack.decode(body, type=Request), file
+
+
+def _receive_exactly(channel: socket.socket, length: int) -> bytes:
+    data = b""
+    while len(data) < length:
+        part = channel.recv(length - len(data))
+        if not part:
+            raise SystemExit(0)
+        data += part
+    return data
+
+
+def _serve(channel: socket.socket, request: Request, file: BinaryIO) -> End:
+    """Answer a request; returns whether this process can read another document."""
+    limits = request.limits
+    sys.path += [path for path in request.paths if path not in sys.path]
+    try:
+        row = choose_row(request.rows, file, request.name, request.mimetype)
+        memory = row.settings.get("memory-bytes", limits.memory_bytes)
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (memory, most))
+        channel.sendall(pack(Kind.REMARK, Remark(format=row.name)))
+        source = Source(file, request.name, request.password, row.settings)
+        for item in _limit(access_reader(row)(source), limits):
+            kind = Kind.PART if isinstance(item, Part) else Kind.REMARK
+            channel.sendall(pack(kind, item))
+    except BrokenPipeError:
+        # The parent does not want the rest.
+        raise SystemExit(0) from None
+    except Exception as error:  # noqa: BLE001  (a reader's own code, and a hostile file)
+        channel.sendall(pack(Kind.FAILURE, _describe(error, limits)))
+        return End(reusable=False)
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return End(reusable=used < _REUSABLE_KIBIBYTES)
+
+
+def _describe(error: Exception, limits: ReadingLimits) -> Failure:
+    match error:
+        case DocumentUnreadable(password=password):
+            return Failure("password" if password else "unreadable", str(error))
+        case PackageMissing(purpose=purpose, package=package, command=command):
+            return Failure("package", purpose, package, command)
+        case RegistrationError(message=message, file=place, table=table, key=key):
+            return Failure("registration", message, place=(place, table, key))
+        case MemoryError():
+            size = describe_size(limits.memory_bytes)
+            text = f"it needs more than {size} of memory (memory-bytes in [documents.limits])"
+        case RecursionError():
+            text = "it is nested too deeply"
+        case _:
+            words = " ".join(str(error).split())[:200]
+            text = f"it is damaged, or not what its name says ({type(error).__name__}: {words})"
+    return Failure("unreadable", text)
+
+
+def _limit(items: Iterator[Part | Remark], limits: ReadingLimits) -> Iterator[Part | Remark]:
+    """What a reader gives, up to the limits, and at the end the pages without text."""
+    left = limits.characters
+    empty: list[int] = []
+    for item in items:
+        if isinstance(item, Remark):
+            yield item
+            continue
+        text, page = item.text, item.place.page
+        if page > limits.pages:
+            yield _cut(f"only the first {limits.pages:,} pages were read", "pages")
+            break
+        if not text.strip():
+            if page and page not in empty[-1:]:
+                empty.append(page)
+            continue
+        yield item if len(text) <= left else Part(text[:left], item.place)
+        left -= len(text)
+        if left < 0:
+            yield _cut(f"only the first {limits.characters:,} characters were read", "characters")
+            break
+    if empty:
+        yield Remark(problem=_describe_pages(empty))
+
+
+def _cut(problem: str, key: str) -> Remark:
+    return Remark(problem=f"{problem} ({key} in [documents.limits])", complete=False)
+
+
+def _describe_pages(pages: list[int]) -> str:
+    """Which pages have no text.
+
+    >>> _describe_pages([2, 5, 6, 7])
+    'pages 2, 5-7 have no text; they may be scans'
+    """
+    runs: list[list[int]] = []
+    for page in pages:
+        if runs and page == runs[-1][1] + 1:
+            runs[-1][1] = page
+        else:
+            runs.append([page, page])
+    which = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs[:_SHOWN_RUNS])
+    which += ", …" if len(runs) > _SHOWN_RUNS else ""
+    if len(pages) == 1:
+        return f"page {which} has no text; it may be a scan"
+    return f"pages {which} have no text; they may be scans"
+
+
+if __name__ == "__main__":
+    main()

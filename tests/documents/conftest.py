@@ -1,0 +1,38 @@
+"""A reader of documents with the shipped rows and those of `peculiar`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vibe_llms.configuration import Configuration, Places, load_configuration, merge
+from vibe_llms.documents.reading import DocumentReader
+
+PECULIAR = (
+    *("shouting", "process", "endless", "crashing", "refusing", "greedy", "network"),
+    *("environment", "pages"),
+)
+
+
+@pytest.fixture
+def configure(tmp_path: Path) -> Callable[..., Configuration]:
+    def configure(**documents: Any) -> Configuration:
+        rows = {
+            name: {"module": "tests.documents.peculiar", "suffixes": [f".{name}"]}
+            for name in PECULIAR
+        }
+        overrides = merge({"readers": rows}, documents)
+        return load_configuration(
+            Places.under(tmp_path / "home"), environment={}, overrides={"documents": overrides}
+        )
+
+    return configure
+
+
+@pytest.fixture
+async def reader(configure: Callable[..., Configuration]) -> AsyncIterator[DocumentReader]:
+    async with DocumentReader(configure()) as reader:
+        yield reader
