@@ -103,6 +103,19 @@ class ToolSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     kept_bytes: Positive = 16 * 1024 * 1024
 
 
+class WebSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """`[web]`: which web addresses are fetched, and limits on each.
+
+    `allow_hosts` are hosts, or hosts with a port, that may have private addresses.
+    """
+
+    allow_hosts: tuple[str, ...] = ()
+    proxy: bool = False
+    redirects: Number = 5
+    page_bytes: Positive = 16 * 1024 * 1024
+    page_seconds: Seconds = 30.0
+
+
 #: Keys of a provider's row that other modules read; used in suggestions for typos.
 ROW_KEYS = (
     *("module", "factory", "enabled", "credential", "api-key-environment", "api-key-command"),
@@ -132,6 +145,7 @@ class Configuration(Struct, frozen=True):
     controls: Mapping[str, Any]
     memory: Mapping[str, Any] = {}
     documents: Mapping[str, Any] = {}
+    web: WebSettings = WebSettings()
     offline: bool = False
 
     @property
@@ -247,6 +261,7 @@ class _Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True)
     embedders: dict[str, dict[str, Any]] = {}
     memory: dict[str, Any] = {}
     documents: dict[str, Any] = {}
+    web: WebSettings = WebSettings()
 
 
 def shipped_folder() -> Path:
@@ -362,6 +377,7 @@ def assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
         controls=settings.controls,
         memory=settings.memory,
         documents=settings.documents,
+        web=settings.web,
         offline=bool(settings.offline),
     )
 

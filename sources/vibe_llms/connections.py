@@ -32,6 +32,8 @@ _ENCODINGS = ("gzip", "x-gzip", "deflate")
 #: The `wbits` argument of `zlib.decompressobj`.
 _GZIP_OR_ZLIB = 47
 _PIECE_BYTES = 64 * 1024
+#: By how much a compressed body may be longer than what it contains.
+_SURPLUS_BYTES = 1024 * 1024
 #: Where systems keep their certificates.
 _CERTIFICATES = (
     "/etc/ssl/certs/ca-certificates.crt",
@@ -39,10 +41,30 @@ _CERTIFICATES = (
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-#: IPv6 addresses that contain an IPv4 address: NAT64, and its local form.
-_NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
+_LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")
+#: Their last 32 bits are an IPv4 address: mapped, translated, and those of NAT64.
+_EMBEDDING = (
+    ipaddress.IPv6Network("::ffff:0:0/96"),
+    ipaddress.IPv6Network("::ffff:0:0:0/96"),
+    ipaddress.IPv6Network("64:ff9b::/96"),
+    _LOCAL_NAT64,
+)
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
-_SHARED = ipaddress.IPv4Network("100.64.0.0/10")
+#: Those of carriers, of sites, and of local NAT64.
+_PRIVATE = (
+    ipaddress.IPv4Network("100.64.0.0/10"),
+    ipaddress.IPv6Network("fec0::/10"),
+    _LOCAL_NAT64,
+)
+#: All IPv6 addresses of the internet are in here.
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+#: Special blocks in the registries of IANA that some versions of `ipaddress` take for public ones.
+_SPECIAL = (
+    ipaddress.ip_network("192.0.0.0/24"),
+    ipaddress.ip_network("192.88.99.0/24"),
+    ipaddress.ip_network("2001::/23"),
+    ipaddress.ip_network("3fff::/20"),
+)
 
 
 def choose_proxy(url: str) -> str | None:
@@ -95,34 +117,50 @@ def encode_host(host: str) -> str:
 def classify_address(address: str) -> AddressKind:
     """The kind of an IP address; an IPv6 address that contains an IPv4 address has its kind.
 
+    Source: the registries of special-purpose addresses of IANA (2026-11).
+
     >>> [classify_address(one) for one in ("9.9.9.9", "::ffff:10.0.0.1", "169.254.169.254")]
     ['public', 'private', 'link-local']
     """
     ip = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv6Address) and (inner := _find_inner(ip)) is not None:
-        ip = inner
+    if isinstance(ip, ipaddress.IPv4Address):
+        return _classify(ip)
+    inner = _find_inner(ip)
+    kind: AddressKind = "public" if inner is None else _classify(inner)
+    if kind != "public" or (inner is not None and ip not in _LOCAL_NAT64 and not _is_isatap(ip)):
+        return kind
+    return _classify(ip)
+
+
+def _classify(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> AddressKind:
     if ip.is_loopback:
         return "loopback"
     if ip.is_link_local:
         return "link-local"
-    if ip.is_unspecified or ip.is_multicast:
+    if ip.is_unspecified or ip.is_multicast or any(ip in network for network in _SPECIAL):
         return "reserved"
-    if ip in _SHARED or (isinstance(ip, ipaddress.IPv6Address) and ip.is_site_local):
+    if any(ip in network for network in _PRIVATE) or (ip.is_private and not ip.is_reserved):
         return "private"
-    if ip.is_global:
-        return "public"
-    return "private" if ip.is_private and not ip.is_reserved else "reserved"
+    if isinstance(ip, ipaddress.IPv6Address) and ip not in _UNICAST:
+        return "reserved"
+    return "public" if ip.is_global else "reserved"
 
 
 def _find_inner(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    if ip.ipv4_mapped is not None:
-        return ip.ipv4_mapped
     if ip.sixtofour is not None:
         return ip.sixtofour
     if ip.teredo is not None:
         return ip.teredo[1]
-    embedded = any(ip in network for network in _NAT64) or (ip in _COMPATIBLE and int(ip) > 0xFFFF)
-    return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if embedded else None
+    number = int(ip)
+    compatible = ip in _COMPATIBLE and number > 0xFFFF
+    if compatible or _is_isatap(ip) or any(ip in network for network in _EMBEDDING):
+        return ipaddress.IPv4Address(number & 0xFFFF_FFFF)
+    return None
+
+
+def _is_isatap(ip: ipaddress.IPv6Address) -> bool:
+    """Whether the second half of an address contains an IPv4 address (RFC 5214)."""
+    return int(ip) >> 32 & 0xFDFF_FFFF == 0x5EFE
 
 
 def is_address(host: str) -> bool:
@@ -144,16 +182,32 @@ async def resolve(host: str, port: int) -> Sequence[str]:
 class AddressRefused(Exception):
     """A host has an address that nothing may be sent to; the cause of an error to connect."""
 
+    def __init__(self, host: str, address: str, kind: AddressKind) -> None:
+        which = host if host == address else f"{host} ({address})"
+        super().__init__(f"no request is sent to {which}: it is a {kind} address")
+        self.host, self.kind = host, kind
+
+
+def permitted_kinds(
+    kinds: Collection[AddressKind] | None, *, offline: bool
+) -> Collection[AddressKind] | None:
+    """The kinds of addresses that may be connected to: public ones and these; None for any.
+
+    While requests are forbidden, only this machine may be, if it is permitted at all.
+    """
+    if not offline and not requests_forbidden():
+        return None if kinds is None else {"public", *kinds}
+    return [kind for kind in ("loopback",) if kinds is None or kind in kinds]
+
 
 async def find_permitted(
-    host: str, port: int, kinds: Collection[str], resolver: Resolver = resolve
+    host: str, port: int, kinds: Collection[AddressKind], resolver: Resolver = resolve
 ) -> Sequence[str]:
     """The addresses of a host; `AddressRefused` if one of them is not of these kinds."""
     addresses = await find_addresses(host, port, resolver)
     for address in addresses:
         if (kind := classify_address(address)) not in kinds:
-            which = host if host == address else f"{host} ({address})"
-            raise AddressRefused(f"no request is sent to {which}: it is a {kind} address")
+            raise AddressRefused(host, address, kind)
     return addresses
 
 
@@ -173,8 +227,10 @@ async def inflate(chunks: AsyncIterable[bytes], encoding: str) -> AsyncIterator[
         raise ValueError(f"it is encoded as {encoding[:40]!r}")
     unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
     empty = True
+    surplus = 0
     async for chunk in chunks:
         rest = chunk
+        surplus += len(chunk)
         while rest:
             empty = False
             if unpacker.eof:
@@ -183,10 +239,13 @@ async def inflate(chunks: AsyncIterable[bytes], encoding: str) -> AsyncIterator[
                 piece = unpacker.decompress(rest, _PIECE_BYTES)
             except zlib.error as error:
                 raise ValueError(str(error)) from error
+            surplus -= len(piece)
             rest = unpacker.unconsumed_tail or unpacker.unused_data
             if piece:
                 yield piece
             await asyncio.sleep(0)
+        if surplus > _SURPLUS_BYTES:
+            raise ValueError("the compressed body is longer than what it contains")
     if not unpacker.eof and not empty:
         raise ValueError("the compressed body is cut short")
 

@@ -15,7 +15,8 @@ The branches say what to do next::
     │   ├── ContentUnsupported
     │   ├── ContentNotLoaded
     │   ├── AttachmentUnreadable
-    │   │   └── DocumentUnreadable
+    │   │   ├── DocumentUnreadable
+    │   │   └── PageUnreadable
     │   ├── InvokerInvalid
     │   ├── ArgumentsInvalid
     │   ├── AnswerInvalid
@@ -67,6 +68,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vibe_llms.redaction import redact
+
+_LONGEST_URL = 300
 
 
 class VibeLlmsError(Exception):
@@ -174,6 +177,14 @@ class DocumentUnreadable(AttachmentUnreadable):
     def __init__(self, message: str, *, password: bool = False) -> None:
         super().__init__(message)
         self.password = password
+
+
+class PageUnreadable(AttachmentUnreadable):
+    """A web address is refused, or cannot be read; `status` is the HTTP status if there was one."""
+
+    def __init__(self, message: str, *, url: str, status: int | None = None) -> None:
+        super().__init__(f"{redact(url)[:_LONGEST_URL]}: {message}")
+        self.url, self.status = redact(url), status
 
 
 class InvokerInvalid(RequestError):

@@ -22,9 +22,10 @@ from vibe_llms.connections import (
     find_addresses,
     find_permitted,
     inflate,
+    permitted_kinds,
     resolve,
 )
-from vibe_llms.offline import permit_request, requests_forbidden
+from vibe_llms.offline import permit_request
 
 if TYPE_CHECKING:
     import httpx2
@@ -120,10 +121,9 @@ class Guard(_Base):
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         url = str(request.url)
-        forbidden = self._offline or requests_forbidden()
-        if self.kinds is None and not forbidden:
+        kinds = permitted_kinds(self.kinds, offline=self._offline)
+        if kinds is None:
             return await self.connect(url).handle_async_request(request)
-        kinds = {"loopback"} if forbidden else {"public", *(self.kinds or ())}
         proxy = self._route(url)
         addresses = await self._check(request, kinds, direct=proxy is None)
         if proxy is not None:
@@ -148,7 +148,7 @@ class Guard(_Base):
         await self.aclose()
 
     async def _check(
-        self, request: httpx2.Request, kinds: Collection[str], *, direct: bool
+        self, request: httpx2.Request, kinds: Collection[AddressKind], *, direct: bool
     ) -> Sequence[str]:
         """The addresses of a request's host; all of them are permitted."""
         import httpx2

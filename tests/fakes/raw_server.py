@@ -164,11 +164,17 @@ class RawServer:
         trace: TracebackType | None,
     ) -> None:
         self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        # The loop closes an aborted connection in its next step.
+        # Connections that were made just before still begin.
         await asyncio.sleep(0)
+        while running := [task for task in self._tasks if not task.done()]:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            for peer in self.peers:
+                # Those that never began have not done so.
+                peer.writer.transport.abort()
+            # The loop closes an aborted connection in its next step.
+            await asyncio.sleep(0)
         for task in self._tasks:
             if error is None and not task.cancelled() and (failure := task.exception()):
                 raise failure
@@ -179,15 +185,15 @@ class RawServer:
             await asyncio.sleep(0)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(self._serve(reader, writer)))
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.peers.append(Peer(reader, writer))
+        self._tasks.append(asyncio.get_running_loop().create_task(self._serve(self.peers[-1])))
+
+    async def _serve(self, peer: Peer) -> None:
         with suppress(Left):
             try:
-                await self.serve(self.peers[-1])
+                await self.serve(peer)
             finally:
-                writer.transport.abort()
+                peer.writer.transport.abort()
 
     async def serve(self, peer: Peer) -> None:
         """Answer the requests of one connection."""

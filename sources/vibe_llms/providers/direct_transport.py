@@ -20,11 +20,11 @@ from vibe_llms.connections import (
     find_permitted,
     inflate,
     is_address,
+    permitted_kinds,
     produce_tls_context,
 )
 from vibe_llms.exceptions import ConfigurationError
 from vibe_llms.files import limit_descriptors
-from vibe_llms.offline import requests_forbidden
 from vibe_llms.providers.transport import (
     KEPT_CONNECTIONS,
     Endpoint,
@@ -179,14 +179,15 @@ class DirectTransport:
 
     async def _reach(self) -> _Connection:
         """A connection to the first address that accepts one."""
-        forbidden = self._endpoint.offline or requests_forbidden()
-        if not forbidden and self._endpoint.kinds is None:
+        endpoint = self._endpoint
+        kinds = permitted_kinds(endpoint.kinds, offline=endpoint.offline)
+        if kinds is None:
             return await self._dial(self._host)
-        kinds = {"loopback"} if forbidden else {"public", *(self._endpoint.kinds or ())}
-        addresses = await find_permitted(self._host, self._port, kinds)
+        addresses = await find_permitted(self._host, self._port, kinds, endpoint.resolver)
         for address in addresses:
             try:
-                return await self._dial(address)
+                async with asyncio.timeout(endpoint.connect_seconds / len(addresses)):
+                    return await self._dial(address)
             except OSError:
                 if address == addresses[-1]:
                     raise

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 
 from vibe_llms.configuration import StreamSettings
-from vibe_llms.connections import AddressKind, choose_proxy
+from vibe_llms.connections import AddressKind, Resolver, choose_proxy, resolve
 from vibe_llms.credentials import Credential
 from vibe_llms.meta import __version__
 from vibe_llms.providers.direct_transport import DirectTransport
@@ -40,6 +40,7 @@ class HttpTransport:
         kept_seconds: float = KEPT_SECONDS,
         offline: bool = False,
         kinds: Collection[AddressKind] | None = None,
+        resolver: Resolver = resolve,
     ) -> None:
         self._endpoint = Endpoint(
             provider=provider,
@@ -49,6 +50,7 @@ class HttpTransport:
             kept_seconds=kept_seconds,
             offline=offline,
             kinds=kinds,
+            resolver=resolver,
         )
         self._authorize = authorize
         self._sender: Transport | None = None

@@ -115,6 +115,7 @@ class Httpx2Transport:
                 f"{endpoint.provider}: a request",
                 offline=endpoint.offline,
                 kinds=endpoint.kinds,
+                resolver=endpoint.resolver,
                 verify=self._tls,
                 limits=httpx2.Limits(
                     max_connections=None,

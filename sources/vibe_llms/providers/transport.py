@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
-from vibe_llms.connections import AddressKind, encode_host
+from vibe_llms.connections import AddressKind, Resolver, encode_host, resolve
 from vibe_llms.exceptions import (
     ConfigurationError,
     ProviderUnreachable,
@@ -87,7 +87,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     `connect_seconds` bounds the connecting and `idle_seconds` each write; waiting for the reply is
     bounded by its reader. Idle connections are closed after `kept_seconds`. With `offline`, the key
     of the configuration, only this machine is connected to. With `kinds`, only public addresses and
-    those of these kinds are. The errors name the `provider`.
+    those of these kinds are, as `resolver` finds them. The errors name the `provider`.
     """
 
     provider: str
@@ -97,6 +97,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     kept_seconds: float = KEPT_SECONDS
     offline: bool = False
     kinds: Collection[AddressKind] | None = None
+    resolver: Resolver = resolve
 
     def not_connected(self, error: Exception) -> ProviderUnreachable:
         """The error of a connection that was not made; the reason is its cause."""

@@ -1,0 +1,388 @@
+"""Fetching web addresses that a user or a model names, without trusting them or what answers.
+
+Nothing is sent to an address that only this machine or its network can reach, unless the
+configuration allows its host. See documentation/adr/0055-addresses-that-may-be-fetched.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import TypeAlias
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.configuration import WebSettings
+from vibe_llms.connections import (
+    PORTS,
+    AddressKind,
+    AddressRefused,
+    Resolver,
+    choose_proxy,
+    classify_address,
+    encode_host,
+    is_address,
+    resolve,
+)
+from vibe_llms.exceptions import ConfigurationError, PageUnreadable, ProviderError, ReplyTimeout
+from vibe_llms.files import describe_size
+from vibe_llms.providers.http_transport import HttpTransport
+from vibe_llms.providers.transport import Incoming, Outgoing, is_refused, words_of
+
+#: Raises an error if nothing may be fetched from an address that a page redirects to.
+Admit: TypeAlias = Callable[[str], Awaitable[None]]
+
+_PURPOSE = "web"
+_HEADERS = {"accept-encoding": "gzip"}
+#: What hosts that the configuration allows may have besides public addresses.
+_ALLOWED: Sequence[AddressKind] = ("private", "loopback", "link-local")
+_HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+#: What systems read as an IPv4 address, whole or in parts: decimal, octal or hexadecimal.
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE | re.ASCII)
+_REDIRECTS = (301, 302, 303, 307, 308)
+_LONGEST_NAME = 200
+
+
+class Target(Struct, frozen=True):
+    """A web address that may be fetched, as far as its text says.
+
+    `host` has its port unless it is the scheme's. `kinds` are the kinds of addresses that the host
+    may have besides public ones.
+    """
+
+    origin: str
+    path: str
+    host: str
+    kinds: Sequence[AddressKind] = ()
+
+    @property
+    def url(self) -> str:
+        """The address, without its fragment."""
+        return self.origin + self.path
+
+
+class Fetched(Struct, frozen=True):
+    """What a web address gave.
+
+    `url` is where it is in the end, and `redirects` are the addresses that led there. `name` is the
+    last part of its path, for its suffix. `mimetype` and `charset` are empty if the server did not
+    say them.
+    """
+
+    url: str
+    data: bytes
+    mimetype: str = ""
+    charset: str = ""
+    status: int = 200
+    redirects: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The last part of its path, or its host."""
+        parts = urlsplit(self.url)
+        last = unquote(parts.path.rpartition("/")[2])
+        return (last or parts.hostname or "")[-_LONGEST_NAME:]
+
+
+async def fetch(
+    url: str,
+    settings: WebSettings,
+    *,
+    offline: bool = False,
+    admit: Admit | None = None,
+    resolver: Resolver = resolve,
+) -> Fetched:
+    """What a web address gives, after its redirects; `PageUnreadable` says why it gives nothing.
+
+    `admit` is awaited before a redirect to another host is followed; that time does not count.
+    `RequestForbidden` while requests are forbidden. No cookies, keys or referrers are sent.
+    """
+    target = check_url(url, settings)
+    passed: list[str] = []
+    try:
+        async with asyncio.timeout(settings.page_seconds) as limit:
+            while True:
+                found = await _request(target, settings, offline, resolver)
+                if isinstance(found, Fetched):
+                    return msgspec.structs.replace(found, redirects=tuple(passed))
+                passed.append(target.url)
+                before, target = target, _check_redirect(found, target, passed, settings)
+                if admit is not None and target.host != before.host:
+                    await _pause(limit, admit(target.url))
+    except TimeoutError as error:
+        raise _time_out(target.url, settings) from error
+
+
+async def _pause(limit: asyncio.Timeout, work: Awaitable[None]) -> None:
+    """Await something while a time limit stands still."""
+    clock = asyncio.get_running_loop().time
+    due = limit.when()
+    assert due is not None
+    left = due - clock()
+    limit.reschedule(None)
+    await work
+    limit.reschedule(clock() + left)
+
+
+def check_url(url: str, settings: WebSettings) -> Target:
+    """A web address that may be fetched, as far as its text says; or `PageUnreadable`.
+
+    >>> check_url("HTTP://Example.org:80/a?b#c", WebSettings()).url
+    'http://example.org/a?b'
+    """
+    url = url.strip(" ")
+    if not url.isprintable():
+        raise _invalid("it has control characters", repr(url)[1:-1])
+    try:
+        parts = urlsplit(url)
+        port = PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
+        host = _check_host(encode_host(parts.hostname or ""), url) if parts.netloc else ""
+    except ValueError as error:
+        raise _invalid(str(error), url) from error
+    if parts.scheme not in PORTS or not host:
+        raise PageUnreadable("only addresses of the form http://… or https://… are read", url=url)
+    if "@" in parts.netloc:
+        raise PageUnreadable(
+            "it contains a user name or a password, which are never sent; remove them", url=url
+        )
+    named = f"[{host}]" if ":" in host else host
+    if port != PORTS[parts.scheme]:
+        named += f":{port}"
+    kinds: Sequence[AddressKind] = _ALLOWED if _is_allowed(host, port, settings) else ()
+    if not kinds and port not in PORTS.values():
+        raise PageUnreadable(f"port {port} is neither 80 nor 443; {_remedy(named)}", url=url)
+    if is_address(host) and (kind := classify_address(host)) not in ("public", *kinds):
+        raise _refuse(url, named, kind)
+    return Target(f"{parts.scheme}://{named}", _path_of(parts), named, kinds)
+
+
+def _invalid(reason: str, url: str) -> PageUnreadable:
+    return PageUnreadable(f"it is not a valid address: {reason}", url=url)
+
+
+def _path_of(parts: SplitResult) -> str:
+    return f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+
+
+def _check_host(host: str, url: str) -> str:
+    """A host that means the same to everyone: a name, or an IP address in its usual form."""
+    if ":" in host:
+        if "%" in host:
+            raise _invalid("it names a network interface", url)
+        return str(ipaddress.IPv6Address(host))
+    host = host.removesuffix(".")
+    if not _HOST.fullmatch(host):
+        raise _invalid(f"{host!r} is no host", url)
+    if _NUMBER.fullmatch(host.rpartition(".")[2]) and not is_address(host):
+        raise PageUnreadable(
+            f"{host} is an unusual form of an IP address; write it as four numbers", url=url
+        )
+    return host
+
+
+def _is_allowed(host: str, port: int, settings: WebSettings) -> bool:
+    return any(
+        host == allowed and (port in PORTS.values() if place is None else port == place)
+        for allowed, place in _read_hosts(settings)
+    )
+
+
+def _read_hosts(settings: WebSettings) -> Iterator[tuple[str, int | None]]:
+    """The allowed hosts and their ports; `ConfigurationError` if one is not valid."""
+    for text in settings.allow_hosts:
+        # An IPv6 address may come without brackets if it has no port.
+        named = f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
+        try:
+            parts = urlsplit(f"//{named}")
+            host, port = _check_host(encode_host(parts.hostname or ""), text), parts.port
+        except (ValueError, PageUnreadable) as error:
+            raise _not_a_host(text) from error
+        if parts.netloc != named or "@" in named:
+            raise _not_a_host(text)
+        yield host, port
+
+
+def _not_a_host(text: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{text!r} is not a host, such as intranet.example or 127.0.0.1:8000",
+        table="web",
+        key="allow-hosts",
+    )
+
+
+def _remedy(host: str) -> str:
+    return f'if you trust it, allow it in the configuration: [web] allow-hosts = ["{host}"]'
+
+
+def _refuse(url: str, host: str, kind: AddressKind) -> PageUnreadable:
+    remedy = f"; {_remedy(host)}" if kind in _ALLOWED else ""
+    return PageUnreadable(f"{host} has a {kind} address, which is not read{remedy}", url=url)
+
+
+def _check_redirect(
+    location: str, before: Target, passed: Sequence[str], settings: WebSettings
+) -> Target:
+    """Where a redirect leads, if it may be followed."""
+    try:
+        url = urljoin(before.url, location)
+    except ValueError as error:
+        raise _invalid(str(error), location) from error
+    target = check_url(url, settings)
+    if target.kinds and not before.kinds:
+        raise PageUnreadable(
+            f"it redirects to {target.host}, which a page of the internet may not name; if you "
+            f"trust it, read {target.url} instead",
+            url=passed[0],
+        )
+    if target.url in passed:
+        raise PageUnreadable(f"it redirects in a circle, by way of {target.url}", url=passed[0])
+    if len(passed) > settings.redirects:
+        raise PageUnreadable(
+            f"it redirects more than {settings.redirects} times ([web] redirects)", url=passed[0]
+        )
+    return target
+
+
+async def _request(
+    target: Target, settings: WebSettings, offline: bool, resolver: Resolver
+) -> Fetched | str:
+    """What an address gives, or where it redirects to."""
+    if not settings.proxy and choose_proxy(target.origin) is not None:
+        raise PageUnreadable(
+            "your environment names a proxy, and what it connects to cannot be checked here; if "
+            "you trust it, set in the configuration: [web] proxy = true",
+            url=target.url,
+        )
+    transport = HttpTransport(
+        _PURPOSE,
+        target.origin,
+        lambda: _HEADERS,
+        connect_seconds=settings.page_seconds,
+        idle_seconds=settings.page_seconds,
+        offline=offline,
+        kinds=target.kinds,
+        resolver=resolver,
+    )
+    try:
+        async with transport.open(Outgoing("GET", target.path), _nothing()) as incoming:
+            return await _read(incoming, target, settings)
+    except ProviderError as error:
+        raise _explain(error, target, settings) from error
+    finally:
+        await transport.close()
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield
+
+
+async def _read(incoming: Incoming, target: Target, settings: WebSettings) -> Fetched | str:
+    status, headers = incoming.status, incoming.headers
+    if status in _REDIRECTS and (location := headers.get("location")):
+        return _decode(location)
+    if not 200 <= status < 300:
+        raise PageUnreadable(_describe_status(status), url=target.url, status=status)
+    too_large = PageUnreadable(
+        f"it is larger than {describe_size(settings.page_bytes)} ([web] page-bytes)",
+        url=target.url,
+        status=status,
+    )
+    if _length_of(headers) > settings.page_bytes:
+        raise too_large
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in incoming.chunks:
+        parts.append(chunk)
+        size += len(chunk)
+        if size > settings.page_bytes:
+            raise too_large
+    kind = headers.get("content-type", "")
+    charset = _CHARSET.search(kind)
+    return Fetched(
+        target.url,
+        b"".join(parts),
+        kind.partition(";")[0].strip().lower(),
+        charset[1].lower() if charset else "",
+        status,
+    )
+
+
+def _length_of(headers: Mapping[str, str]) -> int:
+    text = headers.get("content-length", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+
+
+def _decode(header: str) -> str:
+    """A header as UTF-8, which servers send although they should not."""
+    try:
+        return header.encode("latin-1").decode()
+    except UnicodeError:
+        return header
+
+
+def _describe_status(status: int) -> str:
+    try:
+        words = f" ({HTTPStatus(status).phrase})"
+    except ValueError:
+        words = ""
+    match status:
+        case 401 | 403 | 407:
+            remedy = "; it may need signing in, and no key is sent"
+        case 404 | 410:
+            remedy = "; check the address"
+        case 408 | 425 | 429 | 500 | 502 | 503 | 504:
+            remedy = "; try again later"
+        case _:
+            remedy = ""
+    return f"the server answered with status {status}{words}{remedy}"
+
+
+def _explain(error: ProviderError, target: Target, settings: WebSettings) -> PageUnreadable:
+    """Why a request failed, in the words of someone who wants to read a page."""
+    import ssl
+
+    if isinstance(error, ReplyTimeout):
+        return _time_out(target.url, settings)
+    for cause in _causes(error):
+        match cause:
+            case AddressRefused(kind=kind):
+                return _refuse(target.url, target.host, kind)
+            case socket.gaierror() | UnicodeError():
+                return PageUnreadable(
+                    f"no host {target.host} was found; check the address and the network",
+                    url=target.url,
+                )
+            case ssl.SSLCertVerificationError():
+                return PageUnreadable(
+                    f"its certificate is not valid: {cause.verify_message}; SSL_CERT_FILE can name "
+                    "a file with the certificate of an authority that you trust",
+                    url=target.url,
+                )
+            case ssl.SSLError():
+                return PageUnreadable(f"no TLS connection was made: {cause}", url=target.url)
+    if is_refused(error):
+        return PageUnreadable("the connection was refused; check the address", url=target.url)
+    words = words_of(error).removeprefix(f"{_PURPOSE}: ").removeprefix(f"{target.origin}: ")
+    return PageUnreadable(words, url=target.url)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
+
+
+def _time_out(url: str, settings: WebSettings) -> PageUnreadable:
+    return PageUnreadable(
+        f"it took longer than {settings.page_seconds:g} s; try again, or raise [web] page-seconds",
+        url=url,
+    )
