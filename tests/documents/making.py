@@ -78,3 +78,151 @@ def make_zip(files: Mapping[str, str | bytes]) -> bytes:
         for name, content in files.items():
             archive.writestr(name, content)
     return data.getvalue()
+
+
+_W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+_M = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
+_KINDS = "http://schemas.openxmlformats.org/package/2006/content-types"
+_RELATIONS = "http://schemas.openxmlformats.org/package/2006/relationships"
+_OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+
+
+def make_docx(body: str, title: str = "") -> bytes:
+    """A DOCX file; the body is XML below `w:body`."""
+    return make_zip(
+        {
+            "[Content_Types].xml": (
+                f'<Types xmlns="{_KINDS}"><Default Extension="xml" ContentType="application/xml"/>'
+                '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.'
+                'relationships+xml"/></Types>'
+            ),
+            "_rels/.rels": (
+                f'<Relationships xmlns="{_RELATIONS}"><Relationship Id="r1" '
+                f'Type="{_OFFICE}/officeDocument" Target="word/document.xml"/></Relationships>'
+            ),
+            "word/document.xml": f"<w:document {_W} {_M}><w:body>{body}</w:body></w:document>",
+            "docProps/core.xml": (
+                f'<p xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>{title}</dc:title></p>'
+            ),
+        }
+    )
+
+
+def make_paragraph(text: str, style: str = "") -> str:
+    """A paragraph of a DOCX file; the style is such as `Heading1`."""
+    properties = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
+    return f"<w:p>{properties}<w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+def make_xlsx(sheets: Mapping[str, Sequence[Sequence[str | float]]]) -> bytes:
+    """An XLSX file with these cells."""
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    entries, relations, files = "", "", {}
+    for number, (name, rows) in enumerate(sheets.items(), 1):
+        entries += f'<sheet name="{name}" sheetId="{number}" r:id="r{number}"/>'
+        relations += (
+            f'<Relationship Id="r{number}" Type="{_OFFICE}/worksheet" '
+            f'Target="worksheets/sheet{number}.xml"/>'
+        )
+        lines = ""
+        for row, cells in enumerate(rows, 1):
+            drawn = ""
+            for column, cell in enumerate(cells):
+                place = f"{chr(65 + column)}{row}"
+                if isinstance(cell, str):
+                    text = f"<is><t>{cell}</t></is>"
+                    drawn += f'<c r="{place}" t="inlineStr">{text}</c>' if cell else ""
+                else:
+                    drawn += f'<c r="{place}"><v>{cell}</v></c>'
+            lines += f'<row r="{row}">{drawn}</row>'
+        files[f"xl/worksheets/sheet{number}.xml"] = (
+            f'<worksheet xmlns="{main}"><sheetData>{lines}</sheetData></worksheet>'
+        )
+    return make_zip(
+        {
+            "[Content_Types].xml": f'<Types xmlns="{_KINDS}"></Types>',
+            "_rels/.rels": (
+                f'<Relationships xmlns="{_RELATIONS}"><Relationship Id="r1" '
+                f'Type="{_OFFICE}/officeDocument" Target="xl/workbook.xml"/></Relationships>'
+            ),
+            "xl/workbook.xml": (
+                f'<workbook xmlns="{main}" xmlns:r="{_OFFICE}"><sheets>{entries}</sheets>'
+                "</workbook>"
+            ),
+            "xl/_rels/workbook.xml.rels": (
+                f'<Relationships xmlns="{_RELATIONS}">{relations}</Relationships>'
+            ),
+            **files,
+        }
+    )
+
+
+def make_pptx(slides: Sequence[tuple[str, Sequence[str]]], notes: str = "") -> bytes:
+    """A PPTX file: the title and the paragraphs of each slide; the notes belong to the first."""
+    drawing = "http://schemas.openxmlformats.org/drawingml/2006/main"
+    names = (
+        f'xmlns:p="http://schemas.openxmlformats.org/presentationml/2006/main" xmlns:a="{drawing}"'
+    )
+    files = {"[Content_Types].xml": f'<Types xmlns="{_KINDS}"></Types>'}
+    entries, relations = "", ""
+    for number, (title, lines) in enumerate(slides, 1):
+        entries += f'<p:sldId id="{number}" r:id="r{number}"/>'
+        relations += f'<Relationship Id="r{number}" Target="slides/slide{number}.xml"/>'
+        shapes = [f'<p:nvSpPr><p:nvPr><p:ph type="title"/></p:nvPr></p:nvSpPr>{_draw([title])}']
+        shapes.append(_draw(lines))
+        drawn = "".join(f"<p:sp>{shape}</p:sp>" for shape in shapes)
+        files[f"ppt/slides/slide{number}.xml"] = f"<p:sld {names}>{drawn}</p:sld>"
+    files["ppt/presentation.xml"] = (
+        f'<p:presentation {names} xmlns:r="{_OFFICE}">{entries}</p:presentation>'
+    )
+    files["ppt/_rels/presentation.xml.rels"] = (
+        f'<Relationships xmlns="{_RELATIONS}">{relations}</Relationships>'
+    )
+    if notes:
+        files["ppt/slides/_rels/slide1.xml.rels"] = (
+            f'<Relationships xmlns="{_RELATIONS}"><Relationship Id="n" '
+            'Target="../notesSlides/notes1.xml"/></Relationships>'
+        )
+        files["ppt/notesSlides/notes1.xml"] = (
+            f"<p:notes {names}><p:sp>{_draw([notes])}</p:sp></p:notes>"
+        )
+    return make_zip(files)
+
+
+def _draw(lines: Sequence[str]) -> str:
+    return "".join(f"<a:p><a:r><a:t>{line}</a:t></a:r></a:p>" for line in lines)
+
+
+def make_odt(body: str, *, kind: str = "text") -> bytes:
+    """An ODT or ODP file; the body is XML with the prefixes `text`, `table` and `draw`."""
+    space = "urn:oasis:names:tc:opendocument:xmlns:"
+    names = " ".join(f'xmlns:{one}="{space}{one}:1.0"' for one in ("text", "table", "office"))
+    drawing = f'xmlns:draw="{space}drawing:1.0"'
+    return make_zip(
+        {
+            "mimetype": f"application/vnd.oasis.opendocument.{kind}",
+            "content.xml": f"<office:body {names} {drawing}>{body}</office:body>",
+            "meta.xml": (
+                '<meta xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Open</dc:title></meta>'
+            ),
+        }
+    )
+
+
+def make_epub(chapters: Sequence[str], title: str = "Book") -> bytes:
+    """An EPUB book; the chapters are HTML bodies."""
+    items = "".join(f'<item id="c{n}" href="c%20{n}.xhtml"/>' for n in range(len(chapters)))
+    order = "".join(f'<itemref idref="c{n}"/>' for n in range(len(chapters)))
+    return make_zip(
+        {
+            "mimetype": "application/epub+zip",
+            "META-INF/container.xml": (
+                '<container><rootfile full-path="O/package.opf"/></container>'
+            ),
+            "O/package.opf": f"<package><title>{title}</title>{items}{order}</package>",
+            **{
+                f"O/c {n}.xhtml": f"<html><body>{chapter}</body></html>"
+                for n, chapter in enumerate(chapters)
+            },
+        }
+    )

@@ -22,6 +22,8 @@ _PARTS = {
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _EXCEL = "application/vnd.ms-excel"
 _TEXT, _BYTES = "text/plain", "application/octet-stream"
+#: Types that say little, so that a suffix counts too.
+_VAGUE = frozenset({"", "application/zip", "application/x-ole-storage"})
 _HTML = (b"<!doctype html", b"<html", b"<head", b"<body")
 #: Control characters that text files have: tab, line feed, form feed, carriage return, escape.
 _CONTROLS = frozenset(range(32)) - {9, 10, 12, 13, 27}
@@ -37,19 +39,27 @@ def choose_row(rows: Sequence[Row], file: BinaryIO, name: str, mimetype: str) ->
     if found and (given.startswith("text/") or given == _BYTES):
         # Servers send these for files that they do not know.
         given = given if found == "text/html" and given != _BYTES else ""
-    suffix = PurePath(name).suffix.lower()
-    for key, value in (("types", given), ("types", found), ("suffixes", suffix)):
-        fitting = [row for row in rows if value and value in row.settings.get(key, ())]
-        if fitting:
-            return fitting[-1]
-    if not found and is_text(file):
-        fitting = [row for row in rows if _TEXT in row.settings.get("types", ())]
-        if fitting:
-            return fitting[-1]
+    for kind in (given, found):
+        if kind and (row := _find_row(rows, "types", kind)) is not None:
+            return row
+    if len(rows) == 1 and not rows[0].settings.get("types"):
+        # Callers chose a row that reads anything.
+        return rows[0]
+    # A suffix does not overrule the bytes.
+    free = [row for row in rows if found in _VAGUE or not row.settings.get("types")]
+    if (row := _find_row(free, "suffixes", PurePath(name).suffix.lower())) is not None:
+        return row
+    if not found and is_text(file) and (row := _find_row(rows, "types", _TEXT)) is not None:
+        return row
     what = f"of the type {found}" if found else "of an unknown format"
     raise DocumentUnreadable(
         f"it is {what}, which no reader reads; convert it to PDF, DOCX, HTML or text"
     )
+
+
+def _find_row(rows: Sequence[Row], key: str, value: str) -> Row | None:
+    fitting = [row for row in rows if value in row.settings.get(key, ())]
+    return fitting[-1] if fitting else None
 
 
 def find_type(file: BinaryIO) -> str:
@@ -66,6 +76,8 @@ def find_type(file: BinaryIO) -> str:
         start = start.partition(b"?>")[2].lstrip()
     if start.startswith(_HTML):
         return "text/html"
+    if is_text(file):
+        return ""
     import filetype
 
     guess: str | None = filetype.guess_mime(head)

@@ -36,6 +36,7 @@ _LISTS = frozenset({"ul", "ol", "menu"})
 _SPACES = re.compile(r"[ \t\n\r\f]+")
 #: Text at the beginning of a line that Markdown would take for a heading or a fence.
 _MARK = re.compile(r"(#{1,6}[ \t]|`{3,}|~{3,})")
+_ITEM = re.compile(r" *(?:-|\d+\.) ")
 _ADDRESS = re.compile(r"(?:https?://|mailto:)[^\s()<>]{1,500}", re.IGNORECASE)
 #: Wider tables are cut; a cell of a hostile one may span a million columns.
 _MOST_COLUMNS = 1000
@@ -144,9 +145,8 @@ class _Writer:
         text = ""
         for block in self._blocks:
             # The items of a list are lines that follow each other.
-            tight = block.lstrip(" ")[:2] in ("- ", "1.") and text.rpartition("\n")[2].lstrip(" ")
-            text += "\n" if tight and tight[:1] in "-1" else "\n\n"
-            text += block
+            tight = _ITEM.match(block) and _ITEM.match(text.rpartition("\n")[2])
+            text += f"\n{block}" if tight else f"\n\n{block}"
         return text.strip("\n")
 
     def _begin_item(self) -> None:
