@@ -50,7 +50,10 @@ APART = {
 #: Outside their folders only the double that people test with names a provider.
 NAMES_A_PROVIDER = {("testing", "providers.scripted")}
 #: What most programs never need and every start would pay for.
-LATE = {("providers.contract.selection", "providers.contract.model.ContractModel")}
+LATE = {
+    ("providers.contract.selection", "providers.contract.model.ContractModel"),
+    ("session", "documents.core.produce_documents"),
+}
 #: What opens files: the one place where they are read; folders and new files of the archive; and
 #: what the system itself provides, such as /proc and inherited descriptors.
 OPENING = {

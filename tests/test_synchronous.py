@@ -98,7 +98,7 @@ def test_every_public_method_has_its_twin() -> None:
             synchronous.Session,
             sessions.Session,
             {
-                *("close", "choose_model", "locate_model", "open_ensemble"),
+                *("access_documents", "close", "choose_model", "locate_model", "open_ensemble"),
                 *("survey_addresses", "survey_providers"),
             },
         ),

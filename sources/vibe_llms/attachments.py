@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import codecs
 import errno
+import os
 import re
+from collections.abc import Sequence
+from glob import glob
 from pathlib import Path, PurePath
 from urllib.parse import urlsplit
 
@@ -22,6 +25,8 @@ from vibe_llms.messages.contents import (
 )
 
 LONGEST_BYTES = 64 * 1024 * 1024
+#: A folder of more files is a collection rather than an attachment.
+_MOST_FILES = 500
 # Paths that a shell opened for process substitution, `-f <(git diff)`; zsh uses the second form.
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})", re.ASCII)
 
@@ -49,6 +54,7 @@ _BYTE_ORDER_MARKS = (
 )
 # Formats that are plain text but are not meant to be read as text.
 _MARKED_FORMATS = (b"%PDF-", b"{\\rtf")
+UNKNOWN_TYPE = "application/octet-stream"
 _MIMETYPE = re.compile(r"[\w.+-]+/[\w.+-]+(\s*;.*)?", re.ASCII)
 
 
@@ -88,9 +94,44 @@ def read_document(source: str) -> DocumentCanister:
     return produce_document(read_bytes(path), path.name, str(path))
 
 
+def find_documents(source: str) -> Sequence[str]:
+    """The files that a source names: a file, a folder with all in it, or a pattern with `*`.
+
+    Files are sorted. Hidden ones, and those whose names begin with `~$`, are left out of folders.
+    `AttachmentUnreadable` if there are none, or more than a conversation should have.
+    """
+    if is_address(source):
+        return [source]
+    path = Path(source).expanduser()
+    if path.is_dir():
+        found = sorted(str(one) for one in path.rglob("*") if _is_document(one, path))
+    elif set(source) & set("*?[") and not path.exists():
+        found = sorted(one for one in glob(str(path), recursive=True) if os.path.isfile(one))
+    else:
+        return [source]
+    if not found:
+        raise AttachmentUnreadable(f"{source}: no files found")
+    if len(found) > _MOST_FILES:
+        raise AttachmentUnreadable(
+            f"{source}: {len(found)} files are too many to attach, at most {_MOST_FILES}; make a "
+            "collection of them: vibe-llms index add NAME PATH"
+        )
+    return found
+
+
+def _is_document(path: Path, folder: Path) -> bool:
+    names = path.relative_to(folder).parts
+    return path.is_file() and not any(name.startswith((".", "~$")) for name in names)
+
+
 def produce_document(data: bytes, title: str, source: str = "") -> DocumentCanister:
     """A document from bytes: their text, or the bytes themselves if they are not text."""
-    content = produce_attachment(data, title)
+    try:
+        mimetype = detect_type(data, title)
+    except AttachmentUnreadable:
+        # A reader of documents may know it.
+        mimetype = UNKNOWN_TYPE
+    content = produce_attachment(data, title, mimetype)
     text = read_text(data)
     if text is not None and isinstance(content, FileContent) and _is_textual(content.mimetype):
         content = TextualContent(text, content.mimetype)

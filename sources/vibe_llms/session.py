@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from vibe_llms.asking import ModelAsker
@@ -35,6 +35,9 @@ from vibe_llms.providers.provider_pool import ImportGuard, Providers, ProviderSt
 from vibe_llms.registries import Row
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.interfaces import Archive, Finding, Summary
+
+if TYPE_CHECKING:
+    from vibe_llms.documents.core import Documents
 
 
 class Session:
@@ -69,6 +72,7 @@ class Session:
             admit=self.gatekeeper.admit,
             vault=KeyVault(configuration.places.keys_file),
             notify=self._notify,
+            access_documents=self.access_documents,
         )
         self._ensembles = Ensembles(configuration, host)
         self._hook_runner = HookRunner(self._notify)
@@ -81,7 +85,9 @@ class Session:
             gatekeeper=self.gatekeeper,
             open_ensembles=self._open_ensembles,
             hook_runner=self._hook_runner,
+            access_documents=self.access_documents,
         )
+        self._documents: Documents | None = None
         self._conversations: WeakSet[Conversation] = WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -97,6 +103,7 @@ class Session:
         history: Prompt | None = None,
         invokers: Iterable[Tool] = (),
         ensembles: Iterable[str | Ensemble] = (),
+        collections: Iterable[str] = (),
         controls: Controls | None = None,
         event_handler: EventHandler | None = None,
         tool_mode: ToolMode | None = None,
@@ -107,7 +114,8 @@ class Session:
         """A new conversation. Without a model it uses the one that `choose_model` returns.
 
         `supervisor` is the system prompt, `history` earlier messages. `ensembles` are names of rows
-        in `[ensembles]`, or ensembles. `tool_mode` says how tools are offered: `native` with the
+        in `[ensembles]`, or ensembles. `collections` are names of collections of documents that the
+        model may search. `tool_mode` says how tools are offered: `native` with the
         model's own calls, `contract` with a text protocol, `auto` as the model can, `off` not at
         all; the default is that of `[tools]`. With `memory` it recalls and remembers, in the mode
         of `[memory]`. `hooks` are called before and after each turn. It is stored with its first
@@ -125,7 +133,9 @@ class Session:
             canisters=canisters,
         )
         settings = await self._produce_settings(
-            chosen, invokers, ensembles, controls, event_handler, tool_mode, hooks, memory=memory
+            *(chosen, invokers, ensembles, controls, event_handler, tool_mode, hooks),
+            collections=collections,
+            memory=memory,
         )
         return Conversation(begun, settings, self._enter)
 
@@ -136,6 +146,7 @@ class Session:
         model: str | Model | None = None,
         invokers: Iterable[Tool] = (),
         ensembles: Iterable[str | Ensemble] = (),
+        collections: Iterable[str] = (),
         controls: Controls | None = None,
         event_handler: EventHandler | None = None,
         tool_mode: ToolMode | None = None,
@@ -158,6 +169,7 @@ class Session:
             await history.revise(model=address)
         settings = await self._produce_settings(
             *(chosen, invokers, ensembles, controls, event_handler, tool_mode, hooks),
+            collections=collections,
             memory=memory,
             conversation=identity,
         )
@@ -237,6 +249,8 @@ class Session:
             stack.push_async_callback(self.archive.close)
             stack.push_async_callback(self._ensembles.close)
             stack.push_async_callback(self._providers.close)
+            if self._documents is not None:
+                stack.push_async_callback(self._documents.close)
             # While these work, models and archive are still there.
             stack.push_async_callback(self._hook_runner.close)
             async with asyncio.TaskGroup() as group:
@@ -253,6 +267,7 @@ class Session:
         tool_mode: ToolMode | None,
         hooks: Iterable[TurnHook],
         *,
+        collections: Iterable[str],
         memory: bool,
         conversation: str = "",
     ) -> ConversationSettings:
@@ -274,6 +289,7 @@ class Session:
             handler=event_handler,
             tool_mode=tool_mode,
             hooks=tuple(dict.fromkeys(hooks)),
+            collections=tuple(dict.fromkeys(collections)),
         )
 
     @property
@@ -288,6 +304,18 @@ class Session:
         """
         self._require_open()
         return self._hook_runner.access(MEMORY.name, self._produce_memory)
+
+    def access_documents(self) -> Documents:
+        """What reads and searches the documents of conversations."""
+        self._require_open()
+        if self._documents is None:
+            # A process that reads no document imports none of it.
+            from vibe_llms.documents.core import produce_documents
+
+            self._documents = produce_documents(
+                self.configuration, lambda text: self._notify(Notice("documents", text))
+            )
+        return self._documents
 
     def _produce_memory(self) -> TurnHook:
         host = HookHost(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
@@ -36,8 +37,8 @@ from vibe_llms.cli.running import bound_import, hold_turn, hold_work
 from vibe_llms.cli.terminal import is_terminal, note, shown, write
 from vibe_llms.cli.tool_questions import produce_approver, produce_elicitor
 from vibe_llms.conversations.conversation import Conversation
-from vibe_llms.messages.canisters import StopReason
-from vibe_llms.session import open_session
+from vibe_llms.messages.canisters import Canister, StopReason, Turn
+from vibe_llms.session import Session, open_session
 
 
 @click.command()
@@ -98,7 +99,7 @@ from vibe_llms.session import open_session
     multiple=True,
     metavar="PATH|URL|-",
     shell_complete=complete_paths,
-    help="Add a file as a document.",
+    help="Add a file, a folder, a pattern such as '*.pdf', or a web page as documents.",
 )
 @click.option(
     "-o",
@@ -119,6 +120,13 @@ from vibe_llms.session import open_session
     metavar="NAME",
     shell_complete=complete_ensembles,
     help="Offer the tools of an MCP server or another row of [ensembles].",
+)
+@click.option(
+    "--docs",
+    "collections",
+    multiple=True,
+    metavar="NAME",
+    help="Let the model search this collection of documents; see: vibe-llms index.",
 )
 @click.option(
     "--ta",
@@ -223,13 +231,32 @@ def chat(**values: Any) -> int:
         if options.dry_run:
             raise click.UsageError("--dry-run needs a prompt.")
         return asyncio.run(hold_repl(options, said))
-    return asyncio.run(_ask_once(options, said))
+    return asyncio.run(ask_once(options, said))
 
 
 COMMANDS: dict[str, click.Command] = {"chat": chat}
 
 
-async def _ask_once(options: Options, said: Said) -> int:
+class Preparation(Protocol):
+    """What a command does before a question is asked, and after it is answered."""
+
+    async def prepare(
+        self, session: Session, conversation: Conversation, canisters: Sequence[Canister]
+    ) -> Sequence[Canister]:
+        """The messages to send in place of these."""
+        ...
+
+    def describe(self, turn: Turn) -> Mapping[str, Any]:
+        """What the JSON of the answer has besides its own members."""
+        ...
+
+    def report(self, turn: Turn) -> None:
+        """Print what the answer does not say."""
+        ...
+
+
+async def ask_once(options: Options, said: Said, preparation: Preparation | None = None) -> int:
+    """Ask a question and print its answer; returns the exit status."""
     canisters = said.canisters()
     output = output_of(options)
     overrides = await overrides_of(options)
@@ -245,6 +272,8 @@ async def _ask_once(options: Options, said: Said) -> int:
         elicitor=produce_elicitor(questions),
     ) as session:
         conversation = await open_conversation(session, options)
+        if preparation is not None:
+            canisters = await preparation.prepare(session, conversation, canisters)
         if options.dry_run:
             preview = await conversation.preview(
                 canisters, controls=controls_of(options), output=output, streaming=options.stream
@@ -265,7 +294,10 @@ async def _ask_once(options: Options, said: Said) -> int:
             display.close()
             if options.print_id and not options.no_log:
                 note(conversation.identity)
-        await report_turn(session, conversation, turn, options)
+        facts = {} if preparation is None else preparation.describe(turn)
+        await report_turn(session, conversation, turn, options, facts)
+        if preparation is not None:
+            preparation.report(turn)
         await hold_work(session, leave=left, quiet=options.quiet)
         interrupted = left or turn.stop_reason == StopReason.INTERRUPTED
         if interrupted and not options.quiet:

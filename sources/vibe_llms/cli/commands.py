@@ -27,6 +27,7 @@ COMPLETION_VARIABLE = "_VIBE_LLMS_COMPLETE"
 #: Each subcommand with the module in this package that defines it, and its line in the help.
 COMMANDS = {
     "chat": ("chat", "Ask a question, or start a chat."),
+    "ask": ("ask", "Ask about files; the answer names its sources."),
     "list": ("conversations", "List conversations, newest first."),
     "show": ("conversations", "Show a conversation."),
     "export": ("export", "Export a conversation as Markdown, HTML or JSON."),
@@ -74,7 +75,7 @@ _ELSEWHERE = {
     "version": "--version",
 }
 # Words that often begin prompts, although they are commands or one slip away from one.
-_PLAIN = frozenset({"cat", "chart", "expert", "for", "help"})
+_PLAIN = frozenset({"as", "cat", "chart", "expert", "for", "help"})
 _SHORTEST = 3
 _LONG = 5
 

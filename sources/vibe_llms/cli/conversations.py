@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import click
 import msgspec
 
+from vibe_llms.cli.citations import list_citations
 from vibe_llms.cli.commands import json_option, yes_option
 from vibe_llms.cli.completion import complete_conversations
 from vibe_llms.cli.markdown import Drawing
@@ -458,6 +459,7 @@ async def draw_canister(
             if isinstance(canister, _PROSE) and is_terminal(sys.stdout):
                 drawn = "\n".join(wrap(drawn, columns(sys.stdout)))
             parts.append(drawn)
+        parts += [styled(f"[source] {line}", DIM) for line in list_citations(canister.contents)]
     return "\n".join(parts) + "\n"
 
 

@@ -15,6 +15,7 @@ import click
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.cli.citations import list_citations
 from vibe_llms.cli.completion import complete_conversations, complete_paths
 from vibe_llms.cli.conversations import HandleCommand, load_content, with_archive
 from vibe_llms.cli.display import describe_usage
@@ -220,6 +221,7 @@ def _draw_markdown(transcript: Transcript) -> str:
                 parts += ["## You", body]
             case AssistantCanister():
                 parts += [f"## {model_of(canister) or 'Assistant'}", body]
+                parts.append("\n".join(f"- {line}" for line in list_citations(canister.contents)))
                 if canister.ending is not None and canister.ending.interrupted:
                     parts.append("*(interrupted)*")
             case SupervisorCanister():

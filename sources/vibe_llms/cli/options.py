@@ -13,6 +13,7 @@ import click
 from msgspec import Struct
 
 from vibe_llms.attachments import (
+    find_documents,
     produce_attachment,
     produce_document,
     read_attachment,
@@ -68,6 +69,7 @@ class Options(Struct, frozen=True, kw_only=True):
     fragments: tuple[str, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
     tools: tuple[str, ...] = ()
+    collections: tuple[str, ...] = ()
     approve_all: bool = False
     tool_mode: ToolMode | None = None
     tools_debug: bool = False
@@ -145,12 +147,11 @@ def read_said(options: Options) -> Said:
     system = _read_system(options)
     if system is not None and options.continues:
         before.append(SupervisorCanister.from_text(system))
-    before += [
-        produce_document(_read_standard_input(), "standard input")
-        if source == _STANDARD_INPUT
-        else read_document(source)
-        for source in options.fragments
-    ]
+    for fragment in options.fragments:
+        if fragment == _STANDARD_INPUT:
+            before.append(produce_document(_read_standard_input(), "standard input"))
+        else:
+            before += _read_documents(fragment, quiet=options.quiet)
     contents: list[Content] = []
     for source, kind in (*((one, "") for one in options.attachments), *options.typed_attachments):
         if source == _STANDARD_INPUT:
@@ -172,6 +173,23 @@ def read_said(options: Options) -> Said:
     if text := "\n\n".join(part for part in texts if part.strip()):
         contents.append(TextualContent(text))
     return Said(tuple(before), tuple(contents))
+
+
+def _read_documents(fragment: str, *, quiet: bool) -> Sequence[Canister]:
+    """The documents of a file, a folder or a pattern; of several, those that can be read."""
+    sources = find_documents(fragment)
+    if sources == [fragment]:
+        return [read_document(fragment)]
+    found: list[Canister] = []
+    for source in sources:
+        try:
+            found.append(read_document(source))
+        except AttachmentUnreadable as error:
+            if not quiet:
+                note(f"note: left out: {error}")
+    if not found:
+        raise AttachmentUnreadable(f"{fragment}: none of its {len(sources)} files can be read")
+    return found
 
 
 def read_piped(data: bytes) -> str | Content:
@@ -281,6 +299,7 @@ async def _open(session: Session, options: Options) -> Conversation:
             wanted,
             model=model,
             ensembles=options.tools,
+            collections=options.collections,
             tool_mode=options.tool_mode,
             memory=memory,
         )
@@ -290,6 +309,7 @@ async def _open(session: Session, options: Options) -> Conversation:
         name=options.name,
         history=said or None,
         ensembles=options.tools,
+        collections=options.collections,
         tool_mode=options.tool_mode,
         memory=memory,
         save=keeps,

@@ -14,6 +14,7 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from vibe_llms.cli.citations import list_citations
 from vibe_llms.cli.terminal import one_line, visible
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -155,6 +156,8 @@ def _draw_message(kind: str, who: str, canister: UserCanister | AssistantCaniste
     # The user's line breaks are kept.
     parser = _access_parser(breaks=isinstance(canister, UserCanister))
     parts = [_draw_content(content, parser) for content in canister.contents]
+    sources = "".join(f"<li>{_text(line)}</li>" for line in list_citations(canister.contents))
+    parts.append(f'<ul class="note">{sources}</ul>' if sources else "")
     ending = canister.ending if isinstance(canister, AssistantCanister) else None
     if ending is not None and ending.interrupted:
         parts.append('<p class="note">(interrupted)</p>')

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import mimetypes
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from vibe_llms.cli.citations import list_citations
 from vibe_llms.cli.display import describe_usage
 from vibe_llms.cli.options import Options
 from vibe_llms.cli.terminal import is_terminal, note, write_json
@@ -31,12 +34,16 @@ _NAME_CHARACTERS = 12
 
 
 async def report_turn(
-    session: Session, conversation: Conversation, turn: Turn, options: Options
+    session: Session,
+    conversation: Conversation,
+    turn: Turn,
+    options: Options,
+    facts: Mapping[str, Any] = {},
 ) -> None:
-    """Print what the options ask for after a turn."""
+    """Print what the options ask for after a turn; `facts` are further members of its JSON."""
     cost = access_cost(session, turn.canisters) if options.usage else None
     if options.json:
-        write_json(_encode_turn(conversation, turn, cost, options))
+        write_json(_encode_turn(conversation, turn, cost, options, facts))
     elif options.schema is not None and not options.jsonl and turn.output is not None:
         # On one line in a pipe, indented on a terminal.
         indent = 2 if is_terminal(sys.stdout) else None
@@ -45,6 +52,9 @@ async def report_turn(
         note("note: the answer was cut off by its length limit (-o output-tokens N)")
     if turn.stop_reason == StopReason.REFUSED and not options.quiet:
         note("note: the model refused to answer")
+    if not options.quiet and not options.json:
+        for line in list_citations(chain.from_iterable(one.contents for one in turn.canisters)):
+            note(f"source: {line}", dim=True)
     if options.usage:
         note(describe_usage(turn.usage, cost), dim=True)
     await _report_images(session, turn, options)
@@ -65,7 +75,11 @@ def address_of(conversation: Conversation) -> str:
 
 
 def _encode_turn(
-    conversation: Conversation, turn: Turn, cost: Cost | None, options: Options
+    conversation: Conversation,
+    turn: Turn,
+    cost: Cost | None,
+    options: Options,
+    facts: Mapping[str, Any],
 ) -> str:
     return msgspec.json.encode(
         {
@@ -82,6 +96,7 @@ def _encode_turn(
                 "unpriced": cost.unpriced,
                 "source": cost.source,
             },
+            **facts,
         }
     ).decode()
 

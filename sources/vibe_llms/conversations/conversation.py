@@ -319,7 +319,8 @@ class Conversation:
         """How many tokens the model would read for this history."""
         model, tools = self._settings.settle(self._settings.invokers)
         instructions = self._memo.instruct(self._settings.toolbox.instruct(tools))
-        messages = [*instructions, *self._history.canisters]
+        documents = self._memo.documents
+        messages = [*instructions, *documents.apply(model, self._history.canisters)]
         return await model.count_tokens(messages, tools, self._history.load)
 
     async def preview(

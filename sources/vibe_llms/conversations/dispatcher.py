@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -15,18 +15,26 @@ from vibe_llms.events import (
     MessageStartedEvent,
 )
 from vibe_llms.invocation.invokers import Invoker, find_invoker
-from vibe_llms.messages.canisters import InvocationCanister, ReplyCanister
+from vibe_llms.messages.canisters import AssistantCanister, InvocationCanister, ReplyCanister
+from vibe_llms.messages.contents import Citation, TextualContent
 
 
 class Dispatcher:
     """Passes events to the handler until it raises, and records the messages that arrived.
 
-    A call by an alias, or in another spelling, gets the canonical name of its tool.
+    A call by an alias, or in another spelling, gets the canonical name of its tool, and a citation
+    its place in the document.
     """
 
-    def __init__(self, handler: EventHandler, invokers: Mapping[str, Invoker]) -> None:
+    def __init__(
+        self,
+        handler: EventHandler,
+        invokers: Mapping[str, Invoker],
+        locate: Callable[[Citation], Citation],
+    ) -> None:
         self._handler: EventHandler | None = handler
-        self._invokers = invokers
+        self._locate = locate
+        self.invokers = invokers
         self.received: list[ReplyCanister] = []
 
     def __call__(self, event: Event) -> None:
@@ -48,18 +56,30 @@ class Dispatcher:
             self._handler = handler
 
     def settle(self, canister: ReplyCanister) -> ReplyCanister:
-        """The canister, with the canonical names of tools."""
+        """The canister, with the canonical names of tools and the places of citations."""
+        if isinstance(canister, AssistantCanister):
+            canister = self._settle_citations(canister)
         ending = canister.ending
         if ending is not None and ending.severed:
             severed = tuple(map(self._name, ending.severed))
             canister = replace(canister, ending=replace(ending, severed=severed))
-        if isinstance(canister, InvocationCanister) and canister.name not in self._invokers:
+        if isinstance(canister, InvocationCanister) and canister.name not in self.invokers:
             # Under another name it is not word for word what its provider sent.
             name = self._name(canister.name)
             if name != canister.name:
                 return replace(canister, name=name, native=None)
         return canister
 
+    def _settle_citations(self, canister: AssistantCanister) -> AssistantCanister:
+        contents = list(canister.contents)
+        for index, content in enumerate(contents):
+            if isinstance(content, TextualContent) and content.citations:
+                citations = tuple(map(self._locate, content.citations))
+                contents[index] = replace(content, citations=citations)
+        if all(new is old for new, old in zip(contents, canister.contents, strict=True)):
+            return canister
+        return replace(canister, contents=tuple(contents))
+
     def _name(self, name: str) -> str:
-        meant = find_invoker(self._invokers, name)
+        meant = find_invoker(self.invokers, name)
         return name if meant is None else meant.name

@@ -10,6 +10,7 @@ from msgspec import Struct
 from vibe_llms.configuration import ToolMode, ToolSettings
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.context_window import SizeMeter
+from vibe_llms.conversations.documents import ConversationDocuments, DocumentService
 from vibe_llms.conversations.outputs import OutputForm
 from vibe_llms.conversations.tools import Tool, Toolbox
 from vibe_llms.ensembles.interfaces import Ensemble
@@ -31,7 +32,8 @@ class Services(Struct, frozen=True, kw_only=True):
     """What all conversations of a session share.
 
     `access_controls` returns the configured controls of a model, and `open_ensembles` opens rows by
-    their names and sends notices to a handler.
+    their names and sends notices to a handler. Without `access_documents`, files that a model
+    cannot take are refused.
     """
 
     event_handler: EventHandler
@@ -44,12 +46,14 @@ class Services(Struct, frozen=True, kw_only=True):
         _open_none
     )
     hook_runner: HookRunner = msgspec.field(default_factory=HookRunner)
+    access_documents: Callable[[], DocumentService] | None = None
 
 
 class ConversationSettings(Struct, frozen=True, kw_only=True):
     """The settings of a conversation's turns; a change makes a new value.
 
-    `controls` and `handler` are its own; the session supplies the rest.
+    `controls` and `handler` are its own; the session supplies the rest. `collections` are names of
+    collections of documents that the model may search.
     """
 
     model: Model
@@ -59,6 +63,7 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     handler: EventHandler | None = None
     tool_mode: ToolMode | None = None
     hooks: tuple[TurnHook, ...] = ()
+    collections: tuple[str, ...] = ()
 
     @property
     def event_handler(self) -> EventHandler:
@@ -104,6 +109,7 @@ class TurnMemo:
     def __init__(self) -> None:
         self.shown: set[tuple[str, str]] = set()
         self.meter = SizeMeter()
+        self.documents = ConversationDocuments()
         self._instructions: Sequence[SupervisorCanister] = ()
         self._caches: dict[tuple[str, str, type], object] = {}
 

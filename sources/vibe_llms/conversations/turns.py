@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
+from msgspec.structs import replace
+
 from vibe_llms.configuration import ToolSettings
 from vibe_llms.controls import Controls, leave_choice
 from vibe_llms.conversations.context_window import (
@@ -14,6 +16,7 @@ from vibe_llms.conversations.context_window import (
     is_near_limit,
 )
 from vibe_llms.conversations.dispatcher import Dispatcher
+from vibe_llms.conversations.documents import ENSEMBLE, Reading, without_documents
 from vibe_llms.conversations.history import History, finish, start_of_turn
 from vibe_llms.conversations.outputs import OutputForm, OutputMismatch
 from vibe_llms.conversations.settings import ConversationSettings, TurnMemo, TurnRequest
@@ -78,7 +81,7 @@ class TurnRun:
         self._check()
         self._instructions = memo.instruct(settings.toolbox.instruct(self._invokers.values()))
         handler = request.event_handler or settings.event_handler
-        self._dispatcher = Dispatcher(handler, self._invokers)
+        self._dispatcher = Dispatcher(handler, self._invokers, memo.documents.locate)
         self._fresh = frozenset(canister.identity for canister in self._prompt)
         self._start = len(history.canisters)
         self._said = len(self._prompt)
@@ -98,9 +101,7 @@ class TurnRun:
         reason: str = StopReason.FAILED
         withdrawn = False
         try:
-            await self._settle()
-            await self._check_length(self._prompt)
-            self._report_blocked()
+            await self._prepare()
             try:
                 said = await self._add_context()
             except asyncio.CancelledError:
@@ -139,12 +140,10 @@ class TurnRun:
         Nothing is kept, and no content is sent. If the request may be too long and only the server
         can count its tokens, a notice says so.
         """
-        await self._settle()
         self._counts = False
-        await self._check_length(self._prompt)
-        self._report_blocked()
+        await self._prepare()
         said = await self._add_context()
-        messages = [*self._messages, *said]
+        messages = [*self._messages, *self._give(said)]
         context = self._produce_context()
         return await self._model.preview(messages, self._offered, self._controls, context)
 
@@ -168,17 +167,57 @@ class TurnRun:
         # A model whose abilities only its server knows is checked again once it was asked.
         known = not isinstance(settings.model, InquiringModel)
         model = settings.settle(self._invokers)[0] if known else settings.model
-        model.check(self._prompt, self._controls if known else leave_choice(self._controls))
+        reads = settings.services.access_documents is not None
+        prompt = without_documents(self._prompt) if reads else self._prompt
+        model.check(prompt, self._controls if known else leave_choice(self._controls))
+
+    async def _prepare(self) -> None:
+        """Find out what the model is given, and whether it can take it; nothing is kept or sent."""
+        await self._read_documents()
+        await self._settle()
+        await self._check_length(self._prompt)
+        self._report_blocked()
+
+    async def _read_documents(self) -> None:
+        """Read the files that the model cannot take, and offer tools where they are needed."""
+        settings, documents = self._settings, self._memo.documents
+        if settings.services.access_documents is None:
+            return
+        reading = Reading(
+            model=settings.model,
+            access_service=settings.services.access_documents,
+            load=self._history.load,
+            notify=self._notify,
+            tools=self._request.invokers is None and settings.mode != "off",
+        )
+        await documents.read(self._history.canisters, self._prompt, reading)
+        toolbox = settings.toolbox
+        wanted = documents.is_cut(settings.model) or settings.collections
+        if wanted and reading.tools and not any(one.name == ENSEMBLE for one in toolbox.ensembles):
+            opened = await settings.services.open_ensembles([ENSEMBLE], self._dispatcher)
+            toolbox = replace(toolbox, ensembles=(*toolbox.ensembles, *opened))
+            self._settings = replace(settings, toolbox=toolbox)
+            self._invokers = self._dispatcher.invokers = self._settings.invokers
+            self._instructions = self._memo.instruct(toolbox.instruct(self._invokers.values()))
+
+    def _lay_out_documents(self) -> None:
+        """Let the tools that read documents know those of this conversation."""
+        settings = self._settings
+        attached, access = self._memo.documents.attached, settings.services.access_documents
+        if access is not None and (attached or settings.collections):
+            access().offer(
+                self._history.identity, attached, settings.collections, self._history.load
+            )
 
     async def _settle(self) -> None:
         """Choose how tools are offered, once it is known what the model can do."""
         model = self._settings.model
         if inquired := isinstance(model, InquiringModel):
             # Which choices of tools it can be given depends on how they are offered.
-            await model.inquire(self._prompt, leave_choice(self._controls))
+            await model.inquire(self._give(self._prompt), leave_choice(self._controls))
         self._model, self._offered = self._settings.settle(self._invokers)
         if inquired:
-            self._model.check(self._prompt, self._controls)
+            self._model.check(self._give(self._prompt), self._controls)
 
     async def _add_context(self) -> Sequence[Canister]:
         """The prompt, with what hooks add right before the user's message."""
@@ -307,6 +346,7 @@ class TurnRun:
 
     async def _invoke(self, calls: Sequence[InvocationCanister]) -> None:
         tools = self._settings.services.tools
+        self._lay_out_documents()
         await execute(
             calls,
             Execution(
@@ -407,14 +447,14 @@ class TurnRun:
 
     async def _check_length(self, said: Sequence[Canister]) -> None:
         """Refuse a turn that is certainly too long before anything is kept or sent."""
-        messages, model = self._messages, self._model
+        messages, model, said = self._messages, self._model, self._give(said)
         if not self._counts:
             if is_near_limit(model, messages, said):
                 text = f"this may be too long for {model.name}; a real request is counted first"
                 self._notify(Notice("preview", text))
             return
         await check_context_window(model, messages, said, self._offered, self._history.load)
-        if self._memo.meter.is_near_size(model, self._history.canisters, said):
+        if self._memo.meter.is_near_size(model, self._give(self._history.canisters), said):
             # The provider's own limit on bytes: it is known once the request is made. What is
             # encoded now is not encoded again, so notices about it are shown now, unless it fails.
             notices: list[Notice] = []
@@ -435,8 +475,12 @@ class TurnRun:
         """What the model reads: the history, after the instructions of the tools it is offered."""
         instructions = self._instructions if self._offered else ()
         if not instructions and not self._pending:
-            return self._history.canisters
-        return [*instructions, *self._history.canisters, *self._pending]
+            return self._give(self._history.canisters)
+        return self._give([*instructions, *self._history.canisters, *self._pending])
+
+    def _give(self, canisters: Sequence[Canister]) -> Sequence[Canister]:
+        """Messages as the model is given them: some documents as text."""
+        return self._memo.documents.apply(self._settings.model, canisters)
 
 
 class CallLimits:

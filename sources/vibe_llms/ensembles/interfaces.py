@@ -7,7 +7,7 @@ session. Its tools are `Invoker`s whose names begin with its own: `ensemble/tool
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +19,9 @@ from vibe_llms.events import Notice
 from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.invocation.invokers import Approval, Invoker
 from vibe_llms.messages.canisters import Canister, InvocationCanister, Turn
+
+if TYPE_CHECKING:
+    from vibe_llms.documents.core import Documents
 
 AskModel: TypeAlias = Callable[[str, Sequence[Canister], str, Controls], Awaitable[Turn]]
 
@@ -40,7 +43,8 @@ class EnsembleHost(Struct, frozen=True, kw_only=True):
 
     `elicitor` asks the user. `ask_model(address, canisters, supervisor, controls)` runs one turn
     with a model; callers must call `admit` first, which returns why a call is not allowed. `notify`
-    shows the user a message; any thread may call it.
+    shows the user a message; any thread may call it. `access_documents` gives the documents of the
+    session.
     """
 
     elicitor: Elicitor | None = None
@@ -48,6 +52,7 @@ class EnsembleHost(Struct, frozen=True, kw_only=True):
     admit: Callable[[InvocationCanister, Invoker], Awaitable[str]] = Gatekeeper().admit
     vault: Vault | None = None
     notify: Callable[[Notice], None] = lambda _: None
+    access_documents: Callable[[], Documents] | None = None
 
 
 class EnsembleConfiguration(Struct, frozen=True):

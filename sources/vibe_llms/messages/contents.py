@@ -66,7 +66,7 @@ class Citation(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown
     """The source of a text, as far as its provider reports it.
 
     `start` and `end` count in `unit`: characters, pages (from 1) or blocks of the source; `end` is
-    exclusive.
+    exclusive. `place` says where that is in a document that was given as text, such as "page 3".
     """
 
     quote: str = ""
@@ -75,6 +75,7 @@ class Citation(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown
     start: int | None = None
     end: int | None = None
     unit: str = ""
+    place: str = ""
 
 
 class _Content(

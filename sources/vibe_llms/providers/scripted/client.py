@@ -25,8 +25,10 @@ from vibe_llms.messages.canisters import (
     Usage,
 )
 from vibe_llms.messages.codecs import encode_canister
+from vibe_llms.messages.contents import MediaContent
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.attributes import ModelAttributes
+from vibe_llms.providers.conversions import check_contents, name_content
 from vibe_llms.providers.deltas import (
     ArgumentsDelta,
     ContentClosed,
@@ -62,6 +64,7 @@ from vibe_llms.providers.scripted.scripts import (
 from vibe_llms.providers.watch import Watch
 
 MODULE = "vibe_llms.providers.scripted"
+_MEDIA = ("image", "audio", "video")
 READABLE_PACE_SECONDS = 0.02
 DEMO = "demo"
 _BYTES_PER_TOKEN = 4
@@ -134,7 +137,7 @@ class ScriptedClient:
         continued from elsewhere.
         """
         if name == DEMO:
-            return ScriptedModel(self, name, improvise)
+            return ScriptedModel(self, name, improvise, accepts=_MEDIA)
         if name not in self._scripts and name.endswith(".toml"):
             name = os.path.abspath(os.path.expanduser(name))  # noqa: ASYNC240  (it reads no file)
             path = Path(name)
@@ -161,7 +164,8 @@ class ScriptedModel(RowModel[ScriptedClient]):
     """One script.
 
     With `recording`, `requests` holds every request that the model was sent, for tests to look at.
-    Each holds its whole history, so a conversation without a test does not record.
+    Each holds its whole history, so a conversation without a test does not record. `accepts` are
+    the kinds of contents that it takes; the demo takes no files, so that their text is read.
     """
 
     module = MODULE
@@ -173,11 +177,10 @@ class ScriptedModel(RowModel[ScriptedClient]):
         script: Script | Improvisation,
         *,
         recording: bool = False,
+        accepts: tuple[str, ...] = (*_MEDIA, "file"),
     ) -> None:
         super().__init__(client, name)
-        self.attributes = ModelAttributes(
-            accepts=("image", "audio", "video", "file"), title="a script, not a model"
-        )
+        self.attributes = ModelAttributes(accepts=accepts, title="a script, not a model")
         self.requests: list[Mapping[str, Any]] = []
         self._recording = recording
         self._script = script
@@ -187,7 +190,14 @@ class ScriptedModel(RowModel[ScriptedClient]):
         """A script needs no cache."""
 
     def check(self, canisters: Sequence[Canister], controls: Controls) -> None:
-        """A script takes everything."""
+        """Raise for contents of a kind that the script does not take."""
+        for canister in canisters:
+            check_contents(canister, self, self._unsupported)
+
+    def _unsupported(self, content: MediaContent) -> str:
+        kind = str(content.__struct_config__.tag)
+        taken = self.attributes.accept(kind) or content.mimetype.startswith("text/")
+        return "" if taken else name_content(content)
 
     async def converse(
         self,

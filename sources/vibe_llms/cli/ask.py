@@ -1,0 +1,128 @@
+"""The command `ask`: one question about documents, answered with its sources."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from vibe_llms.cli.chat import ask_once
+from vibe_llms.cli.citations import list_citations
+from vibe_llms.cli.completion import complete_controls, complete_models, complete_paths
+from vibe_llms.cli.options import Options, read_said
+from vibe_llms.cli.terminal import shown, write
+from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.conversations.documents import measure_room, survey_files
+from vibe_llms.documents.core import Found
+from vibe_llms.messages.canisters import Canister, DocumentCanister, Turn
+from vibe_llms.messages.contents import TextualContent
+from vibe_llms.session import Session
+
+INSTRUCTIONS = """\
+Answer the question from the documents. Say where each part of the answer comes from, by title and
+page or heading, as in (report.pdf, page 3). If the documents do not contain the answer, say so."""
+_PASSAGES = "Passages that may answer the question"
+
+
+@click.command()
+@click.argument(
+    "words", metavar="[FILE]... QUESTION", nargs=-1, required=True, shell_complete=complete_paths
+)
+@click.option(
+    "-m",
+    "--model",
+    metavar="MODEL",
+    shell_complete=complete_models,
+    help="Use this model: provider/model, part of its name, or an alias.",
+)
+@click.option(
+    "--docs",
+    "collections",
+    multiple=True,
+    metavar="NAME",
+    help="Search this collection; see: vibe-llms index.",
+)
+@click.option("-s", "--system", metavar="TEXT", help="Replace the instructions to the model.")
+@click.option(
+    "-o",
+    "--option",
+    "options",
+    multiple=True,
+    type=(str, str),
+    metavar="NAME VALUE",
+    shell_complete=complete_controls,
+    help="Set a control of the model, such as: -o effort high.",
+)
+@click.option("-n", "--no-log", is_flag=True, help="Do not save the conversation.")
+@click.option("--stream/--no-stream", default=True, help="Stream the answer, or print it at once.")
+@click.option("--render/--raw", default=None, help="Render Markdown, or print it unchanged.")
+@click.option("--json", is_flag=True, help="Print one JSON object.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the answer and errors.")
+@click.option("-u", "--usage", is_flag=True, help="Print token usage and cost on stderr.")
+@click.option("--key", metavar="KEY", help="Use this API key for this run.")
+@click.option("--dry-run", is_flag=True, help="Check and print the request; send nothing.")
+@click.option("--debug", is_flag=True, help="Print the traceback of an error.")
+def ask(words: tuple[str, ...], **values: Any) -> int:
+    """Ask about files, folders or collections, and print the answer with its sources.
+
+    The last argument is the question. Each FILE is a file, a folder, a pattern such as '*.pdf', a
+    web address, or - for standard input. To continue: vibe-llms chat -c.
+    """
+    *files, question = words
+    values["system"] = values["system"] or INSTRUCTIONS
+    options = Options(prompt=(question,), fragments=tuple(files), **values)
+    if not files and not options.collections:
+        raise click.UsageError(
+            "Give a file and a question, such as: vibe-llms ask report.pdf 'What changed?'"
+        )
+    return asyncio.run(ask_once(options, read_said(options), _Sources(options)))
+
+
+class _Sources:
+    """Finds passages before the question is asked, and prints where the answer comes from."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._given: Sequence[str] = ()
+
+    async def prepare(
+        self, session: Session, conversation: Conversation, canisters: Sequence[Canister]
+    ) -> Sequence[Canister]:
+        """The messages, with passages if the documents are too long to be given whole."""
+        documents = session.access_documents()
+        files = survey_files(canisters)
+        collections = self._options.collections
+        size = sum([len((await documents.read(file)).text) for file in files])
+        if not collections and size <= measure_room(conversation.model):
+            self._given = [file.name for file in files]
+            return canisters
+        question = self._options.prompt[0]
+        found = await documents.find(question, files, collections)
+        self._given = [_name(one) for one in found]
+        if not found:
+            return canisters
+        text = "\n\n".join(f"[{_name(one)}]\n{one.text}" for one in found)
+        passages = DocumentCanister((TextualContent(text),), title=_PASSAGES)
+        return [*canisters[:-1], passages, canisters[-1]]
+
+    def describe(self, turn: Turn) -> Mapping[str, Any]:
+        """Where the answer comes from: what the model cites, else what it was given."""
+        cited = [line for one in turn.canisters for line in list_citations(one.contents)]
+        return {"sources": [*dict.fromkeys(cited or self._given)]}
+
+    def report(self, turn: Turn) -> None:
+        """Print the sources, unless the answer is JSON."""
+        sources = self.describe(turn)["sources"]
+        if sources and not self._options.json and not self._options.quiet:
+            lines = "\n".join(f"- {shown(line)}" for line in sources)
+            write(sys.stdout, f"\nSources:\n{lines}\n")
+
+
+def _name(found: Found) -> str:
+    return ", ".join(filter(None, (found.name, found.place)))
+
+
+COMMANDS: dict[str, click.Command] = {"ask": ask}

@@ -1,0 +1,79 @@
+"""What a model is given of a document: pages, an outline, the beginning of a long one, passages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vibe_llms.documents.texts import DocumentText, Place
+
+#: The length of a page that a model reads, in characters. Source: seed 003.
+PAGE = 10_000
+#: What is given of a document that is too long: the start of its text, and lines of its outline.
+_BEGINNING = 6000
+_OUTLINE = 60
+
+
+def count_pages(document: DocumentText) -> int:
+    """How many pages of `PAGE` characters a document has, at least 1."""
+    return max(1, -(-len(document.text) // PAGE))
+
+
+def write_page(name: str, document: DocumentText, page: int) -> str:
+    """A page with its place in the document; `ValueError` if there is none of this number."""
+    pages = count_pages(document)
+    if not 1 <= page <= pages:
+        raise ValueError(f"{name} has no page {page}; it has {pages}")
+    start, end = (page - 1) * PAGE, min(page * PAGE, len(document.text))
+    places = describe_range(document, start, end)
+    head = f"{name} ({places})" if places else name
+    return f"{head}\n\n{document.text[start:end]}\n\n**Page #{page}. Total pages: {pages}**"
+
+
+def describe_range(document: DocumentText, start: int, end: int) -> str:
+    """Where a range of the text is in the document, such as "pages 3-5"; empty if unknown."""
+    first, last = document.place_at(start), document.place_at(max(start, end - 1))
+    if first.page and last.page > first.page:
+        return f"pages {first.page}-{last.page}"
+    if first.page or first == last:
+        return str(first)
+    return str(Place(sheet=first.sheet, heading=first.heading))
+
+
+def write_outline(document: DocumentText) -> Sequence[str]:
+    """The headings or sheets of a document as lines, each with its page."""
+    lines: dict[str, str] = {}
+    for _, place in document.marks:
+        if name := place.heading or place.sheet:
+            *above, label = place.heading.split(" > ") if place.heading else (name,)
+            page = f" (page {place.page})" if place.page else ""
+            lines.setdefault(name, f"{'  ' * len(above)}- {label}{page}")
+    shown = [*lines.values()]
+    if len(shown) > _OUTLINE:
+        return [*shown[:_OUTLINE], f"… and {len(shown) - _OUTLINE} more"]
+    return shown
+
+
+def write_beginning(name: str, document: DocumentText, room: int, search: str) -> str:
+    """The outline and the start of a document that is too long, in at most about `room` characters.
+
+    `search` says how the rest can be found; empty if it cannot. Without room, it is one line.
+    """
+    pages = f"{document.pages} pages, " if document.pages > 1 else ""
+    size = f"{pages}{len(document.text):,} characters"
+    if room <= 0:
+        return f"{name} ({size}) is not given here: there is no room."
+    lines = [f"{name} is too long to be given whole ({size})."]
+    lines[0] += f" This is its outline and its beginning.{search and ' '}{search}"
+    outline = write_outline(document)
+    if outline and sum(map(len, outline)) < room // 2:
+        lines += ["", "Outline:", *outline]
+    left = min(_BEGINNING, room - sum(map(len, lines)))
+    if left > 0:
+        lines += ["", "Beginning:", "", document.text[:left].rpartition(" ")[0] + " …"]
+    return "\n".join(lines)
+
+
+def describe_size(document: DocumentText) -> str:
+    """How long a document is, such as "PDF, 12 pages, 30,120 characters"."""
+    pages = f"{document.pages} pages" if document.pages > 1 else ""
+    return ", ".join(filter(None, (document.format, pages, f"{len(document.text):,} characters")))
