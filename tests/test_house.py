@@ -273,15 +273,21 @@ def test_the_package_of_llama_cpp_is_imported_by_name_in_one_file_only() -> None
     assert found == {"providers.llamacpp.package"}
 
 
-def test_sentence_transformers_is_imported_by_name_where_models_are_loaded_only() -> None:
-    names = ("sentence_transformers", "huggingface_hub", "transformers", "safetensors", "torch")
+_LIGHT = ("huggingface_hub", "onnxruntime", "tokenizers")
+
+
+def test_what_runs_local_models_is_imported_by_name_where_they_are_loaded_only() -> None:
+    names = ("sentence_transformers", "transformers", "safetensors", "torch", *_LIGHT)
     found = {
         module
         for module, tree in modules().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and node.value in names
     }
-    assert found == {"memory.cross_encoders", "memory.embedders.sentence_transformers.package"}
+    assert found == {
+        *("memory.embedders.hub", "memory.embedders.onnx.package"),
+        "memory.embedders.sentence_transformers.package",
+    }
     assert not {
         (module, name)
         for module, tree in modules().items()
@@ -300,6 +306,7 @@ BROAD = {
     "invocation.threads._Work.carry_out": "raised again where a tool's call is awaited",
     "providers.registry.guard_code": "a plugin's own code: it breaks only itself",
     "providers.llamacpp.engines.Job.run": "raised again where the work of a thread is awaited",
+    "memory.embedders.onnx.package.TextModel._tokenize": "tokenizers raises Exception itself",
     "registries.Registry.access": "the import of a plugin: it breaks only itself",
 }
 EVERYTHING = {"Exception", "BaseException"}
@@ -369,7 +376,7 @@ HEAVY = {
     *("pydantic", "rich", "click", "httpx", "httpx2", "prompt_toolkit", "sqlite3"),
     *("tomli_w", "tomlkit"),
     *("anthropic", "ollama", "openai", "llama_cpp", "jinja2", "ctypes"),
-    *("sentence_transformers", "huggingface_hub", "transformers", "torch", "numpy", "faiss"),
+    *("sentence_transformers", "transformers", "torch", "numpy", "faiss", *_LIGHT),
 }
 
 
@@ -438,7 +445,7 @@ def test_every_shipped_row_names_a_module_that_is_there() -> None:
     rows = {row.name: row for row in configuration.rows("providers")}
     assert {"anthropic", "openai", "openai-chat", "ollama", "llamacpp", "scripted"} <= set(rows)
     embedders = {row.name: row for row in configuration.rows("embedders")}
-    assert set(embedders) == {"sentence-transformers"}
+    assert set(embedders) == {"onnx", "sentence-transformers"}
     for row in (*rows.values(), *embedders.values()):
         importlib.import_module(row.module)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,6 @@ from tests.cli.command import invoke
 from tests.fakes.sentence_transformers import make_folder
 from vibe_llms.cli.doctor import find_line
 from vibe_llms.configuration import ROW_KEYS
-from vibe_llms.memory import cross_encoders
 from vibe_llms.providers.provider_pool import _COMMON
 
 #: A line of the file, and what is said of it; nothing of the others.
@@ -156,7 +156,7 @@ def test_problems_of_the_reranking_model_are_reported(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As if its package were installed.
-    monkeypatch.setattr(cross_encoders, "find_spec", lambda name: object())
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     home.mkdir()
     config = home / "config.toml"
     config.write_text(f'[memory.reranking]\nmodel = "{tmp_path}/none"\n')

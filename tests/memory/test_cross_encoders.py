@@ -1,10 +1,12 @@
-"""A cross-encoder of the real package; random weights are enough to see what it is given."""
+"""Cross-encoders: of sentence-transformers, faked or real, and in ONNX files, which are run."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
+import importlib.util
 import inspect
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +15,13 @@ from typing import Any
 
 import pytest
 
+from tests.fakes import onnx as fake_onnx
+from tests.fakes.hub import COMMIT
 from tests.fakes.sentence_transformers import FakePackages, SafetensorError, make_folder
 from vibe_llms.exceptions import ModelUnavailable, PackageMissing, SessionClosed
-from vibe_llms.memory import cross_encoders
 from vibe_llms.memory.cross_encoders import CrossEncoderReranker
+from vibe_llms.memory.embedders.hub import Hub, Packages
+from vibe_llms.memory.embedders.sentence_transformers import package
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "where", "is", "the", "lantern", "red")
 
@@ -46,8 +51,14 @@ def write_model(folder: Path, *, safe: bool = True) -> Path:
     return folder
 
 
+def pretend(monkeypatch: pytest.MonkeyPatch, cached: Path | None = None) -> None:
+    """The packages are installed, and the cache has that folder for every name."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(Hub, "find_folder", lambda self, name, wanted, *, cache=None: cached)
+
+
 async def test_without_the_package_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cross_encoders, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     reranker = CrossEncoderReranker("cross-encoder/ms-marco-MiniLM-L6-v2")
     with pytest.raises(PackageMissing, match=r"pip install 'vibe-llms\[embeddings\]'"):
         await reranker.score("tea", ["tea"])
@@ -65,8 +76,7 @@ async def test_closing_what_was_never_used_is_fine() -> None:
 async def test_a_model_that_is_not_there_is_an_error_at_once(
     model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(cross_encoders, "find_spec", lambda name: object())
-    monkeypatch.setattr(cross_encoders, "find_folder", lambda row, name: None)
+    pretend(monkeypatch)
     async with asyncio.timeout(60):
         with pytest.raises(ModelUnavailable, match=r"hf download cross-encoder|holds no model"):
             await CrossEncoderReranker(model).score("tea", ["tea"])
@@ -75,13 +85,13 @@ async def test_a_model_that_is_not_there_is_an_error_at_once(
 async def test_what_prevents_loading_is_reported_without_loading_anything(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(cross_encoders, "load_cross_encoder", None)
+    monkeypatch.setattr(package, "load_cross_encoder", None)
     with monkeypatch.context() as patch:
-        patch.setattr(cross_encoders, "find_spec", lambda name: None)
-        with pytest.raises(PackageMissing):
-            await CrossEncoderReranker("org/name").inquire()
-    monkeypatch.setattr(cross_encoders, "find_spec", lambda name: object())
-    monkeypatch.setattr(cross_encoders, "find_folder", lambda row, name: None)
+        patch.setattr(importlib.util, "find_spec", lambda name: None)
+        for model in ("org/name", str(tmp_path)):
+            with pytest.raises(PackageMissing):
+                await CrossEncoderReranker(model).inquire()
+    pretend(monkeypatch)
     for model in ("/no/such/folder", "org/name"):
         with pytest.raises(ModelUnavailable, match=r"hf download org/name|holds no model"):
             await CrossEncoderReranker(model).inquire()
@@ -94,13 +104,12 @@ async def test_what_prevents_loading_is_reported_without_loading_anything(
 async def test_scores_come_in_order_from_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[tuple[str, Path]] = []
 
-    def load(row: str, folder: Path) -> object:
-        loaded.append((row, folder))
+    def load(packages: Packages, folder: Path) -> object:
+        loaded.append((packages.row, folder))
         return lambda pairs: [float(len(text)) for _, text in pairs]
 
-    monkeypatch.setattr(cross_encoders, "find_spec", lambda name: object())
-    monkeypatch.setattr(cross_encoders, "find_folder", lambda row, name: Path("/cache") / name)
-    monkeypatch.setattr(cross_encoders, "load_cross_encoder", load)
+    pretend(monkeypatch, Path("/cache/org/name"))
+    monkeypatch.setattr(package, "load_cross_encoder", load)
     reranker = CrossEncoderReranker("org/name")
     scores = await asyncio.gather(*(reranker.score("q", ["aa", "b"]) for _ in range(4)))
     assert scores == [[2.0, 1.0]] * 4
@@ -171,6 +180,82 @@ async def test_a_model_that_cannot_be_loaded_is_an_error(model: type[FakeCrossEn
         await CrossEncoderReranker("org/name").score("q", ["aaaa"])
     with pytest.raises(ModelUnavailable, match="hf download org/other"):
         await CrossEncoderReranker("org/other").score("q", ["aaaa"])
+
+
+# ONNX files.
+
+
+def put_into_cache(cache: Path, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a cache of the hub that has a folder as a model."""
+    place = cache / f"models--{name.replace('/', '--')}"
+    shutil.copytree(folder, place / "snapshots" / COMMIT)
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text(COMMIT)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+
+
+async def test_an_onnx_file_gives_raw_logits(tmp_path: Path) -> None:
+    folder = fake_onnx.make_folder(tmp_path / "m", fake_onnx.cross_encoder())
+    reranker = CrossEncoderReranker(str(folder))
+    await reranker.inquire()
+    texts = ["lantern", "tea red nonsense", *["green " * 20 + "coffee", "tea"] * 20]
+    expected = [2.75, 1.5, *[11.25, 1.75] * 20]
+    scores = await asyncio.gather(*(reranker.score("red tea", texts) for _ in range(3)))
+    assert [*map(list, scores)] == [pytest.approx(expected, abs=1e-4)] * 3
+    assert await reranker.score("red tea", []) == []
+    await reranker.close()
+    with pytest.raises(SessionClosed):
+        await reranker.score("red tea", texts)
+
+
+async def test_the_files_of_a_folder_say_what_runs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[str] = []
+
+    def find(name: str) -> object:
+        found.append(name)
+        return object()
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
+    both = make_folder(tmp_path / "both")
+    fake_onnx.make_folder(both, fake_onnx.cross_encoder())
+    only = fake_onnx.make_folder(tmp_path / "only", fake_onnx.cross_encoder(), file="model.onnx")
+    for folder, name in ((both, "sentence_transformers"), (only, "onnxruntime")):
+        found.clear()
+        await CrossEncoderReranker(str(folder)).inquire()
+        assert found == [name]
+
+
+async def test_an_onnx_file_of_the_cache_is_found_without_the_other_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    folder = fake_onnx.make_folder(tmp_path / "m", fake_onnx.cross_encoder())
+    put_into_cache(tmp_path / "cache", "Xenova/tiny", folder, monkeypatch)
+    reranker = CrossEncoderReranker("Xenova/tiny")
+    await reranker.inquire()
+    assert await reranker.score("red", ["lantern"]) == pytest.approx([2.75])
+    await reranker.close()
+    with pytest.raises(ModelUnavailable, match="hf download Xenova/none"):
+        await CrossEncoderReranker("Xenova/none").inquire()
+
+
+async def test_onnx_files_that_cannot_be_used_are_reported(tmp_path: Path) -> None:
+    for name, model, words in (
+        ("damaged", b"none", "cannot be loaded"),
+        ("two", fake_onnx.cross_encoder(columns=2), r"is no cross-encoder: .* shape \(1, 2\)"),
+        ("embedder", fake_onnx.embedding_model(), "is no cross-encoder"),
+    ):
+        folder = fake_onnx.make_folder(tmp_path / name, model)
+        with pytest.raises(ModelUnavailable, match=words):
+            await CrossEncoderReranker(str(folder)).score("tea", ["tea"])
+    bare = fake_onnx.make_folder(tmp_path / "bare", tokenizer=False)
+    with pytest.raises(ModelUnavailable, match=r"no tokenizer\.json"):
+        await CrossEncoderReranker(str(bare)).inquire()
+
+
+# The real package.
 
 
 @pytest.mark.minilm

@@ -1,7 +1,8 @@
-"""`CrossEncoderReranker`: a cross-encoder of sentence-transformers, run in this process.
+"""`CrossEncoderReranker`: a cross-encoder that runs in this process.
 
-A model is taken from the disk only: a folder by its path, or what Hugging Face's cache has. If it
-is missing, that is reported at once, and no server is asked.
+A folder with weights in safetensors is loaded by sentence-transformers, and one that has only ONNX
+files by onnxruntime. A model is taken from the disk only: a folder by its path, or what Hugging
+Face's cache has. If it is missing, that is reported at once, and no server is asked.
 """
 
 from __future__ import annotations
@@ -11,18 +12,20 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 from vibe_llms.exceptions import ModelUnavailable, PackageMissing, SessionClosed
-from vibe_llms.memory.embedders.sentence_transformers.folders import check_folder
-from vibe_llms.memory.embedders.sentence_transformers.package import (
-    Scorer,
-    find_folder,
-    load_cross_encoder,
-)
+from vibe_llms.memory.embedders.hub import Hub, Packages
+from vibe_llms.memory.embedders.local import Scorer
+from vibe_llms.memory.embedders.onnx import folders as onnx_folders
+from vibe_llms.memory.embedders.onnx import package as onnx_package
+from vibe_llms.memory.embedders.onnx.folders import wanted
+from vibe_llms.memory.embedders.sentence_transformers import folders, package
 
 _ROW = "memory.reranking"
+_PURPOSE = "reranking, as [memory.reranking] asks for it,"
+_TORCH = Packages(package.EXTRA, _ROW, _PURPOSE, _ROW)
+_ONNX = Packages(onnx_package.EXTRA, _ROW, _PURPOSE, _ROW)
 
 
 class CrossEncoderReranker:
@@ -36,8 +39,7 @@ class CrossEncoderReranker:
 
     async def inquire(self) -> None:
         """Raise an error if the package or the model is missing; loads nothing."""
-        folder = await asyncio.to_thread(self._find)
-        await asyncio.to_thread(check_folder, _ROW, folder)
+        await asyncio.to_thread(self._check)
 
     async def score(self, question: str, texts: Sequence[str]) -> Sequence[float]:
         """The raw logit of each text for the question."""
@@ -58,20 +60,44 @@ class CrossEncoderReranker:
 
     def _work(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         if self._score is None:
-            self._score = load_cross_encoder(_ROW, self._find())
+            folder, packages = self._find()
+            if packages is _ONNX:
+                self._score = onnx_package.load_cross_encoder(packages, folder)
+            else:
+                self._score = package.load_cross_encoder(packages, folder)
         return self._score(pairs)
 
-    def _find(self) -> Path:
-        if find_spec("sentence_transformers") is None:
-            raise PackageMissing(
-                "reranking, as [memory.reranking] asks for it,",
-                package="sentence-transformers",
-                command="python -m pip install 'vibe-llms[embeddings]'",
-            )
+    def _check(self) -> None:
+        folder, packages = self._find()
+        packages.check()
+        if packages is _ONNX:
+            onnx_folders.check_folder(_ROW, folder)
+        else:
+            folders.check_folder(_ROW, folder)
+
+    def _find(self) -> tuple[Path, Packages]:
+        """The folder of the model, and the packages that load it."""
+        folder = self._find_folder()
+        by_onnx = not folders.survey_files(folder) and onnx_folders.find_file(folder)
+        return folder, _ONNX if by_onnx else _TORCH
+
+    def _find_folder(self) -> Path:
         if self._model.startswith(("/", "~")):
             return Path(os.path.expanduser(self._model))
-        folder = find_folder(_ROW, self._model)
-        if folder is None:
+        packages = next((one for one in (_TORCH, _ONNX) if one.is_installed), None)
+        if packages is None:
+            raise PackageMissing(
+                _PURPOSE,
+                package=package.EXTRA.package,
+                command="python -m pip install 'vibe-llms[embeddings]' "
+                "(or 'vibe-llms[onnx]' for a model in an ONNX file)",
+            )
+        hub = Hub(packages)
+        found = hub.find_folder(self._model, folders.WANTED, cache=package.find_cache())
+        if found is None:
+            lookups = (hub.find_folder(self._model, wanted(file)) for file in onnx_folders.FILES)
+            found = next((one for one in lookups if one and onnx_folders.find_file(one)), None)
+        if found is None:
             raise ModelUnavailable(
                 f"{self._model} is not on this disk. Fetch it where there is a network, "
                 f"hf download {self._model}, or give the path of a folder that holds it: "
@@ -79,4 +105,4 @@ class CrossEncoderReranker:
                 provider=_ROW,
                 code="offline",
             )
-        return folder
+        return found

@@ -113,7 +113,7 @@ def test_an_idle_one_ends_by_itself(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("embedder", "words", "status"),
     [
-        ("", "no embedder is set; for a local one: embedder = 'sentence-transformers'", 78),
+        ("", "no embedder is set; for a local one: embedder = 'onnx'", 78),
         ("ollama/all-minilm", "ollama/all-minilm does not load a model", 78),
         ("nothing", "'nothing' names no embedder", 78),
         ("loading", "there are no weights", 66),

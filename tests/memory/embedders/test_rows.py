@@ -34,7 +34,7 @@ def test_the_shipped_row_has_a_model_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("address", "reported"),
     [
-        ("no-such", "names no embedder; there are sentence-transformers, and the providers"),
+        ("no-such", "names no embedder; there are onnx, sentence-transformers, and the providers"),
         ("no-such/model", "names no embedder"),
         ("openai", "says no model; write openai/MODEL"),
         ("openai/", "says no model"),

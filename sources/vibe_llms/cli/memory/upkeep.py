@@ -230,7 +230,7 @@ async def serve_embedder(idle_minutes: float, embedder: str | None, detached: bo
     address = embedder or settings.embedder
     if not address:
         raise configuration.error(
-            "no embedder is set; for a local one: embedder = 'sentence-transformers'",
+            "no embedder is set; for a local one: embedder = 'onnx'",
             *("memory", "embedder"),
         )
     strict = produce_embedder(configuration, address, notify=print_note, served=False)

@@ -24,8 +24,8 @@ from vibe_llms.exceptions import (
     SessionClosed,
     VibeLlmsError,
 )
+from vibe_llms.memory.embedders import local
 from vibe_llms.memory.embedders.rows import produce_embedder
-from vibe_llms.memory.embedders.sentence_transformers import embedder as embedder_module
 from vibe_llms.memory.embedders.sentence_transformers import package
 from vibe_llms.memory.embedders.strict import StrictEmbedder
 from vibe_llms.offline import forbid_requests
@@ -213,7 +213,7 @@ def test_several_event_loops_wait_for_a_model_together(
 
     monkeypatch.setattr(package, "load_model", load_slowly)
     assert load_in_loops(folder) == []
-    monkeypatch.setattr(embedder_module, "CrossLoopLock", asyncio.Lock)
+    monkeypatch.setattr(local, "CrossLoopLock", asyncio.Lock)
     assert load_in_loops(folder, seconds=2) != []
 
 
@@ -436,8 +436,7 @@ async def test_a_hub_that_says_nothing_is_not_waited_for(
     packages: FakePackages, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.silent = True
-    module = "vibe_llms.memory.embedders.sentence_transformers.embedder"
-    monkeypatch.setattr(sys.modules[module], "PROBE_SECONDS", 0.3)
+    monkeypatch.setattr(local, "PROBE_SECONDS", 0.3)
     embedder = produce()
     started = time.monotonic()
     with pytest.raises(ProviderUnreachable, match="does not answer"):

@@ -11,12 +11,17 @@ import pytest
 
 from tests.fakes.sentence_transformers import make_folder
 from vibe_llms.exceptions import ModelUnavailable
-from vibe_llms.memory.embedders.sentence_transformers.folders import check_folder, fingerprint
+from vibe_llms.memory.embedders.local import digest_files
+from vibe_llms.memory.embedders.sentence_transformers.folders import check_folder, survey_files
 
 MODELS = "sentence_transformers.models"
 TRANSFORMER = {"idx": 0, "name": "0", "path": "", "type": f"{MODELS}.Transformer"}
 POOLING = {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{MODELS}.Pooling"}
 DENSE = {"idx": 2, "name": "2", "path": "2_Dense", "type": f"{MODELS}.Dense"}
+
+
+def fingerprint(folder: Path) -> str:
+    return digest_files(folder, survey_files(folder))
 
 
 @pytest.mark.parametrize("modules", [(), [TRANSFORMER], [TRANSFORMER, POOLING]])

@@ -33,8 +33,9 @@ from vibe_llms.configuration import load_configuration
 from vibe_llms.exceptions import ModelUnavailable
 from vibe_llms.memory.core import Memory
 from vibe_llms.memory.embedders.interfaces import Embedder
+from vibe_llms.memory.embedders.local import digest_files
 from vibe_llms.memory.embedders.rows import produce_embedder
-from vibe_llms.memory.embedders.sentence_transformers.folders import UNWANTED, WANTED, fingerprint
+from vibe_llms.memory.embedders.sentence_transformers.folders import WANTED, survey_files
 from vibe_llms.memory.embedders.strict import StrictEmbedder
 
 pytestmark = pytest.mark.minilm
@@ -334,10 +335,11 @@ async def test_a_model_that_the_hub_does_not_have_is_reported(hub: FakeHub, tmp_
 def test_weights_are_distinguished_by_what_is_in_them(weights: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(weights, folder)
-    assert fingerprint(folder) == fingerprint(weights) != ""
+    mark = digest_files(weights, survey_files(weights))
+    assert digest_files(folder, survey_files(folder)) == mark != ""
     with open(folder / "model.safetensors", "r+b") as file:
         file.seek(-16, os.SEEK_END)
         file.write(array("f", [0.5]).tobytes())
-    assert fingerprint(folder) != fingerprint(weights)
-    assert WANTED[0] == "*.safetensors"
-    assert not set(WANTED) & set(UNWANTED)
+    assert digest_files(folder, survey_files(folder)) != mark
+    assert WANTED.allow[0] == "*.safetensors"
+    assert not set(WANTED.allow) & set(WANTED.ignore)

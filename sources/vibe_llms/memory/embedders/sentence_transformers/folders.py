@@ -10,7 +10,6 @@ of 5.0.0.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -19,17 +18,19 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.exceptions import ModelUnavailable
-from vibe_llms.files import LARGEST_SETTINGS, opened, read_file
+from vibe_llms.files import LARGEST_SETTINGS, read_file
+from vibe_llms.memory.embedders.hub import Wanted
 
 #: What is fetched of a model: no pickles, and no weights for other programs.
-WANTED = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
-UNWANTED = ("onnx/*", "openvino/*", "coreml/*", "*training_args*")
+WANTED = Wanted(
+    ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"),
+    ("onnx/*", "openvino/*", "coreml/*", "*training_args*"),
+)
 _MODULES = "modules.json"
 _CONFIG = "config.json"
 _OWN = "sentence_transformers."
 _WEIGHTS = ".safetensors"
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-_PART_BYTES = 64 * 1024
 
 
 class _Module(Struct, frozen=True):
@@ -53,27 +54,10 @@ def check_folder(row: str, folder: Path) -> None:
         raise _refuse(row, f"{folder} holds no weights as safetensors; is it whole?")
 
 
-def fingerprint(folder: Path) -> str:
-    """A few characters that identify the folder's weights and settings; empty if there are none.
-
-    Of large files the beginning, the end and the size are read: other weights differ everywhere.
-    """
-    found = hashlib.sha256()
-    weighty = False
-    for path in sorted(_survey(folder)):
-        if path.suffix not in (_WEIGHTS, ".json"):
-            continue
-        weighty = weighty or path.suffix == _WEIGHTS
-        try:
-            with opened(path) as file:
-                size = os.fstat(file).st_size
-                beginning = os.pread(file, _PART_BYTES, 0)
-                end = os.pread(file, _PART_BYTES, max(size - _PART_BYTES, 0))
-        except OSError:
-            return ""
-        name = path.relative_to(folder).as_posix()
-        found.update(msgspec.json.encode([name, size]) + beginning + end)
-    return found.hexdigest()[:12] if weighty else ""
+def survey_files(folder: Path) -> list[Path]:
+    """The weights and settings of a folder; none if it has no weights."""
+    found = [path for path in _survey(folder) if path.suffix in (_WEIGHTS, ".json")]
+    return found if any(path.suffix == _WEIGHTS for path in found) else []
 
 
 def _list_parts(row: str, folder: Path) -> list[Path]:
@@ -117,7 +101,7 @@ def _suffixes(folder: Path) -> Iterator[str]:
 def _survey(folder: Path) -> Iterator[Path]:
     for place, folders, names in os.walk(folder):
         # What other programs load is no part of it.
-        folders[:] = sorted(name for name in folders if f"{name}/*" not in UNWANTED)
+        folders[:] = sorted(name for name in folders if f"{name}/*" not in WANTED.ignore)
         for name in names:
             yield Path(place, name)
 
