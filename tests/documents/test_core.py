@@ -119,6 +119,16 @@ async def test_passages_have_the_name_and_the_place(documents: Documents) -> Non
     assert sum(len(one.text) for one in every) <= 6000
 
 
+async def test_a_damaged_file_does_not_keep_the_others_from_being_searched(
+    documents: Documents,
+) -> None:
+    damaged = FileContent(b"%PDF-1.4 nothing", "application/pdf", "damaged.pdf")
+    (found,) = await documents.find("lighthouse", [damaged, REPORT])
+    assert found.name == "harbour.pdf"
+    with pytest.raises(DocumentUnreadable, match=r"damaged\.pdf"):
+        await documents.find("lighthouse", [damaged])
+
+
 async def test_a_conversation_reads_only_its_own_documents(documents: Documents) -> None:
     documents.offer("one", [REPORT], (), refuse_loading)
     documents.offer("two", [LONG], (), refuse_loading)

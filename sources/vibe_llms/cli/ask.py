@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from vibe_llms.cli.terminal import shown, write
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.documents import measure_room, survey_files
 from vibe_llms.documents.core import Found
+from vibe_llms.exceptions import DocumentUnreadable
 from vibe_llms.messages.canisters import Canister, DocumentCanister, Turn
 from vibe_llms.messages.contents import TextualContent
 from vibe_llms.session import Session
@@ -95,9 +97,13 @@ class _Sources:
         documents = session.access_documents()
         files = survey_files(canisters)
         collections = self._options.collections
-        size = sum([len((await documents.read(file)).text) for file in files])
-        if not collections and size <= measure_room(conversation.model):
-            self._given = [file.name for file in files]
+        texts: dict[str, int] = {}
+        for file in files:
+            # Which cannot be read is reported by the turn.
+            with suppress(DocumentUnreadable):
+                texts[file.name] = len((await documents.read(file)).text)
+        if not collections and sum(texts.values()) <= measure_room(conversation.model):
+            self._given = [*texts]
             return canisters
         question = self._options.prompt[0]
         found = await documents.find(question, files, collections)

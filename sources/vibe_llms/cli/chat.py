@@ -24,6 +24,7 @@ from vibe_llms.cli.options import (
     Said,
     check_options,
     controls_of,
+    fetch_pages,
     open_conversation,
     output_of,
     overrides_of,
@@ -272,6 +273,7 @@ async def ask_once(options: Options, said: Said, preparation: Preparation | None
         elicitor=produce_elicitor(questions),
     ) as session:
         conversation = await open_conversation(session, options)
+        canisters = await fetch_pages(session, canisters, quiet=options.quiet)
         if preparation is not None:
             canisters = await preparation.prepare(session, conversation, canisters)
         if options.dry_run:

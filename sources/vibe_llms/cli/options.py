@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from vibe_llms.attachments import (
     find_documents,
+    is_address,
     produce_attachment,
     produce_document,
     read_attachment,
@@ -38,6 +39,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.canisters import (
     Canister,
+    DocumentCanister,
     SupervisorCanister,
     UnknownCanister,
     UserCanister,
@@ -150,6 +152,9 @@ def read_said(options: Options) -> Said:
     for fragment in options.fragments:
         if fragment == _STANDARD_INPUT:
             before.append(produce_document(_read_standard_input(), "standard input"))
+        elif is_address(fragment):
+            # Fetched once there is a session.
+            before.append(DocumentCanister(title=fragment, source=fragment))
         else:
             before += _read_documents(fragment, quiet=options.quiet)
     contents: list[Content] = []
@@ -173,6 +178,22 @@ def read_said(options: Options) -> Said:
     if text := "\n\n".join(part for part in texts if part.strip()):
         contents.append(TextualContent(text))
     return Said(tuple(before), tuple(contents))
+
+
+async def fetch_pages(
+    session: Session, canisters: Sequence[Canister], *, quiet: bool
+) -> Sequence[Canister]:
+    """The messages with what is at the web addresses of `-f`, one after the other."""
+    found: list[Canister] = []
+    for canister in canisters:
+        if isinstance(canister, DocumentCanister) and not canister.contents:
+            fetched = await session.access_documents().fetch(canister.source)
+            if not quiet:
+                note(f"fetched {fetched.source}: {fetched.title}", dim=True)
+            found.append(fetched)
+        else:
+            found.append(canister)
+    return found
 
 
 def _read_documents(fragment: str, *, quiet: bool) -> Sequence[Canister]:

@@ -27,6 +27,7 @@ from vibe_llms.cli.options import (
     Said,
     check_extras,
     controls_of,
+    fetch_pages,
     open_conversation,
     output_of,
     overrides_of,
@@ -438,6 +439,8 @@ async def hold_repl(options: Options, said: Said = Said()) -> int:
         elicitor=produce_elicitor(questions),
     ) as session:
         conversation = await open_conversation(session, options)
+        before = await fetch_pages(session, said.before, quiet=options.quiet)
+        said = msgspec.structs.replace(said, before=tuple(before))
         history = None if options.no_log else session.configuration.places.history_file
 
         async def offer(command: str, words: str) -> Sequence[Offer]:

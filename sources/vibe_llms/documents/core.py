@@ -12,17 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
+from vibe_llms.attachments import produce_document
 from vibe_llms.configuration import Configuration
 from vibe_llms.documents.extracts import describe_range, describe_size, write_beginning, write_page
 from vibe_llms.documents.library import Library
 from vibe_llms.documents.reading import DocumentReader
 from vibe_llms.documents.texts import DocumentText
+from vibe_llms.documents.web import fetch
 from vibe_llms.exceptions import DocumentUnreadable, RequestError
-from vibe_llms.messages.contents import FileContent, Reference, hash_bytes
+from vibe_llms.messages.canisters import DocumentCanister
+from vibe_llms.messages.contents import FileContent, Reference, TextualContent, hash_bytes
 from vibe_llms.meta import __version__
 from vibe_llms.providers.interfaces import Loader, refuse_loading
 
 FOLDER = "documents"
+_PAGES = ("text/html", "application/xhtml+xml")
 
 
 class Found(Struct, frozen=True):
@@ -42,15 +46,14 @@ class _Shelf(Struct, frozen=True):
 
 
 class Documents:
-    """The documents of one user. `version` names the readers: texts of others are not used.
+    """The documents of one user; closing it closes the library and the reader."""
 
-    Closing it closes the library and the reader.
-    """
-
-    def __init__(self, library: Library, reader: DocumentReader, *, version: str = "") -> None:
+    def __init__(
+        self, configuration: Configuration, library: Library, reader: DocumentReader
+    ) -> None:
         self.library = library
         self.reader = reader
-        self._version = version
+        self._configuration = configuration
         self._shelves: dict[str, _Shelf] = {}
         self._running: dict[str, asyncio.Task[DocumentText]] = {}
 
@@ -60,6 +63,19 @@ class Documents:
         `DocumentUnreadable` says why it has none, `PackageMissing` what to install.
         """
         return (await self._read(document, load))[1]
+
+    async def fetch(self, url: str) -> DocumentCanister:
+        """A document from a web address: the main text of a page, or the file that is there.
+
+        `PageUnreadable` says why nothing is fetched, such as a private address.
+        """
+        configuration = self._configuration
+        fetched = await fetch(url, configuration.web, offline=configuration.offline)
+        if fetched.mimetype not in _PAGES:
+            return produce_document(fetched.data, fetched.name, fetched.url)
+        page = await self.reader.read(fetched.data, fetched.name, reader="page")
+        title = page.title or fetched.name
+        return DocumentCanister((TextualContent(page.text),), title=title, source=fetched.url)
 
     def shorten(self, name: str, document: DocumentText, room: int, *, tools: bool) -> str:
         """What a model is given of a document that is too long; with `tools` it can search it."""
@@ -113,11 +129,20 @@ class Documents:
         collections: Sequence[str] = (),
         load: Loader = refuse_loading,
     ) -> Sequence[Found]:
-        """The passages of files and collections that fit a request best, the best first."""
+        """The passages of files and collections that fit a request best, the best first.
+
+        Files that cannot be read are left out; if none can, it raises why.
+        """
         names: dict[str, tuple[str, DocumentText]] = {}
+        failures: list[DocumentUnreadable] = []
         for file in files:
-            key, text = await self._read(file, load)
-            names[key] = (file.name, text)
+            try:
+                key, text = await self._read(file, load)
+                names[key] = (file.name, text)
+            except DocumentUnreadable as error:
+                failures.append(error)
+        if failures and not names:
+            raise failures[0]
         found: list[Found] = []
         for passage in await self.library.search(request, [*names]):
             name, text = names[passage.hash]
@@ -149,7 +174,7 @@ class Documents:
                 digest = await asyncio.to_thread(hash_bytes, data)
             case _:
                 raise DocumentUnreadable(f"{document.name}: only its provider can read it")
-        key = hashlib.sha256(bytes.fromhex(digest) + self._version.encode()).hexdigest()
+        key = hashlib.sha256(bytes.fromhex(digest) + __version__.encode()).hexdigest()
         if (text := await self.library.access(key)) is not None:
             return key, text
         # Two tasks that want the same document read it once.
@@ -176,4 +201,4 @@ def produce_documents(configuration: Configuration, notify: Callable[[str], None
         lock_seconds=configuration.storage.lock_seconds,
         notify=notify,
     )
-    return Documents(library, DocumentReader(configuration), version=__version__)
+    return Documents(configuration, library, DocumentReader(configuration))
