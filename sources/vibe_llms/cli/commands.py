@@ -38,6 +38,7 @@ COMMANDS = {
     "rm": ("conversations", "Delete conversations."),
     "models": ("providers", "List models; show or set the default model."),
     "providers": ("providers", "List providers and their status."),
+    "read": ("reading", "Print the text of a document."),
     "tools": ("tools", "List, show and call tools."),
     "mcp": ("servers", "Manage MCP servers."),
     "memory": ("memory", "Manage what is remembered across conversations."),
@@ -75,7 +76,7 @@ _ELSEWHERE = {
     "version": "--version",
 }
 # Words that often begin prompts, although they are commands or one slip away from one.
-_PLAIN = frozenset({"as", "cat", "chart", "expert", "for", "help"})
+_PLAIN = frozenset({"as", "cat", "chart", "expert", "for", "help", "ready", "red"})
 _SHORTEST = 3
 _LONG = 5
 

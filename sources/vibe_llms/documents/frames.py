@@ -31,12 +31,11 @@ class Kind(IntEnum):
 class Request(Struct, frozen=True, array_like=True):
     """A document to read; its file comes with the frame as a descriptor.
 
-    `reader` names a row, if callers choose one. `paths` are where modules are found.
+    A single row reads any file: callers have chosen it. `paths` are where modules are found.
     """
 
     name: str
     mimetype: str
-    reader: str
     password: str
     rows: tuple[Row, ...]
     limits: ReadingLimits

@@ -151,7 +151,6 @@ class DocumentReader:
             request = Request(
                 name=snapshot.name,
                 mimetype=mimetype,
-                reader=reader,
                 password=password,
                 rows=rows,
                 limits=self._settings.limits,

@@ -86,7 +86,8 @@ def _serve(channel: socket.socket, request: Request, file: BinaryIO) -> End:
     limits = request.limits
     sys.path += [path for path in request.paths if path not in sys.path]
     try:
-        row = choose_row(request.rows, file, request.name, request.mimetype)
+        rows = request.rows
+        row = choose_row(rows, file, request.name, request.mimetype) if len(rows) > 1 else rows[0]
         memory = row.settings.get("memory-bytes", limits.memory_bytes)
         _, most = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (memory, most))

@@ -42,9 +42,6 @@ def choose_row(rows: Sequence[Row], file: BinaryIO, name: str, mimetype: str) ->
     for kind in (given, found):
         if kind and (row := _find_row(rows, "types", kind)) is not None:
             return row
-    if len(rows) == 1 and not rows[0].settings.get("types"):
-        # Callers chose a row that reads anything.
-        return rows[0]
     # A suffix does not overrule the bytes.
     free = [row for row in rows if found in _VAGUE or not row.settings.get("types")]
     if (row := _find_row(free, "suffixes", PurePath(name).suffix.lower())) is not None:
