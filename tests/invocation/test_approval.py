@@ -153,6 +153,42 @@ async def test_a_stricter_rule_forgets_what_was_allowed_of_its_tool_alone(rule: 
     assert (settled["a"].approval, settled["b"].approval) == (rule, "ask")
 
 
+async def test_an_approval_may_cover_a_scope_of_arguments() -> None:
+    approver, asked = decide(*[Decision.ALWAYS] * 3, Decision.ALLOW, Decision.ALWAYS)
+    keeper = Gatekeeper(approver)
+    invoker = msgspec.structs.replace(
+        produce_invoker(sends=True),
+        scope_of=lambda arguments: str(arguments.get("text", "")),
+        allowed_scopes=("home",),
+    )
+
+    async def admit(arguments: str, tool: Invoker = invoker, *, tainted: bool = False) -> None:
+        assert await keeper.admit(call_of(arguments), tool, tainted=tainted) == ""
+
+    await admit('{"text": "a", "number": 1}')
+    await admit('{"text": "a", "number": 2}', tainted=True)
+    await admit('{"text": "home"}', tainted=True)
+    assert [request.scope for request in asked] == ["a"]
+    await admit('{"text": "b"}')
+    assert [*keeper.allowed_scopes] == [("send", "a"), ("send", "b")]
+    # Without a scope an approval is for the same arguments, as with other tools.
+    await admit('{"number": 3}')
+    await admit('{"number": 3}')
+    await admit('{"number": 4}')
+    assert [request.scope for request in asked] == ["a", "b", "", ""]
+    assert [call.arguments for call in keeper.allowed] == ['{"number": 3}']
+    # Another tool, or a rule of the user, asks again.
+    keeper.decide("other", "ask")
+    await admit('{"text": "a"}')
+    keeper.decide("send", "ask")
+    assert [*keeper.allowed_scopes] == []
+    settled = keeper.settle({"send": invoker})["send"]
+    await admit('{"text": "home"}', settled)
+    assert len(asked) == 5
+    keeper.decide("send", "allow")
+    assert keeper.settle({"send": invoker})["send"].allowed_scopes == ("home",)
+
+
 async def test_a_tool_may_ask_each_time_for_some_of_its_arguments() -> None:
     approver, asked = decide(Decision.ALWAYS, Decision.ALWAYS_TOOL, Decision.DENY)
     keeper = Gatekeeper(approver)

@@ -89,6 +89,7 @@ def print_approvals(gatekeeper: Gatekeeper) -> None:
     """Print the rules and the approvals of this session."""
     rows = [(tool, str(rule), "") for tool, rule in gatekeeper.rules.items()]
     rows += [(tool, "always", "with any arguments") for tool in gatekeeper.allowed_tools]
+    rows += [(tool, "always", f"for {scope}") for tool, scope in gatekeeper.allowed_scopes]
     rows += [(one.name, "always", f"with {one_line(one.arguments)}") for one in gatekeeper.allowed]
     note_columns(rows)
     if not rows:

@@ -25,7 +25,7 @@ from vibe_llms.invocation.approval import ApprovalRequest, Approver, Decision
 from vibe_llms.messages.canisters import InvocationCanister
 
 _CHOICES = "[y]es, [n]o, [n]o because REASON"
-_FURTHER_CHOICES = ", [a]lways this call, always this [t]ool in this session"
+_FURTHER_CHOICES = ", [a]lways {scope}, always this [t]ool in this session"
 _MORE = ": v shows everything"
 _DECISIONS = {
     **dict.fromkeys(("y", "yes"), Decision.ALLOW),
@@ -80,7 +80,9 @@ class TerminalApprover:
         async with self._questions.open() as question:
             question.print(f"The model calls {name}", BOLD)
             question.print(f"({request.reason})", DIM)
-            choices = _CHOICES if request.each_time else _CHOICES + _FURTHER_CHOICES
+            choices = _CHOICES
+            if not request.each_time:
+                choices += _FURTHER_CHOICES.format(scope=request.scope or "this call")
             below = (len(choices) + len(name)) // question.cells + 4
             cut = question.show(body, below=below, more=_MORE)
             question.print(choices, DIM)

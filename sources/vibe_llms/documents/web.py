@@ -7,6 +7,7 @@ configuration allows its host. See documentation/adr/0055-addresses-that-may-be-
 from __future__ import annotations
 
 import asyncio
+import codecs
 import ipaddress
 import re
 import socket
@@ -46,6 +47,11 @@ _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 #: What systems read as an IPv4 address, whole or in parts: decimal, octal or hexadecimal.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE | re.ASCII)
+#: The encodings of texts; Python has others, some of which take very long.
+_ENCODINGS = re.compile(
+    r"us-ascii|utf-(8|16|16le|16be)|iso-8859-([1-9]|1[0-6])|windows-125[0-8]|koi8-[ru]|gb2312|gbk|"
+    r"gb18030|big5(-hkscs)?|shift_jis|euc-(jp|kr)"
+)
 _REDIRECTS = (301, 302, 303, 307, 308)
 _LONGEST_NAME = 200
 
@@ -82,6 +88,13 @@ class Fetched(Struct, frozen=True):
     charset: str = ""
     status: int = 200
     redirects: tuple[str, ...] = ()
+
+    @property
+    def document(self) -> bytes:
+        """The data for a reader: in UTF-8 if it is text, as far as the server says its encoding."""
+        if not self.mimetype.startswith("text/") or not _ENCODINGS.fullmatch(self.charset):
+            return self.data
+        return codecs.BOM_UTF8 + self.data.decode(self.charset, "replace").lstrip("\ufeff").encode()
 
     @property
     def name(self) -> str:
@@ -190,12 +203,13 @@ def _check_host(host: str, url: str) -> str:
 def _is_allowed(host: str, port: int, settings: WebSettings) -> bool:
     return any(
         host == allowed and (port in PORTS.values() if place is None else port == place)
-        for allowed, place in _read_hosts(settings)
+        for allowed, place in read_hosts(settings)
     )
 
 
-def _read_hosts(settings: WebSettings) -> Iterator[tuple[str, int | None]]:
+def read_hosts(settings: WebSettings) -> Sequence[tuple[str, int | None]]:
     """The allowed hosts and their ports; `ConfigurationError` if one is not valid."""
+    found = []
     for text in settings.allow_hosts:
         # An IPv6 address may come without brackets if it has no port.
         named = f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
@@ -206,7 +220,8 @@ def _read_hosts(settings: WebSettings) -> Iterator[tuple[str, int | None]]:
             raise _not_a_host(text) from error
         if parts.netloc != named or "@" in named:
             raise _not_a_host(text)
-        yield host, port
+        found.append((host, port))
+    return found
 
 
 def _not_a_host(text: str) -> ConfigurationError:

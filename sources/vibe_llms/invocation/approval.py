@@ -19,8 +19,9 @@ from vibe_llms.messages.canisters import InvocationCanister
 class Decision(Struct, frozen=True):
     """An approver's decision on a call, how long it lasts, and a reason that the model reads.
 
-    `remember="call"` also allows later calls with the same arguments, and `"tool"` every call of
-    the tool, until the session ends or the tool is set to ask or deny.
+    `remember="call"` also allows later calls with the same arguments, or in the same scope if the
+    request has one; `"tool"` allows every call of the tool. Both hold until the session ends or the
+    tool is set to ask or deny.
     """
 
     allowed: bool
@@ -28,7 +29,7 @@ class Decision(Struct, frozen=True):
     reason: str = ""
 
     ALLOW: ClassVar[Decision]
-    #: Allows the same tool with the same arguments for the rest of the session.
+    #: Allows the same tool with the same arguments, or in the same scope, for this session.
     ALWAYS: ClassVar[Decision]
     #: Allows the tool for the rest of the session, with any arguments.
     ALWAYS_TOOL: ClassVar[Decision]
@@ -44,7 +45,8 @@ Decision.DENY = Decision(False)
 class ApprovalRequest(Struct, frozen=True, kw_only=True):
     """A call that needs approval; `reason` says why.
 
-    If `each_time` is true, no answer is remembered: a call like this asks again.
+    If `each_time` is true, no answer is remembered: a call like this asks again. `scope` is what
+    `Decision.ALWAYS` covers, such as a host; empty if that is a call with the same arguments.
     """
 
     invocation: InvocationCanister
@@ -52,6 +54,7 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
     reason: str
     conversation: str = ""
     each_time: bool = False
+    scope: str = ""
 
 
 #: Decides on a call. A function that is not async runs in a thread, because a person may be slow.
@@ -71,6 +74,8 @@ class Gatekeeper:
     def __init__(self, approver: Approver | None = None) -> None:
         self._approver = approver
         self._allowed: dict[tuple[str, bytes], InvocationCanister] = {}
+        #: By tool name and scope.
+        self._scopes: dict[tuple[str, str], None] = {}
         self._rules: dict[str, Approval] = {}
         #: By tool name: the reason of the question that was answered with ALWAYS_TOOL.
         self._tools: dict[str, str] = {}
@@ -79,6 +84,11 @@ class Gatekeeper:
     def allowed(self) -> Sequence[InvocationCanister]:
         """The calls that were allowed for the session, with their arguments."""
         return tuple(self._allowed.values())
+
+    @property
+    def allowed_scopes(self) -> Sequence[tuple[str, str]]:
+        """The tools that were allowed for the session within a scope, such as a host."""
+        return tuple(self._scopes)
 
     @property
     def allowed_tools(self) -> Sequence[str]:
@@ -99,6 +109,7 @@ class Gatekeeper:
         if rule != "allow":
             self._tools.pop(tool, None)
             self._allowed = {key: call for key, call in self._allowed.items() if key[0] != tool}
+            self._scopes = {key: None for key in self._scopes if key[0] != tool}
 
     def describe(self, invoker: Invoker) -> str:
         """The rule for a tool: allow, ask, deny or blocked; always, if the user allowed it."""
@@ -111,10 +122,16 @@ class Gatekeeper:
         """Tools with the decided rules."""
         if not self._rules:
             return invokers
-        return {
-            name: msgspec.structs.replace(one, approval=self._rules.get(name, one.approval))
-            for name, one in invokers.items()
-        }
+        return {name: self._settle(name, one) for name, one in invokers.items()}
+
+    def _settle(self, name: str, invoker: Invoker) -> Invoker:
+        match self._rules.get(name):
+            case None:
+                return invoker
+            case "allow":
+                return msgspec.structs.replace(invoker, approval="allow")
+            case rule:
+                return msgspec.structs.replace(invoker, approval=rule, allowed_scopes=())
 
     async def admit(
         self,
@@ -133,12 +150,19 @@ class Gatekeeper:
         if invoker.approval == "deny":
             return "The call was not allowed: the user has denied this tool."
         each_time = invoker.must_ask(invocation.parsed or {})
+        scope = invoker.scope_of(invocation.parsed or {})
         rule = SENDS if tainted and invoker.sends else ASKS if invoker.approval == "ask" else ""
         if not (reason := each_time or rule):
             return ""
         call = (invoker.name, canonical_arguments(invocation))
         # If the user allowed a tool that may send data out, untrusted text changes nothing.
-        always = call in self._allowed or self._tools.get(invoker.name) in (reason, SENDS)
+        always = (
+            call in self._allowed
+            or self._tools.get(invoker.name) in (reason, SENDS)
+            or (
+                scope and (scope in invoker.allowed_scopes or (invoker.name, scope) in self._scopes)
+            )
+        )
         if always and not each_time:
             return ""
         if self._approver is None:
@@ -151,6 +175,7 @@ class Gatekeeper:
             reason=reported,
             conversation=conversation,
             each_time=bool(each_time),
+            scope=scope,
         )
         decision = await ask(self._approver, request)
         if not isinstance(decision, Decision):
@@ -158,6 +183,8 @@ class Gatekeeper:
         if decision.allowed:
             if each_time:
                 pass
+            elif decision.remember == "call" and scope:
+                self._scopes[invoker.name, scope] = None
             elif decision.remember == "call":
                 self._allowed[call] = invocation
             elif decision.remember == "tool":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, get_type_hints
 from weakref import WeakKeyDictionary
@@ -32,7 +32,7 @@ _SIGNATURES: WeakKeyDictionary[Callable[..., Any], dict[bool, Signature]] = Weak
 
 
 def never(_: Mapping[str, Any]) -> str:
-    """For tools whose approval does not depend on their arguments."""
+    """For tools whose approval does not depend on their arguments in this way."""
     return ""
 
 
@@ -71,6 +71,9 @@ class Invoker(Struct, frozen=True, kw_only=True):
     is shown after the reason when a call needs approval. `blocked` says why the tool does not run
     until a person has looked at it, whatever its approval. `must_ask(arguments)` says why a call
     with these arguments always asks, even if the tool is allowed; empty if it need not.
+
+    `scope_of(arguments)` names what a remembered approval of a call covers, such as a host; empty
+    for these very arguments. Calls whose scope is one of `allowed_scopes` do not ask.
     """
 
     name: str
@@ -91,6 +94,8 @@ class Invoker(Struct, frozen=True, kw_only=True):
     caution: str = ""
     blocked: str = ""
     must_ask: Callable[[Mapping[str, Any]], str] = never
+    scope_of: Callable[[Mapping[str, Any]], str] = never
+    allowed_scopes: Collection[str] = ()
 
     @classmethod
     def from_function(
