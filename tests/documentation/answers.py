@@ -20,6 +20,7 @@ _TEXTS = {
     "My cat is called Tom.": "That is a fine name for a cat.",
     "What is my cat called?": "You have not told me yet.",
     "What is in this picture?": "A clear blue sky.",
+    "When does the blue ferry leave?": "At noon (harbour.pdf, page 3).",
     "Who wrote the first program?": '{"name": "Ada Lovelace", "born": 1815}',
     "And in these? Nothing of them is downloaded here.": "A cloud, and a report about it.",
 }
@@ -30,6 +31,15 @@ _CITATION = {
     "document_title": "notes.txt",
     "start_char_index": 0,
     "end_char_index": 22,
+    "file_id": None,
+}
+_PAGE_CITATION = {
+    "type": "page_location",
+    "cited_text": "Its keeper is Ada Moen,",
+    "document_index": 0,
+    "document_title": "harbour.pdf",
+    "start_page_number": 2,
+    "end_page_number": 3,
     "file_id": None,
 }
 
@@ -74,14 +84,18 @@ class Answering(FakeAnthropic):
 def choose(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The events of the reply to a request."""
     asked = body["messages"][-1]["content"][-1]["text"]
-    if asked == "When does the sun rise?":
-        cited = block(
-            0,
-            {"type": "text", "text": "", "citations": []},
-            {"type": "text_delta", "text": "At six."},
-            {"type": "citations_delta", "citation": _CITATION},
-        )
-        return reply(cited)
+    for question, answer, citation in (
+        ("When does the sun rise?", "At six.", _CITATION),
+        ("Who keeps the lighthouse?", "Ada Moen keeps the lighthouse.", _PAGE_CITATION),
+    ):
+        if asked == question:
+            cited = block(
+                0,
+                {"type": "text", "text": "", "citations": []},
+                {"type": "text_delta", "text": answer},
+                {"type": "citations_delta", "citation": citation},
+            )
+            return reply(cited)
     if asked.startswith("The user said") and "My cat is called Tom." in asked:
         fact = {"statement": "The user's cat is called Tom", "importance": 0.8}
         return reply(text_block(0, json.dumps({"facts": [fact]})))

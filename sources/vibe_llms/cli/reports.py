@@ -52,7 +52,7 @@ async def report_turn(
         note("note: the answer was cut off by its length limit (-o output-tokens N)")
     if turn.stop_reason == StopReason.REFUSED and not options.quiet:
         note("note: the model refused to answer")
-    if not options.quiet and not options.json:
+    if not options.quiet and not options.json and "sources" not in facts:
         for line in list_citations(chain.from_iterable(one.contents for one in turn.canisters)):
             note(f"source: {line}", dim=True)
     if options.usage:
