@@ -27,17 +27,18 @@ T = TypeVar("T")
 
 FILE = "index.sqlite"
 #: Increased when the tables, the chunks or the words in them change.
-VERSION = 1
+VERSION = 2
 
 _TABLES = """
 create table documents (
     key integer primary key, hash text unique not null, head blob not null, size integer not null,
-    first integer not null, last integer not null, words integer not null, used real not null);
+    first integer not null, last integer not null, used real not null);
 create table texts (
     key integer primary key, document integer not null, start integer not null, text text not null);
 create index texts_of_document on texts (document, start);
 create table chunks (
-    number integer primary key, start integer not null, end integer not null, words text not null);
+    number integer primary key, start integer not null, end integer not null, breaks blob not null,
+    words text not null);
 create virtual table postings using fts5 (
     words, content='', detail=none, columnsize=0, tokenize='ascii')
 """

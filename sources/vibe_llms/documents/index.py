@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import time
+from array import array
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from math import log
+from heapq import nlargest
+from itertools import chain, pairwise
+from math import exp, log
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from vibe_llms.documents.chunks import split_chunks
+from vibe_llms.documents.chunks import SIZE, split_chunks
 from vibe_llms.documents.database import DocumentDatabase
 from vibe_llms.documents.passages import Candidate, Passage, choose_ranges
 from vibe_llms.documents.texts import DocumentText
@@ -29,14 +34,20 @@ T = TypeVar("T")
 
 #: The characters that a search returns by default.
 CHARACTERS = 6_000
-K1, B = 1.2, 0.75
-#: What a word counts in the chunks around the one that has it, by their distance.
-WINDOW = {-1: 0.5, 0: 1.0, 1: 0.5}
-#: Numbers that no chunk has, between two documents, so that no window reaches across.
-_GAP = 2
-#: The best chunks are scored again, with the words that they have; so many for each that fits.
-_POOL = 4
-_TYPICAL_CHUNK = 400
+#: How fast a word that is repeated counts less, as in BM25.
+K1 = 1.2
+#: Chunks are divided into pieces of so many characters, which are what a search returns.
+PIECE = 250
+#: A word counts for the pieces around it too: so many characters away, 1/e of what it counts there.
+REACH = 400.0
+#: Chunks around a chosen one that are rated too: words further away count little.
+_NEAR = 2
+#: Numbers that no chunk has, between two documents.
+GAP = 2
+#: The rarest words choose chunks, up to so many: a word that most chunks have chooses nothing.
+_MOST_ROWS = 5_000
+#: Chosen chunks for each that may be returned, and chunks that are looked at for each of those.
+_POOL, _FIRST = 2, 4
 #: A use within so many seconds of the one recorded is not recorded.
 _LATELY_SECONDS = 600.0
 #: Characters of a row of text.
@@ -45,13 +56,26 @@ _BLOCK = 32_768
 _ASKED = 30_000
 
 
+class _Piece(NamedTuple):
+    document: int
+    start: int
+    end: int
+    words: list[str]
+
+
+class _Chunk(NamedTuple):
+    start: int
+    end: int
+    breaks: bytes
+    words: str
+
+
 class _Document(NamedTuple):
     key: int
     hash: str
     size: int
     first: int
     last: int
-    words: int
     used: float
 
 
@@ -89,7 +113,7 @@ class DocumentIndex:
         # Characters that no encoding has; the offsets stay what they are.
         text = document.text.encode("utf-8", "replace").decode()
         document = msgspec.structs.replace(document, text=text)
-        chunks = [(start, end, split_words(text[start:end])) for start, end in split_chunks(text)]
+        chunks = [*_divide_text(text)]
         self._database.write(lambda database: _insert(database, hash, document, chunks, used))
 
     def access(self, hash: str) -> DocumentText | None:  # noqa: A002
@@ -127,25 +151,37 @@ class DocumentIndex:
         )
 
 
+def _divide_text(text: str) -> Iterator[_Chunk]:
+    """The chunks of a text, and the words of their pieces, each word once."""
+    last = 0
+    for start, end in split_chunks(text):
+        # What a chunk repeats of the one before it is in a piece of that.
+        begin = max(start, last)
+        breaks = [begin + one for one, _ in split_chunks(text[begin:end], PIECE, 0)]
+        places = array("Q", (begin, *breaks[1:], end))
+        lines = (" ".join(split_words(text[one:after])) for one, after in pairwise(places))
+        yield _Chunk(start, end, places.tobytes(), "\n".join(lines))
+        last = end
+
+
 def _insert(
     database: sqlite3.Connection,
     hash: str,  # noqa: A002
     document: DocumentText,
-    chunks: Sequence[tuple[int, int, Sequence[str]]],
+    chunks: Sequence[_Chunk],
     used: float,
 ) -> None:
     if _find(database, [hash]):
         # Another process was faster.
         return
     (last,) = database.execute("select coalesce(max(last), 0) from documents").fetchone()
-    first = last + 1 + _GAP
+    first = last + 1 + GAP
     (key,) = database.execute(
-        "insert into documents (hash, head, size, first, last, words, used) "
-        "values (?, ?, ?, ?, ?, ?, ?) returning key",
+        "insert into documents (hash, head, size, first, last, used) "
+        "values (?, ?, ?, ?, ?, ?) returning key",
         (
             *(hash, msgspec.msgpack.encode(msgspec.structs.replace(document, text=""))),
-            *(len(document.text), first, first + len(chunks) - 1),
-            *(sum(len(words) for _, _, words in chunks), used),
+            *(len(document.text), first, first + len(chunks) - 1, used),
         ),
     ).fetchone()
     database.executemany(
@@ -155,13 +191,13 @@ def _insert(
             for start in range(0, len(document.text), _BLOCK)
         ),
     )
-    rows = [
-        (number, start, end, " ".join(words))
-        for number, (start, end, words) in enumerate(chunks, first)
-    ]
-    database.executemany("insert into chunks values (?, ?, ?, ?)", rows)
     database.executemany(
-        "insert into postings (rowid, words) values (?, ?)", ((row[0], row[3]) for row in rows)
+        "insert into chunks values (?, ?, ?, ?, ?)",
+        ((number, *one) for number, one in enumerate(chunks, first)),
+    )
+    database.executemany(
+        "insert into postings (rowid, words) values (?, ?)",
+        ((number, one.words) for number, one in enumerate(chunks, first)),
     )
 
 
@@ -187,7 +223,7 @@ def _find(database: sqlite3.Connection, hashes: Sequence[str]) -> list[_Document
     for some in _divide(hashes):
         marks = ", ".join("?" * len(some))
         statement = (
-            "select key, hash, size, first, last, words, used from documents "  # noqa: S608
+            "select key, hash, size, first, last, used from documents "  # noqa: S608
             f"where hash in ({marks})"
         )
         found += [_Document(*row) for row in database.execute(statement, some)]
@@ -245,96 +281,114 @@ def _rank(
     words: Sequence[str],
     characters: int,
 ) -> list[Candidate]:
-    """The chunks that fit some words, the best first."""
+    """The pieces of some documents that fit some words, the best first."""
     count = sum(one.last + 1 - one.first for one in documents)
-    mean = sum(one.words for one in documents) / max(count, 1)
-    wanted = _Numbers(documents)
-    rows = {word: wanted.match(database, word) for word in words}
-    rarities = {word: _rarity(len(some), count) for word, some in rows.items() if some}
+    wanted = _Numbers(database, documents)
+    frequencies = {word: wanted.count(word) for word in words}
+    rarities = {
+        word: log(1 + (count - frequency + 0.5) / (frequency + 0.5))
+        for word, frequency in frequencies.items()
+        if frequency
+    }
     scores: dict[int, float] = {}
-    for word, rarity in rarities.items():
-        worth: dict[int, float] = {}
-        for distance, share in sorted(WINDOW.items(), key=lambda one: one[1]):
-            part = rarity * share / (share + K1)
-            for number in rows[word]:
-                worth[number + distance] = part
-        for number, part in worth.items():
-            scores[number] = scores.get(number, 0.0) + part
-    numbers = sorted(scores, key=scores.__getitem__, reverse=True)
-    best = [number for number in numbers if number in wanted]
-    best = best[: _POOL * (characters // _TYPICAL_CHUNK + 1)]
-    return _rate(database, rarities, mean, best, wanted)
+    seen = 0
+    for word in sorted(rarities, key=rarities.__getitem__, reverse=True):
+        seen += frequencies[word]
+        if scores and seen > _MOST_ROWS:
+            break
+        for number in wanted.match(word):
+            scores[number] = scores.get(number, 0.0) + rarities[word]
+    pool = _POOL * (characters // SIZE + 1)
+    best = nlargest(_FIRST * pool, scores, key=scores.__getitem__)
+    around = {
+        number: scores[number] + (scores.get(number - 1, 0.0) + scores.get(number + 1, 0.0)) / 2
+        for number in best
+    }
+    chosen = nlargest(pool, around, key=around.__getitem__)
+    near = {number + step for number in chosen for step in range(-_NEAR, _NEAR + 1)}
+    return _rate(rarities, wanted.pieces(sorted(near)))
 
 
 class _Numbers:
-    """The numbers of the chunks of some documents."""
+    """The numbers of the chunks of some documents, and what the database has under them."""
 
-    def __init__(self, documents: Sequence[_Document]) -> None:
-        self._ranges = [(one.first, one.last, one.key) for one in documents]
-        self._owners = {
-            number: key for first, last, key in self._ranges for number in range(first, last + 1)
-        }
+    def __init__(self, database: sqlite3.Connection, documents: Sequence[_Document]) -> None:
+        self._database = database
+        self._documents = documents
+        self._firsts = [one.first for one in documents]
+        self._range = (documents[0].first, documents[-1].last)
+        #: Needed if chunks of other documents lie between.
+        self._own: set[int] | None = None
+        if any(after.first > one.last + 1 + GAP for one, after in pairwise(documents)):
+            self._own = {*chain.from_iterable(range(one.first, one.last + 1) for one in documents)}
 
-    def __contains__(self, number: int) -> bool:
-        return number in self._owners
+    def count(self, word: str) -> int:
+        """How many chunks have a word."""
+        if self._own is not None:
+            return len(self.match(word))
+        statement = "select count(*) from postings where postings match ? and rowid between ? and ?"
+        (count,) = self._database.execute(statement, (f'"{word}"', *self._range)).fetchone()
+        return int(count)
 
-    def owner(self, number: int) -> int:
-        """The key of the document that a chunk belongs to."""
-        return self._owners[number]
-
-    def match(self, database: sqlite3.Connection, word: str) -> list[int]:
+    def match(self, word: str) -> Collection[int]:
         """The chunks that have a word."""
-        rows = database.execute(
-            "select rowid from postings where postings match ? and rowid between ? and ?",
-            (f'"{word}"', self._ranges[0][0], self._ranges[-1][1]),
-        )
-        return [number for (number,) in rows if number in self._owners]
+        statement = "select rowid from postings where postings match ? and rowid between ? and ?"
+        rows = self._database.execute(statement, (f'"{word}"', *self._range))
+        numbers = chain.from_iterable(rows)
+        return [*numbers] if self._own is None else self._own.intersection(numbers)
+
+    def pieces(self, numbers: Sequence[int]) -> Iterator[_Piece]:
+        """The pieces of those of some chunks that are there, in their order."""
+        for some in _divide(numbers):
+            marks = ", ".join("?" * len(some))
+            statement = (
+                "select number, breaks, words from chunks "  # noqa: S608
+                f"where number in ({marks}) order by number"
+            )
+            for number, breaks, words in self._database.execute(statement, some):
+                owner = self._documents[bisect_right(self._firsts, number) - 1]
+                if number <= owner.last:
+                    for (start, end), line in zip(
+                        pairwise(array("Q", breaks)), words.split("\n"), strict=True
+                    ):
+                        yield _Piece(owner.key, start, end, line.split())
 
 
-def _rate(
-    database: sqlite3.Connection,
-    rarities: Mapping[str, float],
-    mean: float,
-    numbers: Sequence[int],
-    wanted: _Numbers,
-) -> list[Candidate]:
-    near = sorted({number - distance for number in numbers for distance in WINDOW})
-    rows = {row[0]: row for row in _select(database, near)}
-    counts: dict[int, dict[str, int]] = {}
-    lengths: dict[int, int] = {}
-    for number, _, _, text in rows.values():
-        words = text.split()
-        lengths[number] = len(words)
-        counts[number] = {word: words.count(word) for word in rarities.keys() & set(words)}
-    usual = mean * sum(WINDOW.values())
-    most = sum(rarities.values()) or 1.0
-    found = []
-    for number in numbers:
-        weights: dict[str, float] = {}
-        length = 0.0
-        for distance, share in WINDOW.items():
-            length += share * lengths.get(number - distance, 0)
-            for word, times in counts.get(number - distance, {}).items():
-                weights[word] = weights.get(word, 0.0) + share * times
-        flat = K1 * (1 - B + B * length / usual)
-        score = sum(rarities[word] * weight / (weight + flat) for word, weight in weights.items())
-        _, start, end, _ = rows[number]
-        found.append(Candidate(wanted.owner(number), start, end, score / most))
+def _rate(rarities: Mapping[str, float], pieces: Iterable[_Piece]) -> list[Candidate]:
+    """Pieces by their own words and those around, the best first."""
+    every = [*pieces]
+    fading = [
+        exp((one.start + one.end - after.start - after.end) / 2 / REACH)
+        if one.document == after.document
+        else 0.0
+        for one, after in pairwise(every)
+    ]
+    counts = [Counter(filter(rarities.__contains__, one.words)) for one in every]
+    scores = [0.0] * len(every)
+    for word, rarity in rarities.items():
+        weights = _spread([one.get(word, 0) for one in counts], fading)
+        for place, weight in enumerate(weights):
+            scores[place] += rarity * weight / (weight + K1)
+    most = sum(rarities.values())
+    found = [
+        Candidate(one.document, one.start, one.end, score / most)
+        for one, score in zip(every, scores, strict=True)
+    ]
     return sorted(found, key=lambda one: (-one.score, one.document, one.start))
 
 
-def _select(
-    database: sqlite3.Connection, numbers: Sequence[int]
-) -> Iterator[tuple[int, int, int, str]]:
-    """The rows of some chunks."""
-    for some in _divide(numbers):
-        marks = ", ".join("?" * len(some))
-        statement = f"select number, start, end, words from chunks where number in ({marks})"  # noqa: S608
-        yield from database.execute(statement, some).fetchall()
-
-
-def _rarity(frequency: int, count: int) -> float:
-    return log(1 + (count - frequency + 0.5) / (frequency + 0.5))
+def _spread(counts: Sequence[float], fading: Sequence[float]) -> list[float]:
+    """Counts with those before and after, which fade with their distance."""
+    weights = [*counts]
+    carried = 0.0
+    for place, fade in enumerate(fading, 1):
+        carried = (carried + counts[place - 1]) * fade
+        weights[place] += carried
+    carried = 0.0
+    for place in range(len(fading) - 1, -1, -1):
+        carried = (carried + counts[place + 1]) * fading[place]
+        weights[place] += carried
+    return weights
 
 
 def _divide(values: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -36,35 +36,21 @@ class Candidate(NamedTuple):
 
 
 def choose_ranges(candidates: Iterable[Candidate], characters: int) -> list[Candidate]:
-    """The best candidates that fit into so many characters, counted once where they overlap.
+    """The first candidates that fit into so many characters; none of them overlap.
 
-    Candidates that overlap or touch become one, with the best of their scores. The best is first.
+    Those that touch become one, with the best of their scores. The best is first.
     """
-    chosen: dict[int, list[Candidate]] = {}
+    chosen: list[Candidate] = []
     left = characters
     for one in candidates:
-        before = chosen.get(one.document, [])
-        after = merge_ranges([*before, one])
-        cost = _count(after) - _count(before)
-        if cost <= left:
-            chosen[one.document] = after
-            left -= cost
-    every = [one for some in chosen.values() for one in some]
-    return sorted(every, key=lambda one: (-one.score, one.document, one.start))
-
-
-def merge_ranges(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Ranges of one document in their order, those that overlap or touch as one."""
+        if one.end - one.start <= left:
+            chosen.append(one)
+            left -= one.end - one.start
     merged: list[Candidate] = []
-    for one in sorted(candidates, key=lambda one: one.start):
+    for one in sorted(chosen):
         last = merged[-1] if merged else None
-        if last is None or one.start > last.end:
+        if last is None or (one.document, one.start) != (last.document, last.end):
             merged.append(one)
         else:
-            end, score = max(last.end, one.end), max(last.score, one.score)
-            merged[-1] = last._replace(end=end, score=score)
-    return merged
-
-
-def _count(ranges: Iterable[Candidate]) -> int:
-    return sum(one.end - one.start for one in ranges)
+            merged[-1] = last._replace(end=one.end, score=max(last.score, one.score))
+    return sorted(merged, key=lambda one: (-one.score, one.document, one.start))
