@@ -24,6 +24,7 @@ The branches say what to do next::
     │   ├── ConversationNotFound
     │   ├── ConversationAmbiguous
     │   ├── ConversationBusy
+    │   ├── CollectionNotFound
     │   ├── ForkPointInvalid
     │   ├── EmbeddingsMixed
     │   ├── MemoryInvalid
@@ -217,6 +218,10 @@ class ConversationAmbiguous(RequestError):
 
 class ConversationBusy(RequestError):
     """A turn of this conversation is running; wait for it or cancel it."""
+
+
+class CollectionNotFound(RequestError):
+    """No collection of documents has this name."""
 
 
 class ForkPointInvalid(RequestError):

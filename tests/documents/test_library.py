@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
 
-from vibe_llms.documents.library import Library
+import pytest
+
+from tests.fakes.embedders import WordsEmbedder
+from vibe_llms.configuration import load_configuration
+from vibe_llms.documents.library import Library, produce_library
 from vibe_llms.documents.texts import DocumentText
+from vibe_llms.exceptions import ProviderUnreachable
+from vibe_llms.memory.embedders.cache import digest_text
 
 TEXT = DocumentText("a.txt", "Ada planted quinces. " + "Nothing else happened. " * 600)
 
@@ -28,3 +37,102 @@ async def test_unused_documents_are_dropped_when_one_is_added(tmp_path: Path) ->
     await later.add("other", TEXT)
     assert await later.access("hash") is None
     await later.close()
+
+
+def make_texts() -> tuple[DocumentText, str]:
+    """A long text, and a request that shares no word with the sentence that answers it."""
+    filler = "The committee met again and discussed the usual matters at length. "
+    return DocumentText("long", filler * 60 + "Zebra yak xylophone. " + filler * 60), "Qi zonda?"
+
+
+class MeaningEmbedder(WordsEmbedder):
+    """Knows that two texts mean the same although they share no word."""
+
+    def embed_one(self, text: str) -> array[float]:
+        """The vector of a text, or of what it means."""
+        return super().embed_one("zebra" if "Zebra" in text or "zonda" in text else text)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_meaning_finds_what_words_do_not(tmp_path: Path, kept: bool) -> None:
+    pytest.importorskip("faiss")
+    text, request = make_texts()
+    folder = tmp_path if kept else None
+    alone = Library(folder)
+    await alone.add("long", text)
+    assert await alone.search(request, ["long"], characters=500) == []
+    await alone.close()
+    embedder = MeaningEmbedder()
+    library = Library(folder, embedder=embedder, wait_seconds=60)
+    await library.add("long", text)
+    found = await library.search(request, ["long"], characters=500)
+    assert any("Zebra" in one.text for one in found)
+    assert all(0 <= one.score <= 1 for one in found[:1])
+    await library.close()
+    assert embedder.closed
+    if kept:
+        # Another process makes no vector again but that of the question.
+        later = MeaningEmbedder()
+        again = Library(folder, embedder=later, wait_seconds=60)
+        assert await again.search(request, ["long"], characters=500) == found
+        assert later.texts == [request]
+        await again.close()
+
+
+async def test_an_embedder_that_fails_leaves_the_words() -> None:
+    text, _ = make_texts()
+    embedder, notices = WordsEmbedder(), list[str]()
+    embedder.failure = ProviderUnreachable("no network", provider="words")
+    library = Library(embedder=embedder, notify=notices.append, wait_seconds=60)
+    await library.add("long", text)
+    found = await library.search("zebra", ["long"], characters=500)
+    assert "Zebra" in found[0].text
+    assert [one for one in notices if "documents are searched by words alone" in one] == [
+        notices[-1]
+    ]
+    await library.close()
+
+
+class SlowEmbedder(WordsEmbedder):
+    """Never finishes the vectors of documents."""
+
+    async def embed(
+        self, texts: Sequence[str], *, question: bool = False
+    ) -> Sequence[array[float]]:
+        """A vector for a question only."""
+        if not question:
+            await asyncio.Event().wait()
+        return await super().embed(texts, question=question)
+
+
+async def test_a_search_does_not_wait_for_slow_vectors() -> None:
+    text, _ = make_texts()
+    notices: list[str] = []
+    library = Library(embedder=SlowEmbedder(), notify=notices.append, wait_seconds=0.01)
+    await library.add("long", text)
+    found = await library.search("zebra", ["long"], characters=500)
+    assert "Zebra" in found[0].text
+    assert any("not ready" in one for one in notices)
+    # Closing it ends what is under way.
+    await library.close()
+
+
+async def test_dropped_documents_leave_no_vectors(tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    text, request = make_texts()
+    library = Library(tmp_path, embedder=WordsEmbedder(), ttl_hours=-1, wait_seconds=60)
+    await library.add("long", text)
+    await library.search(request, ["long"])
+    library._purge()
+    assert await library.access("long") is None
+    assert library._cache.read("words", [digest_text(one) for one in (text.text[:500],)]) == {}
+    assert library._cache.read_size("words") is None
+    await library.close()
+
+
+async def test_the_library_of_a_configuration() -> None:
+    library = produce_library(load_configuration())
+    await library.add("hash", TEXT)
+    assert await library.access("hash") == TEXT
+    await library.close()
+    assert (load_configuration().places.data / "documents" / "index.sqlite").exists()

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 FILE = "index.sqlite"
 #: Increased when the tables, the chunks or the words in them change.
-VERSION = 2
+VERSION = 4
 
 _TABLES = """
 create table documents (
@@ -39,6 +39,10 @@ create index texts_of_document on texts (document, start);
 create table chunks (
     number integer primary key, start integer not null, end integer not null, breaks blob not null,
     words text not null);
+create table vectors (document integer primary key, model text not null, data blob not null);
+create table files (
+    collection text not null, path text not null, size integer not null, modified integer not null,
+    hash text not null, problem text not null, primary key (collection, path));
 create virtual table postings using fts5 (
     words, content='', detail=none, columnsize=0, tokenize='ascii')
 """

@@ -1,57 +1,134 @@
 """A person's library of documents: their texts, searched without blocking the event loop.
 
 A library belongs to one owner and lies in one folder, so a server gives each user one of their own.
-Everything in it is derived from documents, and may be removed at any time.
+Apart from the definitions of collections, everything in it is derived from documents.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
-from vibe_llms.documents.index import CHARACTERS, DocumentIndex
+from msgspec import Struct
+
+from vibe_llms.configuration import Configuration
+from vibe_llms.documents import collections
+from vibe_llms.documents.collections import CollectionFile, Collections, survey_files
+from vibe_llms.documents.index import CHARACTERS, DocumentIndex, hash_document
 from vibe_llms.documents.passages import Passage
+from vibe_llms.documents.settings import read_document_settings
+from vibe_llms.documents.snapshots import Snapshot
 from vibe_llms.documents.texts import DocumentText
+from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.memory.embedders.cache import (
+    EMBEDDINGS,
+    CachedEmbedder,
+    EmbeddingCache,
+    digest_text,
+)
 from vibe_llms.memory.embedders.core import ignore
+from vibe_llms.memory.embedders.interfaces import Embedder
+from vibe_llms.memory.embedders.rows import produce_embedder
+from vibe_llms.memory.embedders.strict import make_strict
+from vibe_llms.memory.embedding import Embedding
+from vibe_llms.meta import __version__
+from vibe_llms.providers.provider_pool import Providers
 
+#: The folder below that of the user's data.
+FOLDER = "documents"
 #: Documents that were not used for so many hours are dropped.
 TTL_HOURS = 24.0
+#: A search waits so long for vectors that are being made, then words alone decide.
+WAIT_SECONDS = 10.0
 _HOUR = 3600.0
-#: Every so often, unused documents are looked for.
+#: How often unused documents are looked for.
 _PURGE_SECONDS = 600.0
+#: Files of a collection that are read at the same time.
+_READERS = 2
+#: A file that was changed so shortly before it was read may change again without a new time.
+_TICK_NANOSECONDS = 2_000_000_000
+
+
+class FileReader(Protocol):
+    """What reads the files of a collection, such as `vibe_llms.documents.reading.DocumentReader`.
+
+    It raises a `VibeLlmsError` for a file that it cannot read.
+    """
+
+    async def snapshot(self, source: Path) -> Snapshot:
+        """The bytes of a file as they are now; the library closes it."""
+        ...
+
+    async def read(self, source: Snapshot) -> DocumentText:
+        """The text of a document."""
+        ...
+
+
+class Refreshed(Struct, frozen=True):
+    """What a refresh did: the paths that it read, and how many were unchanged or are gone.
+
+    `problems` are the files that could not be read, and why.
+    """
+
+    read: tuple[str, ...] = ()
+    unchanged: int = 0
+    removed: int = 0
+    problems: dict[str, str] = {}
 
 
 class Library:
     """The documents of one owner, in a folder, or in memory without one.
 
-    Safe to use from several tasks; several processes may use the same folder. `notify` is called
-    from any thread with what users should know although no call fails.
+    Safe to use from several tasks of one event loop; several processes may use the same folder.
+    With an `embedder`, passages are found by their meaning too; its vectors are made in the
+    background, and a search waits up to `wait_seconds` for them. `notify` is called from any thread
+    with what users should know although no call fails. Texts of other `version`s of the readers are
+    not used. Callers close it, which closes the embedder.
     """
 
     def __init__(
         self,
         folder: Path | None = None,
         *,
+        embedder: Embedder | None = None,
         ttl_hours: float = TTL_HOURS,
         lock_seconds: float = 10.0,
+        wait_seconds: float = WAIT_SECONDS,
+        version: str = __version__,
         notify: Callable[[str], None] = ignore,
     ) -> None:
+        self.version = version
         self._index = DocumentIndex(folder, lock_seconds=lock_seconds, notify=notify)
+        self._collections = Collections(folder, self._index.database, lock_seconds=lock_seconds)
+        self._cache = EmbeddingCache(
+            None if folder is None else folder / EMBEDDINGS, lock_seconds=lock_seconds
+        )
+        self._embedding: Embedding | None = None
+        if embedder is not None:
+            cached = CachedEmbedder(make_strict(embedder), self._cache)
+            self._embedding = Embedding(cached, notify, searched="documents are")
         self._ttl_seconds = ttl_hours * _HOUR
+        self._wait_seconds = wait_seconds
         self._purged = 0.0
+        #: The vectors that are being made, by the hash of their document.
+        self._making: dict[str, asyncio.Task[None]] = {}
 
-    async def add(self, hash: str, document: DocumentText) -> None:  # noqa: A002
+    async def add(self, digest: str, document: DocumentText) -> None:
         """Keep and index a text under the hash of its file, see `hash_document`.
 
         If the hash is there, the text is only marked as used.
         """
-        await asyncio.to_thread(self._add, hash, document)
+        await asyncio.to_thread(self._add, digest, document)
+        await self._make_vectors([digest])
 
-    async def access(self, hash: str) -> DocumentText | None:  # noqa: A002
+    async def access(self, digest: str) -> DocumentText | None:
         """The text with a hash; `None` if its file has to be read again."""
-        return await asyncio.to_thread(self._access, hash)
+        return await asyncio.to_thread(self._access, digest)
 
     async def search(
         self, request: str, hashes: Collection[str], *, characters: int = CHARACTERS
@@ -61,25 +138,200 @@ class Library:
         They have up to so many characters together. If the documents have no more, they are
         returned whole. Hashes that are not there are ignored.
         """
-        return await asyncio.to_thread(self._search, request, hashes, characters)
+        question, model = None, ""
+        if self._embedding is not None:
+            await self._wait_for_vectors(hashes)
+            question = await self._embedding.embed_question(request)
+            model = self._embedding.model
+
+        def search() -> Sequence[Passage]:
+            found = self._index.search(
+                request, hashes, characters=characters, question=question, model=model
+            )
+            self._index.touch(hashes)
+            return found
+
+        return await asyncio.to_thread(search)
+
+    async def survey_collections(self) -> Sequence[collections.Collection]:
+        """All collections, by name."""
+        return await asyncio.to_thread(self._collections.survey)
+
+    async def access_collection(self, name: str) -> collections.Collection:
+        """A collection; `CollectionNotFound` if there is none with this name."""
+        return await asyncio.to_thread(self._collections.access, name)
+
+    async def add_to_collection(self, name: str, paths: Iterable[Path]) -> None:
+        """Add files and folders to a collection, which is made if there is none.
+
+        They are read by `refresh`.
+        """
+        await asyncio.to_thread(self._collections.add, name, [*paths])
+
+    async def remove_collection(self, name: str) -> None:
+        """Remove a collection; no file is removed."""
+        await asyncio.to_thread(self._collections.remove, name)
+
+    async def refresh(
+        self,
+        name: str,
+        reader: FileReader,
+        progress: Callable[[int, int, str], None] = lambda *_: None,
+    ) -> Refreshed:
+        """Read the new and changed files of a collection, and leave out those that are gone.
+
+        `progress` gets how many of these files are done, how many there are, and the path of one.
+        Each file is kept as it is read, so an interrupted refresh continues where it ended. A file
+        that cannot be read stops nothing, and is tried again the next time.
+        """
+        collection = await self.access_collection(name)
+        known = {one.path: one for one in collection.files}
+        there = await asyncio.to_thread(lambda: [*survey_files(collection.paths)])
+        gone = known.keys() - {path for path, _ in there}
+        await asyncio.to_thread(self._collections.leave_out, name, gone)
+        files = [
+            CollectionFile(path, problem=str(found.strerror))
+            if isinstance(found, OSError)
+            else CollectionFile(path, found.st_size, found.st_mtime_ns)
+            for path, found in there
+        ]
+        changed = [one for one in files if not await self._is_known(one, known.get(one.path))]
+        done: list[CollectionFile] = []
+
+        async def work(waiting: Iterator[CollectionFile]) -> None:
+            for one in waiting:
+                file = await self._read(one, reader)
+                await asyncio.to_thread(self._collections.record, name, file)
+                done.append(file)
+                progress(len(done), len(changed), file.path)
+
+        waiting = iter(changed)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(_READERS):
+                    group.create_task(work(waiting))
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from failures
+        return Refreshed(
+            tuple(one.path for one in done if not one.problem),
+            len(files) - len(changed),
+            len(gone),
+            {one.path: one.problem for one in done if one.problem},
+        )
 
     async def close(self) -> None:
-        """Close the files; safe to call twice."""
+        """Close the files and the embedder; safe to call twice."""
+        making = [*self._making.values()]
+        for task in making:
+            task.cancel()
+        await asyncio.gather(*making, return_exceptions=True)
+        if self._embedding is not None:
+            await self._embedding.close()
         await asyncio.to_thread(self._index.close)
 
-    def _add(self, hash: str, document: DocumentText) -> None:  # noqa: A002
-        self._index.add(hash, document)
+    def _add(self, digest: str, document: DocumentText) -> None:
+        self._index.add(digest, document)
         if time.monotonic() > self._purged + _PURGE_SECONDS:
-            self._index.purge(time.time() - self._ttl_seconds)
+            self._purge()
             self._purged = time.monotonic()
 
-    def _access(self, hash: str) -> DocumentText | None:  # noqa: A002
-        found = self._index.access(hash)
+    def _purge(self) -> None:
+        unused = self._index.survey_unused(time.time() - self._ttl_seconds)
+        if unused and self._cache.exists():
+            with suppress(VibeLlmsError):
+                self._cache.forget(
+                    digest_text(text) for digest in unused for text in self._index.split(digest)
+                )
+        self._index.drop(unused)
+
+    def _access(self, digest: str) -> DocumentText | None:
+        found = self._index.access(digest)
         if found is not None:
-            self._index.touch([hash])
+            self._index.touch([digest])
         return found
 
-    def _search(self, request: str, hashes: Collection[str], characters: int) -> Sequence[Passage]:
-        found = self._index.search(request, hashes, characters=characters)
-        self._index.touch(hashes)
-        return found
+    async def _is_known(self, file: CollectionFile, before: CollectionFile | None) -> bool:
+        """Whether the text of a file that did not change is there."""
+        if before is None or before.problem or file.problem:
+            return False
+        if (before.size, before.modified) != (file.size, file.modified):
+            return False
+        return await asyncio.to_thread(self._index.has, before.hash)
+
+    async def _read(self, file: CollectionFile, reader: FileReader) -> CollectionFile:
+        """The file with the hash of its text, or with its problem."""
+        if file.problem:
+            return file
+        now = time.time_ns()
+        try:
+            with await reader.snapshot(Path(file.path)) as snapshot:
+                key = hash_document(snapshot.digest, self.version)
+                if await asyncio.to_thread(self._index.has, key):
+                    await asyncio.to_thread(self._index.touch, [key])
+                else:
+                    await self.add(key, await reader.read(snapshot))
+        except VibeLlmsError as error:
+            return CollectionFile(file.path, problem=str(error))
+        modified = file.modified if now - file.modified > _TICK_NANOSECONDS else 0
+        return CollectionFile(file.path, file.size, modified, key)
+
+    async def _make_vectors(self, hashes: Collection[str]) -> None:
+        """Begin to make the vectors that some documents lack."""
+        if self._embedding is None:
+            return
+        model = self._embedding.model
+        for digest in await asyncio.to_thread(self._index.survey_bare, hashes, model):
+            if digest not in self._making:
+                task = asyncio.create_task(self._embed(self._embedding, digest))
+                self._making[digest] = task
+                task.add_done_callback(partial(self._forget_task, digest))
+
+    def _forget_task(self, digest: str, _: asyncio.Task[None]) -> None:
+        self._making.pop(digest, None)
+
+    async def _wait_for_vectors(self, hashes: Collection[str]) -> None:
+        assert self._embedding is not None
+        await self._make_vectors(hashes)
+        making = [self._making[one] for one in hashes if one in self._making]
+        if making:
+            self._embedding.report_loading()
+            _, late = await asyncio.wait(making, timeout=self._wait_seconds)
+            if late:
+                self._embedding.report_late(self._wait_seconds)
+
+    async def _embed(self, embedding: Embedding, digest: str) -> None:
+        try:
+            texts = await asyncio.to_thread(self._index.split, digest)
+            vectors = await embedding.embed_texts(texts)
+            if vectors is None:
+                return
+            embedding.report_refused()
+            found = {place: vectors[text] for place, text in enumerate(texts) if text in vectors}
+            await asyncio.to_thread(self._index.put_vectors, digest, embedding.model, found)
+        except VibeLlmsError as error:
+            embedding.notify(error)
+
+
+def produce_library(
+    configuration: Configuration,
+    *,
+    providers: Providers | None = None,
+    notify: Callable[[str], None] = ignore,
+) -> Library:
+    """The library in the user's folder, by `[documents]`; nothing is opened before it is used.
+
+    `providers` are those of a session, if there is one.
+    """
+    settings = read_document_settings(configuration)
+    embedder = None
+    if settings.embedder:
+        embedder = produce_embedder(
+            configuration, settings.embedder, providers=providers, notify=notify
+        )
+    return Library(
+        configuration.places.data / FOLDER,
+        embedder=embedder,
+        ttl_hours=settings.ttl_hours,
+        lock_seconds=configuration.storage.lock_seconds,
+        notify=notify,
+    )

@@ -24,10 +24,17 @@ class ReadingLimits(Struct, frozen=True, rename="kebab", forbid_unknown_fields=T
 
 
 class DocumentSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """`[documents]`; `readers` are the rows of `[documents.readers]`."""
+    """`[documents]`: how documents are read, kept and searched.
+
+    `readers` are the rows of `[documents.readers]`. Texts that were not used for `ttl_hours` are
+    dropped, except those of collections. `embedder` is a row of `[embedders]`, with or without a
+    model, or `PROVIDER/MODEL`; without one, only words find passages.
+    """
 
     limits: ReadingLimits = ReadingLimits()
     readers: dict[str, dict[str, Any]] = {}
+    ttl_hours: Seconds = 24.0
+    embedder: str = ""
 
 
 def read_document_settings(configuration: Configuration) -> DocumentSettings:

@@ -1,4 +1,7 @@
-"""An embedder as a memory uses it: a failure is reported once, and then only words are searched."""
+"""An embedder as memory and documents use it.
+
+A failure is reported once, and then only words are searched.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,16 @@ _HARMLESS = "hello"
 class Embedding:
     """Vectors of questions and of entries, or `None` while there are none."""
 
-    def __init__(self, embedder: CachedEmbedder, notify: Callable[[str], None] = ignore) -> None:
+    def __init__(
+        self,
+        embedder: CachedEmbedder,
+        notify: Callable[[str], None] = ignore,
+        *,
+        searched: str = "memory is",
+    ) -> None:
         self.embedder = embedder
         self._notify = notify
+        self._searched = searched
         self._reported: set[str] = set()
         self._rests_until = 0.0
         #: The digests of texts that were refused by themselves, and are not tried again.
@@ -79,29 +89,31 @@ class Embedding:
         An entry whose file was emptied by hand has none. A passage that is refused has none either;
         it is not tried again before `wake`, and `report_refused` reports it.
         """
-        if self._rests():
-            return None
         passages = {number: split_passages(entry) for number, entry in entries}
-        texts = [
-            text
-            for some in passages.values()
-            for text in some
-            if digest_text(text) not in self._refused
-        ]
-        try:
-            vectors = await self._divide(texts)
-        except VibeLlmsError as error:
-            self.notify(error)
+        vectors = await self.embed_texts([text for some in passages.values() for text in some])
+        if vectors is None:
             return None
         return {
             number: [vectors[text] for text in some if text in vectors]
             for number, some in passages.items()
         }
 
+    async def embed_texts(self, texts: Sequence[str]) -> dict[str, array[float]] | None:
+        """The vectors of some texts, except those that are refused; see `embed_entries`."""
+        if self._rests():
+            return None
+        try:
+            return await self._divide(
+                [text for text in texts if digest_text(text) not in self._refused]
+            )
+        except VibeLlmsError as error:
+            self.notify(error)
+            return None
+
     def notify(self, error: VibeLlmsError) -> None:
         """Report once why there are no vectors, and leave the embedder alone for a while."""
         self._rests_until = time.monotonic() + _REST_SECONDS
-        self._notify_once(f"memory is searched by words alone: {error}")
+        self._notify_once(f"{self._searched} searched by words alone: {error}")
 
     def report_refused(self) -> None:
         """Report how many texts were refused since the last report, if any were."""

@@ -129,13 +129,17 @@ class CachedEmbedder:
 
 
 class EmbeddingCache:
-    """The file of vectors in a folder; safe to use from several threads and processes."""
+    """The file of vectors in a folder; safe to use from several threads and processes.
+
+    Without a folder, nothing is kept.
+    """
 
     def __init__(
-        self, folder: Path, *, limit_bytes: int = LIMIT_BYTES, lock_seconds: float = 10.0
+        self, folder: Path | None, *, limit_bytes: int = LIMIT_BYTES, lock_seconds: float = 10.0
     ) -> None:
-        self._folder = folder
-        self._path = folder / FILE
+        self._folder = folder or Path(os.devnull)
+        self._keeps = folder is not None
+        self._path = self._folder / FILE
         self._limit_bytes = limit_bytes
         self._lock_seconds = lock_seconds
         self._lock = threading.Lock()
@@ -178,7 +182,7 @@ class EmbeddingCache:
         Vectors that were begun in another `epoch` are not kept: their texts may be forgotten.
         """
         with self._lock, suppress(StorageError):
-            if epoch in (None, self.epoch):
+            if self._keeps and epoch in (None, self.epoch):
                 self._change(lambda database: _write(database, model, vectors, self._limit_bytes))
 
     def discard(self, model: str) -> None:

@@ -1,0 +1,199 @@
+"""Named collections of files and folders.
+
+What belongs to a collection is a file of its own that users keep; which of its files were read, and
+under which hashes their texts are, is derived and lies in the index.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.documents.database import DocumentDatabase
+from vibe_llms.exceptions import CollectionNotFound, RequestError, StorageError
+from vibe_llms.files import read_file
+from vibe_llms.storage.files import make_folder, replace_file, storage_errors
+from vibe_llms.storage.locks import locked
+
+FOLDER = "collections"
+_SUFFIX = ".toml"
+_NAME = re.compile(r"[^\W_][\w.-]{0,63}")
+_LARGEST = 1024 * 1024
+
+
+class CollectionFile(Struct, frozen=True):
+    """A file of a collection: the hash of its text, or why it has none.
+
+    `size` and `modified`, in nanoseconds, are those of the file when it was read.
+    """
+
+    path: str
+    size: int = 0
+    modified: int = 0
+    hash: str = ""
+    problem: str = ""
+
+
+class Collection(Struct, frozen=True):
+    """A collection: the paths of its files and folders, and its files when they were last read."""
+
+    name: str
+    paths: tuple[str, ...] = ()
+    files: tuple[CollectionFile, ...] = ()
+
+
+class Collections:
+    """The collections of one owner, in a folder, or in memory without one. Methods block."""
+
+    def __init__(
+        self, folder: Path | None, database: DocumentDatabase, *, lock_seconds: float
+    ) -> None:
+        self._folder = None if folder is None else folder / FOLDER
+        self._database = database
+        self._lock_seconds = lock_seconds
+        self._lock = threading.Lock()
+        self._kept: dict[str, tuple[str, ...]] = {}
+
+    def survey(self) -> Sequence[Collection]:
+        """All collections, by name."""
+        return [self.access(name) for name in sorted(self._survey_names())]
+
+    def access(self, name: str) -> Collection:
+        """A collection; `CollectionNotFound` if there is none with this name."""
+        paths = self._read_paths(name)
+        rows = self._database.read(
+            lambda database: database.execute(
+                "select path, size, modified, hash, problem from files "
+                "where collection = ? order by path",
+                [name],
+            ).fetchall()
+        )
+        return Collection(name, paths, tuple(CollectionFile(*row) for row in rows))
+
+    def add(self, name: str, paths: Iterable[Path]) -> None:
+        """Add paths to a collection, which is made if there is none; nothing is read yet."""
+        if not _NAME.fullmatch(name):
+            raise RequestError(
+                f"{name!r} cannot name a collection: use up to 64 letters, digits, '.', '_' and "
+                "'-', with a letter or digit first"
+            )
+        added = [os.path.abspath(path.expanduser()) for path in paths]
+        for path in added:
+            if not os.path.exists(path):
+                raise RequestError(f"{path}: no such file or folder")
+        with self._changing():
+            before = self._read_paths(name) if name in self._survey_names() else ()
+            self._write(name, tuple(dict.fromkeys((*before, *added))))
+
+    def remove(self, name: str) -> None:
+        """Remove a collection; its files stay, and their texts until they are unused for long."""
+        with self._changing():
+            self._read_paths(name)
+            if self._folder is None:
+                del self._kept[name]
+            else:
+                with storage_errors(self._folder):
+                    os.unlink(self._folder / f"{name}{_SUFFIX}")
+        self._database.write(
+            lambda database: database.execute("delete from files where collection = ?", [name])
+        )
+
+    def record(self, name: str, file: CollectionFile) -> None:
+        """Keep what is known of a file of a collection."""
+        self._database.write(
+            lambda database: database.execute(
+                "insert or replace into files values (?, ?, ?, ?, ?, ?)",
+                (name, *msgspec.structs.astuple(file)),
+            )
+        )
+
+    def leave_out(self, name: str, paths: Iterable[str]) -> None:
+        """Remove files that are no longer there from a collection."""
+        rows = [(name, path) for path in paths]
+        statement = "delete from files where collection = ? and path = ?"
+        self._database.write(lambda database: database.executemany(statement, rows))
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the folder of the definitions, which is made if there is none."""
+        with self._lock, ExitStack() as stack:
+            if self._folder is not None:
+                with storage_errors(self._folder):
+                    make_folder(self._folder)
+                    stack.enter_context(locked(self._folder, seconds=self._lock_seconds))
+            yield
+
+    def _survey_names(self) -> Sequence[str]:
+        if self._folder is None:
+            return [*self._kept]
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StorageError(str(error.strerror), path=str(self._folder)) from error
+        stems = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
+        return [stem for stem in stems if _NAME.fullmatch(stem)]
+
+    def _read_paths(self, name: str) -> tuple[str, ...]:
+        if name not in self._survey_names():
+            raise CollectionNotFound(
+                f"no collection is named {name!r}; there are: "
+                f"{', '.join(sorted(self._survey_names())) or 'none'}"
+            )
+        if self._folder is None:
+            return self._kept[name]
+        path = self._folder / f"{name}{_SUFFIX}"
+        with storage_errors(path):
+            data = read_file(path, _LARGEST)
+        try:
+            return msgspec.toml.decode(data, type=_Definition).paths
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise StorageError(f"it cannot be read: {error}", path=str(path)) from error
+
+    def _write(self, name: str, paths: tuple[str, ...]) -> None:
+        if self._folder is None:
+            self._kept[name] = paths
+            return
+        path = self._folder / f"{name}{_SUFFIX}"
+        with storage_errors(path):
+            replace_file(path, msgspec.toml.encode(_Definition(paths)))
+
+
+class _Definition(Struct, frozen=True):
+    paths: tuple[str, ...] = ()
+
+
+def survey_files(paths: Iterable[str]) -> Iterator[tuple[str, os.stat_result | OSError]]:
+    """The regular files at and below some paths, each once, with their status.
+
+    Links to folders are not followed, and names that begin with a dot are passed over.
+    """
+    seen = set[str]()
+    for root in paths:
+        for path in _walk(root):
+            if path not in seen:
+                seen.add(path)
+                try:
+                    yield path, os.stat(path)
+                except OSError as error:
+                    yield path, error
+
+
+def _walk(root: str) -> Iterator[str]:
+    if not os.path.isdir(root):
+        yield root
+        return
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            path = os.path.join(folder, name)
+            if not name.startswith(".") and os.path.isfile(path):
+                yield path
