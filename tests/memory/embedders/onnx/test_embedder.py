@@ -85,6 +85,13 @@ async def test_vectors_are_means_of_the_tokens_without_what_fills_up(
         assert math.isclose(math.hypot(*vector), 1, abs_tol=1e-6)
 
 
+async def test_vectors_have_length_1_before_they_are_checked(folder: Path) -> None:
+    embedder = produce(folder)
+    (vector,) = await embedder.bare.embed(["red tea"])
+    assert math.isclose(math.hypot(*vector), 1, abs_tol=1e-6)
+    await embedder.close()
+
+
 async def test_many_texts_keep_their_order(folder: Path) -> None:
     texts = [" ".join(WORDS[4 + (n * k) % 5] for k in range(1 + n * 7 % 13)) for n in range(600)]
     for text, vector in zip(texts, await embed(folder, *texts), strict=True):
