@@ -86,8 +86,9 @@ def _serve(channel: socket.socket, request: Request, file: BinaryIO) -> End:
     limits = request.limits
     sys.path += [path for path in request.paths if path not in sys.path]
     try:
-        rows = request.rows
-        row = choose_row(rows, file, request.name, request.mimetype) if len(rows) > 1 else rows[0]
+        row, *others = request.rows
+        if others:
+            row = choose_row(request.rows, file, request.name, request.mimetype)
         memory = row.settings.get("memory-bytes", limits.memory_bytes)
         _, most = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (memory, most))

@@ -37,7 +37,7 @@ def read_book(source: Source) -> Iterator[Part | Remark]:
                 case _:
                     pass
         names = set(archive.namelist())
-        for chapter in chapters:
+        for chapter in dict.fromkeys(chapters):
             name = posixpath.normpath(posixpath.join(folder, files.get(chapter, "")))
             if name in names:
                 body = parse_html(decode_page(archive.read(name))).body

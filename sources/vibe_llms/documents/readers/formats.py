@@ -24,6 +24,8 @@ _EXCEL = "application/vnd.ms-excel"
 _TEXT, _BYTES = "text/plain", "application/octet-stream"
 #: Types that say little, so that a suffix counts too.
 _VAGUE = frozenset({"", "application/zip", "application/x-ole-storage"})
+#: Types whose files are never text.
+_BINARY = ("application/pdf", "application/vnd.", "application/epub")
 _HTML = (b"<!doctype html", b"<html", b"<head", b"<body")
 #: Control characters that text files have: tab, line feed, form feed, carriage return, escape.
 _CONTROLS = frozenset(range(32)) - {9, 10, 12, 13, 27}
@@ -43,15 +45,25 @@ def choose_row(rows: Sequence[Row], file: BinaryIO, name: str, mimetype: str) ->
         if kind and (row := _find_row(rows, "types", kind)) is not None:
             return row
     # A suffix does not overrule the bytes.
-    free = [row for row in rows if found in _VAGUE or not row.settings.get("types")]
+    text = not found and is_text(file)
+    free = [row for row in rows if _may_read(row, found, text=text)]
     if (row := _find_row(free, "suffixes", PurePath(name).suffix.lower())) is not None:
         return row
-    if not found and is_text(file) and (row := _find_row(rows, "types", _TEXT)) is not None:
+    if text and (row := _find_row(rows, "types", _TEXT)) is not None:
         return row
     what = f"of the type {found}" if found else "of an unknown format"
     raise DocumentUnreadable(
         f"it is {what}, which no reader reads; convert it to PDF, DOCX, HTML or text"
     )
+
+
+def _may_read(row: Row, found: str, *, text: bool) -> bool:
+    types = row.settings.get("types", ())
+    if text:
+        return not any(one.startswith(_BINARY) for one in types)
+    if any(one.startswith("text/") for one in types):
+        return False
+    return found in _VAGUE or not types
 
 
 def _find_row(rows: Sequence[Row], key: str, value: str) -> Row | None:
@@ -84,9 +96,9 @@ def find_type(file: BinaryIO) -> str:
 def is_text(file: BinaryIO) -> bool:
     """Whether the bytes of a file look like text in some encoding."""
     head = _read_head(file)
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)):
         return True
-    return sum(byte in _CONTROLS for byte in head) <= len(head) // 100
+    return sum(byte in _CONTROLS for byte in head) <= max(4, len(head) // 20)
 
 
 def _read_head(file: BinaryIO) -> bytes:

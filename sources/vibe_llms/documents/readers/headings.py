@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from vibe_llms.documents.texts import Part, Place
 
-_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$")
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 #: Marks of emphasis, code and links, which a heading in a place does without.
 _MARKS = re.compile(r"[*`]+|!?\[([^\]]*)\](?:\([^)]*\))?")
@@ -25,7 +25,8 @@ class Headings:
         """Begin a section; returns the headings above its text."""
         while self._above and self._above[-1][0] >= level:
             self._above.pop()
-        if title := " ".join(_MARKS.sub(r"\1", text).split())[:_LONGEST_HEADING]:
+        text = " ".join(text[: 2 * _LONGEST_HEADING].split())
+        if title := _MARKS.sub(r"\1", text)[:_LONGEST_HEADING].strip():
             self._above.append((level, title))
         return SEPARATOR.join(title for _, title in self._above)
 
@@ -45,7 +46,7 @@ def split_headings(markdown: str, place: Place = Place()) -> Iterator[Part]:
         elif not fence and line.lstrip(" ").startswith("#") and (found := _HEADING.match(line)):
             yield from _produce(lines, place, heading)
             lines = []
-            heading = headings.enter(len(found[1]), found[2])
+            heading = headings.enter(len(found[1]), line[found.end() :].rstrip(" \t#"))
         lines.append(line)
     yield from _produce(lines, place, heading)
 

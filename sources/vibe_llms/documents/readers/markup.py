@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import zip_longest
 from typing import Any
 
 from vibe_llms.documents.readers.packages import import_package
@@ -29,6 +28,7 @@ _BLOCKS = frozenset(
         *("dialog", "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form"),
         *("h1", "h2", "h3", "h4", "h5", "h6", "header", "hgroup", "hr", "html", "legend", "li"),
         *("main", "menu", "nav", "ol", "option", "p", "pre", "section", "select", "summary"),
+        # A table that holds tables is a layout.
         *("table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul"),
     }
 )
@@ -38,7 +38,9 @@ _SPACES = re.compile(r"[ \t\n\r\f]+")
 _MARK = re.compile(r"(#{1,6}[ \t]|`{3,}|~{3,})")
 _ITEM = re.compile(r" *(?:-|\d+\.) ")
 _ADDRESS = re.compile(r"(?:https?://|mailto:)[^\s()<>]{1,500}", re.IGNORECASE)
-#: Wider tables are cut; a cell of a hostile one may span a million columns.
+#: The rows of a larger table are left at different lengths.
+_MOST_CELLS = 1_000_000
+#: A cell of a hostile table may span a million columns.
 _MOST_COLUMNS = 1000
 _MOST_SPAN = 100
 
@@ -73,11 +75,14 @@ def draw_table(rows: Iterable[Sequence[str]]) -> str:
     drawn = [row for row in drawn if any(row)]
     if not drawn:
         return ""
-    columns = list(zip_longest(*drawn, fillvalue=""))
-    while len(columns) > 1 and not any(columns[-1]):
-        columns.pop()
-    lines = [f"| {' | '.join(cells)} |" for cells in zip(*columns, strict=True)]
-    lines.insert(1, f"|{' --- |' * len(columns)}")
+    for row in drawn:
+        while len(row) > 1 and not row[-1]:
+            row.pop()
+    width = max(map(len, drawn))
+    if width * len(drawn) <= _MOST_CELLS:
+        drawn = [row + [""] * (width - len(row)) for row in drawn]
+    lines = [f"| {' | '.join(cells)} |" for cells in drawn]
+    lines.insert(1, f"|{' --- |' * len(drawn[0])}")
     return "\n".join(lines)
 
 
@@ -116,7 +121,7 @@ class _Writer:
         if tag == "pre":
             self._write_code(node)
             return False
-        if tag == "table":
+        if tag == "table" and node.css_first("table table") is None:
             self._write_table(node)
             return False
         if tag in _LISTS:

@@ -58,7 +58,7 @@ def _draw(root: Element) -> str:
             mark = f"{'  ' * min(depth - 1, _DEEPEST)}- " if depth else ""
             blocks += [f"{mark}{text}" for text in [_read(element)] if text]
             # A frame in a paragraph holds paragraphs of its own.
-            stack += [(one, 0) for one in element.iter() if local_name(one.tag) == "text-box"][::-1]
+            stack += [(frame, 0) for frame in reversed(list(_survey_frames(element)))]
         elif tag == "table":
             blocks += filter(None, [draw_table(_survey_rows(element))])
         else:
@@ -68,6 +68,17 @@ def _draw(root: Element) -> str:
         tight = block.lstrip().startswith("- ") and text.rpartition("\n")[2].lstrip()[:2] == "- "
         text += f"\n{block}" if tight else f"\n\n{block}"
     return text.strip("\n")
+
+
+def _survey_frames(paragraph: Element) -> Iterator[Element]:
+    """The frames of a paragraph, without those in other frames."""
+    stack = [paragraph]
+    while stack:
+        element = stack.pop()
+        if local_name(element.tag) == "text-box":
+            yield element
+        else:
+            stack.extend(reversed(element))
 
 
 def _read(element: Element) -> str:

@@ -22,6 +22,8 @@ _MARKS = (
 )
 #: How HTML and XML name their encoding.
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
+#: A page in these could not say so in ASCII, or they are slow encodings of names.
+_REFUSED = (b"utf-16", b"utf-32", b"utf-7", b"idna", b"punycode")
 #: Long texts are split after a paragraph from here on.
 _PART_CHARACTERS = 100_000
 #: What the encoding is guessed from.
@@ -30,11 +32,15 @@ _SAMPLE_BYTES = 256 * 1024
 
 def decode(data: bytes) -> str:
     """The bytes of a text file as text, with line feeds; the encoding is guessed if need be."""
-    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8")
+    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "")
     try:
-        text = data.decode(encoding)
+        text = data.decode(encoding or "utf-8", "replace" if encoding else "strict")
     except UnicodeDecodeError:
         text = data.decode(_guess(data), "replace")
+        if text.count("\ufffd") > len(text) // 10:
+            raise DocumentUnreadable(
+                "it is not text in any known encoding; convert it to UTF-8"
+            ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -42,7 +48,7 @@ def decode_page(data: bytes) -> str:
     """The bytes of an HTML or XML file as text; what it says of its encoding counts."""
     if not data.startswith(tuple(mark for mark, _ in _MARKS)):
         declared = _DECLARED.search(data[:2048])
-        if declared:
+        if declared and not declared[1].lower().startswith(_REFUSED):
             with suppress(LookupError, UnicodeDecodeError):
                 return data.decode(declared[1].decode("ascii"))
     return decode(data)
@@ -54,7 +60,7 @@ def _guess(data: bytes) -> str:
     )
     found = list(package.from_bytes(data[:_SAMPLE_BYTES]))
     if not found:
-        raise DocumentUnreadable("it is not text in any known encoding; convert it to UTF-8")
+        return "utf-8"
     # Of encodings that fit as well, the one of Western Europe is by far the most usual.
     likely = [one for one in found if one.chaos <= found[0].chaos + 0.02]
     best = max(likely, key=lambda one: (one.coherence, one.encoding == "cp1252"))
