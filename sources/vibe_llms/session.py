@@ -313,7 +313,9 @@ class Session:
             from vibe_llms.documents.core import produce_documents
 
             self._documents = produce_documents(
-                self.configuration, lambda text: self._notify(Notice("documents", text))
+                self.configuration,
+                lambda text: self._notify(Notice("documents", text)),
+                self._providers,
             )
         return self._documents
 

@@ -51,6 +51,7 @@ PROMISED = {
     "ConversationNotFound": 66,
     "ConversationAmbiguous": 66,
     "AttachmentUnreadable": 66,
+    "CollectionNotFound": 66,
     "ProviderUnreachable": 69,
     "ProviderOverloaded": 69,
     "ReplyTimeout": 69,

@@ -134,9 +134,9 @@ async def test_a_conversation_reads_only_its_own_documents(documents: Documents)
     documents.offer("two", [LONG], (), refuse_loading)
     assert [*await documents.survey("one")] == ["harbour.pdf"]
     assert [*await documents.survey("three")] == []
-    with pytest.raises(RequestError, match=r"the documents are: ferries\.txt"):
+    with pytest.raises(RequestError, match=r"there are: ferries\.txt"):
         await documents.read_page("two", "harbour.pdf", 1)
-    with pytest.raises(RequestError, match="the documents are: none"):
+    with pytest.raises(RequestError, match="there are: none"):
         await documents.search("three", "harbour", "harbour.pdf")
     assert await documents.search("three", "harbour") == []
 

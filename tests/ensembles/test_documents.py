@@ -14,7 +14,7 @@ from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.ensembles.core import access_ensemble
 from vibe_llms.ensembles.interfaces import EnsembleConfiguration
 from vibe_llms.events import Event, NoticeEvent
-from vibe_llms.exceptions import ConfigurationError, DocumentUnreadable
+from vibe_llms.exceptions import DocumentUnreadable, EnsembleFailed
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     Canister,
@@ -154,7 +154,7 @@ async def test_a_conversation_that_is_not_saved_searches_too(rig: Rig) -> None:
     [
         ("search_document", {"request": "x", "source": "/etc/passwd"}, "there is no document"),
         ("search_document", {"request": " "}, "The request is empty"),
-        ("read_document", {"source": "other.pdf"}, "the documents are: harbour.pdf"),
+        ("read_document", {"source": "other.pdf"}, "there are: harbour.pdf"),
         ("read_document", {"source": "harbour.pdf", "page": 99}, "has no page 99; it has 15"),
         ("read_document", {"source": "harbour.pdf", "page": 0}, "has no page 0"),
     ],
@@ -218,8 +218,9 @@ async def test_a_document_that_is_sent_as_text_is_reported_once(tmp_path: Path) 
     assert notices == ["harbour.pdf is given to scripted/script as text"]
 
 
-def test_without_a_session_there_are_no_documents(tmp_path: Path) -> None:
+async def test_without_a_session_there_are_no_documents(tmp_path: Path) -> None:
     configuration = load_configuration(places=Places.under(tmp_path), environment={})
     row = Row("documents", "vibe_llms.ensembles.documents")
-    with pytest.raises(ConfigurationError, match="need a session"):
-        access_ensemble(row, EnsembleConfiguration(configuration, {}))
+    ensemble = access_ensemble(row, EnsembleConfiguration(configuration, {}))
+    with pytest.raises(EnsembleFailed, match="those of a session"):
+        await ensemble.open()

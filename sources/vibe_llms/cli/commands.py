@@ -28,6 +28,7 @@ COMPLETION_VARIABLE = "_VIBE_LLMS_COMPLETE"
 COMMANDS = {
     "chat": ("chat", "Ask a question, or start a chat."),
     "ask": ("ask", "Ask about files; the answer names its sources."),
+    "index": ("index", "Manage collections of documents."),
     "list": ("conversations", "List conversations, newest first."),
     "show": ("conversations", "Show a conversation."),
     "export": ("export", "Export a conversation as Markdown, HTML or JSON."),

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +268,11 @@ async def open_conversation(session: Session, options: Options) -> Conversation:
     If its model needs a plugin that is not installed, offers at a terminal to install it.
     """
     check_extras(session, options)
+    if options.collections:
+        # Most conversations search none, and every start would pay for the import.
+        index = import_module("vibe_llms.cli.index")
+        for name in options.collections:
+            await index.refresh(session.access_documents(), name, quiet=options.quiet)
     try:
         return await _open(session, options)
     except PluginMissing as error:

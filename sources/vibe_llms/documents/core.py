@@ -7,25 +7,33 @@ file, so that none is read or indexed twice.
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from vibe_llms.attachments import produce_document
 from vibe_llms.configuration import Configuration
-from vibe_llms.documents.extracts import describe_range, describe_size, write_beginning, write_page
-from vibe_llms.documents.library import Library
+from vibe_llms.documents.extracts import (
+    describe_places,
+    describe_size,
+    write_beginning,
+    write_page,
+)
+from vibe_llms.documents.index import hash_document
+from vibe_llms.documents.library import Library, produce_library
 from vibe_llms.documents.reading import DocumentReader
 from vibe_llms.documents.texts import DocumentText
 from vibe_llms.documents.web import fetch
 from vibe_llms.exceptions import DocumentUnreadable, RequestError
 from vibe_llms.messages.canisters import DocumentCanister
 from vibe_llms.messages.contents import FileContent, Reference, TextualContent, hash_bytes
-from vibe_llms.meta import __version__
 from vibe_llms.providers.interfaces import Loader, refuse_loading
+from vibe_llms.providers.provider_pool import Providers
 
-FOLDER = "documents"
+#: So many documents are named in an error.
+_NAMED = 20
 _PAGES = ("text/html", "application/xhtml+xml")
 
 
@@ -35,6 +43,10 @@ class Found(Struct, frozen=True):
     name: str
     place: str
     text: str
+
+
+#: A file, or the hash of a text in the library.
+_Document: TypeAlias = FileContent | str
 
 
 class _Shelf(Struct, frozen=True):
@@ -97,12 +109,18 @@ class Documents:
         self._shelves[conversation] = _Shelf(files, tuple(collections), load)
 
     async def survey(self, conversation: str) -> Mapping[str, str]:
-        """The documents that the tools may read in a conversation, and what each is."""
+        """The documents that the tools may read in a conversation, and what each is.
+
+        Of the files of collections only their names are known.
+        """
         shelf = self._access_shelf(conversation)
         found: dict[str, str] = {}
-        for name, file in shelf.files.items():
+        for name, document in (await self._gather(shelf)).items():
+            if isinstance(document, str):
+                found[name] = ""
+                continue
             try:
-                found[name] = describe_size(await self.read(file, shelf.load))
+                found[name] = describe_size(await self.read(document, shelf.load))
             except DocumentUnreadable as error:
                 found[name] = f"cannot be read: {error}"
         return found
@@ -110,17 +128,25 @@ class Documents:
     async def read_page(self, conversation: str, source: str, page: int) -> str:
         """A page of a document; `RequestError` if there is no such document or page."""
         shelf = self._access_shelf(conversation)
-        file = self._access_file(shelf, source)
+        document = _access(await self._gather(shelf), source)
+        if isinstance(document, str):
+            text = await self.library.access(document)
+            if text is None:
+                raise RequestError(f"{source} was not read yet; run: vibe-llms index add")
+        else:
+            text = await self.read(document, shelf.load)
         try:
-            return write_page(source, await self.read(file, shelf.load), page)
+            return write_page(source, text, page)
         except ValueError as error:
             raise RequestError(str(error)) from error
 
     async def search(self, conversation: str, request: str, source: str = "") -> Sequence[Found]:
         """The passages that fit a request best, in one document or in all, the best first."""
         shelf = self._access_shelf(conversation)
-        files = [self._access_file(shelf, source)] if source else [*shelf.files.values()]
-        return await self.find(request, files, () if source else shelf.collections, shelf.load)
+        documents = await self._gather(shelf)
+        if source:
+            documents = {source: _access(documents, source)}
+        return await self._find(request, documents, shelf.load)
 
     async def find(
         self,
@@ -131,24 +157,11 @@ class Documents:
     ) -> Sequence[Found]:
         """The passages of files and collections that fit a request best, the best first.
 
-        Files that cannot be read are left out; if none can, it raises why.
+        Files that cannot be read are left out; if none can, it raises why. `CollectionNotFound` if
+        there is no such collection.
         """
-        names: dict[str, tuple[str, DocumentText]] = {}
-        failures: list[DocumentUnreadable] = []
-        for file in files:
-            try:
-                key, text = await self._read(file, load)
-                names[key] = (file.name, text)
-            except DocumentUnreadable as error:
-                failures.append(error)
-        if failures and not names:
-            raise failures[0]
-        found: list[Found] = []
-        for passage in await self.library.search(request, [*names]):
-            name, text = names[passage.hash]
-            place = describe_range(text, passage.start, passage.end)
-            found.append(Found(name, place, passage.text))
-        return found
+        shelf = _Shelf({file.name: file for file in files}, tuple(collections), load)
+        return await self._find(request, await self._gather(shelf), load)
 
     async def close(self) -> None:
         """End the processes and close the files; safe to call twice."""
@@ -158,12 +171,38 @@ class Documents:
     def _access_shelf(self, conversation: str) -> _Shelf:
         return self._shelves.get(conversation, _Shelf())
 
-    @staticmethod
-    def _access_file(shelf: _Shelf, source: str) -> FileContent:
-        if (file := shelf.files.get(source)) is None:
-            known = ", ".join(shelf.files) or "none"
-            raise RequestError(f"there is no document {source!r} here; the documents are: {known}")
-        return file
+    async def _gather(self, shelf: _Shelf) -> Mapping[str, _Document]:
+        """All documents by name; those of collections by their path in it."""
+        found: dict[str, _Document] = dict(shelf.files)
+        for collection in shelf.collections:
+            known = await self.library.access_collection(collection)
+            for file in known.files:
+                if file.hash:
+                    name = _name_file(file.path, known.paths)
+                    found.setdefault(
+                        name if name not in found else f"{collection}/{name}", file.hash
+                    )
+        return found
+
+    async def _find(
+        self, request: str, documents: Mapping[str, _Document], load: Loader
+    ) -> Sequence[Found]:
+        names: dict[str, str] = {}
+        failures: list[DocumentUnreadable] = []
+        for name, document in documents.items():
+            if isinstance(document, str):
+                names[document] = name
+                continue
+            try:
+                names[(await self._read(document, load))[0]] = name
+            except DocumentUnreadable as error:
+                failures.append(error)
+        if failures and not names:
+            raise failures[0]
+        return [
+            Found(names[one.hash], describe_places(one.place, one.last), one.text)
+            for one in await self.library.search(request, names)
+        ]
 
     async def _read(self, document: FileContent, load: Loader) -> tuple[str, DocumentText]:
         """The key of a file in the library, and its text."""
@@ -174,7 +213,7 @@ class Documents:
                 digest = await asyncio.to_thread(hash_bytes, data)
             case _:
                 raise DocumentUnreadable(f"{document.name}: only its provider can read it")
-        key = hashlib.sha256(bytes.fromhex(digest) + __version__.encode()).hexdigest()
+        key = hash_document(digest, self.library.version)
         if (text := await self.library.access(key)) is not None:
             return key, text
         # Two tasks that want the same document read it once.
@@ -194,11 +233,30 @@ class Documents:
         return text
 
 
-def produce_documents(configuration: Configuration, notify: Callable[[str], None]) -> Documents:
-    """The documents of the user of a configuration; nothing is opened before it is used."""
-    library = Library(
-        configuration.places.data / FOLDER,
-        lock_seconds=configuration.storage.lock_seconds,
-        notify=notify,
-    )
+def _access(documents: Mapping[str, _Document], source: str) -> _Document:
+    if source not in documents:
+        known = ", ".join([*documents][:_NAMED]) or "none"
+        more = f" and {len(documents) - _NAMED} more" if len(documents) > _NAMED else ""
+        raise RequestError(f"there is no document {source!r} here; there are: {known}{more}")
+    return documents[source]
+
+
+def _name_file(path: str, roots: Sequence[str]) -> str:
+    """The path of a file within the folder that a collection names, or its name."""
+    for root in roots:
+        if path.startswith(root + os.sep):
+            return os.path.relpath(path, root)
+    return os.path.basename(path)
+
+
+def produce_documents(
+    configuration: Configuration,
+    notify: Callable[[str], None],
+    providers: Providers | None = None,
+) -> Documents:
+    """The documents of the user of a configuration; nothing is opened before it is used.
+
+    `providers` are those of the session, for an embedder.
+    """
+    library = produce_library(configuration, providers=providers, notify=notify)
     return Documents(configuration, library, DocumentReader(configuration))

@@ -31,7 +31,11 @@ def write_page(name: str, document: DocumentText, page: int) -> str:
 
 def describe_range(document: DocumentText, start: int, end: int) -> str:
     """Where a range of the text is in the document, such as "pages 3-5"; empty if unknown."""
-    first, last = document.place_at(start), document.place_at(max(start, end - 1))
+    return describe_places(document.place_at(start), document.place_at(max(start, end - 1)))
+
+
+def describe_places(first: Place, last: Place) -> str:
+    """The places from one to another, such as "pages 3-5"; empty if unknown."""
     if first.page and last.page > first.page:
         return f"pages {first.page}-{last.page}"
     if first.page or first == last:

@@ -371,7 +371,8 @@ def _search(
         passages.append(
             Passage(
                 *(names[one.document], one.start, one.end, text),
-                *(head.place_at(one.start), head.title, one.score),
+                *(head.place_at(one.start), head.place_at(max(one.start, one.end - 1))),
+                *(head.title, one.score),
             )
         )
     return passages

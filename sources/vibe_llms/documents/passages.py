@@ -13,8 +13,8 @@ from vibe_llms.documents.texts import Place
 class Passage(Struct, frozen=True):
     """A range of a document's text that fits a request.
 
-    `hash` is the document's. `score` is the share of the request that its best chunk has, from 0 to
-    1; it is 1 for a whole text.
+    `hash` is the document's. `place` is where it begins, `last` where it ends. `score` is the share
+    of the request that its best chunk has, from 0 to 1; it is 1 for a whole text.
     """
 
     hash: str
@@ -22,6 +22,7 @@ class Passage(Struct, frozen=True):
     end: int
     text: str
     place: Place = Place()
+    last: Place = Place()
     title: str = ""
     score: float = 1.0
 
