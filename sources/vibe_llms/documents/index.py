@@ -51,7 +51,7 @@ _NEAR = 2
 #: Numbers that no chunk has, between two documents.
 GAP = 2
 #: The rarest words choose chunks, up to so many: a word that most chunks have chooses nothing.
-_MOST_ROWS = 5_000
+_MOST_ROWS = 3_000
 #: Chosen chunks for each that may be returned, and chunks that are looked at for each of those.
 _POOL, _FIRST = 2, 4
 #: Vectors that stay in memory: about 150 MB of 384 dimensions.
@@ -400,8 +400,9 @@ def _rank(
         seen += frequencies[word]
         if held and seen > _MOST_ROWS:
             break
+        rarity = rarities[word]
         for number in wanted.match(word):
-            held[number] = held.get(number, 0.0) + rarities[word]
+            held[number] = held.get(number, 0.0) + rarity
     pool = _POOL * (characters // SIZE + 1)
     best = nlargest(_FIRST * pool, held, key=held.__getitem__)
     around = {
