@@ -42,10 +42,9 @@ _CERTIFICATES = (
     "/etc/ssl/cert.pem",
 )
 _LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")
-#: Their last 32 bits are an IPv4 address: mapped, translated, and those of NAT64.
+#: Their last 32 bits are an IPv4 address: mapped ones, and those of NAT64.
 _EMBEDDING = (
     ipaddress.IPv6Network("::ffff:0:0/96"),
-    ipaddress.IPv6Network("::ffff:0:0:0/96"),
     ipaddress.IPv6Network("64:ff9b::/96"),
     _LOCAL_NAT64,
 )

@@ -162,7 +162,10 @@ def test_all_can_be_approved_beforehand(row: Path, tmp_path: Path) -> None:
 def test_an_unknown_ensemble_is_an_error(row: Path) -> None:
     outcome = invoke("-T", "nonesuch", "Go.")
     assert outcome.status == 78
-    assert "there is no 'nonesuch'; there are python, images, memory, fake" in outcome.errors
+    assert (
+        "there is no 'nonesuch'; there are python, images, documents, web, memory, fake"
+        in outcome.errors
+    )
 
 
 def drawn(arguments: object) -> list[tuple[str, int]]:
