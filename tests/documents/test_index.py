@@ -62,6 +62,22 @@ def test_only_the_documents_that_are_asked_for_are_searched() -> None:
     assert {one.hash for one in both} == {"a", "b"}
 
 
+def test_results_do_not_depend_on_other_documents() -> None:
+    fig = make_document(*(["Nothing."] * 9), "Bob dried a quince and ten figs.", title="fig.txt")
+    other = make_document(*(["Ada planted quinces and figs."] * 30), title="other.txt")
+    mixed, alone = DocumentIndex(), DocumentIndex()
+    for name, document in (("garden", GARDEN), ("x", other), ("fig", fig), ("y", other)):
+        mixed.add(name, document)
+    alone.add("garden", GARDEN)
+    alone.add("fig", fig)
+    request = "Who planted quinces, and who dried figs?"
+    found = alone.search(request, ["garden", "fig"], characters=1_000)
+    assert {one.hash for one in found} == {"garden", "fig"}
+    assert mixed.search(request, ["fig", "garden"], characters=1_000) == found
+    mixed.drop(["x"])
+    assert mixed.search(request, ["garden", "fig"], characters=1_000) == found
+
+
 @given(
     st.lists(st.sampled_from(["apple", "pear", "quince", "the", "\n\n", ". "]), max_size=600),
     st.integers(1, 2_000),
@@ -142,3 +158,15 @@ def test_characters_that_no_encoding_has_keep_their_place() -> None:
     found = index.access("odd")
     assert found is not None
     assert (found.text[0], len(found.text), found.text[2]) == ("a", 3, "b")
+
+
+def test_no_word_of_a_dropped_document_stays_in_a_file(tmp_path: Path) -> None:
+    index = DocumentIndex(tmp_path)
+    index.add("garden", GARDEN)
+    index.add("other", make_document(*["Figs."] * 20))
+    index.drop(["garden"])
+    data = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"Figs." in data
+    assert b"quince" not in data
+    assert b"planted" not in data
+    index.close()

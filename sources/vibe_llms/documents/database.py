@@ -74,6 +74,14 @@ class DocumentDatabase:
         """The same for a change, which is made whole or not at all."""
         return self._run(work, "begin immediate")
 
+    def clean(self) -> None:
+        """Remove what was deleted from the log too, unless another process is reading it."""
+        import sqlite3
+
+        with self._lock, suppress(sqlite3.Error):
+            if self._database is not None:
+                self._database.execute("pragma wal_checkpoint (truncate)")
+
     def close(self) -> None:
         """Close the file; the next use opens it again."""
         with self._lock:

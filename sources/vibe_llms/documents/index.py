@@ -48,8 +48,6 @@ REACH = 400.0
 MEANING = 0.4
 #: Chunks around a chosen one that are rated too: words further away count little.
 _NEAR = 2
-#: Numbers that no chunk has, between two documents.
-GAP = 2
 #: The rarest words choose chunks, up to so many: a word that most chunks have chooses nothing.
 _MOST_ROWS = 3_000
 #: Chosen chunks for each that may be returned, and chunks that are looked at for each of those.
@@ -163,6 +161,7 @@ class DocumentIndex:
             self._vectors.pop(one, None)
         if unwanted:
             self.database.write(lambda database: _drop(database, _find(database, unwanted)))
+            self.database.clean()
 
     def search(
         self,
@@ -273,7 +272,7 @@ def _insert(
         # Another process was faster.
         return
     (last,) = database.execute("select coalesce(max(last), 0) from documents").fetchone()
-    first = last + 1 + GAP
+    first = last + 1
     (key,) = database.execute(
         "insert into documents (hash, head, size, first, last, used) "
         "values (?, ?, ?, ?, ?, ?) returning key",
@@ -472,7 +471,7 @@ class _Numbers:
         self._range = (documents[0].first, documents[-1].last)
         #: Needed if chunks of other documents lie between.
         self._own: set[int] | None = None
-        if any(after.first > one.last + 1 + GAP for one, after in pairwise(documents)):
+        if any(after.first > one.last + 1 for one, after in pairwise(documents)):
             self._own = {*chain.from_iterable(range(one.first, one.last + 1) for one in documents)}
 
     def count(self, word: str) -> int:
