@@ -196,7 +196,7 @@ def permitted_kinds(
     """
     if not offline and not requests_forbidden():
         return None if kinds is None else {"public", *kinds}
-    return [kind for kind in ("loopback",) if kinds is None or kind in kinds]
+    return ["loopback"] if kinds is None or "loopback" in kinds else []
 
 
 async def find_permitted(
