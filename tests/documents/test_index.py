@@ -48,6 +48,13 @@ def test_a_text_that_fits_is_returned_whole() -> None:
     assert found == Passage("small", 0, len(small.text), small.text, title="a.txt")
 
 
+def test_texts_that_fit_are_in_the_order_of_the_request_and_not_of_their_reading() -> None:
+    index = DocumentIndex()
+    for name in ("c", "a", "b"):
+        index.add(name, DocumentText(name, f"This is {name}."))
+    assert [one.hash for one in index.search("quinces", ["a", "b", "c"])] == ["a", "b", "c"]
+
+
 def test_only_the_documents_that_are_asked_for_are_searched() -> None:
     index = DocumentIndex()
     other = make_document(*(["Quinces, quinces."] * 20), title="other.txt")

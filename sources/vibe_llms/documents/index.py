@@ -175,8 +175,8 @@ class DocumentIndex:
         """The passages of some documents that fit a request best, the best first.
 
         They have up to so many characters together. If the documents have no more, they are
-        returned whole. Unknown hashes are ignored. `question` is the vector of the request, by the
-        `model` whose vectors of the documents are used.
+        returned whole, in the order of their hashes. Unknown hashes are ignored. `question` is the
+        vector of the request, by the `model` whose vectors of the documents are used.
         """
 
         def search(database: sqlite3.Connection) -> Sequence[Passage]:
@@ -185,7 +185,10 @@ class DocumentIndex:
             if question is not None:
                 vectors = {one.key: self._access_vectors(database, one, model) for one in documents}
                 meaning = Meaning(question, {key: one for key, one in vectors.items() if one})
-            return _search(database, documents, request, meaning, characters)
+            found = _search(database, documents, request, meaning, characters)
+            # In which order files were read is chance.
+            places = {digest: place for place, digest in enumerate(hashes)}
+            return sorted(found, key=lambda one: (-one.score, places[one.hash], one.start))
 
         return self.database.read(search)
 
