@@ -13,7 +13,6 @@ import hashlib
 import time
 from array import array
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import chain, pairwise
@@ -517,7 +516,10 @@ def _rate(rarities: Mapping[str, float], pieces: Sequence[_Piece]) -> list[float
         else 0.0
         for one, after in pairwise(pieces)
     ]
-    counts = [Counter(filter(rarities.__contains__, one.words)) for one in pieces]
+    asked = {*rarities}
+    counts = [
+        {word: one.words.count(word) for word in asked.intersection(one.words)} for one in pieces
+    ]
     scores = [0.0] * len(pieces)
     for word, rarity in rarities.items():
         weights = _spread([one.get(word, 0) for one in counts], fading)
