@@ -376,6 +376,7 @@ HEAVY = {
     *("pydantic", "rich", "click", "httpx", "httpx2", "prompt_toolkit", "sqlite3"),
     *("tomli_w", "tomlkit"),
     *("anthropic", "ollama", "openai", "llama_cpp", "jinja2", "ctypes"),
+    *("pypdfium2", "mammoth", "python_calamine", "selectolax", "trafilatura", "lxml"),
     *("sentence_transformers", "transformers", "torch", "numpy", "faiss", *_LIGHT),
 }
 

@@ -21,6 +21,7 @@ from vibe_llms.documents.readers.interfaces import Remark
 from vibe_llms.documents.reading import DocumentReader
 from vibe_llms.documents.texts import Part, Place
 from vibe_llms.exceptions import (
+    ConfigurationError,
     DocumentUnreadable,
     PackageMissing,
     RegistrationError,
@@ -269,3 +270,19 @@ async def test_remarks_come_in_the_stream(reader: DocumentReader) -> None:
     assert items[0] == Remark(format="pdf")
     assert items[1] == Remark(pages=2)
     assert items[2:] == [Part("One", Place(1)), Part("Two", Place(2))]
+
+
+async def test_a_row_of_the_wrong_type_is_named(configure: Configure) -> None:
+    row = {"memory-bytes": "much"}
+    with pytest.raises(ConfigurationError, match=r"\[documents.readers.pdf\], key 'memory-bytes'"):
+        DocumentReader(configure(readers={"pdf": row}))
+
+
+async def test_a_folder_of_documents_costs_one_process(
+    reader: DocumentReader, tmp_path: Path
+) -> None:
+    for number in range(200):
+        (tmp_path / f"{number}.txt").write_text(f"text {number}")
+    texts = await asyncio.gather(*(reader.read(tmp_path / f"{n}.txt") for n in range(200)))
+    assert [text.text for text in texts] == [f"text {number}" for number in range(200)]
+    assert children() <= 2

@@ -23,7 +23,7 @@ import msgspec
 from vibe_llms.configuration import Configuration
 from vibe_llms.documents.frames import HEAD, LONGEST_BODY, End, Failure, Kind, Request, pack
 from vibe_llms.documents.readers.interfaces import READERS, Remark
-from vibe_llms.documents.settings import read_document_settings
+from vibe_llms.documents.settings import ReaderRowSettings, read_document_settings
 from vibe_llms.documents.snapshots import Snapshot, take_snapshot
 from vibe_llms.documents.texts import DocumentText, Part, join_parts
 from vibe_llms.exceptions import (
@@ -50,6 +50,8 @@ class DocumentReader:
     def __init__(self, configuration: Configuration) -> None:
         self._settings = read_document_settings(configuration)
         self._rows = tuple(configuration.rows(READERS))
+        for row in self._rows:
+            configuration.read(ReaderRowSettings, row.settings, *READERS.split("."), row.name)
         self._slots = asyncio.Semaphore(_PROCESSES)
         self._idle: list[_Process] = []
         self._busy: set[_Process] = set()
@@ -143,27 +145,26 @@ class DocumentReader:
         if self._closed:
             raise SessionClosed("this document reader was closed")
         rows = self._choose_rows(reader)
-        if isinstance(source, Snapshot):
-            snapshot = source
-        else:
-            snapshot = await self.snapshot(source, name)
-        try:
-            request = Request(
-                name=snapshot.name,
-                mimetype=mimetype,
-                password=password,
-                rows=rows,
-                limits=self._settings.limits,
-                paths=tuple(path for path in sys.path if path),
-            )
-            async with self._slots:
-                items = self._stream(request, snapshot.descriptor)
-                async with aclosing(items):
+        async with self._slots:
+            if isinstance(source, Snapshot):
+                snapshot = source
+            else:
+                snapshot = await self.snapshot(source, name)
+            try:
+                request = Request(
+                    name=snapshot.name,
+                    mimetype=mimetype,
+                    password=password,
+                    rows=rows,
+                    limits=self._settings.limits,
+                    paths=tuple(path for path in sys.path if path),
+                )
+                async with aclosing(self._stream(request, snapshot.descriptor)) as items:
                     async for item in items:
                         yield item
-        finally:
-            if snapshot is not source:
-                snapshot.close()
+            finally:
+                if snapshot is not source:
+                    snapshot.close()
 
     def _choose_rows(self, reader: str) -> tuple[Row, ...]:
         if not reader:

@@ -23,6 +23,15 @@ class ReadingLimits(Struct, frozen=True, rename="kebab", forbid_unknown_fields=T
     pages: Positive = 10_000
 
 
+class ReaderRowSettings(Struct, frozen=True, rename="kebab"):
+    """The keys of every row of `[documents.readers]`; the others are for the reader."""
+
+    types: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()
+    seconds: Seconds | None = None
+    memory_bytes: Positive | None = None
+
+
 class DocumentSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """`[documents]`: how documents are read, kept and searched.
 

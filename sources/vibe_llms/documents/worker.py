@@ -101,13 +101,13 @@ def _serve(channel: socket.socket, request: Request, file: BinaryIO) -> End:
         # The parent does not want the rest.
         raise SystemExit(0) from None
     except Exception as error:  # noqa: BLE001  (a reader's own code, and a hostile file)
-        channel.sendall(pack(Kind.FAILURE, _describe(error, limits)))
+        channel.sendall(pack(Kind.FAILURE, _describe(error)))
         return End(reusable=False)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return End(reusable=used < _REUSABLE_KIBIBYTES)
 
 
-def _describe(error: Exception, limits: ReadingLimits) -> Failure:
+def _describe(error: Exception) -> Failure:
     match error:
         case DocumentUnreadable(password=password):
             return Failure("password" if password else "unreadable", str(error))
@@ -116,7 +116,7 @@ def _describe(error: Exception, limits: ReadingLimits) -> Failure:
         case RegistrationError(message=message, file=place, table=table, key=key):
             return Failure("registration", message, place=(place, table, key))
         case MemoryError():
-            size = describe_size(limits.memory_bytes)
+            size = describe_size(resource.getrlimit(resource.RLIMIT_AS)[0])
             text = f"it needs more than {size} of memory (memory-bytes in [documents.limits])"
         case RecursionError():
             text = "it is nested too deeply"
