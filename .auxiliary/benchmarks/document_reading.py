@@ -1,5 +1,7 @@
 """How much of the words of other tools' Markdown the readers find: `document_reading.py FOLDER`.
 
+`document_reading.py --pages 1000` reads a PDF of so many pages instead, and says how long it takes.
+
 FOLDER has a folder for each format, with `sources/NAME` and `groundtruth/NAME.md` (or, as some
 tools write it, the name without its suffix), such as the test data of docling. The last line is
 the median share of the words. A word that occurs several times counts as often.
@@ -8,15 +10,24 @@ the median share of the words. A word that occurs several times counts as often.
 from __future__ import annotations
 
 import asyncio
+import random
 import re
+import resource
 import statistics
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
-from vibe_llms.configuration import load_configuration
-from vibe_llms.documents.reading import DocumentReader
-from vibe_llms.exceptions import DocumentUnreadable
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.documents.making import make_pdf  # noqa: E402
+
+from vibe_llms.configuration import load_configuration  # noqa: E402
+from vibe_llms.documents.reading import DocumentReader  # noqa: E402
+from vibe_llms.documents.texts import Part  # noqa: E402
+from vibe_llms.exceptions import DocumentUnreadable  # noqa: E402
 
 #: What the tool writes of itself, and how it escapes.
 _OWN = re.compile(r"<!--.*?-->|&[a-z]+;|\\(?=[_*#])", re.DOTALL)
@@ -49,9 +60,39 @@ async def main(folder: Path) -> None:
     print(f"median {statistics.median(shares):.3f}")
 
 
+async def measure(count: int) -> None:
+    """The time of a PDF's pages, with the start of the process."""
+    chance = random.Random(1)
+    words = ["".join(chance.choices("etaoinshrdlu", k=chance.randint(2, 9))) for _ in range(5000)]
+    lines = ["\n".join(" ".join(chance.choices(words, k=13)) for _ in range(45))] * count
+    data = make_pdf(lines)
+    for _ in range(3):
+        used = sum_cpu()
+        async with DocumentReader(load_configuration()) as reader:
+            begun, pages, first = time.perf_counter(), 0, 0.0
+            async for item in reader.stream(data, "pages.pdf"):
+                pages += isinstance(item, Part)
+                if pages == 50 and not first:
+                    first = time.perf_counter() - begun
+            elapsed = time.perf_counter() - begun
+        print(
+            f"first 50 pages {first:.2f} s, {pages} pages {elapsed:.2f} s, "
+            f"of both processes {sum_cpu() - used:.2f} s of CPU time"
+        )
+
+
+def sum_cpu() -> float:
+    """The CPU time of this process and of those that have ended."""
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in both)
+
+
 def count_words(text: str) -> Counter[str]:
     return Counter(word.lower() for word in _WORD.findall(text))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    if sys.argv[1] == "--pages":
+        asyncio.run(measure(int(sys.argv[2])))
+    else:
+        asyncio.run(main(Path(sys.argv[1])))

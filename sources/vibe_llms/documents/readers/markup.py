@@ -69,6 +69,17 @@ def draw_markdown(root: Any) -> str:
     return writer.close()
 
 
+def join_blocks(blocks: Sequence[str]) -> str:
+    """Paragraphs with an empty line between them, but none between the items of a list."""
+    joined: list[str] = []
+    before = False
+    for block in blocks:
+        item = _ITEM.match(block) is not None
+        joined += ["" if not joined else "\n" if item and before else "\n\n", block]
+        before = item and "\n" not in block
+    return "".join(joined)
+
+
 def draw_table(rows: Iterable[Sequence[str]]) -> str:
     """A table as Markdown; its first row is the heading."""
     drawn = [[_draw_cell(cell) for cell in row] for row in rows]
@@ -147,12 +158,7 @@ class _Writer:
     def close(self) -> str:
         """All of it."""
         self._end_paragraph()
-        text = ""
-        for block in self._blocks:
-            # The items of a list are lines that follow each other.
-            tight = _ITEM.match(block) and _ITEM.match(text.rpartition("\n")[2])
-            text += f"\n{block}" if tight else f"\n\n{block}"
-        return text.strip("\n")
+        return join_blocks(self._blocks)
 
     def _begin_item(self) -> None:
         number = self._lists[-1] if self._lists else 0

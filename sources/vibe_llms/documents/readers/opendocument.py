@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vibe_llms.documents.readers.archives import local_name, opened_zip, read_xml
 from vibe_llms.documents.readers.headings import split_headings
 from vibe_llms.documents.readers.interfaces import Remark, Source, register
-from vibe_llms.documents.readers.markup import draw_table
+from vibe_llms.documents.readers.markup import draw_table, join_blocks
 from vibe_llms.documents.texts import Part, Place
 
 if TYPE_CHECKING:
@@ -53,21 +53,19 @@ def _draw(root: Element) -> str:
         if tag == "h":
             level = element.get(f"{_TEXT}outline-level", "1")
             marks = "#" * (min(int(level), 6) if level.isdecimal() else 1)
-            blocks += [f"{marks} {' '.join(text.split())}" for text in [_read(element)] if text]
+            if text := _read(element):
+                blocks.append(f"{marks} {' '.join(text.split())}")
         elif tag == "p":
             mark = f"{'  ' * min(depth - 1, _DEEPEST)}- " if depth else ""
-            blocks += [f"{mark}{text}" for text in [_read(element)] if text]
+            if text := _read(element):
+                blocks.append(f"{mark}{text}")
             # A frame in a paragraph holds paragraphs of its own.
             stack += [(frame, 0) for frame in reversed(list(_survey_frames(element)))]
         elif tag == "table":
             blocks += filter(None, [draw_table(_survey_rows(element))])
         else:
             stack += [(child, depth + (tag == "list")) for child in reversed(element)]
-    text = ""
-    for block in blocks:
-        tight = block.lstrip().startswith("- ") and text.rpartition("\n")[2].lstrip()[:2] == "- "
-        text += f"\n{block}" if tight else f"\n\n{block}"
-    return text.strip("\n")
+    return join_blocks(blocks)
 
 
 def _survey_frames(paragraph: Element) -> Iterator[Element]:
@@ -109,12 +107,7 @@ def _survey_rows(table: Element) -> Iterator[list[str]]:
         cells: list[str] = []
         for cell in row:
             if local_name(cell.tag) in ("table-cell", "covered-table-cell"):
-                text = " ".join(
-                    _read(one)
-                    for one in cell.iter(
-                        f"{_TEXT}p",
-                    )
-                )
+                text = " ".join(_read(one) for one in cell.iter(f"{_TEXT}p"))
                 repeated = cell.get(f"{_TABLE}number-columns-repeated", "1")
                 times = min(int(repeated), _MOST_REPEATED) if repeated.isdecimal() else 1
                 cells += [text] * times

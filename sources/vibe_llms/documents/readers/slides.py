@@ -38,7 +38,8 @@ def read_slides(source: Source) -> Iterator[Part | Remark]:
             for other in _read_relations(archive, name).values():
                 if "/notesSlides/" in other:
                     _, notes = _read_slide(read_xml(archive, other), numbers=False)
-                    blocks += [f"Notes: {text}" for text in ["\n".join(notes)] if text]
+                    if notes:
+                        blocks.append("Notes: " + "\n".join(notes))
             if title:
                 blocks.insert(0, f"## {title}")
             yield Part("\n\n".join(blocks), Place(page, "", title))
