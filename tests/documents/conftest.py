@@ -13,7 +13,7 @@ from vibe_llms.documents.reading import DocumentReader
 
 PECULIAR = (
     *("shouting", "process", "endless", "crashing", "refusing", "greedy", "network"),
-    *("environment", "pages"),
+    *("environment", "pages", "writing"),
 )
 
 

@@ -7,7 +7,6 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from vibe_llms.documents.readers.interfaces import Remark, Source, register
 from vibe_llms.documents.texts import Part, Place
@@ -25,8 +24,8 @@ def read_process(source: Source) -> Iterator[Part | Remark]:
 
 
 def read_endlessly(source: Source) -> Iterator[Part | Remark]:
-    """A page, and then nothing; the file names where the process leaves its number."""
-    Path(source.file.read().decode()).write_text(str(os.getpid()))
+    """A page, and then nothing; the file names the link in which the process leaves its number."""
+    os.symlink(str(os.getpid()), source.file.read().decode())
     yield Part("the first page", Place(1))
     while True:
         time.sleep(60)
@@ -58,6 +57,16 @@ def read_network(source: Source) -> Iterator[Part | Remark]:
         yield Part(f"refused: {error.strerror}")
 
 
+def read_writing(source: Source) -> Iterator[Part | Remark]:
+    """Writes into the file that the document names."""
+    try:
+        with open(source.file.read().decode(), "a") as file:
+            file.write("changed")
+        yield Part("written")
+    except OSError as error:
+        yield Part(f"refused: {error.strerror}")
+
+
 def read_environment(source: Source) -> Iterator[Part | Remark]:
     yield Part(" ".join(os.environ))
 
@@ -80,5 +89,6 @@ for name, reader in {
     "network": read_network,
     "environment": read_environment,
     "pages": read_pages,
+    "writing": read_writing,
 }.items():
     register(name, reader)

@@ -33,17 +33,27 @@ from vibe_llms.interpreter.processes import read_process, survey_tree
 Configure = Callable[..., Configuration]
 
 
+#: The processes that other tests have left to this one.
+_BEFORE: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def before() -> None:
+    _BEFORE.clear()
+    _BEFORE.update(one.identity for one in survey_tree(os.getpid()))
+
+
 def children() -> int:
-    """How many processes this one has, zombies included."""
-    return len(survey_tree(os.getpid())) - 1
+    """How many processes a test has started, zombies included."""
+    return len({one.identity for one in survey_tree(os.getpid())} - _BEFORE)
 
 
-async def wait_for_file(path: Path) -> int:
-    """The number of a process that it leaves in a file."""
+async def wait_for_process(link: Path) -> int:
+    """The number of a process that it leaves in a link, since it can write no file."""
     async with asyncio.timeout(30):
-        while not path.exists() or not path.read_text():
+        while not link.is_symlink():
             await asyncio.sleep(0.01)
-    return int(path.read_text())
+    return int(os.readlink(link))
 
 
 async def test_bytes_and_files_give_their_text(reader: DocumentReader, tmp_path: Path) -> None:
@@ -134,7 +144,7 @@ async def test_closing_ends_what_is_read(configure: Configure, tmp_path: Path) -
     reader = DocumentReader(configure())
     place = tmp_path / "number"
     work = asyncio.ensure_future(reader.read(str(place).encode(), "a.endless"))
-    await wait_for_file(place)
+    await wait_for_process(place)
     await reader.close()
     assert children() == 0
     with pytest.raises(SessionClosed):
@@ -146,7 +156,7 @@ async def test_closing_ends_what_is_read(configure: Configure, tmp_path: Path) -
 async def test_a_cancelled_read_leaves_nothing(reader: DocumentReader, tmp_path: Path) -> None:
     place = tmp_path / "number"
     work = asyncio.ensure_future(reader.read(str(place).encode(), "a.endless"))
-    number = await wait_for_file(place)
+    number = await wait_for_process(place)
     work.cancel()
     async with asyncio.timeout(1):
         with pytest.raises(asyncio.CancelledError):
@@ -187,7 +197,7 @@ async def test_a_slow_reader_is_stopped(configure: Configure, tmp_path: Path) ->
         text = await reader.read(str(place).encode(), "a.endless")
         assert text.text == "the first page"
         assert text.notices[0].endswith("took more than 0.5 s (seconds in [documents.limits])")
-        assert read_process(int(place.read_text())) is None
+        assert read_process(int(os.readlink(place))) is None
 
 
 async def test_a_row_has_limits_of_its_own(configure: Configure, tmp_path: Path) -> None:
@@ -224,6 +234,14 @@ async def test_a_reader_has_no_network_and_no_keys(
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "sk-secret")
     assert (await reader.read(b"a", "a.network")).text == "refused: Operation not permitted"
+
+
+async def test_a_reader_cannot_write(reader: DocumentReader, tmp_path: Path) -> None:
+    file = tmp_path / "precious.txt"
+    file.write_text("precious")
+    text = await reader.read(str(file).encode(), "a.writing")
+    assert text.text == "refused: File too large"
+    assert file.read_text() == "precious"
     assert "SOME_API_KEY" not in (await reader.read(b"a", "a.environment")).text
 
 
@@ -242,7 +260,7 @@ async def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(place)], env=environment)
     try:
-        number = await wait_for_file(place)
+        number = await wait_for_process(place)
         process = read_process(number)
         assert process is not None
     finally:

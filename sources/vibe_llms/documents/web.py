@@ -368,8 +368,8 @@ def _explain(error: ProviderError, target: Target, settings: WebSettings) -> Pag
         return _time_out(target.url, settings)
     for cause in _causes(error):
         match cause:
-            case AddressRefused(kind=kind):
-                return _refuse(target.url, target.host, kind)
+            case AddressRefused():
+                return _refuse(target.url, target.host, cause.kind)
             case socket.gaierror() | UnicodeError():
                 return PageUnreadable(
                     f"no host {target.host} was found; check the address and the network",

@@ -47,6 +47,9 @@ def main() -> None:
 def reduce_rights() -> None:
     """Reduce what this process may do, as far as the system allows."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # It writes no file, not even one of compiled code.
+    sys.dont_write_bytecode = True
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
