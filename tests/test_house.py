@@ -413,7 +413,9 @@ def test_the_public_names_are_sorted_and_there() -> None:
     assert not hasattr(vibe_llms, "no_such_name")
 
 
-@pytest.mark.parametrize("name", ["vibe_llms", "vibe_llms.memory", "vibe_llms.providers"])
+@pytest.mark.parametrize(
+    "name", ["vibe_llms", "vibe_llms.documents", "vibe_llms.memory", "vibe_llms.providers"]
+)
 def test_the_types_that_checkers_see_are_the_names_that_are_loaded(name: str) -> None:
     package = importlib.import_module(name)
     tree = ast.parse(Path(str(package.__file__)).read_text("utf-8"))
@@ -431,7 +433,7 @@ def test_the_types_that_checkers_see_are_the_names_that_are_loaded(name: str) ->
         assert getattr(package, one) is getattr(importlib.import_module(home), there)
 
 
-@pytest.mark.parametrize("name", ["vibe_llms.memory", "vibe_llms.providers"])
+@pytest.mark.parametrize("name", ["vibe_llms.documents", "vibe_llms.memory", "vibe_llms.providers"])
 def test_importing_a_face_loads_none_of_its_modules(name: str) -> None:
     loaded = {module for module in loaded_by(f"import {name}") if module.startswith("vibe_llms")}
     assert loaded == {"vibe_llms", "vibe_llms.meta", name}

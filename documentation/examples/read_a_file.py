@@ -2,7 +2,7 @@ import asyncio
 from pathlib import Path
 
 from vibe_llms.configuration import load_configuration
-from vibe_llms.documents.reading import DocumentReader
+from vibe_llms.documents import DocumentReader
 
 
 async def main() -> None:

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vibe_llms.documents.readers.interfaces import Remark, Source, register
-from vibe_llms.documents.texts import Part, Place
+from vibe_llms.documents import Part, Place, Remark, Source, register_reader
 
 
 def read_whispering(source: Source) -> Iterator[Part | Remark]:
@@ -14,4 +13,4 @@ def read_whispering(source: Source) -> Iterator[Part | Remark]:
         yield Part(line.lower() + source.settings.get("ending", ""), Place(number))
 
 
-register("whispering", read_whispering)
+register_reader("whispering", read_whispering)
