@@ -72,6 +72,9 @@ MADE: dict[tuple[str, str], Callable[[], Iterable[tuple[re.Pattern[str], Run]]]]
     ("cli/settings.py", r"f'^[ \\t]*{re.escape(key)}[ \\t]*=.*$'"): like(
         r"^[ \t]*default\-model[ \t]*=.*$", re.MULTILINE
     ),
+    ("documents/readers/pdf.py", r"f'^[ \\t]*(?:[\\d.]+[ \\t]+)?{pattern}'"): like(
+        r"^[ \t]*(?:[\d.]+[ \t]+)?Methods\s+of\s+work", re.MULTILINE
+    ),
     ("memory/gate.py", "shape"): list_phrases,
     ("memory/secrets.py", "shape"): lambda: [
         (one, secrets.mask_secrets) for one in secrets._shapes()

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.documents.children import BEFORE
 from vibe_llms.configuration import Configuration, Places, load_configuration, merge
 from vibe_llms.documents.reading import DocumentReader
+from vibe_llms.interpreter.processes import survey_tree
 
 PECULIAR = (
     *("shouting", "process", "endless", "crashing", "refusing", "greedy", "network"),
     *("environment", "pages", "writing"),
 )
+
+
+@pytest.fixture(autouse=True)
+def before() -> None:
+    """Count only the processes of this test."""
+    BEFORE.clear()
+    BEFORE.update(one.identity for one in survey_tree(os.getpid()))
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents.children import children
 from tests.documents.hostile import MEBIBYTE, survey
 from vibe_llms.configuration import Configuration
 from vibe_llms.documents.reading import DocumentReader
 from vibe_llms.exceptions import DocumentUnreadable
-from vibe_llms.interpreter.processes import survey_tree
 
 CASES = {case.label: case for case in survey()}
 #: Limits as the shipped ones, but soon reached.
@@ -61,7 +61,7 @@ async def test_a_hostile_file(bounded: DocumentReader, label: str) -> None:
     assert not case.absent or case.absent not in found
     assert time.monotonic() - begun < LIMITS["seconds"] + 5
     await bounded.close()
-    assert len(survey_tree(os.getpid())) == 1
+    assert children() == 0
 
 
 async def test_files_that_are_none(bounded: DocumentReader, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents.children import children
 from tests.documents.making import make_pdf
 from vibe_llms.configuration import Configuration
 from vibe_llms.documents import reading
@@ -28,24 +29,9 @@ from vibe_llms.exceptions import (
     RequestError,
     SessionClosed,
 )
-from vibe_llms.interpreter.processes import read_process, survey_tree
+from vibe_llms.interpreter.processes import read_process
 
 Configure = Callable[..., Configuration]
-
-
-#: The processes that other tests have left to this one.
-_BEFORE: set[int] = set()
-
-
-@pytest.fixture(autouse=True)
-def before() -> None:
-    _BEFORE.clear()
-    _BEFORE.update(one.identity for one in survey_tree(os.getpid()))
-
-
-def children() -> int:
-    """How many processes a test has started, zombies included."""
-    return len({one.identity for one in survey_tree(os.getpid())} - _BEFORE)
 
 
 async def wait_for_process(link: Path) -> int:

@@ -558,10 +558,10 @@ def test_a_thread_that_reports_after_its_loop_has_ended_gets_an_error() -> None:
             invokers=gather_invokers([linger]),
             event_handler=ignore_events,
             keep=desk.keep,
-            timeout_seconds=0.01,
+            timeout_seconds=0.5,
         )
         await execute([call("linger", arguments="{}")], execution)
-        assert desk.kept[0].text == "The tool did not return within 0.01 seconds."
+        assert desk.kept[0].text == "The tool did not return within 0.5 seconds."
 
     asyncio.run(main())
     go.set()

@@ -10,7 +10,7 @@ from vibe_llms.documents.texts import Part, Place
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 #: Marks of emphasis, code and links, which a heading in a place does without.
-_MARKS = re.compile(r"[*`]+|!?\[([^\]]*)\](?:\([^)]*\))?")
+_MARKS = re.compile(r"[*`]+|!?\[([^\]]{0,200})\](?:\([^)]{0,400}\))?")
 _LONGEST_HEADING = 200
 SEPARATOR = " > "
 

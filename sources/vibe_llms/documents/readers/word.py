@@ -18,10 +18,9 @@ from vibe_llms.documents.texts import Part
 _BODY = "word/document.xml"
 _PROPERTIES = "docProps/core.xml"
 _TITLE = "{http://purl.org/dc/elements/1.1/}title"
-#: A run of a formula, which mammoth leaves out, and the elements around it.
-_FORMULA_RUN = re.compile(rb"<m:r(?=[ >])[^>]*>.*?</m:r>", re.DOTALL)
-_FORMULA_TEXT = re.compile(rb"<m:t(?: [^>]*)?>([^<]*)</m:t>")
-_FORMULA_MARK = re.compile(rb"</?m:[^>]*>")
+#: The texts in a run of a formula, which mammoth leaves out, and the elements around them.
+_FORMULA_TEXT = re.compile(rb"<m:t(?: [^<>]*)?>([^<]*)</m:t>")
+_FORMULA_MARK = re.compile(rb"</?m:[^<>]*>")
 _STYLES = "comment-reference => sup"
 
 
@@ -58,15 +57,24 @@ def _write_formulas(archive: zipfile.ZipFile, file: BinaryIO) -> BinaryIO:
         for name in archive.namelist():
             content = archive.read(name)
             if name == _BODY:
-                content = _FORMULA_MARK.sub(b"", _FORMULA_RUN.sub(_write_run, content))
+                content = _FORMULA_MARK.sub(b"", _write_runs(content))
             written.writestr(name, content)
     copy.seek(0)
     return copy
 
 
-def _write_run(found: re.Match[bytes]) -> bytes:
-    text = b"".join(_FORMULA_TEXT.findall(found[0]))
-    return b'<w:r><w:t xml:space="preserve">%s</w:t></w:r>' % text
+def _write_runs(content: bytes) -> bytes:
+    """The body with the runs of its formulas as runs of text."""
+    *runs, rest = content.split(b"</m:r>")
+    parts: list[bytes] = []
+    for run in runs:
+        start = max(run.rfind(b"<m:r>"), run.rfind(b"<m:r "))
+        if start < 0:
+            parts.append(run)
+            continue
+        text = b"".join(_FORMULA_TEXT.findall(run, start))
+        parts += [run[:start], b'<w:r><w:t xml:space="preserve">%s</w:t></w:r>' % text]
+    return b"".join([*parts, rest])
 
 
 register("word", read_word)
