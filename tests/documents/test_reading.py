@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -108,6 +109,15 @@ async def test_one_process_reads_many_documents(reader: DocumentReader) -> None:
     numbers = {(await reader.read(b"a", "a.process")).text for _ in range(5)}
     assert len(numbers) == 1
     assert children() == 1
+
+
+async def test_a_process_is_used_again_although_its_parent_needs_much_memory(
+    reader: DocumentReader,
+) -> None:
+    held = bytearray(700 * 1024 * 1024)
+    held[:: resource.getpagesize()] = b"x" * len(held[:: resource.getpagesize()])
+    numbers = {(await reader.read(b"a", "a.process")).text for _ in range(3)}
+    assert len(numbers) == 1
 
 
 async def test_many_at_once_share_few_processes(reader: DocumentReader) -> None:

@@ -33,8 +33,14 @@ _REUSABLE_KIBIBYTES = 512 * 1024
 _SHOWN_RUNS = 20
 
 
+#: Linux counts the memory of the parent, too, until this process needs more.
+_INHERITED = 0
+
+
 def main() -> None:
     """Read documents until the socket is closed."""
+    global _INHERITED  # noqa: PLW0603
+    _INHERITED = _peak_memory()
     channel = socket.socket(fileno=int(sys.argv[1]))
     reduce_rights()
     while (received := _receive(channel)) is not None:
@@ -106,8 +112,11 @@ def _serve(channel: socket.socket, request: Request, file: BinaryIO) -> End:
     except Exception as error:  # noqa: BLE001  (a reader's own code, and a hostile file)
         channel.sendall(pack(Kind.FAILURE, _describe(error)))
         return End(reusable=False)
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return End(reusable=used < _REUSABLE_KIBIBYTES)
+    return End(reusable=_peak_memory() <= max(_REUSABLE_KIBIBYTES, _INHERITED))
+
+
+def _peak_memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _describe(error: Exception) -> Failure:
