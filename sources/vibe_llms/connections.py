@@ -184,7 +184,8 @@ class AddressRefused(Exception):
     def __init__(self, host: str, address: str, kind: AddressKind) -> None:
         which = host if host == address else f"{host} ({address})"
         super().__init__(f"no request is sent to {which}: it is a {kind} address")
-        self.host, self.kind = host, kind
+        self.host = host
+        self.kind: AddressKind = kind
 
 
 def permitted_kinds(
