@@ -35,7 +35,7 @@ from typing import Any
 
 from vibe_llms.configuration import load_configuration
 from vibe_llms.documents.index import CHARACTERS
-from vibe_llms.documents.library import Library
+from vibe_llms.documents.store import DocumentStore
 from vibe_llms.documents.texts import DocumentText
 from vibe_llms.memory.embedders.interfaces import Embedder
 from vibe_llms.memory.embedders.rows import produce_embedder
@@ -72,14 +72,14 @@ async def measure_document(
     """The recall of each question of a document, and the characters that were returned."""
     figures = []
     with tempfile.TemporaryDirectory() as folder:
-        library = Library(Path(folder), embedder=embedder, wait_seconds=PATIENT_SECONDS)
-        await library.add("text", DocumentText(document["name"], document["text"]))
+        store = DocumentStore(Path(folder), embedder=embedder, wait_seconds=PATIENT_SECONDS)
+        await store.add("text", DocumentText(document["name"], document["text"]))
         for asked in document["questions"]:
-            passages = await library.search(asked["question"], ["text"], characters=characters)
+            passages = await store.search(asked["question"], ["text"], characters=characters)
             found = [(one.start, one.end) for one in passages]
             distinct = {place for start, end in found for place in range(start, end)}
             figures.append((cover(asked["spans"], found), len(distinct)))
-        await library.close()
+        await store.close()
     return figures
 
 
@@ -134,19 +134,19 @@ async def measure_speed(documents: Sequence[dict[str, Any]]) -> None:
         text = make_text(documents, int(megabytes * MEGABYTE))
         for parts in PARTS:
             with tempfile.TemporaryDirectory() as folder:
-                library = Library(Path(folder))
+                store = DocumentStore(Path(folder))
                 size = -(-len(text) // parts)
                 start = time.perf_counter()
                 for part in range(parts):
                     piece = text[part * size : (part + 1) * size]
-                    await library.add(str(part), DocumentText("text", piece))
+                    await store.add(str(part), DocumentText("text", piece))
                 indexed = time.perf_counter() - start
                 times = []
                 for question in questions:
                     start = time.perf_counter()
-                    await library.search(question, [str(part) for part in range(parts)])
+                    await store.search(question, [str(part) for part in range(parts)])
                     times.append(time.perf_counter() - start)
-                await library.close()
+                await store.close()
                 kept = sum(path.stat().st_size for path in Path(folder).iterdir()) / MEGABYTE
             quantiles = statistics.quantiles(times, n=20)
             print(

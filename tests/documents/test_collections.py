@@ -1,4 +1,4 @@
-"""Named collections of files, and how a library keeps them up to date."""
+"""Named collections of files, and how a store keeps them up to date."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from vibe_llms.documents.collections import CollectionFile
-from vibe_llms.documents.library import Library
 from vibe_llms.documents.snapshots import Snapshot, take_snapshot
+from vibe_llms.documents.store import DocumentStore
 from vibe_llms.documents.texts import DocumentText
 from vibe_llms.exceptions import CollectionNotFound, DocumentUnreadable, RequestError, StorageError
 
@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
     write(folder / "a.txt", "Ada planted quinces.")
     write(folder / "b.txt", "Bob planted medlars.")
     write(folder / "deep" / "c.txt", "Cleo planted figs.")
-    write(folder / ".hidden", "Nobody reads this.")
+    write(folder / ".hidden", "Not read.")
     return folder
 
 
@@ -65,59 +65,59 @@ def names_of(files: Sequence[CollectionFile]) -> list[str]:
 
 @pytest.mark.parametrize("kept", [True, False])
 async def test_only_changed_files_are_read_again(tmp_path: Path, folder: Path, kept: bool) -> None:
-    library, reader = Library(tmp_path / "library" if kept else None), TextReader()
-    await library.add_to_collection("papers", [folder])
+    store, reader = DocumentStore(tmp_path / "store" if kept else None), TextReader()
+    await store.add_to_collection("papers", [folder])
     seen: list[tuple[int, int]] = []
-    first = await library.refresh("papers", reader, lambda done, all_, _: seen.append((done, all_)))
+    first = await store.refresh("papers", reader, lambda done, all_, _: seen.append((done, all_)))
     assert sorted(reader.read_names) == ["a.txt", "b.txt", "c.txt"]
     assert (len(first.read), first.unchanged, first.removed) == (3, 0, 0)
     assert seen == [(1, 3), (2, 3), (3, 3)]
     reader.read_names.clear()
-    second = await library.refresh("papers", reader)
+    second = await store.refresh("papers", reader)
     assert (second.read, second.unchanged) == ((), 3)
     write(folder / "b.txt", "Bob planted nothing.", age=200)
     (folder / "a.txt").unlink()
-    third = await library.refresh("papers", reader)
+    third = await store.refresh("papers", reader)
     assert reader.read_names == ["b.txt"]
     assert (third.unchanged, third.removed) == (1, 1)
-    collection = await library.access_collection("papers")
+    collection = await store.access_collection("papers")
     assert names_of(collection.files) == ["b.txt", "c.txt"]
     hashes = [one.hash for one in collection.files]
-    assert "nothing" in (await library.search("Bob", hashes, characters=25))[0].text
-    await library.close()
+    assert "nothing" in (await store.search("Bob", hashes, characters=25))[0].text
+    await store.close()
 
 
 async def test_a_file_changed_within_a_tick_is_looked_at_again(folder: Path) -> None:
-    library, reader = Library(), TextReader()
-    await library.add_to_collection("papers", [folder / "a.txt"])
+    store, reader = DocumentStore(), TextReader()
+    await store.add_to_collection("papers", [folder / "a.txt"])
     now = (folder / "a.txt").stat()
     write(folder / "a.txt", "Ada planted walnuts.", age=4_000_000_000)
-    await library.refresh("papers", reader)
+    await store.refresh("papers", reader)
     stamp = (folder / "a.txt").stat().st_mtime_ns
     (folder / "a.txt").write_text("Ada planted chestnut")
     os.utime(folder / "a.txt", ns=(stamp, stamp))
     assert (folder / "a.txt").stat().st_size == now.st_size
-    await library.refresh("papers", reader)
+    await store.refresh("papers", reader)
     assert reader.read_names == ["a.txt", "a.txt"]
 
 
 async def test_what_is_done_is_kept_if_a_refresh_is_interrupted(
     tmp_path: Path, folder: Path
 ) -> None:
-    library, reader = Library(tmp_path / "library"), TextReader()
-    await library.add_to_collection("papers", [folder])
+    store, reader = DocumentStore(tmp_path / "store"), TextReader()
+    await store.add_to_collection("papers", [folder])
     reader.stop = "c.txt"
     two = asyncio.Event()
     refreshing = asyncio.create_task(
-        library.refresh("papers", reader, lambda done, *_: two.set() if done == 2 else None)
+        store.refresh("papers", reader, lambda done, *_: two.set() if done == 2 else None)
     )
     await reader.reached.wait()
     await two.wait()
     refreshing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await refreshing
-    await library.close()
-    again, other = Library(tmp_path / "library"), TextReader()
+    await store.close()
+    again, other = DocumentStore(tmp_path / "store"), TextReader()
     result = await again.refresh("papers", other)
     assert other.read_names == ["c.txt"]
     assert result.unchanged == 2
@@ -126,60 +126,60 @@ async def test_what_is_done_is_kept_if_a_refresh_is_interrupted(
 
 async def test_files_that_cannot_be_read_are_reported_and_stop_nothing(folder: Path) -> None:
     write(folder / "x.bad", "?")
-    library, reader = Library(), TextReader()
-    await library.add_to_collection("papers", [folder, folder / "a.txt"])
-    result = await library.refresh("papers", reader)
+    store, reader = DocumentStore(), TextReader()
+    await store.add_to_collection("papers", [folder, folder / "a.txt"])
+    result = await store.refresh("papers", reader)
     assert list(result.problems.values()) == ["x.bad: unknown format"]
     assert len(result.read) == 3
     (folder / "x.bad").unlink()
     (folder / "link").symlink_to(folder / "nowhere")
-    assert (await library.refresh("papers", reader)).problems == {}
+    assert (await store.refresh("papers", reader)).problems == {}
 
 
 async def test_a_path_that_is_gone_is_reported(folder: Path) -> None:
-    library = Library()
-    await library.add_to_collection("papers", [folder / "a.txt"])
+    store = DocumentStore()
+    await store.add_to_collection("papers", [folder / "a.txt"])
     (folder / "a.txt").unlink()
-    result = await library.refresh("papers", TextReader())
+    result = await store.refresh("papers", TextReader())
     assert result.problems == {str(folder / "a.txt"): "No such file or directory"}
 
 
 async def test_the_same_content_twice_is_read_once(folder: Path) -> None:
-    library, reader = Library(), TextReader()
-    await library.add_to_collection("papers", [folder / "a.txt"])
-    await library.refresh("papers", reader)
+    store, reader = DocumentStore(), TextReader()
+    await store.add_to_collection("papers", [folder / "a.txt"])
+    await store.refresh("papers", reader)
     write(folder / "copy.txt", "Ada planted quinces.")
-    await library.add_to_collection("more", [folder / "copy.txt"])
-    result = await library.refresh("more", reader)
+    await store.add_to_collection("more", [folder / "copy.txt"])
+    result = await store.refresh("more", reader)
     assert len(result.read) == 1
     assert reader.read_names == ["a.txt"]
-    both = await library.survey_collections()
+    both = await store.survey_collections()
     assert [one.name for one in both] == ["more", "papers"]
     assert len({file.hash for one in both for file in one.files}) == 1
 
 
 async def test_documents_of_collections_are_not_dropped(folder: Path) -> None:
-    library, reader = Library(ttl_hours=-1), TextReader()
-    await library.add_to_collection("papers", [folder])
+    store, reader = DocumentStore(ttl_hours=-1), TextReader()
+    await store.add_to_collection("papers", [folder])
     # The first text that is added is the last one before the next look for unused ones.
-    await library.add("other", DocumentText("other", "Other."))
-    await library.refresh("papers", reader)
-    library._purge()
-    hashes = [one.hash for one in (await library.access_collection("papers")).files]
-    assert [await library.access(one) is not None for one in hashes] == [True] * 3
-    assert await library.access("other") is None
-    await library.remove_collection("papers")
-    library._purge()
-    assert [await library.access(one) for one in hashes] == [None] * 3
+    await store.add("other", DocumentText("other", "Other."))
+    await store.refresh("papers", reader)
+    store._purge()
+    hashes = [one.hash for one in (await store.access_collection("papers")).files]
+    assert [await store.access(one) is not None for one in hashes] == [True] * 3
+    assert await store.access("other") is None
+    await store.remove_collection("papers")
+    store._purge()
+    assert [await store.access(one) for one in hashes] == [None] * 3
 
 
 async def test_definitions_survive_a_lost_index(tmp_path: Path, folder: Path) -> None:
-    library = Library(tmp_path / "library")
-    await library.add_to_collection("papers", [folder])
-    await library.refresh("papers", TextReader())
-    await library.close()
-    (tmp_path / "library" / "index.sqlite").write_bytes(b"damaged" * 1_000)
-    again, reader = Library(tmp_path / "library"), TextReader()
+    store = DocumentStore(tmp_path / "store")
+    await store.add_to_collection("papers", [folder])
+    await store.refresh("papers", TextReader())
+    await store.close()
+    (tmp_path / "store" / "index.sqlite").write_bytes(b"damaged" * 1_000)
+    again, reader = DocumentStore(tmp_path / "store"), TextReader()
     assert (await again.access_collection("papers")).paths == (str(folder),)
     assert len((await again.refresh("papers", reader)).read) == 3
     await again.close()
@@ -188,18 +188,18 @@ async def test_definitions_survive_a_lost_index(tmp_path: Path, folder: Path) ->
 async def test_unknown_and_invalid_names_and_paths_are_clear_errors(
     tmp_path: Path, folder: Path
 ) -> None:
-    library = Library(tmp_path / "library")
-    await library.add_to_collection("papers", [folder])
+    store = DocumentStore(tmp_path / "store")
+    await store.add_to_collection("papers", [folder])
     with pytest.raises(CollectionNotFound, match="no collection is named 'other'; there are: p"):
-        await library.access_collection("other")
+        await store.access_collection("other")
     with pytest.raises(CollectionNotFound):
-        await library.remove_collection("other")
+        await store.remove_collection("other")
     for name in ("", "../papers", ".hidden", "a b", "x" * 65):
         with pytest.raises(RequestError, match="cannot name a collection"):
-            await library.add_to_collection(name, [folder])
+            await store.add_to_collection(name, [folder])
     with pytest.raises(RequestError, match="no such file or folder"):
-        await library.add_to_collection("papers", [folder / "nothing"])
-    (tmp_path / "library" / "collections" / "papers.toml").write_text("paths = 3")
+        await store.add_to_collection("papers", [folder / "nothing"])
+    (tmp_path / "store" / "collections" / "papers.toml").write_text("paths = 3")
     with pytest.raises(StorageError, match="cannot be read"):
-        await library.access_collection("papers")
-    await library.close()
+        await store.access_collection("papers")
+    await store.close()

@@ -21,7 +21,7 @@ from vibe_llms.cli.running import asynchronous
 from vibe_llms.cli.terminal import BOLD, DIM, note, one_line, shown, styled, write, write_json
 from vibe_llms.documents.collections import Collection
 from vibe_llms.documents.core import Documents
-from vibe_llms.documents.library import Refreshed
+from vibe_llms.documents.store import Refreshed
 from vibe_llms.session import open_session
 
 P = ParamSpec("P")
@@ -66,7 +66,7 @@ async def add(documents: Documents, name: str, paths: tuple[str, ...], as_json: 
     the same command continues.
     """
     if paths:
-        await documents.library.add_to_collection(name, map(Path, paths))
+        await documents.store.add_to_collection(name, map(Path, paths))
     done = await refresh(documents, name)
     if as_json:
         write_json(json.dumps(_encode(done)))
@@ -90,7 +90,7 @@ async def refresh(documents: Documents, name: str, *, quiet: bool = False) -> Re
             waiting.show(one_line(words))
 
     try:
-        return await documents.library.refresh(name, documents.reader, report)
+        return await documents.store.refresh(name, documents.reader, report)
     except asyncio.CancelledError:
         waiting.clear()
         note(f"interrupted; what was read is kept. Continue: vibe-llms index add {name}")
@@ -104,7 +104,7 @@ async def refresh(documents: Documents, name: str, *, quiet: bool = False) -> Re
 @_with_documents
 async def list_collections(documents: Documents, as_json: bool) -> None:
     """List the collections."""
-    found = await documents.library.survey_collections()
+    found = await documents.store.survey_collections()
     if as_json:
         write_json(json.dumps([_describe(one) for one in found], ensure_ascii=False))
         return
@@ -123,7 +123,7 @@ async def list_collections(documents: Documents, as_json: bool) -> None:
 @_with_documents
 async def status(documents: Documents, name: str, as_json: bool) -> None:
     """Show the files of a collection, and why some cannot be read."""
-    collection = await documents.library.access_collection(name)
+    collection = await documents.store.access_collection(name)
     if as_json:
         write_json(json.dumps(_describe(collection), ensure_ascii=False))
         return
@@ -138,11 +138,11 @@ async def status(documents: Documents, name: str, as_json: bool) -> None:
 @_with_documents
 async def remove(documents: Documents, name: str, yes: bool) -> int:
     """Remove a collection. Its files stay."""
-    collection = await documents.library.access_collection(name)
+    collection = await documents.store.access_collection(name)
     question = f"Remove the collection {name} of {len(collection.files):,} files?"
     if not confirm(question, yes=yes, about=collection.paths):
         return 1
-    await documents.library.remove_collection(name)
+    await documents.store.remove_collection(name)
     note(f"removed {name}")
     return 0
 

@@ -13,26 +13,26 @@ from vibe_llms.meta import export_lazily
 if TYPE_CHECKING:
     from vibe_llms.documents.collections import Collection, CollectionFile
     from vibe_llms.documents.core import Documents, Found
-    from vibe_llms.documents.library import Library, Refreshed
     from vibe_llms.documents.passages import Passage
     from vibe_llms.documents.readers.interfaces import Reader, Remark, Source
     from vibe_llms.documents.readers.interfaces import register as register_reader
     from vibe_llms.documents.reading import DocumentReader
+    from vibe_llms.documents.store import DocumentStore, Refreshed
     from vibe_llms.documents.texts import DocumentText, Part, Place
 else:
     __getattr__, __dir__ = export_lazily(__name__, {
         ".collections": "Collection CollectionFile",
         ".core": "Documents Found",
-        ".library": "Library Refreshed",
         ".passages": "Passage",
         ".readers.interfaces": "Reader Remark Source register_reader=register",
         ".reading": "DocumentReader",
+        ".store": "DocumentStore Refreshed",
         ".texts": "DocumentText Part Place",
     })
 
 __all__ = [
-    "Collection", "CollectionFile", "DocumentReader", "DocumentText", "Documents", "Found",
-    "Library", "Part", "Passage", "Place", "Reader", "Refreshed", "Remark", "Source",
+    "Collection", "CollectionFile", "DocumentReader", "DocumentStore", "DocumentText", "Documents",
+    "Found", "Part", "Passage", "Place", "Reader", "Refreshed", "Remark", "Source",
     "register_reader",
 ]
 # fmt: on

@@ -1,6 +1,6 @@
 """`Documents`: what a session does with documents. It reads files, keeps their text, and searches.
 
-Files are read in processes of their own. Their text is kept in a `Library`, under the hash of the
+Files are read in processes of their own. Their text is kept in a `DocumentStore`, under the hash of the
 file, so that none is read or indexed twice.
 """
 
@@ -22,8 +22,8 @@ from vibe_llms.documents.extracts import (
     write_page,
 )
 from vibe_llms.documents.index import hash_document
-from vibe_llms.documents.library import Library, produce_library
 from vibe_llms.documents.reading import DocumentReader
+from vibe_llms.documents.store import DocumentStore, produce_store
 from vibe_llms.documents.texts import DocumentText
 from vibe_llms.documents.web import fetch
 from vibe_llms.exceptions import DocumentUnreadable, RequestError
@@ -45,7 +45,7 @@ class Found(Struct, frozen=True):
     text: str
 
 
-#: A file, or the hash of a text in the library.
+#: A file, or the hash of a text in the store.
 _Document: TypeAlias = FileContent | str
 
 
@@ -58,12 +58,12 @@ class _Shelf(Struct, frozen=True):
 
 
 class Documents:
-    """The documents of one user; closing it closes the library and the reader."""
+    """The documents of one user; closing it closes the store and the reader."""
 
     def __init__(
-        self, configuration: Configuration, library: Library, reader: DocumentReader
+        self, configuration: Configuration, store: DocumentStore, reader: DocumentReader
     ) -> None:
-        self.library = library
+        self.store = store
         self.reader = reader
         self._configuration = configuration
         self._shelves: dict[str, _Shelf] = {}
@@ -130,7 +130,7 @@ class Documents:
         shelf = self._access_shelf(conversation)
         document = _access(await self._gather(shelf), source)
         if isinstance(document, str):
-            text = await self.library.access(document)
+            text = await self.store.access(document)
             if text is None:
                 raise RequestError(f"{source} was not read yet; run: vibe-llms index add")
         else:
@@ -166,7 +166,7 @@ class Documents:
     async def close(self) -> None:
         """End the processes and close the files; safe to call twice."""
         await self.reader.close()
-        await self.library.close()
+        await self.store.close()
 
     def _access_shelf(self, conversation: str) -> _Shelf:
         return self._shelves.get(conversation, _Shelf())
@@ -175,7 +175,7 @@ class Documents:
         """All documents by name; those of collections by their path in it."""
         found: dict[str, _Document] = dict(shelf.files)
         for collection in shelf.collections:
-            known = await self.library.access_collection(collection)
+            known = await self.store.access_collection(collection)
             for file in known.files:
                 if file.hash:
                     name = _name_file(file.path, known.paths)
@@ -201,11 +201,11 @@ class Documents:
             raise failures[0]
         return [
             Found(names[one.hash], describe_places(one.place, one.last), one.text)
-            for one in await self.library.search(request, names)
+            for one in await self.store.search(request, names)
         ]
 
     async def _read(self, document: FileContent, load: Loader) -> tuple[str, DocumentText]:
-        """The key of a file in the library, and its text."""
+        """The key of a file in the store, and its text."""
         match document.data:
             case Reference(hash=digest):
                 pass
@@ -213,8 +213,8 @@ class Documents:
                 digest = await asyncio.to_thread(hash_bytes, data)
             case _:
                 raise DocumentUnreadable(f"{document.name}: only its provider can read it")
-        key = hash_document(digest, self.library.version)
-        if (text := await self.library.access(key)) is not None:
+        key = hash_document(digest, self.store.version)
+        if (text := await self.store.access(key)) is not None:
             return key, text
         # Two tasks that want the same document read it once.
         if (running := self._running.get(key)) is None:
@@ -229,7 +229,7 @@ class Documents:
             data = (await load([data]))[data.hash]
         assert isinstance(data, bytes)
         text = await self.reader.read(data, document.name, mimetype=document.mimetype)
-        await self.library.add(key, text)
+        await self.store.add(key, text)
         return text
 
 
@@ -258,5 +258,5 @@ def produce_documents(
 
     `providers` are those of the session, for an embedder.
     """
-    library = produce_library(configuration, providers=providers, notify=notify)
-    return Documents(configuration, library, DocumentReader(configuration))
+    store = produce_store(configuration, providers=providers, notify=notify)
+    return Documents(configuration, store, DocumentReader(configuration))

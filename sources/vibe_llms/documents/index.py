@@ -4,7 +4,7 @@ A request often has its words in two sentences that follow each other, in differ
 chunk also has the words of the chunks around it, though they count less. FTS5 gives the chunks that
 have a word; they are scored here, as in `vibe_llms.memory.database`.
 
-With vectors of the chunks, made by `vibe_llms.documents.library`, meaning counts beside words.
+With vectors of the chunks, made by `vibe_llms.documents.store`, meaning counts beside words.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A library: texts kept under the hash of their file, searched from tasks."""
+"""A store: texts kept under the hash of their file, searched from tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.embedders import WordsEmbedder
 from vibe_llms.configuration import load_configuration
-from vibe_llms.documents.library import Library, produce_library
+from vibe_llms.documents.store import DocumentStore, produce_store
 from vibe_llms.documents.texts import DocumentText
 from vibe_llms.exceptions import ProviderUnreachable
 from vibe_llms.memory.embedders.cache import digest_text
@@ -20,20 +20,20 @@ TEXT = DocumentText("a.txt", "Ada planted quinces. " + "Nothing else happened. "
 
 
 async def test_what_is_added_is_found(tmp_path: Path) -> None:
-    library = Library(tmp_path)
-    await library.add("hash", TEXT)
-    assert await library.access("hash") == TEXT
-    assert await library.access("other") is None
-    found = await library.search("quinces", ["hash"], characters=1_000)
+    store = DocumentStore(tmp_path)
+    await store.add("hash", TEXT)
+    assert await store.access("hash") == TEXT
+    assert await store.access("other") is None
+    found = await store.search("quinces", ["hash"], characters=1_000)
     assert found[0].text.startswith("Ada planted quinces.")
-    await library.close()
+    await store.close()
 
 
 async def test_unused_documents_are_dropped_when_one_is_added(tmp_path: Path) -> None:
-    library = Library(tmp_path, ttl_hours=24)
-    await library.add("hash", TEXT)
-    await library.close()
-    later = Library(tmp_path, ttl_hours=-1)
+    store = DocumentStore(tmp_path, ttl_hours=24)
+    await store.add("hash", TEXT)
+    await store.close()
+    later = DocumentStore(tmp_path, ttl_hours=-1)
     await later.add("other", TEXT)
     assert await later.access("hash") is None
     await later.close()
@@ -58,22 +58,22 @@ async def test_meaning_finds_what_words_do_not(tmp_path: Path, kept: bool) -> No
     pytest.importorskip("faiss")
     text, request = make_texts()
     folder = tmp_path if kept else None
-    alone = Library(folder)
+    alone = DocumentStore(folder)
     await alone.add("long", text)
     assert await alone.search(request, ["long"], characters=500) == []
     await alone.close()
     embedder = MeaningEmbedder()
-    library = Library(folder, embedder=embedder, wait_seconds=60)
-    await library.add("long", text)
-    found = await library.search(request, ["long"], characters=500)
+    store = DocumentStore(folder, embedder=embedder, wait_seconds=60)
+    await store.add("long", text)
+    found = await store.search(request, ["long"], characters=500)
     assert any("Zebra" in one.text for one in found)
     assert all(0 <= one.score <= 1 for one in found[:1])
-    await library.close()
+    await store.close()
     assert embedder.closed
     if kept:
         # Another process makes no vector again but that of the question.
         later = MeaningEmbedder()
-        again = Library(folder, embedder=later, wait_seconds=60)
+        again = DocumentStore(folder, embedder=later, wait_seconds=60)
         assert await again.search(request, ["long"], characters=500) == found
         assert later.texts == [request]
         await again.close()
@@ -83,14 +83,14 @@ async def test_an_embedder_that_fails_leaves_the_words() -> None:
     text, _ = make_texts()
     embedder, notices = WordsEmbedder(), list[str]()
     embedder.failure = ProviderUnreachable("no network", provider="words")
-    library = Library(embedder=embedder, notify=notices.append, wait_seconds=60)
-    await library.add("long", text)
-    found = await library.search("zebra", ["long"], characters=500)
+    store = DocumentStore(embedder=embedder, notify=notices.append, wait_seconds=60)
+    await store.add("long", text)
+    found = await store.search("zebra", ["long"], characters=500)
     assert "Zebra" in found[0].text
     assert [one for one in notices if "documents are searched by words alone" in one] == [
         notices[-1]
     ]
-    await library.close()
+    await store.close()
 
 
 class SlowEmbedder(WordsEmbedder):
@@ -108,31 +108,31 @@ class SlowEmbedder(WordsEmbedder):
 async def test_a_search_does_not_wait_for_slow_vectors() -> None:
     text, _ = make_texts()
     notices: list[str] = []
-    library = Library(embedder=SlowEmbedder(), notify=notices.append, wait_seconds=0.01)
-    await library.add("long", text)
-    found = await library.search("zebra", ["long"], characters=500)
+    store = DocumentStore(embedder=SlowEmbedder(), notify=notices.append, wait_seconds=0.01)
+    await store.add("long", text)
+    found = await store.search("zebra", ["long"], characters=500)
     assert "Zebra" in found[0].text
     assert any("not ready" in one for one in notices)
     # Closing it ends what is under way.
-    await library.close()
+    await store.close()
 
 
 async def test_dropped_documents_leave_no_vectors(tmp_path: Path) -> None:
     pytest.importorskip("faiss")
     text, request = make_texts()
-    library = Library(tmp_path, embedder=WordsEmbedder(), ttl_hours=-1, wait_seconds=60)
-    await library.add("long", text)
-    await library.search(request, ["long"])
-    library._purge()
-    assert await library.access("long") is None
-    assert library._cache.read("words", [digest_text(one) for one in (text.text[:500],)]) == {}
-    assert library._cache.read_size("words") is None
-    await library.close()
+    store = DocumentStore(tmp_path, embedder=WordsEmbedder(), ttl_hours=-1, wait_seconds=60)
+    await store.add("long", text)
+    await store.search(request, ["long"])
+    store._purge()
+    assert await store.access("long") is None
+    assert store._cache.read("words", [digest_text(one) for one in (text.text[:500],)]) == {}
+    assert store._cache.read_size("words") is None
+    await store.close()
 
 
 async def test_the_library_of_a_configuration() -> None:
-    library = produce_library(load_configuration())
-    await library.add("hash", TEXT)
-    assert await library.access("hash") == TEXT
-    await library.close()
+    store = produce_store(load_configuration())
+    await store.add("hash", TEXT)
+    assert await store.access("hash") == TEXT
+    await store.close()
     assert (load_configuration().places.data / "documents" / "index.sqlite").exists()

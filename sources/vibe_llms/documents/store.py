@@ -1,6 +1,6 @@
-"""A person's library of documents: their texts, searched without blocking the event loop.
+"""The documents of one owner: their texts, searched without blocking the event loop.
 
-A library belongs to one owner and lies in one folder, so a server gives each user one of their own.
+A store belongs to one owner and lies in one folder, so a server gives each user one of their own.
 Apart from the definitions of collections, everything in it is derived from documents.
 """
 
@@ -61,7 +61,7 @@ class FileReader(Protocol):
     """
 
     async def snapshot(self, source: Path) -> Snapshot:
-        """The bytes of a file as they are now; the library closes it."""
+        """The bytes of a file as they are now; the store closes it."""
         ...
 
     async def read(self, source: Snapshot) -> DocumentText:
@@ -81,7 +81,7 @@ class Refreshed(Struct, frozen=True):
     problems: dict[str, str] = {}
 
 
-class Library:
+class DocumentStore:
     """The documents of one owner, in a folder, or in memory without one.
 
     Safe to use from several tasks of one event loop; several processes may use the same folder.
@@ -312,13 +312,13 @@ class Library:
             embedding.notify(error)
 
 
-def produce_library(
+def produce_store(
     configuration: Configuration,
     *,
     providers: Providers | None = None,
     notify: Callable[[str], None] = ignore,
-) -> Library:
-    """The library in the user's folder, by `[documents]`; nothing is opened before it is used.
+) -> DocumentStore:
+    """The store in the user's folder, by `[documents]`; nothing is opened before it is used.
 
     `providers` are those of a session, if there is one.
     """
@@ -328,7 +328,7 @@ def produce_library(
         embedder = produce_embedder(
             configuration, settings.embedder, providers=providers, notify=notify
         )
-    return Library(
+    return DocumentStore(
         configuration.places.data / FOLDER,
         embedder=embedder,
         ttl_hours=settings.ttl_hours,
