@@ -130,7 +130,7 @@ async def test_dropped_documents_leave_no_vectors(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_the_library_of_a_configuration() -> None:
+async def test_the_store_of_a_configuration() -> None:
     store = produce_store(load_configuration())
     await store.add("hash", TEXT)
     assert await store.access("hash") == TEXT

@@ -58,7 +58,11 @@ class DocumentService(Protocol):
         collections: Sequence[str],
         load: Loader,
     ) -> None:
-        """What the tools may read and search in a conversation from now on."""
+        """What the tools may read and search in a conversation, until `withdraw`."""
+        ...
+
+    def withdraw(self, conversation: str) -> None:
+        """The tools may read nothing more in a conversation."""
         ...
 
 
@@ -125,7 +129,7 @@ class ConversationDocuments:
         for index, canister in enumerate([*history[count:], *said], count):
             if _is_plain(canister) or not (found := tuple(_survey_documents(canister))):
                 continue
-            found = tuple((place, self._attach(file)) for place, file in found)
+            found = tuple((place, self.attach(file)) for place, file in found)
             if canister.identity in canisters:
                 continue
             before = [canisters.get(one.identity, one) for one in [*history, *said][:index]]
@@ -146,7 +150,7 @@ class ConversationDocuments:
         last = history[-1] if history else None
         self._given[model.provider, model.name] = _Given(canisters, cut, len(history), last)
 
-    def _attach(self, file: FileContent) -> FileContent:
+    def attach(self, file: FileContent) -> FileContent:
         """The file under a name that no other file has."""
         name, number = file.name, 1
         while (other := self._attached.get(name)) is not None and not _is_same(other, file):
@@ -248,8 +252,12 @@ def takes(model: Model, content: Content) -> bool:
 
 
 def survey_files(canisters: Iterable[Canister]) -> Sequence[FileContent]:
-    """The documents among messages, as files."""
-    return [file for canister in canisters for _, file in _survey_documents(canister)]
+    """The documents among messages as files, each under a name of its own."""
+    documents = ConversationDocuments()
+    for canister in canisters:
+        for _, file in _survey_documents(canister):
+            documents.attach(file)
+    return documents.attached
 
 
 def without_documents(canisters: Iterable[Canister]) -> Sequence[Canister]:

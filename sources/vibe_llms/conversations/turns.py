@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from msgspec.structs import replace
 
@@ -200,14 +200,20 @@ class TurnRun:
             self._invokers = self._dispatcher.invokers = self._settings.invokers
             self._instructions = self._memo.instruct(toolbox.instruct(self._invokers.values()))
 
-    def _lay_out_documents(self) -> None:
-        """Let the tools that read documents know those of this conversation."""
-        settings = self._settings
+    @contextmanager
+    def _offered_documents(self) -> Iterator[None]:
+        """Let the tools that read documents know those of this conversation while calls run."""
+        settings, identity = self._settings, self._history.identity
         attached, access = self._memo.documents.attached, settings.services.access_documents
-        if access is not None and (attached or settings.collections):
-            access().offer(
-                self._history.identity, attached, settings.collections, self._history.load
-            )
+        if access is None or not (attached or settings.collections):
+            yield
+            return
+        service = access()
+        service.offer(identity, attached, settings.collections, self._history.load)
+        try:
+            yield
+        finally:
+            service.withdraw(identity)
 
     async def _settle(self) -> None:
         """Choose how tools are offered, once it is known what the model can do."""
@@ -346,22 +352,20 @@ class TurnRun:
 
     async def _invoke(self, calls: Sequence[InvocationCanister]) -> None:
         tools = self._settings.services.tools
-        self._lay_out_documents()
-        await execute(
-            calls,
-            Execution(
-                invokers=self._invokers,
-                event_handler=self._dispatcher,
-                keep=self._keep,
-                admit=self._admit,
-                reuse=self._reuse,
-                conversation=self._history.identity,
-                timeout_seconds=tools.timeout_seconds,
-                parallel=tools.parallel,
-                shown_bytes=tools.shown_bytes,
-                kept_bytes=tools.kept_bytes,
-            ),
+        execution = Execution(
+            invokers=self._invokers,
+            event_handler=self._dispatcher,
+            keep=self._keep,
+            admit=self._admit,
+            reuse=self._reuse,
+            conversation=self._history.identity,
+            timeout_seconds=tools.timeout_seconds,
+            parallel=tools.parallel,
+            shown_bytes=tools.shown_bytes,
+            kept_bytes=tools.kept_bytes,
         )
+        with self._offered_documents():
+            await execute(calls, execution)
 
     async def _admit(self, invocation: InvocationCanister, invoker: Invoker) -> str:
         return await self._settings.services.gatekeeper.admit(

@@ -1,14 +1,14 @@
 """`Documents`: what a session does with documents. It reads files, keeps their text, and searches.
 
-Files are read in processes of their own. Their text is kept in a `DocumentStore`, under the hash of the
-file, so that none is read or indexed twice.
+Files are read in processes of their own. Their text is kept in a `DocumentStore`, under the hash of
+the file, so that none is read or indexed twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -57,6 +57,14 @@ class _Shelf(Struct, frozen=True):
     load: Loader = refuse_loading
 
 
+class _Reading:
+    """The reading of a document, and how many tasks wait for it."""
+
+    def __init__(self, task: asyncio.Task[DocumentText]) -> None:
+        self.task = task
+        self.waiting = 0
+
+
 class Documents:
     """The documents of one user; closing it closes the store and the reader."""
 
@@ -67,7 +75,7 @@ class Documents:
         self.reader = reader
         self._configuration = configuration
         self._shelves: dict[str, _Shelf] = {}
-        self._running: dict[str, asyncio.Task[DocumentText]] = {}
+        self._readings: dict[str, _Reading] = {}
 
     async def read(self, document: FileContent, load: Loader = refuse_loading) -> DocumentText:
         """The text of a file, read once and kept; `load` gives its bytes if it is a reference.
@@ -104,9 +112,16 @@ class Documents:
         collections: Sequence[str],
         load: Loader,
     ) -> None:
-        """Let the tools read some documents and collections in a conversation from now on."""
+        """Let the tools read some documents and collections in a conversation, until `withdraw`.
+
+        The documents have different names.
+        """
         files = {document.name: document for document in documents}
         self._shelves[conversation] = _Shelf(files, tuple(collections), load)
+
+    def withdraw(self, conversation: str) -> None:
+        """Let the tools read nothing more in a conversation."""
+        self._shelves.pop(conversation, None)
 
     async def survey(self, conversation: str) -> Mapping[str, str]:
         """The documents that the tools may read in a conversation, and what each is.
@@ -157,8 +172,8 @@ class Documents:
     ) -> Sequence[Found]:
         """The passages of files and collections that fit a request best, the best first.
 
-        Files that cannot be read are left out; if none can, it raises why. `CollectionNotFound` if
-        there is no such collection.
+        The files have different names. Those that cannot be read are left out; if none can, it
+        raises why. `CollectionNotFound` if there is no such collection.
         """
         shelf = _Shelf({file.name: file for file in files}, tuple(collections), load)
         return await self._find(request, await self._gather(shelf), load)
@@ -179,9 +194,7 @@ class Documents:
             for file in known.files:
                 if file.hash:
                     name = _name_file(file.path, known.paths)
-                    found.setdefault(
-                        name if name not in found else f"{collection}/{name}", file.hash
-                    )
+                    found[choose_name(name, found)] = file.hash
         return found
 
     async def _find(
@@ -216,12 +229,18 @@ class Documents:
         key = hash_document(digest, self.store.version)
         if (text := await self.store.access(key)) is not None:
             return key, text
-        # Two tasks that want the same document read it once.
-        if (running := self._running.get(key)) is None:
-            running = asyncio.create_task(self._read_anew(key, document, load))
-            self._running[key] = running
-            running.add_done_callback(lambda _: self._running.pop(key, None))
-        return key, await asyncio.shield(running)
+        # Tasks that want the same document read it once. The last one that is cancelled ends it.
+        if (reading := self._readings.get(key)) is None:
+            task = asyncio.create_task(self._read_anew(key, document, load))
+            task.add_done_callback(lambda _: self._readings.pop(key, None))
+            reading = self._readings[key] = _Reading(task)
+        reading.waiting += 1
+        try:
+            return key, await asyncio.shield(reading.task)
+        finally:
+            reading.waiting -= 1
+            if not reading.waiting:
+                reading.task.cancel()
 
     async def _read_anew(self, key: str, document: FileContent, load: Loader) -> DocumentText:
         data = document.data
@@ -231,6 +250,19 @@ class Documents:
         text = await self.reader.read(data, document.name, mimetype=document.mimetype)
         await self.store.add(key, text)
         return text
+
+
+def choose_name(name: str, taken: Collection[str]) -> str:
+    """The name, or one with a number if it is taken.
+
+    >>> choose_name("a.pdf", ["a.pdf", "a.pdf (2)"])
+    'a.pdf (3)'
+    """
+    chosen, number = name, 1
+    while chosen in taken:
+        number += 1
+        chosen = f"{name} ({number})"
+    return chosen
 
 
 def _access(documents: Mapping[str, _Document], source: str) -> _Document:

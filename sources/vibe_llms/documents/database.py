@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FILE = "index.sqlite"
+#: SQLite takes at least this many values in a statement.
+_ASKED = 30_000
 #: Increased when the tables, the chunks or the words in them change.
 VERSION = 4
 
@@ -192,3 +194,9 @@ def _inode_of(path: Path) -> int:
         return os.stat(path).st_ino
     except OSError:
         return 0
+
+
+def divide(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Values in parts that a statement can take."""
+    for start in range(0, len(values), _ASKED):
+        yield values[start : start + _ASKED]

@@ -1,0 +1,224 @@
+"""How well pieces of documents fit a request: by their words, and by meaning if there are vectors.
+
+FTS5 gives the chunks that have a word; their pieces are scored here, as in
+`vibe_llms.memory.database`. A request often has its words in two sentences that follow each other,
+so the words of a piece count for those around it too, though less.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from heapq import nlargest
+from itertools import chain, pairwise
+from math import exp, log
+from typing import TYPE_CHECKING, NamedTuple
+
+from vibe_llms.documents.chunks import SIZE
+from vibe_llms.documents.database import divide
+from vibe_llms.documents.passages import Candidate
+from vibe_llms.memory.vectors import VectorIndex
+
+if TYPE_CHECKING:
+    import sqlite3
+
+#: How fast a word that is repeated counts less, as in BM25.
+K1 = 1.2
+#: A word counts for the pieces around it too: so many characters away, 1/e of what it counts there.
+REACH = 400.0
+#: What meaning counts beside words.
+MEANING = 0.4
+#: Chunks around a chosen one that are rated too: words further away count little.
+_NEAR = 2
+#: The rarest words choose chunks, up to so many: a word that most chunks have chooses nothing.
+_MOST_ROWS = 3_000
+#: Chosen chunks for each that may be returned, and chunks that are looked at for each of those.
+_POOL, _FIRST = 2, 4
+
+
+class _Piece(NamedTuple):
+    document: int
+    chunk: int
+    start: int
+    end: int
+    words: list[str]
+
+
+class IndexedDocument(NamedTuple):
+    """A row of the index: its key, its length in characters, and the numbers of its chunks."""
+
+    key: int
+    hash: str
+    size: int
+    first: int
+    last: int
+    used: float
+
+
+def rank(
+    database: sqlite3.Connection,
+    documents: Sequence[IndexedDocument],
+    words: Sequence[str],
+    meaning: Meaning | None,
+    characters: int,
+) -> list[Candidate]:
+    """The pieces of some documents that fit a request, the best first."""
+    count = sum(one.last + 1 - one.first for one in documents)
+    wanted = _Numbers(database, documents)
+    frequencies = {word: wanted.count(word) for word in words}
+    rarities = {
+        word: log(1 + (count - frequency + 0.5) / (frequency + 0.5))
+        for word, frequency in frequencies.items()
+        if frequency
+    }
+    held: dict[int, float] = {}
+    seen = 0
+    for word in sorted(rarities, key=rarities.__getitem__, reverse=True):
+        seen += frequencies[word]
+        if held and seen > _MOST_ROWS:
+            break
+        rarity = rarities[word]
+        for number in wanted.match(word):
+            held[number] = held.get(number, 0.0) + rarity
+    pool = _POOL * (characters // SIZE + 1)
+    best = nlargest(_FIRST * pool, held, key=held.__getitem__)
+    around = {
+        number: held[number] + (held.get(number - 1, 0.0) + held.get(number + 1, 0.0)) / 2
+        for number in best
+    }
+    chosen = nlargest(pool, around, key=around.__getitem__)
+    if meaning is not None:
+        chosen += meaning.choose(documents, pool)
+    near = {number + step for number in chosen for step in range(-_NEAR, _NEAR + 1)}
+    pieces = [*wanted.pieces(sorted(near))]
+    scores = _rate(rarities, pieces)
+    if meaning is not None:
+        alike = meaning.compare(documents, near)
+        scores = [
+            (score + MEANING * alike.get(one.chunk, 0.0)) / (1 + MEANING)
+            for score, one in zip(scores, pieces, strict=True)
+        ]
+    found = [
+        Candidate(one.document, one.start, one.end, score)
+        for one, score in zip(pieces, scores, strict=True)
+    ]
+    return sorted(found, key=lambda one: (-one.score, one.document, one.start))
+
+
+class Meaning(NamedTuple):
+    """The vector of a request, and those of documents by their keys."""
+
+    question: array[float]
+    vectors: Mapping[int, VectorIndex]
+
+    def choose(self, documents: Sequence[IndexedDocument], count: int) -> list[int]:
+        """The numbers of the nearest chunks."""
+        cosines: dict[int, float] = {}
+        for one, vectors in self._pairs(documents):
+            nearest = vectors.search(self.question, count)
+            cosines.update((one.first + place, cosine) for place, cosine in nearest.items())
+        return nlargest(count, cosines, key=cosines.__getitem__)
+
+    def compare(
+        self, documents: Sequence[IndexedDocument], numbers: Collection[int]
+    ) -> dict[int, float]:
+        """How much nearer than the mean some chunks are, as a part of the way to 1."""
+        pairs = self._pairs(documents)
+        sums = [vectors.sum_up(self.question) for _, vectors in pairs]
+        mean = sum(total for total, _ in sums) / (sum(count for _, count in sums) or 1)
+        alike: dict[int, float] = {}
+        for one, vectors in pairs:
+            places = [number - one.first for number in numbers if one.first <= number <= one.last]
+            for place, cosine in vectors.score(self.question, places).items():
+                alike[one.first + place] = (cosine - mean) / (1 - mean)
+        return alike
+
+    def _pairs(
+        self, documents: Sequence[IndexedDocument]
+    ) -> list[tuple[IndexedDocument, VectorIndex]]:
+        return [
+            (one, vectors)
+            for one in documents
+            if (vectors := self.vectors.get(one.key)) and vectors.fits(self.question)
+        ]
+
+
+class _Numbers:
+    """The numbers of the chunks of some documents, and what the database has under them."""
+
+    def __init__(self, database: sqlite3.Connection, documents: Sequence[IndexedDocument]) -> None:
+        self._database = database
+        self._documents = documents
+        self._firsts = [one.first for one in documents]
+        self._range = (documents[0].first, documents[-1].last)
+        #: Needed if chunks of other documents lie between.
+        self._own: set[int] | None = None
+        if any(after.first > one.last + 1 for one, after in pairwise(documents)):
+            self._own = {*chain.from_iterable(range(one.first, one.last + 1) for one in documents)}
+
+    def count(self, word: str) -> int:
+        """How many chunks have a word."""
+        if self._own is not None:
+            return len(self.match(word))
+        statement = "select count(*) from postings where postings match ? and rowid between ? and ?"
+        (count,) = self._database.execute(statement, (f'"{word}"', *self._range)).fetchone()
+        return int(count)
+
+    def match(self, word: str) -> Collection[int]:
+        """The chunks that have a word."""
+        statement = "select rowid from postings where postings match ? and rowid between ? and ?"
+        rows = self._database.execute(statement, (f'"{word}"', *self._range))
+        numbers = chain.from_iterable(rows)
+        return [*numbers] if self._own is None else self._own.intersection(numbers)
+
+    def pieces(self, numbers: Sequence[int]) -> Iterator[_Piece]:
+        """The pieces of those of some chunks that are there, in their order."""
+        for some in divide(numbers):
+            marks = ", ".join("?" * len(some))
+            statement = (
+                "select number, breaks, words from chunks "  # noqa: S608
+                f"where number in ({marks}) order by number"
+            )
+            for number, breaks, words in self._database.execute(statement, some):
+                owner = self._documents[bisect_right(self._firsts, number) - 1]
+                if number <= owner.last:
+                    for (start, end), line in zip(
+                        pairwise(array("Q", breaks)), words.split("\n"), strict=True
+                    ):
+                        yield _Piece(owner.key, number, start, end, line.split())
+
+
+def _rate(rarities: Mapping[str, float], pieces: Sequence[_Piece]) -> list[float]:
+    """The share of some words that each piece has, with those around it, from 0 to 1."""
+    fading = [
+        exp((one.start + one.end - after.start - after.end) / 2 / REACH)
+        if one.document == after.document
+        else 0.0
+        for one, after in pairwise(pieces)
+    ]
+    asked = {*rarities}
+    counts = [
+        {word: one.words.count(word) for word in asked.intersection(one.words)} for one in pieces
+    ]
+    scores = [0.0] * len(pieces)
+    for word, rarity in rarities.items():
+        weights = _spread([one.get(word, 0) for one in counts], fading)
+        for place, weight in enumerate(weights):
+            scores[place] += rarity * weight / (weight + K1)
+    most = sum(rarities.values())
+    return [score / most for score in scores] if most else scores
+
+
+def _spread(counts: Sequence[float], fading: Sequence[float]) -> list[float]:
+    """Counts with those before and after, which fade with their distance."""
+    weights = [*counts]
+    carried = 0.0
+    for place, fade in enumerate(fading, 1):
+        carried = (carried + counts[place - 1]) * fade
+        weights[place] += carried
+    carried = 0.0
+    for place in range(len(fading) - 1, -1, -1):
+        carried = (carried + counts[place + 1]) * fading[place]
+        weights[place] += carried
+    return weights
