@@ -14,9 +14,6 @@ from tests.cli.command import Outcome, invoke, run, script_of, write_script
 from tests.fakes.anthropic import KEY, FakeAnthropic, failure
 from tests.fakes.llamacpp import FakePackage, write_model
 from tests.fakes.ollama import FakeOllama
-from vibe_llms.cli.options import read_piped
-from vibe_llms.exceptions import AttachmentUnreadable
-from vibe_llms.messages.contents import ImageContent
 from vibe_llms.testing.wires.anthropic_replies import text_reply
 from vibe_llms.testing.wires.ollama_replies import MODEL as OLLAMA_MODEL
 
@@ -214,61 +211,6 @@ def test_nothing_is_kept_without_saving(claude: FakeAnthropic, home: Path) -> No
     assert said[0]["content"][0]["source"]["data"] == base64.b64encode(PNG).decode()
     assert texts_of(said[4]) == ["go on"]
     assert claude.refusals == []
-
-
-def test_attachments_and_documents_go_along(claude: FakeAnthropic, tmp_path: Path) -> None:
-    picture, paper, notes = tmp_path / "a.png", tmp_path / "b.pdf", tmp_path / "c.md"
-    picture.write_bytes(PNG)
-    paper.write_bytes(PDF)
-    notes.write_text("# Notes\n")
-    ask("-a", str(picture), "--at", str(paper), "application/pdf", "-f", str(notes), "what?")
-    (message,) = messages_of(claude)
-    kinds = [part["type"] for part in message["content"]]
-    assert sorted(kinds) == ["document", "document", "image", "text"]
-    assert kinds[-1] == "text"
-    assert claude.refusals == []
-
-
-def test_an_address_is_sent_as_one(claude: FakeAnthropic) -> None:
-    ask("-a", "https://e.org/a.png", "--at", "https://e.org/b", "image/gif", "what?")
-    urls = [part["source"] for part in messages_of(claude)[0]["content"] if "source" in part]
-    assert urls == [
-        {"type": "url", "url": "https://e.org/a.png"},
-        {"type": "url", "url": "https://e.org/b"},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("flags", "data", "kind"),
-    [
-        (["-a", "-"], PNG, "image"),
-        (["--at", "-", "image/png"], PNG, "image"),
-        (["-f", "-"], b"some text", "document"),
-        # What is no text is attached without an option too.
-        ([], PNG, "image"),
-        ([], PDF, "document"),
-    ],
-)
-def test_standard_input_can_be_attached(
-    claude: FakeAnthropic, flags: list[str], data: bytes, kind: str
-) -> None:
-    ask(*flags, "what is it?", data=data)
-    content = messages_of(claude)[0]["content"]
-    assert [part["type"] for part in content] == [kind, "text"]
-    assert claude.refusals == []
-
-
-def test_piped_bytes_that_are_no_text_are_replaced_or_refused() -> None:
-    outcome = ask("-m", "scripted/demo", data="naïve".encode("latin-1"))
-    assert "U+FFFD" in outcome.errors
-    assert stored(listed()[0]["id"])[0]["contents"][0]["data"] == "na\ufffdve"
-    outcome = invoke("look", data=b"\x01\x02\0\xff")
-    assert outcome.status == 66
-    assert "unknown type" in outcome.error
-    with pytest.raises(AttachmentUnreadable):
-        read_piped(b"\0\xff")
-    assert read_piped(PNG) == ImageContent(PNG, "image/png")
-    assert read_piped("\ufeffx\n".encode()) == "x"
 
 
 def test_arguments_that_are_no_text_are_repaired_with_a_note() -> None:

@@ -20,7 +20,8 @@ from tests.cli.hostile import check_harmless
 from tests.cli.terminal import NEXT_PROMPT, PROMPT, Terminal
 from tests.fakes import mcp_described
 from tests.fakes.anthropic import FakeAnthropic, failure
-from vibe_llms.cli.options import Options, Said, open_conversation
+from vibe_llms.cli.inputs import Said
+from vibe_llms.cli.options import Options, open_conversation
 from vibe_llms.cli.prompts import Block, TerminalPrompts
 from vibe_llms.cli.repl import Repl, hold_repl, unquote
 from vibe_llms.cli.repl_commands import COMMANDS, draw_help

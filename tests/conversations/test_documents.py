@@ -72,6 +72,9 @@ class Service:
     ) -> None:
         raise AssertionError("no tool runs here")
 
+    def withdraw(self, conversation: str) -> None:
+        raise AssertionError("no tool runs here")
+
 
 class Rig:
     """The documents of a conversation, read for a model."""

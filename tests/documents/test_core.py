@@ -10,9 +10,11 @@ import pytest
 
 from tests.documents.making import make_pdf
 from vibe_llms.configuration import Places, load_configuration
+from vibe_llms.conversations.documents import survey_files
 from vibe_llms.documents.core import Documents, produce_documents
 from vibe_llms.documents.reading import DocumentReader
 from vibe_llms.exceptions import DocumentUnreadable, RequestError
+from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.contents import FileContent, Location, Reference, hash_bytes
 from vibe_llms.providers.interfaces import refuse_loading
 
@@ -90,6 +92,41 @@ async def test_one_that_is_cancelled_does_not_take_the_text_from_the_others(
     first.cancel()
     assert (await second).pages == 3
     assert first.cancelled()
+
+
+async def test_the_last_one_that_is_cancelled_ends_the_reading(documents: Documents) -> None:
+    begun = asyncio.Event()
+    ended: list[bool] = []
+
+    async def load(_: Sequence[Reference]) -> Mapping[str, bytes]:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+        raise AssertionError("nothing ends the wait")
+
+    file = FileContent(Reference("a" * 64, 100), "application/pdf", "a.pdf")
+    tasks = [asyncio.create_task(documents.read(file, load)) for _ in range(2)]
+    await begun.wait()
+    while [one.waiting for one in documents._readings.values()] != [2]:
+        await asyncio.sleep(0)
+    tasks[0].cancel()
+    await asyncio.wait(tasks[:1])
+    assert not ended
+    tasks[1].cancel()
+    await asyncio.wait(tasks)
+    await asyncio.sleep(0)
+    assert ended
+
+
+async def test_a_second_file_of_the_same_name_is_searched_too(documents: Documents) -> None:
+    files = survey_files(
+        UserCanister((FileContent(text.encode(), "text/plain", "notes.txt"),))
+        for text in ("The tide is low.", "The tide is high.")
+    )
+    found = await documents.find("tide", files)
+    assert {one.name for one in found} == {"notes.txt", "notes.txt (2)"}
 
 
 async def test_a_reference_is_loaded(documents: Documents) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from itertools import pairwise
 from pathlib import Path
@@ -133,11 +132,10 @@ def test_a_damaged_file_is_rebuilt(tmp_path: Path, data: bytes) -> None:
     assert notices == []
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_folder_that_cannot_be_written_is_reported_once(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
+def test_a_folder_that_cannot_be_written_is_reported_once() -> None:
     notices: list[str] = []
-    index = DocumentIndex(tmp_path / "documents", notify=notices.append)
+    # There, not even root can make a folder.
+    index = DocumentIndex(Path("/proc/documents"), notify=notices.append)
     index.add("garden", GARDEN)
     assert index.access("garden") == GARDEN
     assert len(notices) == 1

@@ -55,7 +55,6 @@ class MeaningEmbedder(WordsEmbedder):
 
 @pytest.mark.parametrize("kept", [True, False])
 async def test_meaning_finds_what_words_do_not(tmp_path: Path, kept: bool) -> None:
-    pytest.importorskip("faiss")
     text, request = make_texts()
     folder = tmp_path if kept else None
     alone = DocumentStore(folder)
@@ -118,7 +117,6 @@ async def test_a_search_does_not_wait_for_slow_vectors() -> None:
 
 
 async def test_dropped_documents_leave_no_vectors(tmp_path: Path) -> None:
-    pytest.importorskip("faiss")
     text, request = make_texts()
     store = DocumentStore(tmp_path, embedder=WordsEmbedder(), ttl_hours=-1, wait_seconds=60)
     await store.add("long", text)

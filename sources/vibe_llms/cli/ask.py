@@ -12,8 +12,22 @@ import click
 
 from vibe_llms.cli.chat import ask_once
 from vibe_llms.cli.citations import list_citations
-from vibe_llms.cli.completion import complete_controls, complete_models, complete_paths
-from vibe_llms.cli.options import Options, read_said
+from vibe_llms.cli.completion import complete_paths
+from vibe_llms.cli.inputs import read_said
+from vibe_llms.cli.options import (
+    Options,
+    answer_json_option,
+    control_option,
+    debug_option,
+    dry_run_option,
+    key_option,
+    model_option,
+    quiet_option,
+    render_option,
+    stream_option,
+    unlogged_option,
+    usage_option,
+)
 from vibe_llms.cli.terminal import shown, write
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.documents import measure_room, survey_files
@@ -33,13 +47,7 @@ _PASSAGES = "Passages that may answer the question"
 @click.argument(
     "words", metavar="[FILE]... QUESTION", nargs=-1, required=True, shell_complete=complete_paths
 )
-@click.option(
-    "-m",
-    "--model",
-    metavar="MODEL",
-    shell_complete=complete_models,
-    help="Use this model: provider/model, part of its name, or an alias.",
-)
+@model_option
 @click.option(
     "--docs",
     "collections",
@@ -48,25 +56,16 @@ _PASSAGES = "Passages that may answer the question"
     help="Search this collection; see: vibe-llms index.",
 )
 @click.option("-s", "--system", metavar="TEXT", help="Replace the instructions to the model.")
-@click.option(
-    "-o",
-    "--option",
-    "options",
-    multiple=True,
-    type=(str, str),
-    metavar="NAME VALUE",
-    shell_complete=complete_controls,
-    help="Set a control of the model, such as: -o effort high.",
-)
-@click.option("-n", "--no-log", is_flag=True, help="Do not save the conversation.")
-@click.option("--stream/--no-stream", default=True, help="Stream the answer, or print it at once.")
-@click.option("--render/--raw", default=None, help="Render Markdown, or print it unchanged.")
-@click.option("--json", is_flag=True, help="Print one JSON object.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only the answer and errors.")
-@click.option("-u", "--usage", is_flag=True, help="Print token usage and cost on stderr.")
-@click.option("--key", metavar="KEY", help="Use this API key for this run.")
-@click.option("--dry-run", is_flag=True, help="Check and print the request; send nothing.")
-@click.option("--debug", is_flag=True, help="Print the traceback of an error.")
+@control_option
+@unlogged_option
+@stream_option
+@render_option
+@answer_json_option
+@quiet_option
+@usage_option
+@key_option
+@dry_run_option
+@debug_option
 def ask(words: tuple[str, ...], **values: Any) -> int:
     """Ask about files, folders or collections, and print the answer with its sources.
 
@@ -107,7 +106,7 @@ class _Sources:
             return canisters
         question = self._options.prompt[0]
         found = await documents.find(question, files, collections)
-        self._given = [_name(one) for one in found]
+        self._given = [_name(one) for one in found] or [*texts]
         if not found:
             return canisters
         text = "\n\n".join(f"[{_name(one)}]\n{one.text}" for one in found)

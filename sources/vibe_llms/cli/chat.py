@@ -12,24 +12,31 @@ import click
 
 from vibe_llms.cli.commands import is_meant, leaves
 from vibe_llms.cli.completion import (
-    complete_controls,
     complete_conversations,
     complete_ensembles,
-    complete_models,
     complete_paths,
 )
 from vibe_llms.cli.failures import BAD_USAGE, INTERRUPTED
+from vibe_llms.cli.inputs import Said, fetch_pages, read_said
 from vibe_llms.cli.options import (
     Options,
-    Said,
+    answer_json_option,
     check_options,
+    control_option,
     controls_of,
-    fetch_pages,
+    debug_option,
+    dry_run_option,
+    key_option,
+    model_option,
     open_conversation,
     output_of,
     overrides_of,
     produce_display,
-    read_said,
+    quiet_option,
+    render_option,
+    stream_option,
+    unlogged_option,
+    usage_option,
 )
 from vibe_llms.cli.questions import Questions
 from vibe_llms.cli.repl import hold_repl
@@ -44,13 +51,7 @@ from vibe_llms.session import Session, open_session
 
 @click.command()
 @click.argument("prompt", nargs=-1)
-@click.option(
-    "-m",
-    "--model",
-    metavar="MODEL",
-    shell_complete=complete_models,
-    help="Use this model: provider/model, part of its name, or an alias.",
-)
+@model_option
 @click.option("-s", "--system", metavar="TEXT", help="Add a system prompt.")
 @click.option(
     "--system-file",
@@ -75,7 +76,7 @@ from vibe_llms.session import Session, open_session
 @click.option("--fork", is_flag=True, help="With -c or --cid: continue in a fork.")
 @click.option("--name", default="", metavar="NAME", help="Name the new conversation or fork.")
 @click.option("--print-id", is_flag=True, help="Print the conversation's id on stderr.")
-@click.option("-n", "--no-log", is_flag=True, help="Do not save the conversation.")
+@unlogged_option
 @click.option(
     "-a",
     "--attachment",
@@ -102,16 +103,7 @@ from vibe_llms.session import Session, open_session
     shell_complete=complete_paths,
     help="Add a file, a folder, a pattern such as '*.pdf', or a web page as documents.",
 )
-@click.option(
-    "-o",
-    "--option",
-    "options",
-    multiple=True,
-    type=(str, str),
-    metavar="NAME VALUE",
-    shell_complete=complete_controls,
-    help="Set a control of the model, such as: -o effort high.",
-)
+@control_option
 @click.option(
     "-T",
     "--tool",
@@ -174,14 +166,14 @@ from vibe_llms.session import Session, open_session
     shell_complete=complete_paths,
     help="Answer in JSON that follows a schema: JSON, a file, or 'name, age int, bio: a text'.",
 )
-@click.option("--stream/--no-stream", default=True, help="Stream the answer, or print it at once.")
-@click.option("--render/--raw", default=None, help="Render Markdown, or print it unchanged.")
-@click.option("--json", is_flag=True, help="Print one JSON object.")
+@stream_option
+@render_option
+@answer_json_option
 @click.option("--jsonl", is_flag=True, help="Print a JSON object for each event.")
 @click.option("-x", "--extract", is_flag=True, help="Print only the first code block.")
 @click.option("--xl", "extract_last", is_flag=True, help="Print only the last code block.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only the answer and errors.")
-@click.option("-u", "--usage", is_flag=True, help="Print token usage and cost on stderr.")
+@quiet_option
+@usage_option
 @click.option("-R", "--hide-reasoning", is_flag=True, help="Hide the model's reasoning.")
 @click.option(
     "--save",
@@ -189,7 +181,7 @@ from vibe_llms.session import Session, open_session
     shell_complete=complete_paths,
     help="Save images from tools and models in FOLDER.",
 )
-@click.option("--key", metavar="KEY", help="Use this API key for this run.")
+@key_option
 @click.option(
     "--set",
     "settings",
@@ -209,8 +201,8 @@ from vibe_llms.session import Session, open_session
     metavar="N",
     help="Put N layers of a local model on the GPU, -1 for all; short for --set gpu-layers=N.",
 )
-@click.option("--dry-run", is_flag=True, help="Check and print the request; send nothing.")
-@click.option("--debug", is_flag=True, help="Print the traceback of an error.")
+@dry_run_option
+@debug_option
 def chat(**values: Any) -> int:
     """Ask a question, or start a chat.
 

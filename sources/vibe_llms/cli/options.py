@@ -1,11 +1,10 @@
-"""The options of `chat`, and what they mean: the input, the conversation, the display."""
+"""The options of `chat`, and what they mean: the conversation, the display, the settings."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,20 +12,12 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from vibe_llms.attachments import (
-    find_documents,
-    is_address,
-    produce_attachment,
-    produce_document,
-    read_attachment,
-    read_bytes,
-    read_document,
-    read_text,
-)
+from vibe_llms.attachments import read_bytes, read_text
+from vibe_llms.cli.completion import complete_controls, complete_models
 from vibe_llms.cli.conversations import load_whole
 from vibe_llms.cli.display import Display, EventLines, Silence, take_code
 from vibe_llms.cli.providers import offer_plugin
-from vibe_llms.cli.terminal import is_terminal, note
+from vibe_llms.cli.terminal import note
 from vibe_llms.configuration import ToolMode, Tree, merge, parse_value
 from vibe_llms.controls import Controls, read_controls
 from vibe_llms.conversations.conversation import Conversation
@@ -40,18 +31,52 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.messages.canisters import (
     Canister,
-    DocumentCanister,
-    SupervisorCanister,
     UnknownCanister,
-    UserCanister,
 )
-from vibe_llms.messages.contents import Content, TextualContent, repair_text
+from vibe_llms.messages.contents import repair_text
 from vibe_llms.providers.provider_pool import FALLBACK, PROVIDERS
 from vibe_llms.session import Session, open_session
 
-_STANDARD_INPUT = "-"
+STANDARD_INPUT = "-"
 # The short form is that of https://llm.datasette.io/en/stable/schemas.html (2026-11).
 _TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+
+
+# The options that all commands have which ask a model.
+unlogged_option = click.option("-n", "--no-log", is_flag=True, help="Do not save the conversation.")
+stream_option = click.option(
+    "--stream/--no-stream", default=True, help="Stream the answer, or print it at once."
+)
+render_option = click.option(
+    "--render/--raw", default=None, help="Render Markdown, or print it unchanged."
+)
+answer_json_option = click.option("--json", is_flag=True, help="Print one JSON object.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print only the answer and errors.")
+usage_option = click.option(
+    "-u", "--usage", is_flag=True, help="Print token usage and cost on stderr."
+)
+key_option = click.option("--key", metavar="KEY", help="Use this API key for this run.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Check and print the request; send nothing."
+)
+debug_option = click.option("--debug", is_flag=True, help="Print the traceback of an error.")
+model_option = click.option(
+    "-m",
+    "--model",
+    metavar="MODEL",
+    shell_complete=complete_models,
+    help="Use this model: provider/model, part of its name, or an alias.",
+)
+control_option = click.option(
+    "-o",
+    "--option",
+    "options",
+    multiple=True,
+    type=(str, str),
+    metavar="NAME VALUE",
+    shell_complete=complete_controls,
+    help="Set a control of the model, such as: -o effort high.",
+)
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -105,24 +130,11 @@ class Options(Struct, frozen=True, kw_only=True):
     @property
     def reads_standard_input(self) -> bool:
         """Whether an attachment or a document reads standard input."""
-        return _STANDARD_INPUT in (
+        return STANDARD_INPUT in (
             *self.attachments,
             *self.fragments,
             *(source for source, _ in self.typed_attachments),
         )
-
-
-class Said(Struct, frozen=True):
-    """The input of a turn: documents and instructions, and the contents of the message."""
-
-    before: tuple[Canister, ...] = ()
-    contents: tuple[Content, ...] = ()
-
-    def canisters(self) -> Sequence[Canister]:
-        """All of it as canisters; `RequestError` if the message is empty."""
-        if not self.contents:
-            raise RequestError("the message is empty")
-        return [*self.before, UserCanister(self.contents)]
 
 
 def check_options(options: Options) -> None:
@@ -142,89 +154,6 @@ def check_options(options: Options) -> None:
         raise click.UsageError("--fork needs -c or --cid.")
     if options.name and options.continues and not options.fork:
         raise click.UsageError("--name is for a new conversation or a fork; see: vibe-llms rename.")
-
-
-def read_said(options: Options) -> Said:
-    """The input from the options, the arguments and standard input; piped text comes first."""
-    before: list[Canister] = []
-    system = _read_system(options)
-    if system is not None and options.continues:
-        before.append(SupervisorCanister.from_text(system))
-    for fragment in options.fragments:
-        if fragment == _STANDARD_INPUT:
-            before.append(produce_document(_read_standard_input(), "standard input"))
-        elif is_address(fragment):
-            # Fetched once there is a session.
-            before.append(DocumentCanister(title=fragment, source=fragment))
-        else:
-            before += _read_documents(fragment, quiet=options.quiet)
-    contents: list[Content] = []
-    for source, kind in (*((one, "") for one in options.attachments), *options.typed_attachments):
-        if source == _STANDARD_INPUT:
-            contents.append(produce_attachment(_read_standard_input(), "standard input", kind))
-        else:
-            contents.append(read_attachment(source, kind))
-    spoken = repair_text(" ".join(options.prompt))
-    replaced = spoken != " ".join(options.prompt)
-    texts = [spoken]
-    if not options.reads_standard_input and not is_terminal(sys.stdin):
-        piped = read_piped(sys.stdin.buffer.read())
-        if isinstance(piped, str):
-            replaced = replaced or "\ufffd" in piped
-            texts.insert(0, piped)
-        else:
-            contents.append(piped)
-    if replaced and not options.quiet:
-        note("note: invalid characters were replaced by U+FFFD")
-    if text := "\n\n".join(part for part in texts if part.strip()):
-        contents.append(TextualContent(text))
-    return Said(tuple(before), tuple(contents))
-
-
-async def fetch_pages(
-    session: Session, canisters: Sequence[Canister], *, quiet: bool
-) -> Sequence[Canister]:
-    """The messages with what is at the web addresses of `-f`, one after the other."""
-    found: list[Canister] = []
-    for canister in canisters:
-        if isinstance(canister, DocumentCanister) and not canister.contents:
-            fetched = await session.access_documents().fetch(canister.source)
-            if not quiet:
-                note(f"fetched {fetched.source}: {fetched.title}", dim=True)
-            found.append(fetched)
-        else:
-            found.append(canister)
-    return found
-
-
-def _read_documents(fragment: str, *, quiet: bool) -> Sequence[Canister]:
-    """The documents of a file, a folder or a pattern; of several, those that can be read."""
-    sources = find_documents(fragment)
-    if sources == [fragment]:
-        return [read_document(fragment)]
-    found: list[Canister] = []
-    for source in sources:
-        try:
-            found.append(read_document(source))
-        except AttachmentUnreadable as error:
-            if not quiet:
-                note(f"note: left out: {error}")
-    if not found:
-        raise AttachmentUnreadable(f"{fragment}: none of its {len(sources)} files can be read")
-    return found
-
-
-def read_piped(data: bytes) -> str | Content:
-    """Piped input: text, or an image or a file as `-a -` attaches it."""
-    text = read_text(data)
-    if text is None:
-        try:
-            return produce_attachment(data, "standard input")
-        except AttachmentUnreadable:
-            if b"\0" in data:
-                raise
-            text = data.decode("utf-8", "replace")
-    return text.strip("\n")
 
 
 def produce_display(options: Options) -> Display | EventLines | Silence:
@@ -332,7 +261,7 @@ async def _open(session: Session, options: Options) -> Conversation:
         )
     return await session.begin(
         model,
-        supervisor=_read_system(options) if wanted is None else None,
+        supervisor=read_system(options) if wanted is None else None,
         name=options.name,
         history=said or None,
         ensembles=options.tools,
@@ -420,14 +349,8 @@ def check_extras(session: Session, options: Options) -> None:
             )
 
 
-def _read_standard_input() -> bytes:
-    data = sys.stdin.buffer.read()
-    if not data:
-        raise AttachmentUnreadable("standard input is empty")
-    return data
-
-
-def _read_system(options: Options) -> str | None:
+def read_system(options: Options) -> str | None:
+    """The system prompt, given or in a file."""
     if options.system_file is not None:
         data = read_bytes(Path(options.system_file))
         return read_text(data) or data.decode("utf-8", "replace")

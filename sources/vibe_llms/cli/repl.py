@@ -22,12 +22,11 @@ from vibe_llms.cli.completion import Offer
 from vibe_llms.cli.conversations import draw_canister, draw_summary, load_whole
 from vibe_llms.cli.display import Display, describe_usage, print_notices, take_code
 from vibe_llms.cli.failures import INTERRUPTED, explain, status_of
+from vibe_llms.cli.inputs import Said, fetch_pages
 from vibe_llms.cli.options import (
     Options,
-    Said,
     check_extras,
     controls_of,
-    fetch_pages,
     open_conversation,
     output_of,
     overrides_of,

@@ -232,7 +232,6 @@ class Documents:
         # Tasks that want the same document read it once. The last one that is cancelled ends it.
         if (reading := self._readings.get(key)) is None:
             task = asyncio.create_task(self._read_anew(key, document, load))
-            task.add_done_callback(lambda _: self._readings.pop(key, None))
             reading = self._readings[key] = _Reading(task)
         reading.waiting += 1
         try:
@@ -240,6 +239,7 @@ class Documents:
         finally:
             reading.waiting -= 1
             if not reading.waiting:
+                del self._readings[key]
                 reading.task.cancel()
 
     async def _read_anew(self, key: str, document: FileContent, load: Loader) -> DocumentText:

@@ -207,7 +207,9 @@ class DocumentReader:
             else:
                 process.end()
         if not any_text:
-            raise DocumentUnreadable(f"{request.name}: {problem or 'it has no text'}")
+            remedy = "use a model that takes the file, or a reader that recognizes text"
+            why = f"{problem}; {remedy}" if problem else "it has no text"
+            raise DocumentUnreadable(f"{request.name}: {why}")
 
     def _access_process(self) -> _Process:
         while self._idle:

@@ -1,0 +1,76 @@
+"""The input of a turn: attachments, documents and pipes reach the model, or say why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import invoke
+from tests.cli.test_options import PDF, PNG, ask, listed, messages_of, stored
+from tests.fakes.anthropic import FakeAnthropic
+from vibe_llms.cli.inputs import read_piped
+from vibe_llms.exceptions import AttachmentUnreadable
+from vibe_llms.messages.contents import ImageContent
+
+
+def test_attachments_and_documents_go_along(claude: FakeAnthropic, tmp_path: Path) -> None:
+    picture, paper, notes = tmp_path / "a.png", tmp_path / "b.pdf", tmp_path / "c.md"
+    picture.write_bytes(PNG)
+    paper.write_bytes(PDF)
+    notes.write_text("# Notes\n")
+    ask("-a", str(picture), "--at", str(paper), "application/pdf", "-f", str(notes), "what?")
+    (message,) = messages_of(claude)
+    kinds = [part["type"] for part in message["content"]]
+    assert sorted(kinds) == ["document", "document", "image", "text"]
+    assert kinds[-1] == "text"
+    assert claude.refusals == []
+
+
+def test_an_address_is_sent_as_one(claude: FakeAnthropic) -> None:
+    ask("-a", "https://e.org/a.png", "--at", "https://e.org/b", "image/gif", "what?")
+    urls = [part["source"] for part in messages_of(claude)[0]["content"] if "source" in part]
+    assert urls == [
+        {"type": "url", "url": "https://e.org/a.png"},
+        {"type": "url", "url": "https://e.org/b"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "data", "kind"),
+    [
+        (["-a", "-"], PNG, "image"),
+        (["--at", "-", "image/png"], PNG, "image"),
+        (["-f", "-"], b"some text", "document"),
+        # What is no text is attached without an option too.
+        ([], PNG, "image"),
+        ([], PDF, "document"),
+    ],
+)
+def test_standard_input_can_be_attached(
+    claude: FakeAnthropic, flags: list[str], data: bytes, kind: str
+) -> None:
+    ask(*flags, "what is it?", data=data)
+    content = messages_of(claude)[0]["content"]
+    assert [part["type"] for part in content] == [kind, "text"]
+    assert claude.refusals == []
+
+
+def test_piped_bytes_that_are_no_text_are_replaced_or_refused() -> None:
+    outcome = ask("-m", "scripted/demo", data="naïve".encode("latin-1"))
+    assert "U+FFFD" in outcome.errors
+    assert stored(listed()[0]["id"])[0]["contents"][0]["data"] == "na\ufffdve"
+    outcome = invoke("look", data=b"\x01\x02\0\xff")
+    assert outcome.status == 66
+    assert "unknown type" in outcome.error
+    with pytest.raises(AttachmentUnreadable):
+        read_piped(b"\0\xff")
+    assert read_piped(PNG) == ImageContent(PNG, "image/png")
+    assert read_piped("\ufeffx\n".encode()) == "x"
+
+
+def test_a_long_document_from_standard_input_is_shortened_and_named() -> None:
+    outcome = invoke("ask", "-", "What is it?", data=b"words " * 40_000)
+    assert outcome.status == 0
+    assert "standard input is too long for scripted/demo" in outcome.errors
+    assert outcome.output.endswith("Sources:\n- standard input\n")
