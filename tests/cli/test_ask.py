@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command import Outcome, invoke
+from tests.cli.terminal import Terminal
 from tests.documents.making import make_pdf
 
 PAGES = ["The harbour was built in 1911.", "The keeper of the lighthouse is called Ada."]
@@ -201,4 +202,25 @@ def test_a_private_address_is_refused_with_the_remedy() -> None:
     outcome = ask("http://127.0.0.1:9/page.html", "What?")
     assert outcome.status == 66
     assert "allow-hosts" in outcome.error
+    assert listed() == []
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("ask", "{}", "What?"), "reading long.pdf"),
+        (("chat", "-f", "{}", "What?"), "waiting for scripted/demo"),
+    ],
+)
+def test_ctrl_c_while_a_document_is_read_keeps_nothing(
+    tmp_path: Path, command: tuple[str, ...], words: str
+) -> None:
+    document = tmp_path / "long.pdf"
+    lines = "\n".join(f"Line {number} of a page with many words." for number in range(60))
+    document.write_bytes(make_pdf([lines] * 3000))
+    with Terminal(*(one.format(document) for one in command)) as terminal:
+        terminal.expect(words)
+        terminal.press("c-c")
+        assert terminal.wait() == 130
+        assert "Continue" not in terminal.output
     assert listed() == []

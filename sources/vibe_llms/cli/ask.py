@@ -28,6 +28,7 @@ from vibe_llms.cli.options import (
     unlogged_option,
     usage_option,
 )
+from vibe_llms.cli.progress import Waiting
 from vibe_llms.cli.terminal import shown, write
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.documents import measure_room, survey_files
@@ -97,10 +98,15 @@ class _Sources:
         files = survey_files(canisters)
         collections = self._options.collections
         texts: dict[str, int] = {}
-        for file in files:
-            # Which cannot be read is reported by the turn.
-            with suppress(DocumentUnreadable):
-                texts[file.name] = len((await documents.read(file)).text)
+        waiting = Waiting(enabled=not self._options.quiet)
+        try:
+            for file in files:
+                waiting.show(f"reading {file.name}")
+                # Which cannot be read is reported by the turn.
+                with suppress(DocumentUnreadable):
+                    texts[file.name] = len((await documents.read(file)).text)
+        finally:
+            waiting.clear()
         if not collections and sum(texts.values()) <= measure_room(conversation.model):
             self._given = [*texts]
             return canisters

@@ -295,7 +295,7 @@ async def ask_once(options: Options, said: Said, preparation: Preparation | None
         await hold_work(session, leave=left, quiet=options.quiet)
         interrupted = left or turn.stop_reason == StopReason.INTERRUPTED
         if interrupted and not options.quiet:
-            note(_interrupted(conversation, options))
+            note(_interrupted(conversation, kept=bool(turn.canisters) and not options.no_log))
     if session.background.postponed:
         # Another process can take over the turns only after the session is closed.
         memory = import_module("vibe_llms.cli.memory.ingesting")
@@ -305,10 +305,10 @@ async def ask_once(options: Options, said: Said, preparation: Preparation | None
     return INTERRUPTED if interrupted else 0
 
 
-def _interrupted(conversation: Conversation, options: Options) -> str:
+def _interrupted(conversation: Conversation, *, kept: bool) -> str:
     # The terminal has written ^C at the cursor.
     start = "\n" if is_terminal(sys.stderr) else ""
-    if options.no_log:
+    if not kept:
         return f"{start}interrupted"
     again = f"vibe-llms chat --cid {conversation.identity}"
     return f"{start}interrupted; what arrived is kept. Continue: {again}"
