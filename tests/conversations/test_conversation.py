@@ -435,12 +435,14 @@ async def test_nothing_is_kept_of_what_could_not_be_sent_for_want_of_a_key(
 
 async def check_storm(session: Session, number: int) -> None:
     chance = random.Random(10)
+    # What earlier tests left to the collector of garbage would be closed in the meantime.
+    gc.collect()
     descriptors = len(os.listdir("/proc/self/fd"))
     for _ in range(number):
         await check_cancel(session, chance)
     # What the archive holds open between two appends has a bound of its own.
     await session.archive.close()
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
 
 
 @pytest.mark.storm
@@ -824,7 +826,7 @@ async def check_flat(session: Session, turns: int, *, hoard: list[object] | None
     finally:
         tracemalloc.stop()
     assert grown / turns < 1024 * 1024 / 1000, f"{grown} bytes in {turns} turns"
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
     assert turns_running() == []
 
 

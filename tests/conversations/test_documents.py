@@ -58,7 +58,9 @@ class Service:
         if "broken" in text:
             raise DocumentUnreadable(f"{document.name}: it is broken")
         notices = ("page 2 has no text",) if "scan" in text else ()
-        return DocumentText(document.name, text, "PDF", ((0, Place(1)), (3, Place(2))), 2, notices)
+        pages = max(2, text.count("\f"))
+        marks = ((0, Place(1)), (3, Place(2)))
+        return DocumentText(document.name, text, "PDF", marks, pages, notices)
 
     def shorten(self, name: str, document: DocumentText, room: int, *, tools: bool) -> str:
         return write_beginning(name, document, room, "Search it." if tools else "")
@@ -103,6 +105,10 @@ class Rig:
         )
         await self.documents.read(history, said, reading)
         return self.documents.apply(model, [*history, *said])
+
+
+#: The text of a page, repeated, and how many pages there are.
+PAGES = (("x", 49), ("x", 50), ("words ", 501))
 
 
 def attach(text: str, name: str = "report.pdf", mimetype: str = PDF) -> UserCanister:
@@ -171,6 +177,36 @@ async def test_a_model_that_takes_files_gets_the_file() -> None:
     assert rig.service.read_names == []
     # Its tools may read it all the same.
     assert [file.name for file in rig.documents.attached] == ["report.pdf"]
+
+
+async def test_a_file_with_too_many_pages_for_a_model_that_takes_it_is_given_as_text() -> None:
+    rig = Rig(produce_model(100_000))
+    rig.model.attributes = ModelAttributes(accepts=("file",), context_tokens=100_000)
+    # 50 pages of 1,500 tokens are three quarters of the window, and the question is some more.
+    fits, short, long = (attach(f"{page * 600}\f" * pages) for page, pages in PAGES)
+    assert await rig.read((), [fits]) == [fits]
+    assert rig.service.read_names == ["report.pdf"]
+    (given,) = await Rig(rig.model).read((), [short])
+    assert data_of(given.contents[0]).count("\f") == 50
+    (given,) = await Rig(rig.model).read((), [long])
+    assert "is too long to be given whole (501 pages" in data_of(given.contents[0])
+
+
+async def test_several_files_that_a_model_takes_share_the_room() -> None:
+    rig = Rig()
+    rig.model.attributes = ModelAttributes(accepts=("file",), context_tokens=100_000)
+    prompts = [attach(f"{name}{'x' * 600}\f" * 30, name) for name in ("a.pdf", "b.pdf")]
+    given = await rig.read((), prompts)
+    assert given[0] is prompts[0]
+    assert data_of(given[1].contents[0]).startswith("File b.pdf:")
+
+
+async def test_a_long_file_that_only_the_provider_can_read_stays() -> None:
+    rig = Rig(scripted_model(["ok"]))
+    rig.model.attributes = ModelAttributes(accepts=("file",), context_tokens=1000)
+    prompt = attach("broken " * 1000)
+    assert await rig.read((), [prompt]) == [prompt]
+    assert rig.notices == []
 
 
 async def test_a_document_is_read_once_and_every_turn_gives_the_same() -> None:

@@ -127,6 +127,43 @@ async def test_a_later_page_alone_is_fetched_too_and_few_texts_are_kept(home: Pa
         assert len(server.requests) == 6
 
 
+async def test_a_fetched_page_is_read_and_searched_as_a_document(home: Path) -> None:
+    text = LONG + b"The ferryman is called Bruno.\n" + LONG
+    async with RawServer(say(text_page(text))) as server:
+        async with open_session(
+            home=home, configuration=allow(server), approver=Asked(Decision.ALLOW)
+        ) as session:
+            url = f"{server.url}/long"
+            calls: list[tuple[str, dict[str, Any]]] = [
+                ("documents/read_document", {"source": url}),
+                ("web/fetch_page", {"url": url}),
+                ("documents/list_documents", {}),
+                ("documents/read_document", {"source": url, "page": 2}),
+                ("documents/search_document", {"source": url, "request": "the ferryman's name"}),
+                ("documents/search_document", {"request": "the ferryman's name"}),
+            ]
+            replies = [
+                ScriptedReply(parts=(Part(invocation=name, arguments=arguments),))
+                for name, arguments in calls
+            ]
+            model = model_of(*replies, says("Done."))
+            conversation = await session.begin(model, ensembles=["web", "documents"])
+            turn = await conversation.converse("Read it.")
+            other = await session.begin(model_of(replies[0], says("No.")), ensembles=["documents"])
+            elsewhere = await other.converse("Read it too.")
+        assert len(server.requests) == 1
+    texts = [one.text for one in turn.canisters if isinstance(one, ResultCanister)]
+    assert texts[0] == (
+        f"there is no document '{url}' here; there are: none. A web page has to be fetched first"
+    )
+    assert texts[2] == f"- {url} (web page)"
+    assert texts[3].endswith("\n\n**Page #2. Total pages: 5**")
+    assert "Bruno" in texts[4]
+    assert texts[4] == texts[5]
+    (refused,) = [one.text for one in elsewhere.canisters if isinstance(one, ResultCanister)]
+    assert refused == texts[0]
+
+
 async def test_each_new_host_is_asked_about_once(home: Path) -> None:
     async with RawServer(say(HTML)) as server:
         named = f"http://localhost:{server.port}"

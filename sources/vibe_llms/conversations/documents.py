@@ -21,7 +21,7 @@ from vibe_llms.exceptions import (
     PackageMissing,
     VibeLlmsError,
 )
-from vibe_llms.messages.canisters import Canister, DocumentCanister, UserCanister
+from vibe_llms.messages.canisters import Canister, DocumentCanister, ReplyCanister, UserCanister
 from vibe_llms.messages.contents import Citation, Content, FileContent, Reference, TextualContent
 from vibe_llms.providers.interfaces import Loader, Model, Notifier
 
@@ -38,6 +38,9 @@ _USUAL_TOKENS = 32_768
 _CHARACTERS_PER_TOKEN = 3
 #: A text of fewer bytes is never cut.
 _SHORT = 500
+#: A provider that takes a file counts at least so many tokens for each page of it.
+#: Source: Anthropic's page on PDF support, 1,500 to 3,000.
+_PAGE_TOKENS = 1500
 
 
 class DocumentService(Protocol):
@@ -125,20 +128,24 @@ class ConversationDocuments:
             count = 0
         canisters, cut = dict(known.canisters), known.cut
         failures: list[tuple[Canister, VibeLlmsError]] = []
-        fresh = 0
+        #: How many new documents there are, and the tokens of files sent since the last reply.
+        fresh = sent = 0
         for index, canister in enumerate([*history[count:], *said], count):
+            if isinstance(canister, ReplyCanister):
+                sent = 0
             if _is_plain(canister) or not (found := tuple(_survey_documents(canister))):
                 continue
             found = tuple((place, self.attach(file)) for place, file in found)
             if canister.identity in canisters:
                 continue
             before = [canisters.get(one.identity, one) for one in [*history, *said][:index]]
-            used = estimate_tokens(reversed(before))
+            used = sent + estimate_tokens(reversed(before))
             if index >= len(history):
                 fresh += len(found)
                 used += estimate_tokens(without_documents(said))
             shown = await reading.rewrite(canister, found, used)
-            if shown is not None:
+            sent += shown.sent
+            if shown.canister is not canister:
                 canisters[canister.identity] = shown.canister
                 cut = cut or shown.cut
                 failures += [(canister, error) for error in shown.failures]
@@ -164,12 +171,16 @@ class ConversationDocuments:
 
 
 class _Rewritten(Struct, frozen=True):
-    """A message with text in place of documents; `whole` are those not shortened, by title."""
+    """A message with text in place of documents; `whole` are those not shortened, by title.
+
+    `sent` is how many tokens those have at least that stay files.
+    """
 
     canister: Canister
     cut: bool
     whole: Mapping[str, DocumentText]
     failures: Sequence[VibeLlmsError]
+    sent: int
 
 
 class Reading(Struct, frozen=True, kw_only=True):
@@ -183,27 +194,36 @@ class Reading(Struct, frozen=True, kw_only=True):
 
     async def rewrite(
         self, canister: Canister, found: Sequence[tuple[int, FileContent]], used: int
-    ) -> _Rewritten | None:
-        """A message with the text of what the model cannot take; `None` if it takes all of it.
+    ) -> _Rewritten:
+        """A message with the text of what the model cannot take; itself if it takes all of it.
 
         `used` tokens came before it.
         """
         room = measure_room(self.model, used)
-        contents, cut = list(canister.contents), False
+        contents, cut, sent = list(canister.contents), False, 0
         whole: dict[str, DocumentText] = {}
         failures: list[VibeLlmsError] = []
         for place, file in found:
             content, size = contents[place], _size_of(file.data)
             textual = isinstance(content, TextualContent) or file.mimetype.startswith("text/")
-            if takes(self.model, content) and (not textual or size <= max(room, _SHORT)):
-                # How many tokens a file has that is no text, only its provider knows.
-                room -= size if textual else 0
+            taken = takes(self.model, content)
+            if taken and textual and size <= max(room, _SHORT):
+                room -= size
+                continue
+            if taken and not textual and self.model.attributes.context_tokens is None:
                 continue
             try:
                 document = await self.access_service().read(file, self.load)
             except (DocumentUnreadable, PackageMissing) as error:
+                if taken:
+                    # Its provider may read what we cannot, such as a scan.
+                    continue
                 failures.append(error)
                 contents[place] = TextualContent(f"[{file.name} cannot be read.]")
+                continue
+            if taken and not textual and (length := _measure_file(document)) <= room:
+                room -= length
+                sent += length // _CHARACTERS_PER_TOKEN
                 continue
             for problem in document.notices:
                 self.note(canister, f"{file.name}: {problem}")
@@ -216,10 +236,9 @@ class Reading(Struct, frozen=True, kw_only=True):
             if not isinstance(canister, DocumentCanister):
                 text = f"File {file.name}:\n\n{text}"
             contents[place] = TextualContent(text)
-        if not cut and not whole and not failures:
-            return None
-        given = msgspec.structs.replace(canister, contents=tuple(contents))
-        return _Rewritten(given, cut, whole, failures)
+        if cut or whole or failures:
+            canister = msgspec.structs.replace(canister, contents=tuple(contents))
+        return _Rewritten(canister, cut, whole, failures, sent)
 
     def note(self, canister: Canister, text: str) -> None:
         """Say something about a document of a message."""
@@ -271,6 +290,11 @@ def without_documents(canisters: Iterable[Canister]) -> Sequence[Canister]:
         else:
             left.append(canister)
     return left
+
+
+def _measure_file(document: DocumentText) -> int:
+    """The room that a file takes at least which the provider reads itself, in characters."""
+    return max(len(document.text), document.pages * _PAGE_TOKENS * _CHARACTERS_PER_TOKEN)
 
 
 def _is_plain(canister: Canister) -> bool:

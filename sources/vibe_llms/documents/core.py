@@ -35,6 +35,8 @@ from vibe_llms.providers.provider_pool import Providers
 #: So many documents are named in an error.
 _NAMED = 20
 _PAGES = ("text/html", "application/xhtml+xml")
+#: The conversations whose web pages are remembered.
+_VISITORS = 100
 
 
 class Found(Struct, frozen=True):
@@ -75,6 +77,8 @@ class Documents:
         self.reader = reader
         self._configuration = configuration
         self._shelves: dict[str, _Shelf] = {}
+        #: The web pages of conversations: the hashes of their texts, by address.
+        self._pages: dict[str, dict[str, str]] = {}
         self._readings: dict[str, _Reading] = {}
 
     async def read(self, document: FileContent, load: Loader = refuse_loading) -> DocumentText:
@@ -123,13 +127,22 @@ class Documents:
         """Let the tools read nothing more in a conversation."""
         self._shelves.pop(conversation, None)
 
+    async def add_page(self, conversation: str, url: str, text: DocumentText) -> None:
+        """Let the tools read a web page too in a conversation, while this object lives."""
+        digest = await asyncio.to_thread(hash_bytes, text.text.encode("utf-8", "replace"))
+        await self.store.add(digest, text)
+        pages = self._pages.pop(conversation, {})
+        self._pages[conversation] = {**pages, url: digest}
+        if len(self._pages) > _VISITORS:
+            del self._pages[next(iter(self._pages))]
+
     async def survey(self, conversation: str) -> Mapping[str, str]:
         """The documents that the tools may read in a conversation, and what each is.
 
         Of the files of collections only their names are known.
         """
         shelf = self._access_shelf(conversation)
-        found: dict[str, str] = {}
+        found = dict.fromkeys(self._pages.get(conversation, ()), "web page")
         for name, document in (await self._gather(shelf)).items():
             if isinstance(document, str):
                 found[name] = ""
@@ -143,11 +156,13 @@ class Documents:
     async def read_page(self, conversation: str, source: str, page: int) -> str:
         """A page of a document; `RequestError` if there is no such document or page."""
         shelf = self._access_shelf(conversation)
-        document = _access(await self._gather(shelf), source)
+        pages = self._pages.get(conversation, {})
+        document = _access({**await self._gather(shelf), **pages}, source)
         if isinstance(document, str):
             text = await self.store.access(document)
             if text is None:
-                raise RequestError(f"{source} was not read yet; run: vibe-llms index add")
+                remedy = "fetch it again" if source in pages else "run: vibe-llms index add"
+                raise RequestError(f"the text of {source} is not kept any more; {remedy}")
         else:
             text = await self.read(document, shelf.load)
         try:
@@ -158,7 +173,7 @@ class Documents:
     async def search(self, conversation: str, request: str, source: str = "") -> Sequence[Found]:
         """The passages that fit a request best, in one document or in all, the best first."""
         shelf = self._access_shelf(conversation)
-        documents = await self._gather(shelf)
+        documents = {**await self._gather(shelf), **self._pages.get(conversation, {})}
         if source:
             documents = {source: _access(documents, source)}
         return await self._find(request, documents, shelf.load)
@@ -269,7 +284,8 @@ def _access(documents: Mapping[str, _Document], source: str) -> _Document:
     if source not in documents:
         known = ", ".join([*documents][:_NAMED]) or "none"
         more = f" and {len(documents) - _NAMED} more" if len(documents) > _NAMED else ""
-        raise RequestError(f"there is no document {source!r} here; there are: {known}{more}")
+        fetch = ". A web page has to be fetched first" if "://" in source else ""
+        raise RequestError(f"there is no document {source!r} here; there are: {known}{more}{fetch}")
     return documents[source]
 
 

@@ -132,7 +132,10 @@ class WebEnsemble:
         """
         try:
             if page <= 1 or url not in self._texts:
-                self._keep(url, await self._read(url, context))
+                head, text = await self._read(url, context)
+                self._keep(url, (head, text))
+                if (access := self._host.access_documents) is not None:
+                    await access().add_page(context.conversation, url, text)
         except (AttachmentUnreadable, ConfigurationError) as error:
             return _fail(str(error))
         return _draw(*self._texts[url], page)

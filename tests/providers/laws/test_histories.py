@@ -31,6 +31,7 @@ from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
+    DocumentCanister,
     InvocationCanister,
     Provenance,
     ResultCanister,
@@ -62,7 +63,7 @@ from vibe_llms.providers.anthropic import messages as anthropic_messages
 from vibe_llms.providers.anthropic.model import AnthropicModel
 from vibe_llms.providers.conversions import Conversion, name_content
 from vibe_llms.providers.histories import WireHistory
-from vibe_llms.providers.interfaces import TurnContext
+from vibe_llms.providers.interfaces import Model, TurnContext
 from vibe_llms.providers.ollama import history as ollama_history
 
 SCHEMA = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -182,12 +183,25 @@ async def test_a_history_that_grows_is_sent_as_one_that_is_encoded_at_once(
             cache = model.produce_cache()
             for end in sorted(random.Random(seed).sample(range(1, 15), 5)):
                 sent = [
-                    await model.preview(
-                        said[:end], (), Controls(), TurnContext(load=load_any, **one)
-                    )
+                    await preview_or_refuse(model, said[:end], TurnContext(load=load_any, **one))
                     for one in ({"cache": cache}, {})
                 ]
                 assert sent[0] == sent[1], (seed, end)
+
+
+async def preview_or_refuse(model: Model, said: Sequence[Canister], context: TurnContext) -> object:
+    """The body of a request, or why the history is too long."""
+    try:
+        return await model.preview(said, (), Controls(), context)
+    except ContextOverflow as error:
+        return str(error)
+
+
+@every_mending
+async def test_a_blank_file_without_a_name_is_accepted(interface: Interface) -> None:
+    document = DocumentCanister((FileContent(b"\n", "text/plain"),))
+    _, notices = await send(interface, document, HI)
+    assert notices == []
 
 
 async def send(interface: Interface, *said: Canister) -> tuple[str, list[str]]:

@@ -83,8 +83,10 @@ def encode_slot(
         raise TypeError("only bytes and references have a slot")
     textual = is_textual(content)
     prefix = b""
-    if textual and (name := name_file(content)):
-        prefix = encode_json(f"File {name}:\n\n")[1:-1]
+    if textual:
+        # With a heading, a file of blank lines is no empty part, which would be refused.
+        name = name_file(content)
+        prefix = encode_json(f"File {name}:\n\n" if name else "A file:\n\n")[1:-1]
     elif uri:
         prefix = encode_json(f"data:{repair_text(content.mimetype)};base64,")[1:-1]
     return (
