@@ -11,7 +11,6 @@ import pytest
 
 import vibe_llms
 from vibe_llms import exceptions
-from vibe_llms.connections import AddressRefused
 from vibe_llms.conversations.outputs import OutputMismatch
 from vibe_llms.ensembles.mcp.stdio import MessageTooLong
 from vibe_llms.exceptions import (
@@ -31,6 +30,7 @@ from vibe_llms.interpreter.server import KernelsBusy
 from vibe_llms.invocation.results import ResultTooLarge
 from vibe_llms.invocation.threads import ThreadsExhausted
 from vibe_llms.messages.codecs import LineUnreadable
+from vibe_llms.network.connections import AddressRefused
 from vibe_llms.providers.contract.objects import FormBroken, FormForeign
 from vibe_llms.providers.llamacpp.files import GgufInvalid
 from vibe_llms.providers.wire import EventTooLarge

@@ -27,7 +27,7 @@ ROOT = Path(vibe_llms.__file__).parent
 #: from one below, and no two rooms import each other. The table is the one of
 #: documentation/explanation/architecture.md.
 RANKS = (
-    ("meta", "redaction", "exceptions", "files", "offline", "connections", "guard", "registries"),
+    ("meta", "redaction", "exceptions", "files", "network", "registries"),
     ("controls", "configuration", "credentials", "messages", "events", "attachments", "costs"),
     ("invocation", "storage", "interpreter"),
     ("keys", "plugins"),

@@ -69,6 +69,17 @@ def test_the_sources_are_in_the_json(folder: Path) -> None:
     assert outcome.json["sources"] == ["harbour.pdf", "notes.md"]
 
 
+def test_of_many_sources_the_first_are_printed(folder: Path) -> None:
+    notes = folder / "many"
+    notes.mkdir()
+    for number in range(14):
+        (notes / f"{number:02}.txt").write_text(f"Note {number}")
+    outcome = ask(str(notes), "What is noted?")
+    assert outcome.output.endswith("\n- 09.txt\n… and 4 more; --json has all\n")
+    assert "- 10.txt" not in outcome.output
+    assert len(ask(str(notes), "What is noted?", "--json").json["sources"]) == 14
+
+
 def test_quiet_prints_only_the_answer(folder: Path) -> None:
     outcome = ask(str(folder), "Who keeps it?", "-q")
     assert "Sources" not in outcome.output

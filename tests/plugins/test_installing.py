@@ -18,7 +18,7 @@ from tests.cli.terminal import COMMAND, LONGEST_SECONDS
 from tests.fakes.index import FakeIndex, make_source, make_wheel
 from tests.plugins.rows import ZEROS, offer, read_row, write_row
 from vibe_llms.exceptions import PackageMissing, PluginMissing, RegistrationError, RequestForbidden
-from vibe_llms.offline import forbid_requests
+from vibe_llms.network.offline import forbid_requests
 from vibe_llms.plugins import installing
 from vibe_llms.plugins.installing import install, plan_installation, remove
 from vibe_llms.plugins.records import read_record, survey_records, verify

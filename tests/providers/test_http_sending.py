@@ -18,8 +18,8 @@ from tests.fakes.raw_server import NO_LINGER, Peer, RawServer, say
 from tests.faults.leaks import count_descriptors
 from tests.providers.test_http_faults import NEXT, OK, exchange, opened
 from tests.providers.test_http_transport import full_port, hand_over, produce_transport, send
-from vibe_llms import guard
 from vibe_llms.exceptions import ConfigurationError, ProviderUnreachable, ReplyTimeout
+from vibe_llms.network import guard
 from vibe_llms.providers import direct_transport
 from vibe_llms.providers.direct_transport import DirectTransport
 from vibe_llms.providers.http_transport import HttpTransport

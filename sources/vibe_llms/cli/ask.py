@@ -42,6 +42,8 @@ INSTRUCTIONS = """\
 Answer the question from the documents. Say where each part of the answer comes from, by title and
 page or heading, as in (report.pdf, page 3). If the documents do not contain the answer, say so."""
 _PASSAGES = "Passages that may answer the question"
+#: So many sources are printed.
+_PRINTED = 10
 
 
 @click.command()
@@ -128,8 +130,10 @@ class _Sources:
         """Print the sources, unless the answer is JSON."""
         sources = self.describe(turn)["sources"]
         if sources and not self._options.json and not self._options.quiet:
-            lines = "\n".join(f"- {shown(line)}" for line in sources)
-            write(sys.stdout, f"\nSources:\n{lines}\n")
+            lines = [f"- {shown(line)}" for line in sources[:_PRINTED]]
+            if len(sources) > _PRINTED:
+                lines.append(f"… and {len(sources) - _PRINTED} more; --json has all")
+            write(sys.stdout, "\nSources:\n" + "\n".join(lines) + "\n")
 
 
 def _name(found: Found) -> str:

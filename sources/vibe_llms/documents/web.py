@@ -20,7 +20,9 @@ import msgspec
 from msgspec import Struct
 
 from vibe_llms.configuration import WebSettings
-from vibe_llms.connections import (
+from vibe_llms.exceptions import ConfigurationError, PageUnreadable, ProviderError, ReplyTimeout
+from vibe_llms.files import describe_size
+from vibe_llms.network.connections import (
     PORTS,
     AddressKind,
     AddressRefused,
@@ -31,8 +33,6 @@ from vibe_llms.connections import (
     is_address,
     resolve,
 )
-from vibe_llms.exceptions import ConfigurationError, PageUnreadable, ProviderError, ReplyTimeout
-from vibe_llms.files import describe_size
 from vibe_llms.providers.http_transport import HttpTransport
 from vibe_llms.providers.transport import Incoming, Outgoing, is_refused, words_of
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from vibe_llms.connections import choose_proxy
 from vibe_llms.exceptions import PackageMissing, RegistrationError
-from vibe_llms.offline import permit_request
+from vibe_llms.network.connections import choose_proxy
+from vibe_llms.network.offline import permit_request
 from vibe_llms.plugins.pins import Plugin
 from vibe_llms.plugins.records import Record, survey_files, write_record
 from vibe_llms.redaction import redact

@@ -14,7 +14,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote, unquote, urlsplit
 
-from vibe_llms.connections import (
+from vibe_llms.exceptions import ConfigurationError
+from vibe_llms.files import limit_descriptors
+from vibe_llms.network.connections import (
     AddressRefused,
     encode_host,
     find_permitted,
@@ -23,8 +25,6 @@ from vibe_llms.connections import (
     permitted_kinds,
     produce_tls_context,
 )
-from vibe_llms.exceptions import ConfigurationError
-from vibe_llms.files import limit_descriptors
 from vibe_llms.providers.transport import (
     KEPT_CONNECTIONS,
     Endpoint,

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 
 from vibe_llms.configuration import StreamSettings
-from vibe_llms.connections import AddressKind, Resolver, choose_proxy, resolve
 from vibe_llms.credentials import Credential
 from vibe_llms.meta import __version__
+from vibe_llms.network.connections import AddressKind, Resolver, choose_proxy, resolve
 from vibe_llms.providers.direct_transport import DirectTransport
 from vibe_llms.providers.httpx2_transport import Httpx2Transport
 from vibe_llms.providers.transport import (

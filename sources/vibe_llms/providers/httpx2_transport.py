@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vibe_llms.credentials import guard_loggers
 from vibe_llms.exceptions import ConfigurationError, ProviderError
-from vibe_llms.guard import Guard
+from vibe_llms.network.guard import Guard
 from vibe_llms.providers.transport import (
     KEPT_CONNECTIONS,
     Endpoint,

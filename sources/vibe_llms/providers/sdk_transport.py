@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vibe_llms.configuration import StreamSettings
 from vibe_llms.credentials import guard_loggers
 from vibe_llms.exceptions import ConfigurationError, CredentialMissing, PackageMissing
-from vibe_llms.guard import Guard
+from vibe_llms.network.guard import Guard
 from vibe_llms.providers.httpx2_transport import produce_incoming, translate_error
 from vibe_llms.providers.transport import (
     KEPT_CONNECTIONS,

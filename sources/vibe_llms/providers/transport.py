@@ -15,14 +15,14 @@ from urllib.parse import SplitResult, urlsplit
 
 from msgspec import Struct
 
-from vibe_llms.connections import AddressKind, Resolver, encode_host, resolve
 from vibe_llms.exceptions import (
     ConfigurationError,
     ProviderUnreachable,
     ReplyCut,
     ReplyTimeout,
 )
-from vibe_llms.offline import permit_request
+from vibe_llms.network.connections import AddressKind, Resolver, encode_host, resolve
+from vibe_llms.network.offline import permit_request
 from vibe_llms.redaction import redact
 
 #: How many idle connections are kept, and for how long.

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from vibe_llms.configuration import StreamSettings
 from vibe_llms.events import EventHandler, ignore_events
 from vibe_llms.messages.canisters import UserCanister
-from vibe_llms.offline import forbid_requests, requests_forbidden
+from vibe_llms.network.offline import forbid_requests, requests_forbidden
 from vibe_llms.providers.scripted.client import ScriptedClient, ScriptedModel
 from vibe_llms.providers.scripted.scripts import Improvisation, Part, Script, ScriptedReply
 from vibe_llms.testing.events import check_events

@@ -26,7 +26,7 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.embedders.strict import StrictEmbedder
-from vibe_llms.offline import forbid_requests
+from vibe_llms.network.offline import forbid_requests
 from vibe_llms.providers.provider_pool import Providers
 
 MODEL = "text-embedding-3-small"

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from vibe_llms.configuration import StreamSettings
-from vibe_llms.connections import AddressKind, classify_address, resolve
 from vibe_llms.exceptions import ProviderError, RequestRefused
-from vibe_llms.offline import is_loopback
+from vibe_llms.network.connections import AddressKind, classify_address, resolve
+from vibe_llms.network.offline import is_loopback
 from vibe_llms.providers.http_transport import HttpTransport
 from vibe_llms.providers.round_trip import fetch
 from vibe_llms.providers.transport import Outgoing

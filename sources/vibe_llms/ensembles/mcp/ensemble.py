@@ -40,7 +40,7 @@ from vibe_llms.invocation.results import InvocationOutput
 from vibe_llms.messages.canisters import Canister, InvocationCanister
 from vibe_llms.messages.contents import Content, repair_text
 from vibe_llms.meta import CONVERSATION_KEY
-from vibe_llms.offline import permit_request
+from vibe_llms.network.offline import permit_request
 
 if TYPE_CHECKING:
     from mcp_types import Tool

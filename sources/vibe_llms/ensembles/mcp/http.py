@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from vibe_llms.connections import AddressRefused, origin_of
 from vibe_llms.ensembles.mcp.settings import McpSettings
 from vibe_llms.ensembles.mcp.stdio import MessageTooLong
-from vibe_llms.guard import Admit, Guard
+from vibe_llms.network.connections import AddressRefused, origin_of
+from vibe_llms.network.guard import Admit, Guard
 
 if TYPE_CHECKING:
     import httpx2

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.connections import origin_of
 from vibe_llms.ensembles.interfaces import Vault
+from vibe_llms.network.connections import origin_of
 from vibe_llms.redaction import remember
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from vibe_llms.files import describe_download, opened
 from vibe_llms.memory.cross_loop_lock import CrossLoopLock
 from vibe_llms.memory.embedders.core import EMBEDDERS, EmbedderConfiguration
 from vibe_llms.memory.embedders.hub import Extra, Hub, Packages
-from vibe_llms.offline import permit_request, requests_forbidden
+from vibe_llms.network.offline import permit_request, requests_forbidden
 from vibe_llms.providers.http_transport import HttpTransport
 from vibe_llms.providers.round_trip import fetch
 from vibe_llms.providers.transport import Outgoing

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
-from vibe_llms.connections import choose_proxy
 from vibe_llms.credentials import guard_loggers
 from vibe_llms.exceptions import (
     PackageMissing,
@@ -24,7 +23,8 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.files import describe_download
 from vibe_llms.messages.contents import repair_text
-from vibe_llms.offline import permit_request
+from vibe_llms.network.connections import choose_proxy
+from vibe_llms.network.offline import permit_request
 from vibe_llms.providers.http_errors import ErrorObject
 from vibe_llms.providers.ollama.errors import ERRORS, advise_unreachable
 from vibe_llms.redaction import redact

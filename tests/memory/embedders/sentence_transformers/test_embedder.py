@@ -28,7 +28,7 @@ from vibe_llms.memory.embedders import local
 from vibe_llms.memory.embedders.rows import produce_embedder
 from vibe_llms.memory.embedders.sentence_transformers import package
 from vibe_llms.memory.embedders.strict import StrictEmbedder
-from vibe_llms.offline import forbid_requests
+from vibe_llms.network.offline import forbid_requests
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 ROW = "sentence-transformers"

@@ -18,7 +18,8 @@ from tests.fakes.images import KEY as IMAGES_KEY
 from tests.fakes.images import FakeImages
 from tests.fakes.mcp_http import FakeMcp
 from tests.testing.test_server import ROWS
-from vibe_llms.connections import (
+from vibe_llms.exceptions import ProviderError, RequestForbidden, VibeLlmsError
+from vibe_llms.network.connections import (
     AddressKind,
     AddressRefused,
     choose_proxy,
@@ -27,8 +28,7 @@ from vibe_llms.connections import (
     origin_of,
     resolve,
 )
-from vibe_llms.exceptions import ProviderError, RequestForbidden, VibeLlmsError
-from vibe_llms.guard import Guard
+from vibe_llms.network.guard import Guard
 from vibe_llms.session import open_session
 from vibe_llms.testing import fake_server, forbid_requests
 from vibe_llms.testing.listening import Answer, Listener, Request

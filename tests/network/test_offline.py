@@ -14,7 +14,7 @@ import pytest
 from tests.testing.test_server import ROWS
 from vibe_llms.configuration import load_configuration
 from vibe_llms.exceptions import ConfigurationError, RequestForbidden
-from vibe_llms.offline import is_loopback, permit_request
+from vibe_llms.network.offline import is_loopback, permit_request
 from vibe_llms.providers import transport
 from vibe_llms.providers.http_transport import HttpTransport
 from vibe_llms.session import open_session

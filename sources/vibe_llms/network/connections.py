@@ -15,7 +15,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, C
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from vibe_llms.offline import is_loopback, requests_forbidden
+from vibe_llms.network.offline import is_loopback, requests_forbidden
 
 if TYPE_CHECKING:
     import ssl

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from urllib.parse import urlsplit
 
-from vibe_llms.connections import (
+from vibe_llms.network.connections import (
     PORTS,
     AddressKind,
     AddressRefused,
@@ -25,7 +25,7 @@ from vibe_llms.connections import (
     permitted_kinds,
     resolve,
 )
-from vibe_llms.offline import permit_request
+from vibe_llms.network.offline import permit_request
 
 if TYPE_CHECKING:
     import httpx2

@@ -1,0 +1,1 @@
+"""The network: what is refused, which addresses are permitted, proxies and certificates."""
