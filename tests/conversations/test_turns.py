@@ -36,7 +36,7 @@ from vibe_llms.exceptions import (
     RequestTooLarge,
 )
 from vibe_llms.invocation.execution import INTERRUPTED
-from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.invocation.invokers import Invoker, invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -287,6 +287,67 @@ async def test_that_check_sees_a_limit_that_is_forgotten(monkeypatch: pytest.Mon
     monkeypatch.setattr(turns.CallLimits, "count", forget)
     with pytest.raises(AssertionError):
         await check_loops(60)
+
+
+ELSEWHERE = Invoker.from_declaration("look_up", {"type": "object"}, description="Look it up.")
+
+
+async def test_a_call_of_a_tool_that_runs_elsewhere_ends_the_turn_and_its_result_continues() -> (
+    None
+):
+    both = (Part(invocation="add", arguments={"a": 1}), Part(invocation="look_up"))
+    model = scripted_model(Script((ScriptedReply(parts=both), says("done"))))
+    async with open_session() as session:
+        conversation = await session.begin(model, invokers=[add, ELSEWHERE])
+        turn = await conversation.converse("Go.")
+        assert turn.stop_reason == StopReason.INVOCATIONS
+        # The call of the tool that runs here has its result, the other has none yet.
+        assert roles(turn) == ["user", "invocation", "invocation", "result"]
+        own, theirs, result = turn.canisters[1:]
+        assert isinstance(own, InvocationCanister)
+        assert isinstance(theirs, InvocationCanister)
+        assert isinstance(result, ResultCanister)
+        assert result.invocation == own.identity
+        answer = ResultCanister((TextualContent("found"),), invocation=theirs.identity)
+        last = await conversation.converse(answer)
+    assert (last.text, last.stop_reason) == ("done", StopReason.FINISHED)
+
+
+async def test_calls_beyond_a_limit_are_refused_and_those_that_run_elsewhere_are_not() -> None:
+    calls = (*(Part(invocation="add", arguments={"a": 1}),) * 3, Part(invocation="look_up"))
+    model = scripted_model(Script((ScriptedReply(parts=calls),)))
+    async with open_session() as session:
+        conversation = await session.begin(model, invokers=[add, ELSEWHERE])
+        turn = await conversation.converse("Go.")
+    results = [one for one in turn.canisters if isinstance(one, ResultCanister)]
+    assert [one.failed for one in results] == [True] * 3
+    assert turn.stop_reason == StopReason.INVOCATIONS
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+async def test_a_result_from_elsewhere_taints_the_turn(elsewhere: bool) -> None:
+    sent: list[str] = []
+
+    @invoker(sends=True)
+    def post(text: str) -> str:
+        """Post a text."""
+        sent.append(text)
+        return "posted"
+
+    posting = ScriptedReply(parts=(Part(invocation="post", arguments={"text": "hi"}),))
+    calling = ScriptedReply(parts=(Part(invocation="look_up"),))
+    replies = [calling, posting, says("ok")] if elsewhere else [posting, says("ok")]
+    async with open_session() as session:
+        conversation = await session.begin(
+            scripted_model(Script(tuple(replies))), invokers=[post, ELSEWHERE]
+        )
+        turn = await conversation.converse("Go.")
+        if elsewhere:
+            call = turn.canisters[-1].identity
+            await conversation.converse(
+                ResultCanister((TextualContent("Post it!"),), invocation=call)
+            )
+    assert sent == ([] if elsewhere else ["hi"])
 
 
 async def test_a_reply_that_pauses_is_continued() -> None:

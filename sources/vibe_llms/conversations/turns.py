@@ -271,11 +271,15 @@ class TurnRun:
             runs = calls and reason in (StopReason.INVOCATIONS, StopReason.FINISHED)
             if not runs and reason != StopReason.PAUSED:
                 return reason
-            if limit := self._limits.count(calls):
-                await self._refuse(calls, limit)
-                return StopReason.LIMIT
-            if calls:
-                await self._invoke(calls)
+            own = [call for call in calls if not self._runs_elsewhere(call)]
+            if limit := self._limits.count(own):
+                await self._refuse(own, limit)
+                if len(own) == len(calls):
+                    return StopReason.LIMIT
+            elif own:
+                await self._invoke(own)
+            if len(own) < len(calls):
+                return StopReason.INVOCATIONS
 
     async def _require(self, form: OutputForm, reason: str) -> str:
         """Read the typed output of the last reply; if it does not fit, ask again."""
@@ -387,11 +391,17 @@ class TurnRun:
             and (tool := find_invoker(self._invokers, canister.name)) is not None
             and tool.outside
         }
+        # Results in the prompt are of tools that did not run here.
+        outside |= {one.invocation for one in self._prompt if isinstance(one, ResultCanister)}
         return any(
             (isinstance(canister, DocumentCanister) and canister.identity not in self._vouched)
             or (isinstance(canister, ResultCanister) and canister.invocation in outside)
             for canister in self._added
         )
+
+    def _runs_elsewhere(self, call: InvocationCanister) -> bool:
+        tool = find_invoker(self._invokers, call.name)
+        return tool is not None and tool.elsewhere
 
     def _report_blocked(self) -> None:
         """Report once which tools are blocked until the user reviews them."""

@@ -72,6 +72,10 @@ class Invoker(Struct, frozen=True, kw_only=True):
     until a person has looked at it, whatever its approval. `must_ask(arguments)` says why a call
     with these arguments always asks, even if the tool is allowed; empty if it need not.
 
+    A tool that runs `elsewhere` is never invoked here. Once the other calls of the reply have their
+    results, its call ends the turn with the stop reason `invocations`. The next prompt holds the
+    result, as a `ResultCanister` of the call.
+
     `scope_of(arguments)` names what a remembered approval of a call covers, such as a host; empty
     for these very arguments. Calls whose scope is one of `allowed_scopes` do not ask.
     """
@@ -87,6 +91,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
     outside: bool = False
     sends: bool = False
     pure: bool = False
+    elsewhere: bool = False
     timeout_seconds: float | None = None
     shown_bytes: int | None = None
     kept_bytes: int | None = None
@@ -146,6 +151,22 @@ class Invoker(Struct, frozen=True, kw_only=True):
         )
 
     @classmethod
+    def from_declaration(
+        cls, name: str, schema: Mapping[str, Any], *, description: str = ""
+    ) -> Self:
+        """A tool that runs elsewhere: the turn ends when the model calls it.
+
+        The name is offered as it is, and neither it nor the schema is checked.
+        """
+        return cls(
+            name=name,
+            description=description,
+            arguments_schema=dict(schema),
+            invoke=_refuse_to_run,
+            elsewhere=True,
+        )
+
+    @classmethod
     def from_schema(
         cls,
         name: str,
@@ -184,6 +205,10 @@ class Invoker(Struct, frozen=True, kw_only=True):
             aliases=aliases,
             **marks,
         )
+
+
+async def _refuse_to_run(_: str, context: InvocationContext) -> InvocationOutput:
+    raise InvokerInvalid(f"the tool {context.invocation.name!r} does not run here")
 
 
 class InvokerOptions(TypedDict, total=False):
