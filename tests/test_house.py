@@ -35,7 +35,7 @@ RANKS = (
     ("hooks",),
     ("memory", "documents"),
     ("ensembles",),
-    ("conversations", "asking"),
+    ("conversations", "asking", "agents"),
     ("session", "synchronous", "testing", "cli", "__main__"),
 )
 RANK_OF = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}

@@ -258,6 +258,7 @@ class _Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True)
     controls: dict[str, Any] = {}
     providers: dict[str, dict[str, Any]] = {}
     ensembles: dict[str, dict[str, Any]] = {}
+    agents: dict[str, dict[str, Any]] = {}
     embedders: dict[str, dict[str, Any]] = {}
     memory: dict[str, Any] = {}
     documents: dict[str, Any] = {}

@@ -25,6 +25,7 @@ The branches say what to do next::
     │   ├── ConversationAmbiguous
     │   ├── ConversationBusy
     │   ├── CollectionNotFound
+    │   ├── AgentNotFound
     │   ├── ForkPointInvalid
     │   ├── EmbeddingsMixed
     │   ├── MemoryInvalid
@@ -222,6 +223,10 @@ class ConversationBusy(RequestError):
 
 class CollectionNotFound(RequestError):
     """No collection of documents has this name."""
+
+
+class AgentNotFound(RequestError):
+    """No row of `[agents]` has this name."""
 
 
 class ForkPointInvalid(RequestError):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from vibe_llms.agents import AGENTS, Agent, access_agent, read_agents
 from vibe_llms.asking import ModelAsker
 from vibe_llms.configuration import Configuration, Places, ToolMode, load_configuration
 from vibe_llms.controls import Controls
@@ -23,13 +24,13 @@ from vibe_llms.ensembles.core import Ensembles
 from vibe_llms.ensembles.interfaces import Ensemble, EnsembleHost
 from vibe_llms.ensembles.questions import Elicitor
 from vibe_llms.events import EventHandler, Notice, NoticeEvent, ignore_events
-from vibe_llms.exceptions import SessionClosed
+from vibe_llms.exceptions import ModelNotFound, RequestError, SessionClosed
 from vibe_llms.hooks import MEMORY, Asker, Background, HookHost, HookRunner, TurnHook, access_hook
 from vibe_llms.invocation.approval import Approver, Gatekeeper
 from vibe_llms.invocation.invokers import gather_invokers
 from vibe_llms.keys import KeyVault
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, Turn
-from vibe_llms.messages.contents import Reference
+from vibe_llms.messages.contents import Reference, TextualContent
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.provider_pool import ImportGuard, Providers, ProviderStatus, unguarded
 from vibe_llms.registries import Row
@@ -107,9 +108,11 @@ class Session:
         controls: Controls | None = None,
         event_handler: EventHandler | None = None,
         tool_mode: ToolMode | None = None,
-        memory: bool = False,
+        memory: bool | None = None,
         hooks: Iterable[TurnHook] = (),
         save: bool = True,
+        agent: str | Agent | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> Conversation:
         """A new conversation. Without a model it uses the one that `choose_model` returns.
 
@@ -120,15 +123,21 @@ class Session:
         all; the default is that of `[tools]`. With `memory` it recalls and remembers, in the mode
         of `[memory]`. `hooks` are called before and after each turn. It is stored with its first
         turn, or never if `save` is off; then nothing is remembered either.
+
+        `agent` is a row of `[agents]`, or an agent. Your own arguments win over its settings, and
+        your ensembles and collections are added to its own. `variables` are those of its prompt.
         """
         self._require_open()
-        chosen = await self._choose(model, event_handler)
+        given = self._settle_agent(agent, variables)
+        chosen = await self._choose_for(given, model, event_handler)
+        supervisor = given.supervisor if supervisor is None else supervisor
         instructions = SupervisorCanister.from_text(supervisor) if supervisor else None
         canisters = [*read_prompt(instructions), *read_prompt(history)]
         begun = History.begin(
             self.archive if save else None,
             name=name,
             model=f"{chosen.provider}/{chosen.name}",
+            agent=given.name,
             tags=tags,
             canisters=canisters,
         )
@@ -136,6 +145,8 @@ class Session:
             *(chosen, invokers, ensembles, controls, event_handler, tool_mode, hooks),
             collections=collections,
             memory=memory,
+            agent=given,
+            variables=variables or {},
         )
         return Conversation(begun, settings, self._enter)
 
@@ -150,14 +161,18 @@ class Session:
         controls: Controls | None = None,
         event_handler: EventHandler | None = None,
         tool_mode: ToolMode | None = None,
-        memory: bool = False,
+        memory: bool | None = None,
         hooks: Iterable[TurnHook] = (),
+        agent: str | Agent | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> Conversation:
         """A stored conversation, by its identity, a prefix of at least 4 characters, or its name.
 
-        It continues with its own model unless you give another. The rest is as in `begin`.
+        It continues with its own model unless you give another. The instructions of an `agent` are
+        added to the history if they are not in it. The rest is as in `begin`.
         """
         self._require_open()
+        given = self._settle_agent(agent, variables)
         identity = await self.archive.resolve(conversation)
         history, notices = await History.restore(self.archive, identity)
         handler = event_handler or self.event_handler
@@ -171,9 +186,25 @@ class Session:
             *(chosen, invokers, ensembles, controls, event_handler, tool_mode, hooks),
             collections=collections,
             memory=memory,
+            agent=given,
+            variables=variables or {},
             conversation=identity,
         )
-        return Conversation(history, settings, self._enter)
+        resumed = Conversation(history, settings, self._enter)
+        if given.supervisor and not _is_instructed(history.canisters, given.supervisor):
+            await resumed.add(SupervisorCanister.from_text(given.supervisor))
+        return resumed
+
+    def survey_agents(self) -> Sequence[Agent]:
+        """The agents of `[agents]`, in the order of the configuration.
+
+        `ConfigurationError` if one of their rows is wrong.
+        """
+        return tuple(read_agents(self.configuration).values())
+
+    def access_agent(self, name: str) -> Agent:
+        """The agent of this name. Raises `AgentNotFound`."""
+        return access_agent(self.configuration, name)
 
     async def access_model(self, name: str) -> Model:
         """The model of an address `provider/model` or `provider:model`, or of an alias.
@@ -268,10 +299,14 @@ class Session:
         hooks: Iterable[TurnHook],
         *,
         collections: Iterable[str],
-        memory: bool,
+        memory: bool | None,
+        agent: Agent,
+        variables: Mapping[str, str],
         conversation: str = "",
     ) -> ConversationSettings:
         """The settings of a conversation, with memory as tools or as a hook where it is wanted."""
+        ensembles = (*agent.ensembles, *ensembles)
+        memory = agent.memory if memory is None else memory
         if memory and self.configuration.memory_mode == "tools":
             ensembles = (*ensembles, MEMORY.name)
         elif memory:
@@ -285,11 +320,12 @@ class Session:
                 tuple(gather_invokers(invokers).values()),
                 tuple(await self._open_ensembles(ensembles, handler, conversation)),
             ),
-            controls=controls or Controls(),
+            controls=(controls or Controls()).over(agent.controls),
             handler=event_handler,
-            tool_mode=tool_mode,
+            tool_mode=tool_mode or agent.tool_mode,
             hooks=tuple(dict.fromkeys(hooks)),
-            collections=tuple(dict.fromkeys(collections)),
+            collections=tuple(dict.fromkeys((*agent.collections, *collections))),
+            template=agent.produce_template(variables),
         )
 
     @property
@@ -393,9 +429,37 @@ class Session:
                 handler(NoticeEvent(notice=Notice("model", note)))
         return await self.access_model(model) if isinstance(model, str) else model
 
+    def _settle_agent(
+        self, agent: str | Agent | None, variables: Mapping[str, str] | None
+    ) -> Agent:
+        """The agent of a conversation; one without settings if none is named."""
+        if agent is None and variables:
+            raise RequestError("variables are those of an agent's prompt; name the agent too")
+        return self.access_agent(agent) if isinstance(agent, str) else agent or Agent(name="")
+
+    async def _choose_for(
+        self, agent: Agent, model: str | Model | None, event_handler: EventHandler | None
+    ) -> Model:
+        if model is not None or not agent.model:
+            return await self._choose(model, event_handler)
+        try:
+            return await self.access_model(agent.model)
+        except ModelNotFound as error:
+            raise self.configuration.error(str(error), AGENTS, agent.name, "model") from error
+
     def _require_open(self) -> None:
         if self._closed:
             raise SessionClosed("the session is closed; open another one")
+
+
+def _is_instructed(canisters: Iterable[Canister], supervisor: str) -> bool:
+    """Whether a history contains some instructions, which the archive may hold elsewhere."""
+    stored = TextualContent(Reference.from_bytes(supervisor.encode()))
+    return any(
+        isinstance(canister, SupervisorCanister)
+        and canister.contents in ((TextualContent(supervisor),), (stored,))
+        for canister in canisters
+    )
 
 
 @asynccontextmanager

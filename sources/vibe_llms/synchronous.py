@@ -24,6 +24,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from vibe_llms import hooks
 from vibe_llms import session as sessions
+from vibe_llms.agents import Agent
 from vibe_llms.conversations import conversation as asynchronous
 from vibe_llms.conversations import streams
 from vibe_llms.costs import Cost
@@ -372,6 +373,17 @@ class Session(_Face[sessions.Session]):
         `begin(memory=True)` adds it to a conversation, and so does `add_hook`.
         """
         return self._inner.access_memory()
+
+    def survey_agents(self) -> Sequence[Agent]:
+        """The agents of `[agents]`, in the order of the configuration.
+
+        `ConfigurationError` if one of their rows is wrong.
+        """
+        return self._inner.survey_agents()
+
+    def access_agent(self, name: str) -> Agent:
+        """The agent of this name. Raises `AgentNotFound`."""
+        return self._inner.access_agent(name)
 
     def estimate_cost(self, canisters: Iterable[Canister]) -> Cost:
         """The cost of the replies among some canisters, by the price list that each row names."""

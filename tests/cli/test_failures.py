@@ -52,6 +52,7 @@ PROMISED = {
     "ConversationAmbiguous": 66,
     "AttachmentUnreadable": 66,
     "CollectionNotFound": 66,
+    "AgentNotFound": 66,
     "ProviderUnreachable": 69,
     "ProviderOverloaded": 69,
     "ReplyTimeout": 69,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.history import History, finish, has_reply, locate, start_of_turn
 from vibe_llms.conversations.outputs import OutputType, produce_form
-from vibe_llms.conversations.prompts import Prompt, read_prompt
+from vibe_llms.conversations.prompts import Prompt, apply_template, read_prompt
 from vibe_llms.conversations.settings import ConversationSettings, TurnMemo, TurnRequest
 from vibe_llms.conversations.streams import EventStream, RunningTurn
 from vibe_llms.conversations.tools import Tool
@@ -178,7 +178,7 @@ class Conversation:
         """
         running = self._start(
             TurnRequest(
-                said=read_prompt(prompt),
+                said=self._read(prompt),
                 invokers=invokers,
                 controls=controls,
                 event_handler=event_handler,
@@ -247,7 +247,7 @@ class Conversation:
         stream: EventStream[Any] = EventStream()
         running = self._start(
             TurnRequest(
-                said=read_prompt(prompt),
+                said=self._read(prompt),
                 invokers=invokers,
                 controls=controls,
                 event_handler=stream.channel.put,
@@ -338,7 +338,7 @@ class Conversation:
         called, and a server may be asked what its model can do.
         """
         request = TurnRequest(
-            said=read_prompt(prompt),
+            said=self._read(prompt),
             invokers=invokers,
             controls=controls,
             form=None if output is None else produce_form(output),
@@ -350,6 +350,10 @@ class Conversation:
         """Cancel a running turn, and refuse further ones."""
         self._closed = True
         await self.cancel()
+
+    def _read(self, prompt: Prompt | None) -> Sequence[Canister]:
+        said, template = read_prompt(prompt), self._settings.template
+        return said if template is None else apply_template(said, template)
 
     def _start(self, request: TurnRequest) -> RunningTurn:
         run = self._produce_run(request, self._memo)

@@ -71,11 +71,14 @@ class History:
         *,
         name: str = "",
         model: str = "",
+        agent: str = "",
         tags: Sequence[str] = (),
         canisters: Sequence[Canister] = (),
     ) -> Self:
         """A new history; it is stored with the first message appended to it."""
-        details = Details(created=datetime.now(UTC), name=name, model=model, tags=tuple(tags))
+        details = Details(
+            created=datetime.now(UTC), name=name, model=model, agent=agent, tags=tuple(tags)
+        )
         return cls(archive, details, canisters=canisters)
 
     @classmethod

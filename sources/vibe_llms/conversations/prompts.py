@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from vibe_llms.exceptions import RequestError
 from vibe_llms.messages.canisters import Canister, UserCanister
@@ -44,6 +46,28 @@ def read_prompt(prompt: Prompt | None) -> tuple[Canister, ...]:
         if isinstance(canister, UserCanister) and not _says_something(canister):
             raise RequestError("the message is empty; say something")
     return tuple(repair_canister(canister) for canister in said)
+
+
+def apply_template(
+    said: Sequence[Canister], template: Callable[[str], str]
+) -> tuple[Canister, ...]:
+    """The canisters with the text of each user message as the template writes it."""
+    return tuple(
+        _rewrite(canister, template) if isinstance(canister, UserCanister) else canister
+        for canister in said
+    )
+
+
+def _rewrite(canister: UserCanister, template: Callable[[str], str]) -> UserCanister:
+    texts, others, place = list[str](), list[Content](), 0
+    for content in canister.contents:
+        if isinstance(content, TextualContent) and isinstance(content.data, str):
+            place = place if texts else len(others)
+            texts.append(content.data)
+        else:
+            others.append(content)
+    others.insert(place, TextualContent(template("\n\n".join(texts))))
+    return replace(canister, contents=tuple(others))
 
 
 def _says_something(canister: UserCanister) -> bool:

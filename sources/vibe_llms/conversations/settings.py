@@ -53,7 +53,7 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     """The settings of a conversation's turns; a change makes a new value.
 
     `controls` and `handler` are its own; the session supplies the rest. `collections` are names of
-    collections of documents that the model may search.
+    collections of documents that the model may search. `template` writes each message of the user.
     """
 
     model: Model
@@ -64,6 +64,7 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     tool_mode: ToolMode | None = None
     hooks: tuple[TurnHook, ...] = ()
     collections: tuple[str, ...] = ()
+    template: Callable[[str], str] | None = None
 
     @property
     def event_handler(self) -> EventHandler:

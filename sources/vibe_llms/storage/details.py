@@ -17,7 +17,7 @@ from vibe_llms.storage.files import read_within
 from vibe_llms.storage.interfaces import FORMAT, Details, Origin
 
 METADATA = "metadata.toml"
-_KEYS = ("format", "created", "name", "model", "tags", "forked-from", "superseded-by")
+_KEYS = ("format", "created", "name", "model", "agent", "tags", "forked-from", "superseded-by")
 
 
 def encode_details(details: Details) -> bytes:
@@ -27,6 +27,8 @@ def encode_details(details: Details) -> bytes:
         tree["name"] = details.name
     if details.model:
         tree["model"] = details.model
+    if details.agent:
+        tree["agent"] = details.agent
     if details.tags:
         tree["tags"] = list(details.tags)
     if details.forked_from is not None:
@@ -90,6 +92,7 @@ def fork_details(parent: Details, origin: Origin, name: str) -> Details:
         created=datetime.now(UTC),
         name=name,
         model=parent.model,
+        agent=parent.agent,
         tags=parent.tags,
         forked_from=origin,
     )

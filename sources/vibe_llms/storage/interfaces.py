@@ -26,12 +26,14 @@ class Origin(Struct, frozen=True):
 class Details(Struct, frozen=True, kw_only=True):
     """Data about a conversation besides its canisters.
 
-    `superseded_by` is the conversation that replaced this one, for example after an undo.
+    `agent` is the name of the agent that it was begun with. `superseded_by` is the conversation
+    that replaced this one, for example after an undo.
     """
 
     created: datetime
     name: str = ""
     model: str = ""
+    agent: str = ""
     tags: tuple[str, ...] = ()
     forked_from: Origin | None = None
     superseded_by: str = ""

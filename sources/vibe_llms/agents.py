@@ -1,0 +1,177 @@
+"""Agents: named rows of `[agents]` that say how a conversation begins.
+
+An agent is read here and applied by the session. A missing model or ensemble, or a wrong key, is
+reported with the file, the table and the key.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from string import Template
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from vibe_llms.configuration import Configuration, Positive, ToolMode
+from vibe_llms.controls import Controls, read_controls
+from vibe_llms.exceptions import AgentNotFound, RequestError
+from vibe_llms.files import LARGEST_SETTINGS, read_file
+
+AGENTS = "agents"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_INPUT = "input"
+
+
+class Budget(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """How much an agent may use for each user in a period; `money` is in US dollars."""
+
+    tokens: Positive | None = None
+    money: Annotated[float, Meta(gt=0)] | None = None
+    period: Literal["hour", "day", "week", "month"] = "day"
+
+
+class Agent(Struct, frozen=True, kw_only=True):
+    """How a conversation begins: its model, instructions, tools and settings.
+
+    `supervisor` is the system prompt. `prompt` is a template for each message of the user: `$input`
+    is the message, and the caller gives the other variables. `agents` are names of agents that it
+    may ask as tools. Without `memory`, the caller decides. `budget` is read, but not enforced yet.
+    """
+
+    name: str
+    description: str = ""
+    model: str = ""
+    supervisor: str = ""
+    prompt: str = ""
+    ensembles: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    collections: tuple[str, ...] = ()
+    controls: Controls = Controls()
+    tool_mode: ToolMode | None = None
+    memory: bool | None = None
+    budget: Budget | None = None
+
+    @property
+    def variables(self) -> Sequence[str]:
+        """The variables that `prompt` needs besides `$input`."""
+        return [name for name in Template(self.prompt).get_identifiers() if name != _INPUT]
+
+    def produce_template(self, variables: Mapping[str, str]) -> Callable[[str], str] | None:
+        """A function that writes a message as `prompt` has it; nothing if there is no prompt.
+
+        `RequestError` names a variable that is missing, or that the prompt does not have.
+        """
+        wanted = self.variables
+        if missing := [name for name in wanted if name not in variables]:
+            raise RequestError(
+                f"the prompt of the agent {self.name!r} needs a value for {_list(missing)}"
+            )
+        if unknown := [name for name in variables if name not in wanted]:
+            raise RequestError(
+                f"the prompt of the agent {self.name!r} has no {_list(unknown)}; its variables "
+                f"are {_list(wanted) or 'none'}"
+            )
+        if not self.prompt:
+            return None
+        return lambda text: Template(self.prompt).substitute({**variables, _INPUT: text})
+
+
+class _Row(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    description: str = ""
+    model: str = ""
+    supervisor: str = ""
+    supervisor_file: str = ""
+    prompt: str = ""
+    ensembles: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    collections: tuple[str, ...] = ()
+    controls: dict[str, Any] = {}
+    output_tokens: Positive | None = None
+    tool_mode: ToolMode | None = None
+    memory: bool | None = None
+    budget: Budget | None = None
+    enabled: bool = True
+
+
+def read_agents(configuration: Configuration) -> Mapping[str, Agent]:
+    """The enabled agents by name; `ConfigurationError` if one of their rows is wrong."""
+    return {name: _read(configuration, name) for name in survey_names(configuration)}
+
+
+def access_agent(configuration: Configuration, name: str) -> Agent:
+    """The agent of a name, or `AgentNotFound`; other rows are not read."""
+    known = survey_names(configuration)
+    if name not in known:
+        raise AgentNotFound(f"no agent is named {name!r}; there are: {', '.join(known) or 'none'}")
+    return _read(configuration, name)
+
+
+def survey_names(configuration: Configuration) -> Sequence[str]:
+    """The names of the enabled rows, in file order."""
+    rows = configuration.tree.get(AGENTS, {})
+    return [name for name, row in rows.items() if row.get("enabled", True) is not False]
+
+
+def _read(configuration: Configuration, name: str) -> Agent:
+    place = (AGENTS, name)
+    if not _NAME.fullmatch(name):
+        raise configuration.error(
+            "the name of an agent has up to 64 letters, digits, '.', '_' and '-', with a letter or "
+            "digit first",
+            *place,
+        )
+    row = configuration.read(_Row, configuration.tree[AGENTS][name], *place)
+    template = Template(row.prompt)
+    if row.prompt and not (template.is_valid() and _INPUT in template.get_identifiers()):
+        raise configuration.error(
+            "it must contain $input, the user's message; a variable is written $name or ${name}, "
+            "and $$ is a dollar sign",
+            *(*place, "prompt"),
+        )
+    for key, named, known in (
+        ("ensembles", row.ensembles, [one.name for one in configuration.rows("ensembles")]),
+        ("agents", row.agents, survey_names(configuration)),
+    ):
+        for one in named:
+            if one not in known:
+                raise configuration.error(
+                    f"there is no {one!r} in [{key}]; there are {', '.join(known) or 'none'}",
+                    *(*place, key),
+                )
+    configuration.check_controls(row.controls, *place, "controls")
+    controls = read_controls(row.controls)
+    return Agent(
+        name=name,
+        description=row.description,
+        model=row.model,
+        supervisor=_read_supervisor(configuration, row, place),
+        prompt=row.prompt,
+        ensembles=row.ensembles,
+        agents=row.agents,
+        collections=row.collections,
+        controls=controls.over(Controls(output_tokens=row.output_tokens)),
+        tool_mode=row.tool_mode,
+        memory=row.memory,
+        budget=row.budget,
+    )
+
+
+def _read_supervisor(configuration: Configuration, row: _Row, place: Sequence[str]) -> str:
+    if not row.supervisor_file:
+        return row.supervisor
+    if row.supervisor:
+        raise configuration.error("supervisor and supervisor-file exclude each other", *place)
+    path = configuration.places.configuration / os.path.expanduser(row.supervisor_file)
+    try:
+        return read_file(path, LARGEST_SETTINGS).decode("utf-8").strip()
+    except OSError as error:
+        reason = f"{path} cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        reason = f"{path} is not UTF-8 text"
+    raise configuration.error(reason, *place, "supervisor-file")
+
+
+def _list(variables: Sequence[str]) -> str:
+    return ", ".join(f"${name}" for name in variables)
