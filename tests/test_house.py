@@ -28,7 +28,10 @@ ROOT = Path(vibe_llms.__file__).parent
 #: documentation/explanation/architecture.md.
 RANKS = (
     ("meta", "redaction", "exceptions", "files", "network", "registries"),
-    ("controls", "configuration", "credentials", "messages", "events", "attachments", "costs"),
+    (
+        *("controls", "configuration", "credentials", "messages", "events", "tracing"),
+        *("attachments", "costs"),
+    ),
     ("invocation", "storage", "interpreter"),
     ("keys", "plugins"),
     ("providers",),
@@ -36,7 +39,7 @@ RANKS = (
     ("memory", "documents"),
     ("ensembles",),
     ("conversations", "asking", "agents"),
-    ("session", "synchronous", "testing", "cli", "__main__"),
+    ("session", "telemetry", "synchronous", "testing", "cli", "__main__"),
 )
 RANK_OF = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
 #: These know nothing of each other, although one of them comes first.
@@ -53,6 +56,7 @@ NAMES_A_PROVIDER = {("testing", "providers.scripted")}
 LATE = {
     ("providers.contract.selection", "providers.contract.model.ContractModel"),
     ("session", "documents.core.produce_documents"),
+    ("session", "telemetry.produce_tracer"),
 }
 #: What opens files: the one place where they are read; folders and new files of the archive; and
 #: what the system itself provides, such as /proc and inherited descriptors.
@@ -376,6 +380,7 @@ HEAVY = {
     *("pydantic", "rich", "click", "httpx", "httpx2", "prompt_toolkit", "sqlite3"),
     *("tomli_w", "tomlkit"),
     *("anthropic", "ollama", "openai", "llama_cpp", "jinja2", "ctypes"),
+    *("opentelemetry", "requests"),
     *("pypdfium2", "mammoth", "python_calamine", "selectolax", "trafilatura", "lxml"),
     *("sentence_transformers", "transformers", "torch", "numpy", "faiss", *_LIGHT),
 }

@@ -14,6 +14,7 @@ from vibe_llms.exceptions import ModelNotFound
 from vibe_llms.messages.canisters import SupervisorCanister, Usage
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.limits import Limiter
+from vibe_llms.tracing import Tracer
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ class ModelAsker:
         output_tokens: int = 2000,
         access_controls: Callable[[Model], Controls] = lambda _: Controls(),
         access_limiter: Callable[[Model], Limiter | None] = lambda _: None,
+        tracer: Tracer = Tracer(),
     ) -> None:
         self.usage = Usage()
         services = Services(
@@ -44,6 +46,7 @@ class ModelAsker:
             access_model=_access_none,
             access_controls=access_controls,
             access_limiter=access_limiter,
+            tracer=tracer,
         )
         # Controls of the conversation, not of the call: what the model does not take is left out.
         controls = Controls(output_tokens=output_tokens)

@@ -124,6 +124,13 @@ ROW_KEYS = (
 )
 
 
+class TelemetrySettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """`[telemetry]`: whether spans and metrics are recorded, and messages with them."""
+
+    enabled: bool = False
+    content: bool = False
+
+
 class Layer(Struct, frozen=True):
     """One source of settings: a file, the environment, or the caller."""
 
@@ -146,6 +153,7 @@ class Configuration(Struct, frozen=True):
     memory: Mapping[str, Any] = {}
     documents: Mapping[str, Any] = {}
     web: WebSettings = WebSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     offline: bool = False
 
     @property
@@ -263,6 +271,7 @@ class _Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True)
     memory: dict[str, Any] = {}
     documents: dict[str, Any] = {}
     web: WebSettings = WebSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
 
 
 def shipped_folder() -> Path:
@@ -379,6 +388,7 @@ def assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
         memory=settings.memory,
         documents=settings.documents,
         web=settings.web,
+        telemetry=settings.telemetry,
         offline=bool(settings.offline),
     )
 

@@ -36,6 +36,7 @@ from vibe_llms.providers.provider_pool import ImportGuard, Providers, ProviderSt
 from vibe_llms.registries import Row
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.interfaces import Archive, Finding, Summary
+from vibe_llms.tracing import Tracer
 
 if TYPE_CHECKING:
     from vibe_llms.documents.core import Documents
@@ -55,11 +56,14 @@ class Session:
         import_guard: ImportGuard = unguarded,
         approver: Approver | None = None,
         elicitor: Elicitor | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.configuration = configuration
         self.archive = archive
         self.event_handler = event_handler
         self.gatekeeper = Gatekeeper(approver)
+        self._own_tracer = _produce_tracer(configuration) if tracer is None else Tracer()
+        self._tracer = tracer or self._own_tracer
         self._providers = Providers(
             configuration,
             event_handler,
@@ -87,6 +91,7 @@ class Session:
             open_ensembles=self._open_ensembles,
             hook_runner=self._hook_runner,
             access_documents=self.access_documents,
+            tracer=self._tracer,
         )
         self._documents: Documents | None = None
         self._conversations: WeakSet[Conversation] = WeakSet()
@@ -277,6 +282,7 @@ class Session:
         self._closed = True
         async with AsyncExitStack() as stack:
             # If closing one fails or is cancelled, the others are still closed.
+            stack.push_async_callback(self._own_tracer.close)
             stack.push_async_callback(self.archive.close)
             stack.push_async_callback(self._ensembles.close)
             stack.push_async_callback(self._providers.close)
@@ -352,6 +358,7 @@ class Session:
                 self.configuration,
                 lambda text: self._notify(Notice("documents", text)),
                 self._providers,
+                self._tracer,
             )
         return self._documents
 
@@ -362,6 +369,7 @@ class Session:
             restore=self._restore,
             load=self.archive.load_all,
             notify=self._notify,
+            tracer=self._tracer,
         )
         return access_hook(MEMORY, self.configuration, host)
 
@@ -371,6 +379,7 @@ class Session:
             output_tokens=output_tokens,
             access_controls=self._providers.access_controls,
             access_limiter=self._providers.access_limiter,
+            tracer=self._tracer,
         )
 
     async def open_ensemble(self, name: str) -> Ensemble:
@@ -462,6 +471,15 @@ def _is_instructed(canisters: Iterable[Canister], supervisor: str) -> bool:
     )
 
 
+def _produce_tracer(configuration: Configuration) -> Tracer:
+    if not configuration.telemetry.enabled:
+        return Tracer()
+    # A process that records nothing imports none of it.
+    from vibe_llms.telemetry import produce_tracer
+
+    return produce_tracer(configuration)
+
+
 @asynccontextmanager
 async def open_session(
     *,
@@ -474,6 +492,7 @@ async def open_session(
     import_guard: ImportGuard = unguarded,
     approver: Approver | None = None,
     elicitor: Elicitor | None = None,
+    tracer: Tracer | None = None,
 ) -> AsyncIterator[Session]:
     """A session, closed with the block::
 
@@ -487,6 +506,7 @@ async def open_session(
     row: by itself an import is not bounded, as none is in Python; the command bounds it.
     `approver` decides on calls of tools that ask before they run; without one they do not run.
     `elicitor` answers what ensembles ask a person; without one they cannot ask.
+    `tracer` records spans and metrics in place of the one that `[telemetry]` configures.
     """
     if not isinstance(configuration, Configuration):
         places = None if home is None else Places.under(Path(home))
@@ -500,6 +520,7 @@ async def open_session(
         import_guard=import_guard,
         approver=approver,
         elicitor=elicitor,
+        tracer=tracer,
     )
     try:
         yield session

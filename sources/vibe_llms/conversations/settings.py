@@ -22,6 +22,7 @@ from vibe_llms.messages.canisters import Canister, SupervisorCanister
 from vibe_llms.providers.contract.selection import settle_tools
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.limits import Limiter
+from vibe_llms.tracing import Tracer
 
 
 async def _open_none(_: Iterable[str], __: EventHandler) -> Sequence[Ensemble]:
@@ -47,6 +48,7 @@ class Services(Struct, frozen=True, kw_only=True):
     )
     hook_runner: HookRunner = msgspec.field(default_factory=HookRunner)
     access_documents: Callable[[], DocumentService] | None = None
+    tracer: Tracer = Tracer()
 
 
 class ConversationSettings(Struct, frozen=True, kw_only=True):

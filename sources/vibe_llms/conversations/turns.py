@@ -48,6 +48,7 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.messages.contents import TextualContent, text_of
 from vibe_llms.providers.interfaces import InquiringModel, Model, TurnContext
 from vibe_llms.providers.limits import limited
+from vibe_llms.tracing import Requested, Span
 
 #: How often a typed output is asked for.
 OUTPUT_ATTEMPTS = 3
@@ -98,6 +99,13 @@ class TurnRun:
 
     async def run(self) -> Turn:
         """Run the turn. In every case, what arrived is kept, and the last event reports the end."""
+        with self._settings.services.tracer.turn(self._describe_request(self._prompt)) as span:
+            try:
+                return await self._run()
+            finally:
+                span.record(self._added)
+
+    async def _run(self) -> Turn:
         reason: str = StopReason.FAILED
         withdrawn = False
         try:
@@ -144,7 +152,7 @@ class TurnRun:
         await self._prepare()
         said = await self._add_context()
         messages = [*self._messages, *self._give(said)]
-        context = self._produce_context()
+        context = self._produce_context(Span())
         return await self._model.preview(messages, self._offered, self._controls, context)
 
     def result(self, reason: str) -> Turn:
@@ -314,14 +322,14 @@ class TurnRun:
         )
 
     async def _ask(self) -> Sequence[ReplyCanister]:
-        context = self._produce_context()
         received = self._dispatcher.received
         received.clear()
+        messages = self._messages
+        traced = self._settings.services.tracer.request(self._describe_request(messages))
         try:
-            with self._limited():
-                reply = await self._model.converse(
-                    self._messages, self._offered, self._controls, context
-                )
+            with self._limited(), traced as span:
+                context = self._produce_context(span)
+                reply = await self._model.converse(messages, self._offered, self._controls, context)
             if not reply:
                 raise ReplyMalformed(
                     "the model returned no reply", provider=self._settings.model.provider
@@ -335,10 +343,22 @@ class TurnRun:
                 await self._keep(tuple(received))
         return reply
 
-    def _produce_context(self) -> TurnContext:
+    def _describe_request(self, messages: Sequence[Canister]) -> Requested:
+        model = self._settings.model
+        return Requested(
+            conversation=self._history.identity,
+            provider=model.provider,
+            model=model.name,
+            messages=messages,
+            controls=self._controls,
+            default_controls=self._default_controls,
+            streaming=self._request.streaming,
+        )
+
+    def _produce_context(self, span: Span) -> TurnContext:
         return TurnContext(
             conversation=self._history.identity,
-            event_handler=self._dispatcher,
+            event_handler=span.watch(self._dispatcher),
             notify=self._notify,
             load=self._history.load,
             streaming=self._request.streaming,
@@ -347,6 +367,7 @@ class TurnRun:
             cache=self._memo.access_cache(self._model),
             throttle=self._request.throttle,
             kept=self._await_kept if self._keeping is not None else None,
+            tracer=self._settings.services.tracer,
         )
 
     def _limited(self) -> AbstractContextManager[None]:
@@ -367,6 +388,7 @@ class TurnRun:
             parallel=tools.parallel,
             shown_bytes=tools.shown_bytes,
             kept_bytes=tools.kept_bytes,
+            tracer=self._settings.services.tracer,
         )
         with self._offered_documents():
             await execute(calls, execution)

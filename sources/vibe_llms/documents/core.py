@@ -31,6 +31,7 @@ from vibe_llms.messages.canisters import DocumentCanister
 from vibe_llms.messages.contents import FileContent, Reference, TextualContent, hash_bytes
 from vibe_llms.providers.interfaces import Loader, refuse_loading
 from vibe_llms.providers.provider_pool import Providers
+from vibe_llms.tracing import Tracer
 
 #: So many documents are named in an error.
 _NAMED = 20
@@ -71,11 +72,16 @@ class Documents:
     """The documents of one user; closing it closes the store and the reader."""
 
     def __init__(
-        self, configuration: Configuration, store: DocumentStore, reader: DocumentReader
+        self,
+        configuration: Configuration,
+        store: DocumentStore,
+        reader: DocumentReader,
+        tracer: Tracer = Tracer(),
     ) -> None:
         self.store = store
         self.reader = reader
         self._configuration = configuration
+        self._tracer = tracer
         self._shelves: dict[str, _Shelf] = {}
         #: The web pages of conversations: the hashes of their texts, by address.
         self._pages: dict[str, dict[str, str]] = {}
@@ -227,9 +233,11 @@ class Documents:
                 failures.append(error)
         if failures and not names:
             raise failures[0]
+        with self._tracer.work("retrieval", text=request):
+            passages = await self.store.search(request, names)
         return [
             Found(names[one.hash], describe_places(one.place, one.last), one.text)
-            for one in await self.store.search(request, names)
+            for one in passages
         ]
 
     async def _read(self, document: FileContent, load: Loader) -> tuple[str, DocumentText]:
@@ -262,7 +270,8 @@ class Documents:
         if isinstance(data, Reference):
             data = (await load([data]))[data.hash]
         assert isinstance(data, bytes)
-        text = await self.reader.read(data, document.name, mimetype=document.mimetype)
+        with self._tracer.work("read_document", text=document.name):
+            text = await self.reader.read(data, document.name, mimetype=document.mimetype)
         await self.store.add(key, text)
         return text
 
@@ -301,10 +310,11 @@ def produce_documents(
     configuration: Configuration,
     notify: Callable[[str], None],
     providers: Providers | None = None,
+    tracer: Tracer = Tracer(),
 ) -> Documents:
     """The documents of the user of a configuration; nothing is opened before it is used.
 
     `providers` are those of the session, for an embedder.
     """
     store = produce_store(configuration, providers=providers, notify=notify)
-    return Documents(configuration, store, DocumentReader(configuration))
+    return Documents(configuration, store, DocumentReader(configuration), tracer)

@@ -26,6 +26,7 @@ from vibe_llms.messages.canisters import InvocationCanister, ResultCanister
 from vibe_llms.messages.codecs import repair_canister
 from vibe_llms.messages.contents import Content, TextualContent, repair_text
 from vibe_llms.redaction import redact
+from vibe_llms.tracing import Tracer
 
 _LOGGER = get_logger("vibe_llms.invocation")
 
@@ -51,6 +52,7 @@ class Execution(Struct, frozen=True, kw_only=True):
     parallel: int = 16
     shown_bytes: int = 32 * 1024
     kept_bytes: int = 16 * 1024 * 1024
+    tracer: Tracer = Tracer()
 
 
 async def execute(invocations: Sequence[InvocationCanister], execution: Execution) -> None:
@@ -195,13 +197,21 @@ async def _invoke(
         execution.conversation, invocation, progress.reporter(invocation), limit.pause
     )
     try:
-        async with limit:
-            output = await invoker.invoke(invocation.arguments, context)
-        contents = bound_contents(
-            output.contents,
-            shown_bytes=invoker.shown_bytes or execution.shown_bytes,
-            kept_bytes=invoker.kept_bytes or execution.kept_bytes,
-        )
+        with execution.tracer.call(invocation) as span:
+            async with limit:
+                output = await invoker.invoke(invocation.arguments, context)
+            contents = bound_contents(
+                output.contents,
+                shown_bytes=invoker.shown_bytes or execution.shown_bytes,
+                kept_bytes=invoker.kept_bytes or execution.kept_bytes,
+            )
+            result = ResultCanister(
+                contents,
+                invocation=invocation.identity,
+                failed=output.failed,
+                display=output.display,
+            )
+            span.record((result,))
     except ArgumentsInvalid as error:
         return _failure(invocation, f"The arguments are not valid:\n{error}")
     except ResultTooLarge as error:
@@ -220,9 +230,6 @@ async def _invoke(
             return _failure(invocation, f"The tool did not return within {seconds:g} seconds.")
         _LOGGER.warning("the tool %s failed", invocation.name, exc_info=error)
         return _failure(invocation, f"The tool failed: {type(error).__name__}: {error}")
-    result = ResultCanister(
-        contents, invocation=invocation.identity, failed=output.failed, display=output.display
-    )
     return repair_canister(result)
 
 

@@ -19,11 +19,12 @@ from vibe_llms.memory.deduplication import Deduplication
 from vibe_llms.memory.entries import Entry, Role, Scope
 from vibe_llms.memory.ingestion import Ingestion
 from vibe_llms.memory.journal import Journal, Ticket
-from vibe_llms.memory.recall import Asked, recall, write_down
+from vibe_llms.memory.recall import Asked, question_of, recall, write_down
 from vibe_llms.memory.settings import MemorySettings, produce_memory, read_memory_settings
 from vibe_llms.messages.canisters import AssistantCanister, Canister, StopReason, Turn, UserCanister
 from vibe_llms.messages.contents import Reference, TextualContent
 from vibe_llms.providers.interfaces import Loader, Model
+from vibe_llms.tracing import Span
 
 
 class Taker(Protocol):
@@ -112,13 +113,19 @@ class MemoryHook(TurnHook):
 
     async def find(self, request: HookRequest) -> Sequence[Entry]:
         """The entries that fit what is said."""
-        return await recall(
-            self.memory,
-            Asked(request.said, request.conversation, request.history, request.load),
-            user=self.user,
-            retrieval=self.settings,
-            settings=self.settings.recall,
-        )
+        text = question_of(request.said)
+        with self._host.tracer.work(
+            "search_memory", conversation=request.conversation, text=text
+        ) as span:
+            found = await recall(
+                self.memory,
+                Asked(request.said, request.conversation, request.history, request.load),
+                user=self.user,
+                retrieval=self.settings,
+                settings=self.settings.recall,
+            )
+            span.count(len(found))
+        return found
 
     def after_turn(self, request: HookRequest, turn: Turn) -> Work | None:
         """Remember the turn, however it ended, if the conversation is kept.
@@ -141,7 +148,9 @@ class MemoryHook(TurnHook):
         if turn.stop_reason == StopReason.FAILED:
             self._deferred.append((path, ticket, said))
             return None
-        return self._work(request.model, said, ticket, path)
+        # It begins later, but lies within the turn that ends now.
+        span = self._host.tracer.work("upsert_memory", conversation=request.conversation)
+        return self._work(request.model, said, ticket, path, span)
 
     async def catch_up(
         self, *, known: Collection[str] = (), failed: bool = False
@@ -166,6 +175,12 @@ class MemoryHook(TurnHook):
         await self.memory.close()
 
     async def _work(
+        self, model: Model, said: Sequence[Canister], ticket: Ticket, path: Path, span: Span
+    ) -> None:
+        with span:
+            await self._learn(model, said, ticket, path)
+
+    async def _learn(
         self, model: Model, said: Sequence[Canister], ticket: Ticket, path: Path
     ) -> None:
         taker = await self._produce_taker(model)

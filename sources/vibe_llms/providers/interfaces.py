@@ -21,6 +21,7 @@ from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister, ReplyCanister, Usage
 from vibe_llms.messages.contents import Reference
 from vibe_llms.providers.attributes import ModelAttributes
+from vibe_llms.tracing import Tracer
 
 #: The bytes of references, by their hashes.
 Loader: TypeAlias = Callable[[Sequence[Reference]], Awaitable[Mapping[str, bytes]]]
@@ -62,7 +63,8 @@ class TurnContext(Struct, frozen=True, kw_only=True):
     notice. `cache` is what the model's `produce_cache` made for this conversation. `throttle` is
     awaited between pieces of a stream, so that a slow reader holds it back. `kept` is given to
     models with `awaits_kept`, which may send their request while the prompt is being stored: they
-    await it before the first event of the reply; it gives the conversation's identity.
+    await it before the first event of the reply; it gives the conversation's identity. `tracer`
+    records attempts.
     """
 
     conversation: str = ""
@@ -75,6 +77,7 @@ class TurnContext(Struct, frozen=True, kw_only=True):
     cache: object = None
     throttle: Callable[[], Awaitable[object]] | None = None
     kept: Callable[[], Awaitable[str]] | None = None
+    tracer: Tracer = Tracer()
 
 
 class TokenCount(Struct, frozen=True):

@@ -243,6 +243,7 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
             throttle=context.throttle,
             kept=context.kept,
             streaming=context.streaming,
+            tracer=context.tracer,
         )
         accumulator = self.produce_accumulator(context)
         return await hold(trip, outgoing, accumulator, otherwise=otherwise)

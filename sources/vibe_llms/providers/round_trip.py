@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import count
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
@@ -31,6 +32,7 @@ from vibe_llms.providers.interfaces import Notifier, ignore_notices
 from vibe_llms.providers.limits import LimiterSlot, access_slot
 from vibe_llms.providers.transport import Incoming, Outgoing, Transport
 from vibe_llms.providers.watch import Watch
+from vibe_llms.tracing import Tracer
 
 T = TypeVar("T")
 
@@ -89,6 +91,7 @@ class RoundTrip(Struct, frozen=True, kw_only=True):
     throttle: Callable[[], Awaitable[object]] | None = None
     kept: Callable[[], Awaitable[str]] | None = None
     streaming: bool = True
+    tracer: Tracer = Tracer()
 
 
 async def hold(
@@ -122,6 +125,7 @@ async def hold(
         provider=trip.provider,
         settings=trip.settings,
         notify=trip.notify,
+        tracer=trip.tracer,
     )
 
 
@@ -132,19 +136,25 @@ async def attempt_reply(
     provider: str,
     settings: StreamSettings,
     notify: Notifier,
+    tracer: Tracer = Tracer(),
 ) -> tuple[ReplyCanister, ...]:
     """Make attempts at a reply until one succeeds, something of it was seen, or none is left.
 
     `attempt` feeds the accumulator and sets the limit of the watch for each wait. On every way out
     of here, also a cancel, the failure of an open message has been reported.
     """
-    slot = access_slot()
+    slot, number = access_slot(), count(1)
+
+    async def traced(watch: Watch) -> None:
+        with tracer.attempt(next(number)):
+            await attempt(watch)
+
     # The watch is the inner one: the accumulator has to see its timeout, not a cancel.
     with accumulator:
         if slot is None:
-            await _repeat(attempt, accumulator.reset, provider, settings, notify)
+            await _repeat(traced, accumulator.reset, provider, settings, notify)
         else:
-            through = _pass(attempt, slot, settings, notify)
+            through = _pass(traced, slot, settings, notify)
             try:
                 await _repeat(through, accumulator.reset, provider, settings, notify)
             finally:

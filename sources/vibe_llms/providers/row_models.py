@@ -83,4 +83,5 @@ class RowModel(Generic[C]):
             provider=self.provider,
             settings=self.client.stream,
             notify=context.notify,
+            tracer=context.tracer,
         )

@@ -1,0 +1,473 @@
+"""Spans and metrics of OpenTelemetry, by its conventions for generative AI.
+
+Nothing is imported from OpenTelemetry before a tracer is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from time import perf_counter
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from vibe_llms.configuration import Configuration
+from vibe_llms.credentials import guard_loggers
+from vibe_llms.events import (
+    Event,
+    EventHandler,
+    MessageCompletedEvent,
+    MessageFailedEvent,
+    MessageProgressEvent,
+    MessageStartedEvent,
+)
+from vibe_llms.exceptions import PackageMissing
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    InvocationCanister,
+    ReplyCanister,
+    ResultCanister,
+    StopReason,
+    SupervisorCanister,
+    Usage,
+    role_of,
+    usage_of,
+)
+from vibe_llms.messages.contents import Content, ReasoningContent, TextualContent
+from vibe_llms.meta import __version__
+from vibe_llms.network.offline import permit_request
+from vibe_llms.redaction import redact
+from vibe_llms.tracing import Requested, Span, Tracer, Work
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Histogram, MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+SCOPE = "vibe_llms"
+CONVERSATION = "gen_ai.conversation.id"
+#: What the conventions say, in seconds and tokens.
+_SECONDS = [0.01 * 2**step for step in range(14)]
+_TURN_SECONDS = [0.1 * 2**step for step in range(14)]
+_TOKENS = [4.0**step for step in range(14)]
+#: The words of the conventions for ours; other words are the same.
+_REASONS: Mapping[str, str] = {
+    StopReason.FINISHED: "stop",
+    StopReason.INVOCATIONS: "tool_call",
+    StopReason.REFUSED: "content_filter",
+    StopReason.FAILED: "error",
+}
+#: The names of companies for rows of ours.
+_PROVIDERS = {"openai-chat": "openai"}
+_CONTROLS = {
+    "max_tokens": "output_tokens",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "seed": "seed",
+    "stop_sequences": "stop",
+}
+_ROLES = {"result": "tool", "invocation": "assistant", "document": "user", "supervisor": "system"}
+_DIMENSIONS = (
+    *("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model"),
+    "gen_ai.tool.name",
+)
+#: What is searched for, by the kind of work.
+_TEXTS: Mapping[Work, str] = {
+    "search_memory": "gen_ai.memory.query.text",
+    "retrieval": "gen_ai.retrieval.query.text",
+    "read_document": "vibe_llms.document.name",
+}
+
+
+class OpenTelemetryTracer(Tracer):
+    """Records a session with the given providers, or with the program's global ones.
+
+    With `content`, messages, tool arguments and results are recorded too.
+    """
+
+    def __init__(
+        self,
+        *,
+        content: bool = False,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+    ) -> None:
+        _require_package("opentelemetry.trace")
+        from opentelemetry import metrics, trace
+
+        self.content = content
+        self._providers = (
+            tracer_provider or trace.get_tracer_provider(),
+            meter_provider or metrics.get_meter_provider(),
+        )
+        self.tracer = trace.get_tracer(SCOPE, __version__, tracer_provider)
+        meter = metrics.get_meter(SCOPE, __version__, meter_provider)
+
+        def histogram(name: str, buckets: Sequence[float], unit: str, words: str) -> Histogram:
+            return meter.create_histogram(
+                f"gen_ai.{name}",
+                unit=unit,
+                description=words,
+                explicit_bucket_boundaries_advisory=buckets,
+            )
+
+        self.duration = histogram(
+            "client.operation.duration", _SECONDS, "s", "GenAI operation duration."
+        )
+        #: Of the operations that have a metric of their own.
+        self.durations = {
+            "invoke_agent": histogram(
+                "invoke_agent.duration", _TURN_SECONDS, "s", "GenAI agent invocation duration."
+            ),
+            "execute_tool": histogram(
+                "execute_tool.duration", _SECONDS, "s", "GenAI tool execution duration."
+            ),
+        }
+        self.first_chunk = histogram(
+            "client.operation.time_to_first_chunk", _SECONDS, "s", "Time to the first chunk."
+        )
+        self.token_usage = histogram(
+            "client.token.usage", _TOKENS, "{token}", "Number of input and output tokens used."
+        )
+
+    def turn(self, requested: Requested) -> Span:
+        """See `Tracer.turn`."""
+        return _Operation(
+            self,
+            "invoke_agent",
+            attributes=self._describe(requested),
+            conversation=requested.conversation,
+        )
+
+    def request(self, requested: Requested) -> Span:
+        """See `Tracer.request`."""
+        attributes = self._describe(requested)
+        controls = requested.controls.over(requested.default_controls)
+        for name, control in _CONTROLS.items():
+            if (value := getattr(controls, control)) is not None:
+                attributes[f"gen_ai.request.{name}"] = value
+        attributes["gen_ai.request.stream"] = requested.streaming
+        if controls.response_schema is not None:
+            attributes["gen_ai.output.type"] = "json"
+        return _Request(
+            self,
+            "chat",
+            requested.model,
+            attributes=attributes,
+            conversation=requested.conversation,
+        )
+
+    def attempt(self, number: int) -> Span:
+        """See `Tracer.attempt`."""
+        return _Operation(self, "", "attempt", attributes={"vibe_llms.attempt.number": number})
+
+    def call(self, invocation: InvocationCanister) -> Span:
+        """See `Tracer.call`."""
+        attributes = {
+            "gen_ai.tool.name": invocation.name,
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.call.id": invocation.call or invocation.identity,
+        }
+        if self.content:
+            attributes["gen_ai.tool.call.arguments"] = redact(invocation.arguments)
+        return _Call(
+            self,
+            "execute_tool",
+            invocation.name,
+            attributes=attributes,
+        )
+
+    def work(self, work: Work, *, conversation: str = "", text: str = "") -> Span:
+        """See `Tracer.work`."""
+        attributes = {_TEXTS[work]: redact(text)} if self.content and text else {}
+        return _Operation(self, work, attributes=attributes, conversation=conversation)
+
+    async def close(self) -> None:
+        """Send what the providers hold, if they can; they stay open."""
+
+        def flush() -> None:
+            for provider in self._providers:
+                send: Callable[[], object] = getattr(provider, "force_flush", lambda: None)
+                send()
+
+        await asyncio.to_thread(flush)
+
+    def _describe(self, requested: Requested) -> dict[str, Any]:
+        provider = _PROVIDERS.get(requested.provider, requested.provider)
+        attributes = {"gen_ai.provider.name": provider, "gen_ai.request.model": requested.model}
+        if self.content:
+            attributes |= _write_input(requested.messages)
+        return attributes
+
+
+class _Operation(Span):
+    """One span, and the duration of its operation as a metric."""
+
+    def __init__(
+        self,
+        tracer: OpenTelemetryTracer,
+        operation: str,
+        subject: str = "",
+        *,
+        attributes: Mapping[str, Any],
+        conversation: str = "",
+    ) -> None:
+        from opentelemetry import context
+
+        self._tracer = tracer
+        self._parent = context.get_current()
+        self._name = f"{operation} {subject}".strip()
+        self._operation = operation
+        self._conversation = conversation or str(context.get_value(CONVERSATION) or "")
+        self._attributes = {
+            **({"gen_ai.operation.name": operation} if operation else {}),
+            **({CONVERSATION: self._conversation} if self._conversation else {}),
+            **attributes,
+        }
+        self._error = ""
+
+    def __enter__(self) -> Self:
+        from opentelemetry import context, trace
+
+        self._span = self._tracer.tracer.start_span(
+            self._name,
+            self._parent,
+            trace.SpanKind.CLIENT if self._operation == "chat" else trace.SpanKind.INTERNAL,
+            self._attributes,
+        )
+        within = context.set_value(CONVERSATION, self._conversation, self._parent)
+        self._token = context.attach(trace.set_span_in_context(self._span, within))
+        self._begun = perf_counter()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        from opentelemetry import context
+        from opentelemetry.trace import StatusCode
+
+        if error is not None:
+            self._error = type(error).__name__
+        if self._error:
+            words = redact(str(error)) if self._tracer.content and error is not None else None
+            self._span.set_status(StatusCode.ERROR, words)
+            self._span.set_attribute("error.type", self._error)
+        # The metrics are recorded within the span, so that they can name it as an example.
+        self._measure()
+        context.detach(self._token)
+        self._span.end()
+
+    def record(self, canisters: Sequence[Canister]) -> None:
+        """See `Span.record`."""
+        self._record_replies(canisters)
+
+    def count(self, number: int) -> None:
+        """See `Span.count`."""
+        self._span.set_attribute("gen_ai.memory.record.count", number)
+
+    def _record_replies(self, canisters: Iterable[Canister]) -> Usage:
+        """Take replies; returns what they used."""
+        replies = [c for c in canisters if isinstance(c, AssistantCanister | InvocationCanister)]
+        usage = usage_of(replies)
+        attributes: dict[str, Any] = {}
+        if endings := [reply.ending for reply in replies if reply.ending is not None]:
+            reason = endings[-1].reason
+            attributes["gen_ai.response.finish_reasons"] = [_REASONS.get(reason, reason)]
+        if usage.total_tokens:
+            attributes |= {
+                "gen_ai.usage.input_tokens": usage.input_tokens,
+                "gen_ai.usage.output_tokens": _count_output(usage),
+                "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens,
+                "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+                "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+            }
+        self._span.set_attributes(attributes)
+        if self._tracer.content:
+            self._set("gen_ai.output.messages", [_write_message(one) for one in replies])
+        return usage
+
+    def _measure(self) -> None:
+        if self._operation:
+            duration = self._tracer.durations.get(self._operation, self._tracer.duration)
+            duration.record(perf_counter() - self._begun, self._dimensions)
+
+    def _set(self, name: str, value: object) -> None:
+        self._span.set_attribute(name, _write(value))
+
+    @property
+    def _dimensions(self) -> Mapping[str, Any]:
+        """The attributes of metrics: few values each."""
+        known = {name: self._attributes[name] for name in _DIMENSIONS if name in self._attributes}
+        return {**known, "error.type": self._error} if self._error else known
+
+
+class _Call(_Operation):
+    """A call of a tool: what it records is its result."""
+
+    def record(self, canisters: Sequence[Canister]) -> None:
+        """See `Span.record`."""
+        for result in canisters:
+            if isinstance(result, ResultCanister) and result.failed:
+                self._error = "tool_error"
+            if self._tracer.content:
+                parts = [_write_part(content) for content in result.contents]
+                self._set("gen_ai.tool.call.result", parts)
+
+
+class _Request(_Operation):
+    """A request to a model: it reads the events of the reply."""
+
+    def watch(self, handler: EventHandler) -> EventHandler:
+        """See `Span.watch`."""
+        self._replies: list[ReplyCanister] = []
+        waiting = bool(self._attributes["gen_ai.request.stream"])
+
+        def read(event: Event) -> None:
+            nonlocal waiting
+            match event:
+                case MessageProgressEvent():
+                    pass
+                case MessageStartedEvent() if waiting:
+                    waiting = False
+                    self._record_first_chunk()
+                case MessageCompletedEvent(canister=canister):
+                    self._replies.append(canister)
+                case MessageFailedEvent(partial=partial):
+                    self._replies.append(partial)
+            handler(event)
+
+        return read
+
+    def _record_first_chunk(self) -> None:
+        seconds = perf_counter() - self._begun
+        self._span.set_attribute("gen_ai.response.time_to_first_chunk", seconds)
+        self._tracer.first_chunk.record(seconds, self._dimensions)
+
+    def _measure(self) -> None:
+        super()._measure()
+        usage = self._record_replies(self._replies)
+        for reply in self._replies[-1:]:
+            if reply.provenance is not None and reply.provenance.response:
+                self._span.set_attribute("gen_ai.response.id", reply.provenance.response)
+        if usage.total_tokens:
+            counts = {"input": usage.input_tokens, "output": _count_output(usage)}
+            for kind, count in counts.items():
+                dimensions = {**self._dimensions, "gen_ai.token.type": kind}
+                dimensions.pop("error.type", None)
+                self._tracer.token_usage.record(count, dimensions)
+
+
+def produce_tracer(configuration: Configuration) -> OpenTelemetryTracer:
+    """The tracer that `[telemetry]` describes.
+
+    If the program has no tracer provider, global ones are set up as the variables `OTEL_*` say.
+    """
+    _require_package("opentelemetry.sdk")
+    from opentelemetry import trace
+
+    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        _set_up_exporters(offline=configuration.offline)
+    return OpenTelemetryTracer(content=configuration.telemetry.content)
+
+
+def _set_up_exporters(*, offline: bool) -> None:
+    """Global providers that send to a collector by OTLP over HTTP."""
+    _require_package("opentelemetry.exporter.otlp.proto.http")
+    from opentelemetry import metrics, trace
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+    from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    resource = Resource.create()
+    if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
+        resource = resource.merge(Resource({SERVICE_NAME: "vibe-llms"}))
+    provider = TracerProvider(resource=resource)
+    if _is_wanted("TRACES", offline=offline):
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    readers: list[MetricReader] = []
+    if _is_wanted("METRICS", offline=offline):
+        readers.append(PeriodicExportingMetricReader(OTLPMetricExporter()))
+    trace.set_tracer_provider(provider)
+    metrics.set_meter_provider(MeterProvider(readers, resource))
+    # Their errors name addresses, which may hold a key.
+    guard_loggers("opentelemetry")
+
+
+def _is_wanted(signal: str, *, offline: bool) -> bool:
+    """Whether a signal is exported; raises `RequestForbidden` where it would leave the machine."""
+    if os.environ.get(f"OTEL_{signal}_EXPORTER") == "none":
+        return False
+    names = (f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    for address in filter(None, map(os.environ.get, names)):
+        permit_request(address, "telemetry", offline=offline)
+    return True
+
+
+def _require_package(module: str) -> None:
+    try:
+        import_module(module)
+    except ImportError as error:
+        raise PackageMissing(
+            "telemetry",
+            package="opentelemetry-sdk",
+            command="python -m pip install 'vibe-llms[telemetry]'",
+        ) from error
+
+
+def _count_output(usage: Usage) -> int:
+    return usage.output_tokens + usage.reasoning_tokens
+
+
+def _write_input(canisters: Iterable[Canister]) -> Mapping[str, str]:
+    """What a model is given, in the form of the conventions."""
+    system: list[Any] = []
+    messages: list[Any] = []
+    for canister in canisters:
+        if isinstance(canister, SupervisorCanister):
+            system += map(_write_part, canister.contents)
+        else:
+            messages.append(_write_message(canister))
+    written = {"gen_ai.input.messages": _write(messages)}
+    return {**written, "gen_ai.system_instructions": _write(system)} if system else written
+
+
+def _write_message(canister: Canister) -> Mapping[str, Any]:
+    role = role_of(canister)
+    parts: list[dict[str, Any]] = [_write_part(content) for content in canister.contents]
+    match canister:
+        case InvocationCanister(identity=identity, name=name, arguments=text, parsed=parsed):
+            arguments = text if parsed is None else parsed
+            parts = [{"type": "tool_call", "id": identity, "name": name, "arguments": arguments}]
+        case ResultCanister(invocation=identity):
+            parts = [{"type": "tool_call_response", "id": identity, "response": parts}]
+    message: dict[str, Any] = {"role": _ROLES.get(role, role), "parts": parts}
+    if isinstance(canister, AssistantCanister | InvocationCanister) and canister.ending is not None:
+        message["finish_reason"] = _REASONS.get(canister.ending.reason, canister.ending.reason)
+    return message
+
+
+def _write_part(content: Content) -> dict[str, Any]:
+    """A content; of what is no text here, only its kind."""
+    match content:
+        case TextualContent(data=str(text)):
+            return {"type": "text", "content": text}
+        case ReasoningContent(data=str(text)):
+            return {"type": "reasoning", "content": text}
+        case _:
+            return {"type": str(content.__struct_config__.tag)}
+
+
+def _write(value: object) -> str:
+    return redact(msgspec.json.encode(value).decode())

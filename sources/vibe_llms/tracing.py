@@ -1,0 +1,92 @@
+"""The seam for telemetry: what a session says of its work while it works.
+
+The classes here record nothing. `vibe_llms.telemetry` derives from them for OpenTelemetry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Literal, Self, TypeAlias
+
+from msgspec import Struct
+
+from vibe_llms.controls import Controls
+from vibe_llms.events import EventHandler
+from vibe_llms.messages.canisters import Canister, InvocationCanister
+
+#: Work that is neither a turn, nor a request, nor a call of a tool.
+Work: TypeAlias = Literal["search_memory", "upsert_memory", "read_document", "retrieval"]
+
+
+class Requested(Struct, frozen=True, kw_only=True):
+    """What a model is asked, and in which conversation.
+
+    `controls` are those of the call, `default_controls` complete them.
+    """
+
+    conversation: str
+    provider: str
+    model: str
+    messages: Sequence[Canister]
+    controls: Controls = Controls()
+    default_controls: Controls = Controls()
+    streaming: bool = False
+
+
+class Span:
+    """One operation, from `__enter__` to `__exit__`; an error that leaves the block is its own.
+
+    It lies within the operation that was running when the tracer made it.
+    """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+    def watch(self, handler: EventHandler) -> EventHandler:
+        """The handler to give a request, so that the span learns when and what the model says."""
+        return handler
+
+    def record(self, canisters: Sequence[Canister]) -> None:
+        """Take what the operation made: the messages of a turn, or the result of a call."""
+
+    def count(self, number: int) -> None:
+        """Take how many entries of memory were found."""
+
+
+_SPAN = Span()
+
+
+class Tracer:
+    """Makes the spans of a session; derive from it to record them. Every method is optional."""
+
+    def turn(self, requested: Requested) -> Span:
+        """A turn, with all its requests and calls."""
+        return _SPAN
+
+    def request(self, requested: Requested) -> Span:
+        """A request to a model, with all attempts at it."""
+        return _SPAN
+
+    def attempt(self, number: int) -> Span:
+        """One attempt at a request, counted from 1."""
+        return _SPAN
+
+    def call(self, invocation: InvocationCanister) -> Span:
+        """A call of a tool."""
+        return _SPAN
+
+    def work(self, work: Work, *, conversation: str = "", text: str = "") -> Span:
+        """Work on memory or documents; `text` is what is searched for, or a document's name."""
+        return _SPAN
+
+    async def close(self) -> None:
+        """Send what is recorded; safe to call twice."""
