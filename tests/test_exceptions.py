@@ -35,6 +35,8 @@ from vibe_llms.providers.contract.objects import FormBroken, FormForeign
 from vibe_llms.providers.llamacpp.files import GgufInvalid
 from vibe_llms.providers.wire import EventTooLarge
 from vibe_llms.redaction import remember
+from vibe_llms.server.exchanges import Disconnected
+from vibe_llms.server.failures import Rejected
 from vibe_llms.testing.wires.core import Refusal
 
 ERRORS = {
@@ -45,11 +47,12 @@ ERRORS = {
 #: Each is caught by its callers and never leaves the library: the execution makes failed results of
 #: those of calls, the providers a `ReplyMalformed` of an event, the archive an `ArchiveDamaged` of
 #: a line, the turn an `OutputInvalid` of an output, an ensemble an `EnsembleFailed` of a message,
-#: the fake server an answer of a refusal, the interpreter a failed result of a kernel's end, the
-#: contract plain text, or another request, of a form.
+#: the fake server an answer of a refusal, the server a response, the interpreter a failed result of
+#: a kernel's end, the contract plain text, or another request, of a form.
 INNER = {
     *(ResultTooLarge, ThreadsExhausted),
     *(EventTooLarge, GgufInvalid, LineUnreadable, MessageTooLong, OutputMismatch, Refusal),
+    *(Disconnected, Rejected),
     *(AddressRefused, FormBroken, FormForeign, KernelLost, KernelsBusy, UntrustedFile),
 }
 

@@ -39,7 +39,7 @@ RANKS = (
     ("memory", "documents"),
     ("ensembles",),
     ("conversations", "asking", "agents"),
-    ("session", "telemetry", "synchronous", "testing", "cli", "__main__"),
+    ("session", "telemetry", "synchronous", "testing", "server", "cli", "__main__"),
 )
 RANK_OF = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
 #: These know nothing of each other, although one of them comes first.
@@ -50,13 +50,15 @@ APART = {
     ("providers", "storage"),
     ("providers", "attachments"),
 }
-#: Outside their folders only the double that people test with names a provider.
-NAMES_A_PROVIDER = {("testing", "providers.scripted")}
+#: Outside their folders only the double that people test with names a provider, and the server,
+#: which writes what a provider reads, with the same types.
+NAMES_A_PROVIDER = {("testing", "providers.scripted"), ("server", "providers.openai")}
 #: What most programs never need and every start would pay for.
 LATE = {
     ("providers.contract.selection", "providers.contract.model.ContractModel"),
     ("session", "documents.core.produce_documents"),
     ("session", "telemetry.produce_tracer"),
+    ("cli.serving", "server.running.RunningServer"),
 }
 #: What opens files: the one place where they are read; folders and new files of the archive; and
 #: what the system itself provides, such as /proc and inherited descriptors.
@@ -228,8 +230,8 @@ def test_other_packages_are_imported_where_they_are_needed() -> None:
         if node in tree.body
         and (root := name.partition(".")[0]) not in sys.stdlib_module_names
         and root not in ("vibe_llms", "msgspec")
-        # Each file of the command is imported when its command is used.
-        and not module.startswith("cli.")
+        # Files of the command are imported when it is used, the server's when it starts.
+        and not module.startswith(("cli.", "server."))
     ]
     assert eager == []
 
@@ -305,6 +307,7 @@ BROAD = {
     "documents.worker._serve": "a reader's own code, on a hostile file: the caller gets an error",
     "hooks._guard": "a hook's own code: a turn is not lost with it",
     "cli.commands.run_command": "the terminal",
+    "server.application.Application.__call__": "a request: the server goes on with others",
     "cli.repl.Repl.hold": "the terminal, line by line",
     "invocation.execution._invoke": "a tool's call",
     "invocation.threads._Work.carry_out": "raised again where a tool's call is awaited",
@@ -382,6 +385,7 @@ HEAVY = {
     *("anthropic", "ollama", "openai", "llama_cpp", "jinja2", "ctypes"),
     *("opentelemetry", "requests"),
     *("pypdfium2", "mammoth", "python_calamine", "selectolax", "trafilatura", "lxml"),
+    *("uvicorn", "prometheus_client"),
     *("sentence_transformers", "transformers", "torch", "numpy", "faiss", *_LIGHT),
 }
 

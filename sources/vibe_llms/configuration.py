@@ -152,6 +152,7 @@ class Configuration(Struct, frozen=True):
     controls: Mapping[str, Any]
     memory: Mapping[str, Any] = {}
     documents: Mapping[str, Any] = {}
+    server: Mapping[str, Any] = {}
     web: WebSettings = WebSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     offline: bool = False
@@ -270,6 +271,7 @@ class _Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True)
     embedders: dict[str, dict[str, Any]] = {}
     memory: dict[str, Any] = {}
     documents: dict[str, Any] = {}
+    server: dict[str, Any] = {}
     web: WebSettings = WebSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 
@@ -387,6 +389,7 @@ def assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
         controls=settings.controls,
         memory=settings.memory,
         documents=settings.documents,
+        server=settings.server,
         web=settings.web,
         telemetry=settings.telemetry,
         offline=bool(settings.offline),

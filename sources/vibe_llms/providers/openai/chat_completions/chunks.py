@@ -1,5 +1,7 @@
 """The chunks that Chat Completions sends, as types, and what other servers write otherwise.
 
+Our own server writes replies of the same types; members that are not set are left out.
+
 Source: the chunk types of openai 3.54.0, `types/chat/chat_completion_chunk.py`.
 """
 
@@ -18,14 +20,14 @@ from vibe_llms.providers.repairs import repair
 NULL = Raw(b"null")
 
 
-class Function(Struct):
+class Function(Struct, omit_defaults=True):
     """A function that is called, or more of its arguments."""
 
     name: str | None = None
     arguments: str | None = None
 
 
-class CallPiece(Struct):
+class CallPiece(Struct, omit_defaults=True):
     """A call, or a piece of one."""
 
     index: int | None = None
@@ -49,7 +51,7 @@ class Annotation(Struct):
     url_citation: UrlCitation | None = None
 
 
-class MessageDelta(Struct):
+class MessageDelta(Struct, omit_defaults=True):
     """More of a message, or the whole of one."""
 
     content: str | None = None
@@ -60,29 +62,29 @@ class MessageDelta(Struct):
     annotations: list[Annotation] | None = None
 
 
-class Choice(Struct):
+class Choice(Struct, omit_defaults=True):
     """One of several replies; only the first is asked for."""
 
-    index: int | None = 0
+    index: int | None = None
     delta: MessageDelta | None = None
     message: MessageDelta | None = None
     finish_reason: str | None = None
 
 
-class PromptDetails(Struct):
+class PromptDetails(Struct, omit_defaults=True):
     """What of the prompt came from a cache, or went into it."""
 
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
-class CompletionDetails(Struct):
+class CompletionDetails(Struct, omit_defaults=True):
     """What of the completion was reasoning."""
 
     reasoning_tokens: int | None = None
 
 
-class NativeUsage(Struct):
+class NativeUsage(Struct, omit_defaults=True):
     """The tokens of a reply; the details are parts of the sums."""
 
     prompt_tokens: int | None = None
@@ -94,7 +96,7 @@ class NativeUsage(Struct):
     prompt_cache_hit_tokens: int | None = None
 
 
-class Chunk(Struct):
+class Chunk(Struct, omit_defaults=True):
     """A chunk of a stream, or a whole reply: they differ in `delta` and `message` only."""
 
     id: str | None = None

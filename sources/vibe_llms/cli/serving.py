@@ -1,0 +1,130 @@
+"""The commands `serve` and `users`: the server, and who may use it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+
+import click
+from msgspec.structs import replace
+
+from vibe_llms.cli.commands import json_option, yes_option
+from vibe_llms.cli.questions import confirm
+from vibe_llms.cli.running import ENDINGS, asynchronous, signals
+from vibe_llms.cli.terminal import note, shown, write, write_json
+from vibe_llms.configuration import load_configuration
+from vibe_llms.exceptions import PackageMissing
+from vibe_llms.server.settings import read_server_settings
+from vibe_llms.server.users import LOCAL, UserStore, find_users
+
+
+@click.command("serve")
+@click.option("--host", help="Listen on this address.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Listen on this port.  [default: 8600]")
+@click.option("--no-key", is_flag=True, help="Ask for no key; on this machine only.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no line for each request.")
+@asynchronous
+async def serve(host: str | None, port: int | None, no_key: bool, quiet: bool) -> None:
+    """Answer requests of OpenAI clients over HTTP.
+
+    The first start makes a key and prints what a client needs. Ctrl-C or SIGTERM ends it.
+    """
+    try:
+        from vibe_llms.server.running import RunningServer
+    except ImportError as error:
+        raise PackageMissing(
+            "the server", package=error.name or "uvicorn", command='pip install "vibe-llms[server]"'
+        ) from error
+    configuration = load_configuration()
+    settings = read_server_settings(configuration)
+    settings = replace(
+        settings,
+        host=settings.host if host is None else host,
+        port=settings.port if port is None else port,
+    )
+    users = None if no_key else find_users(configuration)
+
+    def announce() -> None:
+        note(f"serving on {server.url}; Ctrl-C ends it")
+        if users is not None and LOCAL not in users.survey():
+            note("a client needs these two; the key is not shown again:")
+            write(sys.stdout, _export(server.url, users.add(LOCAL)))
+
+    log = _ignore if quiet else note
+    server = RunningServer(configuration, settings, users=users, log=log, opened=announce)
+    with signals({signal.SIGINT: server.end, **dict.fromkeys(ENDINGS, server.end)}):
+        await server.serve()
+
+
+@click.group("users")
+def users() -> None:
+    """Manage the users of the server.
+
+    Each user has conversations, memory and files of their own. `local` has those of this command.
+    """
+
+
+@users.command("add")
+@click.argument("name")
+@json_option
+def add(name: str, as_json: bool) -> None:
+    """Add a user, and print the key; it is not shown again."""
+    _print_key(name, _find().add(name), as_json=as_json)
+
+
+@users.command("rotate")
+@click.argument("name")
+@json_option
+def rotate(name: str, as_json: bool) -> None:
+    """Replace the key of a user, and print the new one."""
+    _print_key(name, _find().rotate(name), as_json=as_json)
+
+
+@users.command("list")
+@json_option
+def list_users(as_json: bool) -> None:
+    """List the users."""
+    known = _find().survey()
+    if as_json:
+        rows = [{"name": name, "created": f"{one.created:%FT%TZ}"} for name, one in known.items()]
+        write_json(json.dumps(rows))
+        return
+    for name, one in known.items():
+        write(sys.stdout, f"{shown(name)}  {one.created:%Y-%m-%d}\n")
+    if not known:
+        note("no users; the first start of the server makes one: vibe-llms serve")
+
+
+@users.command("rm")
+@click.argument("name")
+@yes_option
+def remove(name: str, yes: bool) -> int:
+    """Remove a user, whose key is then refused; the conversations stay."""
+    if not confirm(f"Remove the user {name}?", yes=yes):
+        return 1
+    _find().remove(name)
+    note(f"removed {name}")
+    return 0
+
+
+COMMANDS: dict[str, click.Command] = {"serve": serve, "users": users}
+
+
+def _find() -> UserStore:
+    return find_users(load_configuration())
+
+
+def _print_key(name: str, key: str, *, as_json: bool) -> None:
+    if as_json:
+        write_json(json.dumps({"name": name, "key": key}))
+    else:
+        write(sys.stdout, f"{key}\n")
+
+
+def _export(url: str, key: str) -> str:
+    return f"export OPENAI_BASE_URL={url}/v1\nexport OPENAI_API_KEY={key}\n"
+
+
+def _ignore(_: str) -> None:
+    """Print nothing."""

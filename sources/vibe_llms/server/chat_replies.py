@@ -1,0 +1,220 @@
+"""Replies of Chat Completions, as a server writes them, whole and in chunks.
+
+Source: `types/chat/chat_completion.py` and `chat_completion_chunk.py` of openai 3.54.0.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from vibe_llms.events import (
+    Event,
+    InvocationChunk,
+    MessageProgressEvent,
+    MessageStartedEvent,
+    ReasoningChunk,
+    TextChunk,
+)
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    InvocationCanister,
+    StopReason,
+    Turn,
+    Usage,
+)
+from vibe_llms.messages.contents import ReasoningContent
+from vibe_llms.messages.identities import produce_identity
+from vibe_llms.providers.openai.chat_completions.chunks import (
+    CallPiece,
+    Choice,
+    Chunk,
+    CompletionDetails,
+    Function,
+    MessageDelta,
+    NativeUsage,
+    PromptDetails,
+)
+from vibe_llms.server.failures import Failure
+from vibe_llms.server.turns import BETWEEN
+
+
+class SentCall(CallPiece, omit_defaults=True):
+    """A call, or a piece of one, with what only its sender needs."""
+
+    type: str | None = None
+
+
+class SentMessage(MessageDelta, omit_defaults=True):
+    """A message, or more of one."""
+
+    role: str | None = None
+
+
+class SentReply(Chunk, omit_defaults=True):
+    """A reply, or a chunk of one."""
+
+    created: int | None = None
+    model: str | None = None
+
+
+_FINISH = {
+    StopReason.INVOCATIONS: "tool_calls",
+    StopReason.LENGTH: "length",
+    StopReason.REFUSED: "content_filter",
+}
+DONE = b"data: [DONE]\n\n"
+_ENCODER = msgspec.json.Encoder()
+
+
+def encode_failure(failure: Failure) -> bytes:
+    """An error in OpenAI's form."""
+    error = {
+        "message": failure.message,
+        "type": failure.type,
+        "param": failure.param,
+        "code": failure.code,
+    }
+    return _ENCODER.encode({"error": error})
+
+
+def encode_reply(
+    model: str, text: str, calls: Sequence[InvocationCanister], turn: Turn[None]
+) -> bytes:
+    """A reply that is not streamed."""
+    thoughts = [
+        content.text
+        for canister in turn.canisters
+        if isinstance(canister, AssistantCanister)
+        for content in canister.contents
+        if isinstance(content, ReasoningContent)
+    ]
+    message = SentMessage(
+        role="assistant",
+        content=text if text or not calls else None,
+        reasoning_content="".join(thoughts) or None,
+        tool_calls=[
+            SentCall(
+                id=name_call(call.identity),
+                type="function",
+                function=Function(call.name, call.arguments),
+            )
+            for call in calls
+        ]
+        or None,
+    )
+    reply = SentReply(
+        id=_produce_id(),
+        object="chat.completion",
+        created=int(time.time()),
+        model=model,
+        choices=[Choice(index=0, message=message, finish_reason=_finish(turn.stop_reason))],
+        usage=_encode_usage(turn.usage),
+    )
+    return _ENCODER.encode(reply)
+
+
+def name_call(identity: str) -> str:
+    """The identity of a call for the client."""
+    return f"call_{identity}"
+
+
+class ChunkWriter:
+    """Writes the chunks of one reply; what all of them share is encoded once."""
+
+    def __init__(self, model: str, tools: Collection[str], *, usage: bool) -> None:
+        shared = SentReply(
+            id=_produce_id(), object="chat.completion.chunk", created=int(time.time()), model=model
+        )
+        self._head = b"data: " + _ENCODER.encode(shared)[:-1]
+        self._choice = self._head + b',"choices":[{"index":0,"delta":'
+        self._text = self._choice + b'{"content":'
+        self._tail = b',"usage":null}\n\n' if usage else b"}\n\n"
+        self._end = b',"finish_reason":null}]' + self._tail
+        self._text_end = b"}" + self._end
+        self._tools = tools
+        self._usage = usage
+        self._begun = False
+        self._said = False
+        #: What stands before the next text: the space between two messages.
+        self._space = ""
+        self._calls: dict[str, int] = {}
+
+    def write(self, event: Event) -> bytes:
+        """The chunks that an event becomes; empty for most events that are not text."""
+        match event:
+            case MessageProgressEvent(chunk=TextChunk(text)):
+                if self._space:
+                    text, self._space = self._space + text, ""
+                self._said = True
+                return self._text + _ENCODER.encode(text) + self._text_end
+            case MessageProgressEvent(chunk=ReasoningChunk(text)):
+                return self._write_delta(MessageDelta(reasoning_content=text))
+            case MessageProgressEvent(chunk=InvocationChunk(text), message=message):
+                if message not in self._calls:
+                    return b""
+                piece = CallPiece(index=self._calls[message], function=Function(arguments=text))
+                return self._write_delta(MessageDelta(tool_calls=[piece]))
+            case MessageStartedEvent():
+                return self._start(event)
+        return b""
+
+    def finish(self, turn: Turn[None]) -> bytes:
+        """The chunks after the last event."""
+        finish = _ENCODER.encode(_finish(turn.stop_reason))
+        end = self._choice + b'{},"finish_reason":' + finish + b"}]" + self._tail
+        usage = b""
+        if self._usage:
+            counted = _ENCODER.encode(_encode_usage(turn.usage))
+            usage = self._head + b',"choices":[],"usage":' + counted + b"}\n\n"
+        return self._begin() + end + usage + DONE
+
+    def _start(self, event: MessageStartedEvent) -> bytes:
+        begin = self._begin()
+        if event.role == "assistant":
+            self._space = BETWEEN if self._said else ""
+        elif event.name in self._tools:
+            self._calls[event.message] = index = len(self._calls)
+            piece = SentCall(
+                index=index,
+                id=name_call(event.message),
+                type="function",
+                function=Function(event.name, ""),
+            )
+            return begin + self._write_delta(MessageDelta(tool_calls=[piece]))
+        return begin
+
+    def _begin(self) -> bytes:
+        if self._begun:
+            return b""
+        self._begun = True
+        return self._write_delta(SentMessage(role="assistant", content=""))
+
+    def _write_delta(self, delta: MessageDelta) -> bytes:
+        return self._choice + _ENCODER.encode(delta) + self._end
+
+
+def write_failure(failure: Failure) -> bytes:
+    """An error after the stream has begun."""
+    return b"data: " + encode_failure(failure) + b"\n\n"
+
+
+def _finish(reason: str) -> str:
+    return _FINISH.get(StopReason(reason), "stop") if reason in {*StopReason} else "stop"
+
+
+def _encode_usage(usage: Usage) -> NativeUsage:
+    completion = usage.output_tokens + usage.reasoning_tokens
+    return NativeUsage(
+        prompt_tokens=usage.input_tokens,
+        completion_tokens=completion,
+        total_tokens=usage.input_tokens + completion,
+        prompt_tokens_details=PromptDetails(cached_tokens=usage.cache_read_tokens),
+        completion_tokens_details=CompletionDetails(reasoning_tokens=usage.reasoning_tokens),
+    )
+
+
+def _produce_id() -> str:
+    return f"chatcmpl-{produce_identity()}"

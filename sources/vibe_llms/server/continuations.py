@@ -1,0 +1,149 @@
+"""Which stored conversation a client's history continues.
+
+A stateless client sends its whole history each time. A chain of hashes over what it can see leads
+to the conversation that the history is the beginning of; see adr/0059.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgspec import Struct
+
+from vibe_llms.invocation.approval import canonical_arguments
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    InvocationCanister,
+    ResultCanister,
+    SupervisorCanister,
+    UserCanister,
+)
+from vibe_llms.messages.contents import Content, Reference, TextualContent, hash_bytes, text_of
+from vibe_llms.storage.databases import open_database
+from vibe_llms.storage.files import make_folder
+
+_BYTES = 16
+_VERSION = 1
+_LOCK_SECONDS = 5.0
+_TABLES = """
+create table replies (
+    chain blob primary key, conversation text not null, canister text not null, system blob not null
+) without rowid
+"""
+
+
+class Chain:
+    """The hash of a history, as far as a client sees it."""
+
+    def __init__(self, agent: str) -> None:
+        """An empty history with an agent."""
+        self.value = _digest(b"agent", agent.encode())
+        self._calls: dict[str, int] = {}
+
+    def extend(self, canisters: Iterable[Canister]) -> None:
+        """Add messages of the client's."""
+        for canister in canisters:
+            match canister:
+                case UserCanister(contents=contents):
+                    self._calls.clear()
+                    self._add(b"user", *_see(contents))
+                case AssistantCanister():
+                    self._calls.clear()
+                    self.add_text(text_of(canister.contents))
+                case InvocationCanister():
+                    self.add_call(canister)
+                case ResultCanister(contents=contents, invocation=invocation):
+                    # Clients may give calls other identities, but they keep their order.
+                    place = self._calls.get(invocation, 0)
+                    self._add(b"result", str(place).encode(), *_see(contents))
+
+    def add_text(self, text: str) -> None:
+        """Add what the assistant said; white space around it does not count."""
+        if stripped := text.strip():
+            self._add(b"assistant", stripped.encode("utf-8", "surrogatepass"))
+
+    def add_call(self, call: InvocationCanister) -> None:
+        """Add a call of a tool of the client's."""
+        self._calls[call.identity] = len(self._calls)
+        self._add(b"call", call.name.encode(), canonical_arguments(call))
+
+    def _add(self, *parts: bytes) -> None:
+        self.value = _digest(self.value, *parts)
+
+
+class Place(Struct, frozen=True):
+    """Where a history ends in the archive; `system` is the hash of the client's system text."""
+
+    conversation: str
+    canister: str
+    system: bytes
+
+
+class Continuations:
+    """The replies that a user was given, by the chains that end with them.
+
+    It is derived: without it, a history is stored as a new conversation.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        make_folder(folder)
+        self._database = open_database(
+            folder / "continuations.sqlite",
+            version=_VERSION,
+            tables=_TABLES,
+            seconds=_LOCK_SECONDS,
+            pragmas=("journal_mode = wal",),
+        )
+
+    def find(self, chain: bytes) -> Place | None:
+        """Where a history is stored, if its last reply is one of ours."""
+        query = "select conversation, canister, system from replies where chain = ?"
+        row = self._database.execute(query, (chain,)).fetchone()
+        return None if row is None else Place(*row)
+
+    def put(self, chain: bytes, place: Place) -> None:
+        """Remember where a history ends; the newest place of equal histories counts."""
+        row = (chain, place.conversation, place.canister, place.system)
+        self._database.execute("insert or replace into replies values (?, ?, ?, ?)", row)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+
+def hash_system(canisters: Iterable[Canister]) -> bytes:
+    """The hash of a client's system texts."""
+    texts = [one.text for one in canisters if isinstance(one, SupervisorCanister)]
+    return _digest(*(text.encode("utf-8", "surrogatepass") for text in texts))
+
+
+def _see(contents: Iterable[Content]) -> Iterable[bytes]:
+    texts: list[str] = []
+    for content in contents:
+        match content:
+            case TextualContent():
+                texts.append(content.text)
+            case _ if (data := getattr(content, "data", None)) is not None:
+                yield _name_data(data).encode()
+    yield "".join(texts).encode("utf-8", "surrogatepass")
+
+
+def _name_data(data: object) -> str:
+    match data:
+        case bytes():
+            return hash_bytes(data)
+        case Reference(hash=digest):
+            return digest
+        case _:
+            return str(data)
+
+
+def _digest(*parts: bytes) -> bytes:
+    digest = hashlib.blake2b(digest_size=_BYTES)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.digest()

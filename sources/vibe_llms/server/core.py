@@ -1,0 +1,39 @@
+"""What the handlers of all dialects share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from vibe_llms.configuration import Configuration
+from vibe_llms.server.failures import Rejected
+from vibe_llms.server.metrics import Metrics
+from vibe_llms.server.settings import ServerSettings
+from vibe_llms.server.spaces import UserSpaces
+
+
+class ServerCore:
+    """Settings, spaces and counts."""
+
+    def __init__(self, configuration: Configuration, settings: ServerSettings) -> None:
+        self.settings = settings
+        self.spaces = UserSpaces(configuration, settings)
+        self.metrics = Metrics(lambda: self.spaces.running)
+        #: Set while the server ends: it is not ready for new requests then.
+        self.ending = False
+
+    @asynccontextmanager
+    async def turn_limit(self) -> AsyncIterator[None]:
+        """Cancel a turn that takes too long."""
+        seconds = self.settings.turn_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError as error:
+            raise Rejected(
+                f"the turn took more than {seconds:g} s (turn-seconds)",
+                status=504,
+                type="server_error",
+                code="turn_timeout",
+            ) from error

@@ -1,0 +1,118 @@
+"""One HTTP request and its response: bodies within limits, and the end of the connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+from vibe_llms.server.failures import Rejected
+from vibe_llms.server.settings import ServerSettings
+
+JSON = b"application/json"
+EVENTS = b"text/event-stream; charset=utf-8"
+Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
+#: The three parts of ASGI.
+Scope: TypeAlias = Mapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class Disconnected(Exception):
+    """The client closed the connection; there is nothing to answer."""
+
+
+class Exchange:
+    """A request of a user, and the way back."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self.path: str = scope["path"]
+        self.method: str = scope["method"]
+        self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
+        self.user = ""
+        #: The status that was sent; 0 before.
+        self.status = 0
+        self._receive = receive
+        self._send = send
+
+    async def read(self, settings: ServerSettings) -> bytes:
+        """The body of the request; `Rejected` if it is too long or too slow."""
+        declared = self.headers.get(b"content-length", b"0")
+        if declared.isdigit() and int(declared) > settings.body_bytes:
+            raise _too_large(settings)
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(settings.receive_seconds):
+                while True:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise Disconnected
+                    part: bytes = message.get("body", b"")
+                    size += len(part)
+                    if size > settings.body_bytes:
+                        raise _too_large(settings)
+                    parts.append(part)
+                    if not message.get("more_body", False):
+                        return b"".join(parts)
+        except TimeoutError as error:
+            raise Rejected(
+                f"the body did not arrive within {settings.receive_seconds:g} s", status=408
+            ) from error
+
+    async def reply(
+        self, body: bytes, *, status: int = 200, media_type: bytes = JSON, headers: Headers = ()
+    ) -> None:
+        """Send a whole response."""
+        length = (b"content-length", str(len(body)).encode())
+        await self.start(status, media_type, (length, *headers))
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def start(self, status: int, media_type: bytes, headers: Headers = ()) -> None:
+        """Send the head of a response."""
+        self.status = status
+        head = [(b"content-type", media_type), *headers]
+        await self._send({"type": "http.response.start", "status": status, "headers": head})
+
+    async def stream(self, parts: AsyncIterator[bytes]) -> None:
+        """Send events as they come, not before the first; waits while the client is slow."""
+        first = await anext(parts)
+        await self.start(200, EVENTS, ((b"cache-control", b"no-cache"),))
+        await self._send({"type": "http.response.body", "body": first, "more_body": True})
+        async for part in parts:
+            await self._send({"type": "http.response.body", "body": part, "more_body": True})
+        await self._send({"type": "http.response.body", "body": b""})
+
+    @asynccontextmanager
+    async def until_disconnect(self) -> AsyncIterator[None]:
+        """Cancel the block when the client closes the connection; then raises `Disconnected`."""
+        task = asyncio.current_task()
+        assert task is not None
+        gone = False
+
+        async def watch() -> None:
+            nonlocal gone
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+            gone = True
+            task.cancel()
+
+        watcher = asyncio.create_task(watch())
+        try:
+            yield
+        except asyncio.CancelledError:
+            if gone and not task.uncancel():
+                raise Disconnected from None
+            raise
+        finally:
+            watcher.cancel()
+
+
+def _too_large(settings: ServerSettings) -> Rejected:
+    return Rejected(
+        f"the body is larger than {settings.body_bytes:,} bytes (body-bytes)",
+        status=413,
+        code="request_too_large",
+    )

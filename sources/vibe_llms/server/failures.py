@@ -1,0 +1,96 @@
+"""What a failed request is answered with, whatever the dialect: a status, and words for it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from vibe_llms import exceptions
+from vibe_llms.exceptions import ControlInvalid, ProviderError, VibeLlmsError
+
+INVALID = "invalid_request_error"
+_UPSTREAM = "upstream_error"
+_SERVER = "server_error"
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """A failure as a client is told of it; the dialects differ in how they write it.
+
+    `type` and `code` are OpenAI's words. `param` names the member of the request that is wrong.
+    """
+
+    status: int
+    message: str
+    type: str = INVALID
+    code: str | None = None
+    param: str | None = None
+    retry_after: float | None = None
+
+
+class Rejected(Exception):
+    """The server refuses a request; the gate answers it with the failure."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        type: str = INVALID,  # noqa: A002  (the member of OpenAI's errors)
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.failure = Failure(
+            status=status,
+            message=message,
+            type=type,
+            code=code,
+            param=param,
+            retry_after=retry_after,
+        )
+
+
+#: Status, type and code of each error; the first class that fits decides.
+_FAILURES: tuple[tuple[type[VibeLlmsError], int, str, str | None], ...] = (
+    (exceptions.ModelNotFound, 404, INVALID, "model_not_found"),
+    (exceptions.ModelUnavailable, 404, INVALID, "model_not_found"),
+    (exceptions.ControlInvalid, 400, INVALID, "unsupported_parameter"),
+    (exceptions.ConversationBusy, 409, INVALID, "conversation_busy"),
+    (exceptions.SessionClosed, 503, _SERVER, "shutting_down"),
+    (exceptions.RequestError, 400, INVALID, None),
+    (exceptions.ContextOverflow, 400, INVALID, "context_length_exceeded"),
+    (exceptions.RequestRefused, 400, INVALID, None),
+    (exceptions.RateLimited, 429, "rate_limit_error", "rate_limit_exceeded"),
+    (exceptions.ReplyTimeout, 504, _UPSTREAM, "upstream_timeout"),
+    (exceptions.ProviderError, 502, _UPSTREAM, "upstream_failed"),
+    (exceptions.CredentialMissing, 502, _UPSTREAM, "upstream_credential"),
+)
+
+
+def describe_failure(error: Exception) -> Failure:
+    """The failure that an error is answered with; one that is not ours shows nothing of itself."""
+    if isinstance(error, Rejected):
+        return error.failure
+    if not isinstance(error, VibeLlmsError):
+        return Failure(
+            status=500, message="The server failed.", type=_SERVER, code="internal_error"
+        )
+    for kind, status, type_, code in _FAILURES:
+        if isinstance(error, kind):
+            return Failure(
+                status=status,
+                message=str(error),
+                type=type_,
+                code=code,
+                param=error.control if isinstance(error, ControlInvalid) else None,
+                retry_after=_wait_of(error),
+            )
+    # The configuration or the disk: paths of the server are not for clients.
+    return Failure(
+        status=500, message=f"The server failed: {error.kind}.", type=_SERVER, code=error.kind
+    )
+
+
+def _wait_of(error: VibeLlmsError) -> float | None:
+    wait = getattr(error, "retry_after", None) if isinstance(error, ProviderError) else None
+    return wait if isinstance(wait, int | float) else None

@@ -1,0 +1,121 @@
+"""Runs the application with uvicorn: a socket, limits, and an end in order."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from vibe_llms.configuration import Configuration
+from vibe_llms.exceptions import RequestError
+from vibe_llms.server.application import Application
+from vibe_llms.server.core import ServerCore
+from vibe_llms.server.settings import ServerSettings
+from vibe_llms.server.users import UserStore
+
+_BACKLOG = 2048
+_KEEP_ALIVE_SECONDS = 75
+
+
+class Server(uvicorn.Server):
+    """Uvicorn without its signal handlers: the program that runs it decides when it ends."""
+
+    def __init__(self, config: uvicorn.Config, opened: Callable[[], object]) -> None:
+        """`opened` is called once it listens."""
+        super().__init__(config)
+        self._opened = opened
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        self._opened()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+
+class RunningServer:
+    """A server that listens; `serve` returns once it has ended."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        settings: ServerSettings,
+        *,
+        users: UserStore | None,
+        log: Callable[[str], object],
+        opened: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Bind the socket; `RequestError` if that is not possible, or not safe without keys.
+
+        `opened` is called once it listens, and `log` with a line about each request.
+        """
+        if users is None and not _is_loopback(settings.host):
+            raise RequestError(
+                f"without keys the server listens on this machine only, not on {settings.host}"
+            )
+        self._core = ServerCore(configuration, settings)
+        self._socket = _bind(settings.host, settings.port)
+        config = uvicorn.Config(
+            Application(self._core, users, log),
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            access_log=False,
+            log_config=None,
+            log_level="critical",
+            server_header=False,
+            proxy_headers=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
+        )
+        self._server = Server(config, opened)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host, port = self._socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def serve(self) -> None:
+        """Answer requests until `end` is called; running turns have `shutdown-seconds` then."""
+        try:
+            await self._server.serve(sockets=[self._socket])
+        finally:
+            self._socket.close()
+            await self._core.spaces.close()
+
+    def end(self) -> None:
+        """Stop accepting requests and end; a second call ends at once."""
+        self._core.ending = True
+        self._server.force_exit = self._server.should_exit
+        self._server.should_exit = True
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.setblocking(False)
+    except OSError as error:
+        bound.close()
+        raise RequestError(
+            f"cannot listen on {host}, port {port}: {error.strerror}; choose another: --port"
+        ) from error
+    return bound
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

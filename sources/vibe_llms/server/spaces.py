@@ -1,0 +1,161 @@
+"""What each user has on the server: a session of their own, opened with the first request."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import msgspec
+
+from vibe_llms.agents import survey_names
+from vibe_llms.configuration import Configuration
+from vibe_llms.credentials import read_keys
+from vibe_llms.exceptions import ModelNotFound, VibeLlmsError
+from vibe_llms.server.continuations import Continuations
+from vibe_llms.server.failures import Rejected
+from vibe_llms.server.settings import ServerSettings
+from vibe_llms.server.users import find_user_places
+from vibe_llms.session import Session
+from vibe_llms.storage.archive import DirectoryArchive
+
+_RETRY_SECONDS = 1.0
+#: How long the models that providers listed are not asked for again.
+_LISTED_SECONDS = 60.0
+
+
+class UserSpace:
+    """The session of one user, and what belongs to it."""
+
+    def __init__(self, configuration: Configuration, user: str, limit: int) -> None:
+        places = find_user_places(configuration.places, user)
+        own = msgspec.structs.replace(configuration, places=places)
+        archive = DirectoryArchive(places.data, configuration.storage)
+        self.user = user
+        self.session = Session(own, archive, keys=read_keys(configuration.places.keys_file))
+        self.continuations = Continuations(places.data / "server")
+        self.running = 0
+        self._agents = survey_names(configuration)
+        self._limit = limit
+        self._listed: tuple[str, ...] = ()
+        self._listed_until = 0.0
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Count a turn while it runs; refused if the user has too many."""
+        if self.running >= self._limit:
+            raise Rejected(
+                f"{self.running} turns of this user are running; wait until one ends",
+                status=429,
+                type="rate_limit_error",
+                code="too_many_turns",
+                retry_after=_RETRY_SECONDS,
+            )
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
+
+    async def survey_models(self) -> Sequence[str]:
+        """The agents, and the addresses of the models that the user may name, aliases first."""
+        if time.monotonic() >= self._listed_until:
+            listed = [*self._agents, *self._survey_known()]
+            for status in self.session.survey_providers():
+                if status.present and not status.problem:
+                    # A provider that does not answer is no reason to hide the others.
+                    with suppress(VibeLlmsError):
+                        models = await self.session.survey_models(status.name)
+                        listed += [f"{model.provider}/{model.name}" for model in models]
+            self._listed = tuple(dict.fromkeys(listed))
+            self._listed_until = time.monotonic() + _LISTED_SECONDS
+        return self._listed
+
+    async def resolve_model(self, name: str) -> tuple[str | None, str | None]:
+        """The agent that a client names as a model; otherwise the model's address.
+
+        A model is named with its provider or without. Only what is listed can be named: other
+        addresses may be paths of files of the server.
+        """
+        if name in self._agents:
+            return name, None
+        if not self._listed:
+            self._listed = tuple(self._survey_known())
+        for _ in range(2):
+            if name in self._listed:
+                return None, name
+            found = [address for address in self._listed if address.partition("/")[2] == name]
+            if len(found) == 1:
+                return None, found[0]
+            await self.survey_models()
+        raise ModelNotFound(f"there is no model {name!r}; GET /v1/models lists them")
+
+    def uses_memory(self, agent: str | None) -> bool | None:
+        """Whether a turn recalls and remembers: as the agent says, or as chats do."""
+        if agent is not None and self.session.access_agent(agent).memory is not None:
+            return None
+        return self.session.configuration.memory_enabled
+
+    async def close(self) -> None:
+        """Cancel running turns and close everything."""
+        try:
+            await self.session.close()
+        finally:
+            self.continuations.close()
+
+    def _survey_known(self) -> Sequence[str]:
+        present = {status.name for status in self.session.survey_providers() if status.present}
+        aliases = self.session.configuration.aliases
+        return [
+            address
+            for address in self.session.survey_addresses()
+            if address in aliases or address.partition("/")[0] in present
+        ]
+
+
+class UserSpaces:
+    """The spaces of all users who are there; one that is idle for long is closed."""
+
+    def __init__(self, configuration: Configuration, settings: ServerSettings) -> None:
+        self._configuration = configuration
+        self._settings = settings
+        self._spaces: dict[str, UserSpace] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._entered: dict[str, int] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def running(self) -> int:
+        """How many turns are running."""
+        return sum(space.running for space in self._spaces.values())
+
+    @contextmanager
+    def enter(self, user: str) -> Iterator[UserSpace]:
+        """The space of a user, which stays open within the block."""
+        if (timer := self._timers.pop(user, None)) is not None:
+            timer.cancel()
+        if user not in self._spaces:
+            self._spaces[user] = UserSpace(self._configuration, user, self._settings.user_turns)
+        self._entered[user] = self._entered.get(user, 0) + 1
+        try:
+            yield self._spaces[user]
+        finally:
+            self._entered[user] -= 1
+            if not self._entered[user] and user in self._spaces:
+                self._timers[user] = asyncio.get_running_loop().call_later(
+                    self._settings.idle_seconds, self._leave, user
+                )
+
+    async def close(self) -> None:
+        """Close all spaces; turns that run are cancelled."""
+        for timer in self._timers.values():
+            timer.cancel()
+        spaces, self._spaces = [*self._spaces.values()], {}
+        await asyncio.gather(*self._closing, *(space.close() for space in spaces))
+
+    def _leave(self, user: str) -> None:
+        del self._timers[user]
+        task = asyncio.ensure_future(self._spaces.pop(user).close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)

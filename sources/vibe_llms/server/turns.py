@@ -1,0 +1,246 @@
+"""Serves one turn of a client that sends its whole history, whatever its dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from vibe_llms.controls import Controls
+from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.conversations.outputs import produce_form
+from vibe_llms.conversations.streams import EventStream
+from vibe_llms.exceptions import (
+    ArchiveDamaged,
+    ConversationNotFound,
+    ForkPointInvalid,
+    FormatNewer,
+)
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    InvocationCanister,
+    ResultCanister,
+    SupervisorCanister,
+    Turn,
+    UserCanister,
+)
+from vibe_llms.messages.contents import text_of
+from vibe_llms.server.continuations import Chain, Place, hash_system
+from vibe_llms.server.failures import Rejected
+from vibe_llms.server.spaces import UserSpace
+
+#: What stands between the texts of several messages, which clients see as one.
+BETWEEN = "\n\n"
+#: A stored conversation, or a place in it, is gone.
+_GONE = (ConversationNotFound, ArchiveDamaged, FormatNewer, ForkPointInvalid)
+
+
+class TurnOrder(Struct, frozen=True, kw_only=True):
+    """What a client asks for: all that was said, its own tools, and how to answer.
+
+    Each result in `said` names the call, in `said` too, that it belongs to.
+    """
+
+    model: str
+    said: Sequence[Canister]
+    tools: Sequence[Invoker] = ()
+    controls: Controls = Controls()
+    schema: Mapping[str, Any] | None = None
+    instruction: str = ""
+    store: bool = True
+
+
+class ServedTurn:
+    """A turn of a conversation that continues what the client sent."""
+
+    def __init__(
+        self,
+        space: UserSpace,
+        order: TurnOrder,
+        conversation: Conversation,
+        prompt: Sequence[Canister],
+        chain: Chain,
+        *,
+        begun: bool,
+    ) -> None:
+        self._space = space
+        self._order = order
+        self._conversation = conversation
+        self._prompt = prompt
+        self._chain = chain
+        self._begun = begun
+
+    @classmethod
+    async def begin(cls, space: UserSpace, order: TurnOrder) -> ServedTurn:
+        """The turn that an order asks for; raises for an order that is not valid."""
+        check_calls(order.said)
+        agent, model = await space.resolve_model(order.model)
+        split = _count_past(order.said)
+        past, prompt = order.said[:split], order.said[split:]
+        # Models may change within a conversation; an agent has histories of its own.
+        chain = Chain(agent or "")
+        chain.extend(past)
+        found = None
+        if order.store and past:
+            found = await _find(space, order, (agent, model), past, prompt, chain.value)
+        if found is None:
+            conversation = await space.session.begin(
+                model,
+                agent=agent,
+                history=past or None,
+                invokers=order.tools,
+                controls=order.controls,
+                memory=space.uses_memory(agent),
+                save=order.store,
+            )
+        else:
+            conversation, prompt = found
+        chain.extend(order.said[split:])
+        extra = _instruct(order, conversation)
+        return cls(
+            *(space, replace(order, controls=extra[1]), conversation, [*extra[0], *prompt], chain),
+            begun=found is None,
+        )
+
+    def stream(self) -> EventStream[None]:
+        """The turn as events."""
+        return self._conversation.stream(self._prompt or None, controls=self._order.controls)
+
+    async def converse(self) -> Turn[None]:
+        """The whole turn, unstreamed on the wire too."""
+        return await self._conversation.converse(
+            self._prompt or None, controls=self._order.controls, streaming=False
+        )
+
+    def read(self, turn: Turn[None]) -> tuple[str, Sequence[InvocationCanister]]:
+        """The text of a turn, and the calls that the client has to answer."""
+        names = {tool.name for tool in self._order.tools}
+        texts: list[str] = []
+        calls: list[InvocationCanister] = []
+        for canister in turn.canisters:
+            match canister:
+                case AssistantCanister(contents=contents) if text := text_of(contents):
+                    texts.append(text)
+                case InvocationCanister(name=name) if name in names:
+                    calls.append(canister)
+        return BETWEEN.join(texts), calls
+
+    def conclude(self, turn: Turn[None]) -> None:
+        """Remember what the client will send if it goes on from here."""
+        if not self._order.store:
+            return
+        text, calls = self.read(turn)
+        self._chain.add_text(text)
+        for call in calls:
+            self._chain.add_call(call)
+        last = self._conversation.canisters[-1].identity
+        system = hash_system(self._order.said)
+        place = Place(self._conversation.identity, last, system)
+        self._space.continuations.put(self._chain.value, place)
+
+    async def withdraw(self) -> None:
+        """Delete a conversation that began with this turn and was never answered."""
+        conversation, kinds = self._conversation, (AssistantCanister, InvocationCanister)
+        if not self._order.store or not self._begun:
+            return
+        if not any(isinstance(one, kinds) and one.provenance for one in conversation.canisters):
+            try:
+                await self._space.session.archive.remove(conversation.identity)
+            except ConversationNotFound:
+                return
+
+
+def check_calls(said: Sequence[Canister]) -> None:
+    """Raise if a call has no result before the next message, as providers do."""
+    unanswered: dict[str, InvocationCanister] = {}
+    for canister in said:
+        match canister:
+            case InvocationCanister():
+                unanswered[canister.identity] = canister
+            case ResultCanister(invocation=invocation):
+                if unanswered.pop(invocation, None) is None:
+                    raise Rejected("a result does not follow the call that it belongs to")
+            case UserCanister() | AssistantCanister():
+                _require_answered(unanswered)
+    _require_answered(unanswered)
+
+
+def _require_answered(unanswered: Mapping[str, InvocationCanister]) -> None:
+    if unanswered:
+        names = ", ".join(call.call or call.name for call in unanswered.values())
+        raise Rejected(f"each call must be followed by its result; missing: {names}")
+
+
+def _count_past(said: Sequence[Canister]) -> int:
+    """How many messages are before the prompt, which is what follows the last reply."""
+    for index in range(len(said) - 1, -1, -1):
+        if isinstance(said[index], AssistantCanister | InvocationCanister):
+            return index + 1
+    return 0
+
+
+async def _find(
+    space: UserSpace,
+    order: TurnOrder,
+    named: tuple[str | None, str | None],
+    past: Sequence[Canister],
+    prompt: Sequence[Canister],
+    chain: bytes,
+) -> tuple[Conversation, Sequence[Canister]] | None:
+    """The stored conversation that the past is the beginning of, and what is new."""
+    place = space.continuations.find(chain)
+    if place is None:
+        return None
+    try:
+        conversation = await space.session.resume(
+            place.conversation,
+            agent=named[0],
+            model=named[1],
+            invokers=order.tools,
+            controls=order.controls,
+            memory=space.uses_memory(named[0]),
+        )
+        if conversation.canisters[-1].identity != place.canister:
+            conversation = await conversation.fork(place.canister)
+    except _GONE:
+        return None
+    paired = _pair(past, prompt, conversation.canisters)
+    if hash_system(past) != place.system:
+        system = [one for one in past if isinstance(one, SupervisorCanister)]
+        paired = [*system, *paired]
+    return conversation, paired
+
+
+def _pair(
+    past: Sequence[Canister], prompt: Sequence[Canister], stored: Sequence[Canister]
+) -> Sequence[Canister]:
+    """The prompt, with results of the calls as they are stored rather than as they were sent."""
+    sent = [one.identity for one in past if isinstance(one, InvocationCanister)]
+    answered = {one.invocation for one in stored if isinstance(one, ResultCanister)}
+    kept = [
+        one.identity
+        for one in stored
+        if isinstance(one, InvocationCanister) and one.identity not in answered
+    ]
+    results = sum(isinstance(one, ResultCanister) for one in prompt)
+    names = dict(zip(sent[len(sent) - results :], kept[len(kept) - results :], strict=True))
+    return [
+        replace(one, invocation=names[one.invocation]) if isinstance(one, ResultCanister) else one
+        for one in prompt
+    ]
+
+
+def _instruct(order: TurnOrder, conversation: Conversation) -> tuple[Sequence[Canister], Controls]:
+    """How the reply is made to have its form: by a control, or in words."""
+    controls, instruction = order.controls, order.instruction
+    if order.schema is not None:
+        form = produce_form(order.schema)
+        if conversation.model.attributes.surely_takes("response-schema"):
+            controls = Controls(response_schema=order.schema).over(controls)
+        else:
+            instruction = form.instruction
+    return ([SupervisorCanister.from_text(instruction)] if instruction else []), controls

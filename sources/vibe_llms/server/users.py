@@ -1,0 +1,143 @@
+"""The users of the server and their keys: a file of hashes, which a running server reads again.
+
+A key is 256 random bits, so that a plain SHA-256 of it cannot be reversed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, ValidationError
+
+from vibe_llms.configuration import Configuration, Places, read_toml
+from vibe_llms.exceptions import ConfigurationError, RequestError
+from vibe_llms.storage.files import make_folder, replace_file, storage_errors
+from vibe_llms.storage.locks import locked
+
+#: The user whose home is that of the command.
+LOCAL = "local"
+_PREFIX = "vl-"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_LOCK_SECONDS = 10.0
+
+
+class User(Struct, frozen=True, rename="kebab"):
+    """A user; `key_hash` is the SHA-256 of the key, in hexadecimal."""
+
+    key_hash: str
+    created: datetime
+
+
+class UserStore:
+    """The users in a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._stamp: tuple[int, int, int] | None = None
+        self._users: Mapping[str, User] = {}
+        self._names: Mapping[str, str] = {}
+
+    def survey(self) -> Mapping[str, User]:
+        """The users by their names; the file is read again if it has changed."""
+        try:
+            status = os.stat(self._file)
+        except FileNotFoundError:
+            self._stamp, self._users, self._names = None, {}, {}
+            return self._users
+        stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if stamp != self._stamp:
+            self._users = _read(self._file)
+            self._names = {user.key_hash: name for name, user in self._users.items()}
+            self._stamp = stamp
+        return self._users
+
+    def find(self, key: str) -> str | None:
+        """The name of the user who has a key."""
+        users, digest = self.survey(), _hash(key)
+        name = self._names.get(digest)
+        # The table is one of hashes, so the time of a look-up says nothing about keys.
+        if name is None or not hmac.compare_digest(users[name].key_hash, digest):
+            return None
+        return name
+
+    def add(self, name: str) -> str:
+        """A new user; returns the key, which is not kept."""
+        if not _NAME.fullmatch(name):
+            raise RequestError(
+                f"{name!r} is not a valid user name; use lower-case letters, digits, _ and -"
+            )
+        with self._changing() as users:
+            if name in users:
+                raise RequestError(
+                    f"there is a user {name!r} already; a new key: vibe-llms users rotate {name}"
+                )
+            return _give_key(users, name, datetime.now(UTC))
+
+    def rotate(self, name: str) -> str:
+        """A new key for a user; the old one is not valid any more."""
+        with self._changing() as users:
+            return _give_key(users, name, _require(users, name).created)
+
+    def remove(self, name: str) -> None:
+        """Delete a user; the conversations stay."""
+        with self._changing() as users:
+            _require(users, name)
+            del users[name]
+
+    @contextmanager
+    def _changing(self) -> Iterator[dict[str, User]]:
+        with storage_errors(self._file):
+            make_folder(self._file.parent)
+            with locked(self._file.parent, seconds=_LOCK_SECONDS):
+                users = dict(self.survey())
+                yield users
+                import tomli_w
+
+                rows = {name: msgspec.to_builtins(user) for name, user in users.items()}
+                replace_file(self._file, tomli_w.dumps(rows).encode())
+
+
+def find_users(configuration: Configuration) -> UserStore:
+    """The users of a home."""
+    return UserStore(configuration.places.data / "server" / "users.toml")
+
+
+def find_user_places(places: Places, name: str) -> Places:
+    """The files of a user: the home itself for `local`, a folder in it for any other."""
+    if name == LOCAL:
+        return places
+    folder = places.data / "users" / name
+    # The configuration, and the keys of providers, are those of the server.
+    return Places(places.configuration, folder, folder)
+
+
+def _read(file: Path) -> Mapping[str, User]:
+    try:
+        return msgspec.convert(read_toml(file, trusted=True), dict[str, User], strict=False)
+    except ValidationError as error:
+        raise ConfigurationError(f"this is not a list of users: {error}", file=str(file)) from error
+
+
+def _give_key(users: dict[str, User], name: str, created: datetime) -> str:
+    key = _PREFIX + secrets.token_urlsafe(32)
+    users[name] = User(_hash(key), created)
+    return key
+
+
+def _require(users: Mapping[str, User], name: str) -> User:
+    if name not in users:
+        raise RequestError(f"there is no user {name!r}; see: vibe-llms users list")
+    return users[name]
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()

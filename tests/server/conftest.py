@@ -1,0 +1,85 @@
+"""A real server on a loopback port, for the tests of the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from vibe_llms.configuration import Configuration, Places, load_configuration
+from vibe_llms.server.running import RunningServer
+from vibe_llms.server.settings import read_server_settings
+from vibe_llms.server.users import UserStore, find_users
+from vibe_llms.session import Session, open_session
+
+
+class Served:
+    """A server that runs, its users, and clients for it."""
+
+    def __init__(
+        self, configuration: Configuration, running: RunningServer, log: list[str]
+    ) -> None:
+        self.configuration = configuration
+        self.users: UserStore = find_users(configuration)
+        self.running = running
+        self.url = running.url
+        self.log = log
+        self._keys: dict[str, str] = {}
+
+    def key(self, user: str = "local") -> str:
+        """The key of a user, who is made first if there is none."""
+        if user not in self._keys:
+            self._keys[user] = self.users.add(user)
+        return self._keys[user]
+
+    def openai(self, user: str = "local") -> openai.AsyncOpenAI:
+        """The official client."""
+        return openai.AsyncOpenAI(
+            api_key=self.key(user), base_url=f"{self.url}/v1", max_retries=0, timeout=30
+        )
+
+    def http(self, user: str = "local") -> httpx2.AsyncClient:
+        """A plain client."""
+        headers = {"authorization": f"Bearer {self.key(user)}"}
+        return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=30)
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        """A session in the home of the user `local`, as the command has it."""
+        async with open_session(configuration=self.configuration) as session:
+            yield session
+
+
+@asynccontextmanager
+async def serving(home: Path, *, keys: bool = True, **tables: Any) -> AsyncIterator[Served]:
+    """A server with a home, and with tables of the configuration."""
+    server = {"port": 0, **tables.pop("server", {})}
+    configuration = load_configuration(Places.under(home), overrides={"server": server, **tables})
+    opened, log = asyncio.Event(), list[str]()
+    running = RunningServer(
+        configuration,
+        read_server_settings(configuration),
+        users=find_users(configuration) if keys else None,
+        log=log.append,
+        opened=opened.set,
+    )
+    task = asyncio.create_task(running.serve())
+    try:
+        await opened.wait()
+        yield Served(configuration, running, log)
+    finally:
+        running.end()
+        await task
+
+
+@pytest.fixture
+async def served(home: Path) -> AsyncIterator[Served]:
+    """A server with the settings that come with the library."""
+    async with serving(home) as server:
+        yield server
