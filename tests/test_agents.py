@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.agents import Agent, Budget, access_agent, read_agents
+from vibe_llms.agents import Agent, Budget, access_agent, read_agents, survey_optional
 from vibe_llms.configuration import Places, load_configuration
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.events import Event, NoticeEvent
 from vibe_llms.exceptions import AgentNotFound, ConfigurationError, RequestError
 from vibe_llms.messages.canisters import SupervisorCanister, UserCanister
 from vibe_llms.messages.contents import ImageContent, TextualContent
@@ -76,6 +77,7 @@ def test_instructions_may_be_in_a_file_next_to_the_configuration(home: Path) -> 
         ({"modle": "x"}, "modle", "unknown key; did you mean 'model'?"),
         ({"model": 1}, "model", "Expected `str`"),
         ({"ensembles": ["python", "pyton"]}, "ensembles", "there is no 'pyton' in [ensembles]"),
+        ({"optional-ensembles": ["pyton", "*"]}, "optional-ensembles", "there is no 'pyton'"),
         ({"agents": ["other"]}, "agents", "there is no 'other' in [agents]; there are"),
         ({"controls": {"temprature": 1}}, "temprature", "did you mean 'temperature'?"),
         ({"controls": {"temperature": "warm"}}, "temperature", "cannot be 'warm'"),
@@ -237,3 +239,40 @@ async def test_instructions_are_added_to_a_conversation_without_them() -> None:
             assert isinstance(last, SupervisorCanister)
             assert len(resumed.canisters) == len(begun.canisters) + 1
         await resumed.converse("And?")
+
+
+async def test_optional_ensembles_that_lack_something_are_left_out() -> None:
+    events: list[Event] = []
+    broken = {"module": "vibe_llms.ensembles.mcp", "command": ["/nowhere/server"]}
+    rows = {
+        "agents": {
+            "one": {"ensembles": ["web"], "optional-ensembles": ["python", "images", "web", "*"]}
+        },
+        "ensembles": {"python": {"needs": ["no_such_package"]}, "broken": broken, "documents": {}},
+    }
+    async with open_session(configuration=rows, event_handler=events.append) as session:
+        conversation = await session.begin(DEMO, agent="one")
+        assert [one.name for one in conversation.ensembles] == ["web", "documents"]
+        agent = session.access_agent("one")
+        names = survey_optional(session.configuration, agent)
+        assert names == ["python", "images", "documents", "broken"]
+    (notice,) = [event.notice.text for event in events if isinstance(event, NoticeEvent)]
+    assert notice.startswith("broken: ")
+    assert notice.endswith("its tools are left out")
+
+
+async def test_a_wrong_row_of_an_optional_ensemble_is_an_error() -> None:
+    rows = {
+        "agents": {"one": {"optional-ensembles": ["web"]}},
+        "ensembles": {"web": {"trusted-host": []}},
+    }
+    async with open_session(configuration=rows) as session:
+        with pytest.raises(ConfigurationError, match="did you mean 'trusted-hosts'"):
+            await session.begin(DEMO, agent="one")
+
+
+async def test_a_history_that_has_the_instructions_gets_no_second_ones() -> None:
+    async with open_session(configuration=ROWS) as session:
+        begun = await session.begin(agent="coder")
+        again = await session.begin(agent="coder", history=begun.canisters)
+        assert texts(again) == ["You write code."]

@@ -16,10 +16,13 @@ from msgspec import Meta, Struct
 
 from vibe_llms.configuration import Configuration, Positive, ToolMode
 from vibe_llms.controls import Controls, read_controls
+from vibe_llms.ensembles.core import ENSEMBLES
 from vibe_llms.exceptions import AgentNotFound, RequestError
 from vibe_llms.files import LARGEST_SETTINGS, read_file
 
 AGENTS = "agents"
+#: Among the optional ensembles: all rows of the user's own file.
+ALL = "*"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _INPUT = "input"
 
@@ -36,8 +39,10 @@ class Agent(Struct, frozen=True, kw_only=True):
     """How a conversation begins: its model, instructions, tools and settings.
 
     `supervisor` is the system prompt. `prompt` is a template for each message of the user: `$input`
-    is the message, and the caller gives the other variables. `agents` are names of agents that it
-    may ask as tools. Without `memory`, the caller decides. `budget` is read, but not enforced yet.
+    is the message, and the caller gives the other variables. `optional_ensembles` are left out
+    without a notice where a package or a key is missing; `*` stands for all rows of the user's own
+    file. `agents` are names of agents that it may ask as tools. Without `memory`, the caller
+    decides. `budget` is read, but not enforced yet.
     """
 
     name: str
@@ -46,12 +51,19 @@ class Agent(Struct, frozen=True, kw_only=True):
     supervisor: str = ""
     prompt: str = ""
     ensembles: tuple[str, ...] = ()
+    optional_ensembles: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()
     controls: Controls = Controls()
     tool_mode: ToolMode | None = None
     memory: bool | None = None
     budget: Budget | None = None
+
+    @property
+    def equipped(self) -> bool:
+        """Whether it may read or send anything besides the messages it is given."""
+        others = (self.optional_ensembles, self.agents, self.collections)
+        return bool(self.ensembles or any(others) or self.memory)
 
     @property
     def variables(self) -> Sequence[str]:
@@ -85,6 +97,7 @@ class _Row(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     supervisor_file: str = ""
     prompt: str = ""
     ensembles: tuple[str, ...] = ()
+    optional_ensembles: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()
     controls: dict[str, Any] = {}
@@ -114,6 +127,29 @@ def survey_names(configuration: Configuration) -> Sequence[str]:
     return [name for name, row in rows.items() if row.get("enabled", True) is not False]
 
 
+def access_others(configuration: Configuration, agent: Agent) -> Sequence[Agent]:
+    """The agents that an agent may ask; `ConfigurationError` if one needs variables."""
+    others = [access_agent(configuration, name) for name in agent.agents]
+    for one in others:
+        if one.variables:
+            raise configuration.error(
+                f"{one.name!r} needs {_list(one.variables)}, which no agent can give",
+                *(AGENTS, agent.name, "agents"),
+            )
+    return others
+
+
+def survey_optional(configuration: Configuration, agent: Agent) -> Sequence[str]:
+    """The names of an agent's optional ensembles, with the user's own rows for `*`."""
+    own = [
+        row.name
+        for row in configuration.rows(ENSEMBLES)
+        if configuration.is_of_the_user(ENSEMBLES, row.name)
+    ]
+    named = [name for one in agent.optional_ensembles for name in (own if one == ALL else [one])]
+    return [name for name in dict.fromkeys(named) if name not in agent.ensembles]
+
+
 def _read(configuration: Configuration, name: str) -> Agent:
     place = (AGENTS, name)
     if not _NAME.fullmatch(name):
@@ -130,14 +166,16 @@ def _read(configuration: Configuration, name: str) -> Agent:
             "and $$ is a dollar sign",
             *(*place, "prompt"),
         )
-    for key, named, known in (
-        ("ensembles", row.ensembles, [one.name for one in configuration.rows("ensembles")]),
-        ("agents", row.agents, survey_names(configuration)),
+    ensembles = [one.name for one in configuration.rows(ENSEMBLES)]
+    for key, named, table, known in (
+        ("ensembles", row.ensembles, ENSEMBLES, ensembles),
+        ("optional-ensembles", row.optional_ensembles, ENSEMBLES, [*ensembles, ALL]),
+        ("agents", row.agents, AGENTS, survey_names(configuration)),
     ):
         for one in named:
             if one not in known:
                 raise configuration.error(
-                    f"there is no {one!r} in [{key}]; there are {', '.join(known) or 'none'}",
+                    f"there is no {one!r} in [{table}]; there are {', '.join(known) or 'none'}",
                     *(*place, key),
                 )
     configuration.check_controls(row.controls, *place, "controls")
@@ -149,6 +187,7 @@ def _read(configuration: Configuration, name: str) -> Agent:
         supervisor=_read_supervisor(configuration, row, place),
         prompt=row.prompt,
         ensembles=row.ensembles,
+        optional_ensembles=row.optional_ensembles,
         agents=row.agents,
         collections=row.collections,
         controls=controls.over(Controls(output_tokens=row.output_tokens)),

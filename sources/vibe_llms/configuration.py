@@ -98,6 +98,7 @@ class ToolSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tr
     max_calls: Number = 50
     identical_calls: Positive = 3
     timeout_seconds: Seconds = 60.0
+    agent_depth: Positive = 3
     parallel: Positive = 16
     shown_bytes: Positive = 32 * 1024
     kept_bytes: Positive = 16 * 1024 * 1024

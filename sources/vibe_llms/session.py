@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from vibe_llms.agents import AGENTS, Agent, access_agent, read_agents
+from msgspec.structs import replace
+
+from vibe_llms.agents import (
+    AGENTS,
+    Agent,
+    access_agent,
+    access_others,
+    read_agents,
+    survey_optional,
+)
 from vibe_llms.asking import ModelAsker
 from vibe_llms.configuration import Configuration, Places, ToolMode, load_configuration
 from vibe_llms.controls import Controls
@@ -20,8 +29,9 @@ from vibe_llms.conversations.prompts import Prompt, read_prompt
 from vibe_llms.conversations.settings import ConversationSettings, Services
 from vibe_llms.conversations.tools import Tool, Toolbox
 from vibe_llms.costs import Cost, estimate_cost
+from vibe_llms.ensembles.agents import AgentsEnsemble, OfferedAgent
 from vibe_llms.ensembles.core import Ensembles
-from vibe_llms.ensembles.interfaces import Ensemble, EnsembleHost
+from vibe_llms.ensembles.interfaces import AgentRequest, Ensemble, EnsembleHost
 from vibe_llms.ensembles.questions import Elicitor
 from vibe_llms.events import EventHandler, Notice, NoticeEvent, ignore_events
 from vibe_llms.exceptions import ModelNotFound, RequestError, SessionClosed
@@ -71,15 +81,16 @@ class Session:
             interactive=interactive,
             import_guard=import_guard,
         )
-        host = EnsembleHost(
+        self._host = EnsembleHost(
             elicitor=elicitor,
             ask_model=self._ask_model,
+            ask_agent=self._ask_agent,
             admit=self.gatekeeper.admit,
             vault=KeyVault(configuration.places.keys_file),
             notify=self._notify,
             access_documents=self.access_documents,
         )
-        self._ensembles = Ensembles(configuration, host)
+        self._ensembles = Ensembles(configuration, self._host)
         self._hook_runner = HookRunner(self._notify)
         self._services = Services(
             event_handler=event_handler,
@@ -135,9 +146,11 @@ class Session:
         self._require_open()
         given = self._settle_agent(agent, variables)
         chosen = await self._choose_for(given, model, event_handler)
-        supervisor = given.supervisor if supervisor is None else supervisor
-        instructions = SupervisorCanister.from_text(supervisor) if supervisor else None
-        canisters = [*read_prompt(instructions), *read_prompt(history)]
+        canisters = [*read_prompt(history)]
+        if supervisor is None and not _is_instructed(canisters, given.supervisor):
+            supervisor = given.supervisor
+        if supervisor:
+            canisters = [*read_prompt(SupervisorCanister.from_text(supervisor)), *canisters]
         begun = History.begin(
             self.archive if save else None,
             name=name,
@@ -196,7 +209,7 @@ class Session:
             conversation=identity,
         )
         resumed = Conversation(history, settings, self._enter)
-        if given.supervisor and not _is_instructed(history.canisters, given.supervisor):
+        if not _is_instructed(history.canisters, given.supervisor):
             await resumed.add(SupervisorCanister.from_text(given.supervisor))
         return resumed
 
@@ -318,13 +331,19 @@ class Session:
         elif memory:
             hooks = (self.access_memory(), *hooks)
         handler = event_handler or self.event_handler
+        opened = [
+            *await self._open_ensembles(ensembles, handler, conversation),
+            *await self._open_optional(agent, handler, conversation),
+        ]
+        if agent.agents:
+            opened.append(self._produce_agents(agent, model, depth=1))
         return ConversationSettings(
             model=model,
             services=self._services,
             toolbox=Toolbox(
                 self._ensembles.survey_invokers,
                 tuple(gather_invokers(invokers).values()),
-                tuple(await self._open_ensembles(ensembles, handler, conversation)),
+                tuple(dict.fromkeys(opened)),
             ),
             controls=(controls or Controls()).over(agent.controls),
             handler=event_handler,
@@ -404,6 +423,34 @@ class Session:
         )
         return await conversation.converse(canisters[-1])
 
+    async def _ask_agent(self, request: AgentRequest, event_handler: EventHandler) -> Turn:
+        """One turn with an agent for another one; nothing of it is kept."""
+        agent = self.access_agent(request.agent)
+        others: Sequence[Tool] = ()
+        if agent.agents:
+            others = self._produce_agents(agent, request.model, depth=request.depth + 1).invokers
+        conversation = await self.begin(
+            None if agent.model else request.model,
+            agent=replace(agent, agents=()),
+            invokers=others,
+            event_handler=event_handler,
+            save=False,
+        )
+        try:
+            return await conversation.converse(request.text)
+        finally:
+            await conversation.close()
+
+    def _produce_agents(self, agent: Agent, model: Model, *, depth: int) -> AgentsEnsemble:
+        others = access_others(self.configuration, agent)
+        return AgentsEnsemble(
+            [OfferedAgent(one.name, one.description, one.equipped) for one in others],
+            self._host,
+            model=model,
+            depth=depth,
+            deepest=self.configuration.tools.agent_depth,
+        )
+
     async def _restore(self, conversation: str) -> Sequence[Canister]:
         return (await self.archive.restore(conversation)).canisters
 
@@ -420,10 +467,14 @@ class Session:
     async def _open_ensembles(
         self, named: Iterable[str | Ensemble], handler: EventHandler, conversation: str = ""
     ) -> Sequence[Ensemble]:
-        def notify(text: str) -> None:
-            handler(NoticeEvent(notice=Notice("ensemble", text), conversation=conversation))
+        return await self._ensembles.open(named, _produce_notifier(handler, conversation))
 
-        return await self._ensembles.open(named, notify)
+    async def _open_optional(
+        self, agent: Agent, handler: EventHandler, conversation: str
+    ) -> Sequence[Ensemble]:
+        names = survey_optional(self.configuration, agent)
+        notify = _produce_notifier(handler, conversation)
+        return await self._ensembles.open_available(names, notify)
 
     def _enter(self, conversation: Conversation) -> None:
         self._require_open()
@@ -461,10 +512,17 @@ class Session:
             raise SessionClosed("the session is closed; open another one")
 
 
+def _produce_notifier(handler: EventHandler, conversation: str) -> Callable[[str], None]:
+    def notify(text: str) -> None:
+        handler(NoticeEvent(notice=Notice("ensemble", text), conversation=conversation))
+
+    return notify
+
+
 def _is_instructed(canisters: Iterable[Canister], supervisor: str) -> bool:
-    """Whether a history contains some instructions, which the archive may hold elsewhere."""
+    """Whether a history contains some instructions, if there are any; the archive may hold them."""
     stored = TextualContent(Reference.from_bytes(supervisor.encode()))
-    return any(
+    return not supervisor or any(
         isinstance(canister, SupervisorCanister)
         and canister.contents in ((TextualContent(supervisor),), (stored,))
         for canister in canisters

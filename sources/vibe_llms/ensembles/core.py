@@ -15,7 +15,13 @@ from vibe_llms.ensembles.interfaces import (
     OutsideEnsemble,
 )
 from vibe_llms.ensembles.pins import Guard
-from vibe_llms.exceptions import ConfigurationError, EnsembleFailed, VibeLlmsError
+from vibe_llms.exceptions import (
+    ConfigurationError,
+    CredentialMissing,
+    EnsembleFailed,
+    PackageMissing,
+    VibeLlmsError,
+)
 from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.registries import Registry, Row
 
@@ -67,6 +73,21 @@ class Ensembles:
             else:
                 notify(f"{failure}; its tools are left out")
         return opened
+
+    async def open_available(
+        self, names: Iterable[str], notify: Callable[[str], None]
+    ) -> Sequence[Ensemble]:
+        """Open the ensembles of rows, but leave out those that lack a package or a key.
+
+        One that fails otherwise is reported, as `open` does.
+        """
+        found = await self.attempt(dict.fromkeys(names))
+        missing = {
+            name
+            for name, one in found.items()
+            if isinstance(one, PackageMissing | CredentialMissing)
+        }
+        return await self.open([name for name in found if name not in missing], notify)
 
     async def attempt(self, names: Iterable[str]) -> Mapping[str, Ensemble | VibeLlmsError]:
         """Open ensembles by the names of their rows; returns each, or why it cannot be opened."""

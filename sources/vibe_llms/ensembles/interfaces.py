@@ -15,15 +15,32 @@ from msgspec import Struct
 from vibe_llms.configuration import Configuration, Positive, Seconds
 from vibe_llms.controls import Controls
 from vibe_llms.ensembles.questions import Elicitor
-from vibe_llms.events import Notice
+from vibe_llms.events import EventHandler, Notice
 from vibe_llms.invocation.approval import Gatekeeper
 from vibe_llms.invocation.invokers import Approval, Invoker
 from vibe_llms.messages.canisters import Canister, InvocationCanister, Turn
+from vibe_llms.providers.interfaces import Model
 
 if TYPE_CHECKING:
     from vibe_llms.documents.core import Documents
 
 AskModel: TypeAlias = Callable[[str, Sequence[Canister], str, Controls], Awaitable[Turn]]
+
+
+class AgentRequest(Struct, frozen=True, kw_only=True):
+    """What an agent is asked.
+
+    `model` answers if the agent names none. `depth` counts the agents between the user and the
+    answer, from 1.
+    """
+
+    agent: str
+    text: str
+    model: Model
+    depth: int
+
+
+AskAgent: TypeAlias = Callable[[AgentRequest, EventHandler], Awaitable[Turn]]
 
 
 class Vault(Protocol):
@@ -42,13 +59,15 @@ class EnsembleHost(Struct, frozen=True, kw_only=True):
     """What the session offers an ensemble; `None` means unavailable.
 
     `elicitor` asks the user. `ask_model(address, canisters, supervisor, controls)` runs one turn
-    with a model; callers must call `admit` first, which returns why a call is not allowed. `notify`
-    shows the user a message; any thread may call it. `access_documents` gives the documents of the
-    session.
+    with a model; callers must call `admit` first, which returns why a call is not allowed.
+    `ask_agent(request, event_handler)` runs one turn with an agent, whose events go to the handler.
+    `notify` shows the user a message; any thread may call it. `access_documents` gives the
+    documents of the session.
     """
 
     elicitor: Elicitor | None = None
     ask_model: AskModel | None = None
+    ask_agent: AskAgent | None = None
     admit: Callable[[InvocationCanister, Invoker], Awaitable[str]] = Gatekeeper().admit
     vault: Vault | None = None
     notify: Callable[[Notice], None] = lambda _: None
