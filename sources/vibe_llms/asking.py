@@ -46,11 +46,12 @@ class ModelAsker:
             access_model=_access_none,
             access_controls=access_controls,
             access_limiter=access_limiter,
-            tracer=tracer,
         )
         # Controls of the conversation, not of the call: what the model does not take is left out.
         controls = Controls(output_tokens=output_tokens)
-        self._settings = ConversationSettings(model=model, services=services, controls=controls)
+        self._settings = ConversationSettings(
+            model=model, services=services, controls=controls, tracer=tracer
+        )
 
     async def ask(self, supervisor: str, text: str, output: type[T]) -> T:
         """See `Asker.ask`."""

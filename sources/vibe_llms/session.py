@@ -72,8 +72,7 @@ class Session:
         self.archive = archive
         self.event_handler = event_handler
         self.gatekeeper = Gatekeeper(approver)
-        self._own_tracer = _produce_tracer(configuration) if tracer is None else Tracer()
-        self._tracer = tracer or self._own_tracer
+        self._tracer, self._owns_tracer = tracer, tracer is None
         self._providers = Providers(
             configuration,
             event_handler,
@@ -102,7 +101,6 @@ class Session:
             open_ensembles=self._open_ensembles,
             hook_runner=self._hook_runner,
             access_documents=self.access_documents,
-            tracer=self._tracer,
         )
         self._documents: Documents | None = None
         self._conversations: WeakSet[Conversation] = WeakSet()
@@ -295,7 +293,8 @@ class Session:
         self._closed = True
         async with AsyncExitStack() as stack:
             # If closing one fails or is cancelled, the others are still closed.
-            stack.push_async_callback(self._own_tracer.close)
+            if self._tracer is not None and self._owns_tracer:
+                stack.push_async_callback(self._tracer.close)
             stack.push_async_callback(self.archive.close)
             stack.push_async_callback(self._ensembles.close)
             stack.push_async_callback(self._providers.close)
@@ -349,6 +348,7 @@ class Session:
             handler=event_handler,
             tool_mode=tool_mode or agent.tool_mode,
             hooks=tuple(dict.fromkeys(hooks)),
+            tracer=self._access_tracer(),
             collections=tuple(dict.fromkeys((*agent.collections, *collections))),
             template=agent.produce_template(variables),
         )
@@ -377,9 +377,17 @@ class Session:
                 self.configuration,
                 lambda text: self._notify(Notice("documents", text)),
                 self._providers,
-                self._tracer,
+                self._access_tracer(),
             )
         return self._documents
+
+    def _access_tracer(self) -> Tracer:
+        if self._tracer is None and self.configuration.telemetry.enabled:
+            # A process that records nothing imports none of it.
+            from vibe_llms.telemetry import produce_tracer
+
+            self._tracer = produce_tracer(self.configuration)
+        return self._tracer or Tracer()
 
     def _produce_memory(self) -> TurnHook:
         host = HookHost(
@@ -388,7 +396,7 @@ class Session:
             restore=self._restore,
             load=self.archive.load_all,
             notify=self._notify,
-            tracer=self._tracer,
+            tracer=self._access_tracer(),
         )
         return access_hook(MEMORY, self.configuration, host)
 
@@ -398,7 +406,7 @@ class Session:
             output_tokens=output_tokens,
             access_controls=self._providers.access_controls,
             access_limiter=self._providers.access_limiter,
-            tracer=self._tracer,
+            tracer=self._access_tracer(),
         )
 
     async def open_ensemble(self, name: str) -> Ensemble:
@@ -527,15 +535,6 @@ def _is_instructed(canisters: Iterable[Canister], supervisor: str) -> bool:
         and canister.contents in ((TextualContent(supervisor),), (stored,))
         for canister in canisters
     )
-
-
-def _produce_tracer(configuration: Configuration) -> Tracer:
-    if not configuration.telemetry.enabled:
-        return Tracer()
-    # A process that records nothing imports none of it.
-    from vibe_llms.telemetry import produce_tracer
-
-    return produce_tracer(configuration)
 
 
 @asynccontextmanager

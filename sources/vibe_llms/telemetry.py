@@ -74,7 +74,7 @@ _CONTROLS = {
 _ROLES = {"result": "tool", "invocation": "assistant", "document": "user", "supervisor": "system"}
 _DIMENSIONS = (
     *("gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model"),
-    "gen_ai.tool.name",
+    *("gen_ai.agent.name", "gen_ai.tool.name"),
 )
 #: What is searched for, by the kind of work.
 _TEXTS: Mapping[Work, str] = {
@@ -140,6 +140,7 @@ class OpenTelemetryTracer(Tracer):
         return _Operation(
             self,
             "invoke_agent",
+            requested.agent,
             attributes=self._describe(requested),
             conversation=requested.conversation,
         )
@@ -200,6 +201,8 @@ class OpenTelemetryTracer(Tracer):
     def _describe(self, requested: Requested) -> dict[str, Any]:
         provider = _PROVIDERS.get(requested.provider, requested.provider)
         attributes = {"gen_ai.provider.name": provider, "gen_ai.request.model": requested.model}
+        if requested.agent:
+            attributes["gen_ai.agent.name"] = requested.agent
         if self.content:
             attributes |= _write_input(requested.messages)
         return attributes

@@ -20,7 +20,7 @@ Work: TypeAlias = Literal["search_memory", "upsert_memory", "read_document", "re
 
 
 class Requested(Struct, frozen=True, kw_only=True):
-    """What a model is asked, and in which conversation.
+    """What a model is asked, and in which conversation, perhaps one of an agent.
 
     `controls` are those of the call, `default_controls` complete them.
     """
@@ -29,6 +29,7 @@ class Requested(Struct, frozen=True, kw_only=True):
     provider: str
     model: str
     messages: Sequence[Canister]
+    agent: str = ""
     controls: Controls = Controls()
     default_controls: Controls = Controls()
     streaming: bool = False

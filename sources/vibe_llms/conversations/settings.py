@@ -48,7 +48,6 @@ class Services(Struct, frozen=True, kw_only=True):
     )
     hook_runner: HookRunner = msgspec.field(default_factory=HookRunner)
     access_documents: Callable[[], DocumentService] | None = None
-    tracer: Tracer = Tracer()
 
 
 class ConversationSettings(Struct, frozen=True, kw_only=True):
@@ -67,6 +66,7 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     hooks: tuple[TurnHook, ...] = ()
     collections: tuple[str, ...] = ()
     template: Callable[[str], str] | None = None
+    tracer: Tracer = Tracer()
 
     @property
     def event_handler(self) -> EventHandler:

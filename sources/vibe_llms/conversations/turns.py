@@ -99,7 +99,7 @@ class TurnRun:
 
     async def run(self) -> Turn:
         """Run the turn. In every case, what arrived is kept, and the last event reports the end."""
-        with self._settings.services.tracer.turn(self._describe_request(self._prompt)) as span:
+        with self._settings.tracer.turn(self._describe_request(self._prompt)) as span:
             try:
                 return await self._run()
             finally:
@@ -325,7 +325,7 @@ class TurnRun:
         received = self._dispatcher.received
         received.clear()
         messages = self._messages
-        traced = self._settings.services.tracer.request(self._describe_request(messages))
+        traced = self._settings.tracer.request(self._describe_request(messages))
         try:
             with self._limited(), traced as span:
                 context = self._produce_context(span)
@@ -350,6 +350,7 @@ class TurnRun:
             provider=model.provider,
             model=model.name,
             messages=messages,
+            agent=self._history.details.agent,
             controls=self._controls,
             default_controls=self._default_controls,
             streaming=self._request.streaming,
@@ -367,7 +368,7 @@ class TurnRun:
             cache=self._memo.access_cache(self._model),
             throttle=self._request.throttle,
             kept=self._await_kept if self._keeping is not None else None,
-            tracer=self._settings.services.tracer,
+            tracer=self._settings.tracer,
         )
 
     def _limited(self) -> AbstractContextManager[None]:
@@ -388,7 +389,7 @@ class TurnRun:
             parallel=tools.parallel,
             shown_bytes=tools.shown_bytes,
             kept_bytes=tools.kept_bytes,
-            tracer=self._settings.services.tracer,
+            tracer=self._settings.tracer,
         )
         with self._offered_documents():
             await execute(calls, execution)
