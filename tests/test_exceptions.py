@@ -27,6 +27,7 @@ from vibe_llms.exceptions import (
 from vibe_llms.files import UntrustedFile
 from vibe_llms.interpreter.kernels import KernelLost
 from vibe_llms.interpreter.server import KernelsBusy
+from vibe_llms.invocation.execution import CallSuspended
 from vibe_llms.invocation.results import ResultTooLarge
 from vibe_llms.invocation.threads import ThreadsExhausted
 from vibe_llms.messages.codecs import LineUnreadable
@@ -48,9 +49,9 @@ ERRORS = {
 #: those of calls, the providers a `ReplyMalformed` of an event, the archive an `ArchiveDamaged` of
 #: a line, the turn an `OutputInvalid` of an output, an ensemble an `EnsembleFailed` of a message,
 #: the fake server an answer of a refusal, the server a response, the interpreter a failed result of
-#: a kernel's end, the contract plain text, or another request, of a form.
+#: a kernel's end, the contract plain text, or another request, of a form, a run its waiting.
 INNER = {
-    *(ResultTooLarge, ThreadsExhausted),
+    *(CallSuspended, ResultTooLarge, ThreadsExhausted),
     *(EventTooLarge, GgufInvalid, LineUnreadable, MessageTooLong, OutputMismatch, Refusal),
     *(Disconnected, Rejected),
     *(AddressRefused, FormBroken, FormForeign, KernelLost, KernelsBusy, UntrustedFile),

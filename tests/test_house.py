@@ -38,7 +38,7 @@ RANKS = (
     ("hooks",),
     ("memory", "documents"),
     ("ensembles",),
-    ("conversations", "asking", "agents"),
+    ("conversations", "asking", "agents", "runs"),
     ("session", "telemetry", "synchronous", "testing", "server", "cli", "__main__"),
 )
 RANK_OF = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
@@ -57,6 +57,9 @@ NAMES_A_PROVIDER = {("testing", "providers.scripted"), ("server", "providers.ope
 LATE = {
     ("providers.contract.selection", "providers.contract.model.ContractModel"),
     ("session", "documents.core.produce_documents"),
+    ("session", "runs.core.RunHost"),
+    ("session", "runs.core.produce_runs"),
+    ("session", "runs.core.produce_history"),
     ("session", "telemetry.produce_tracer"),
     ("cli.serving", "server.running.RunningServer"),
 }

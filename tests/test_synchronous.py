@@ -35,6 +35,8 @@ from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.synchronous import Errand, Portal, Session, open_session
 from vibe_llms.testing import Part, Script, ScriptedReply, check_events, scripted_model
 
+#: What runs need of a conversation.
+OF_RUNS = ("begin_recorded", "history", "read_prompt", "refresh", "settings")
 LONG = Part(delay_seconds=3600)
 SLOW = ScriptedReply(parts=(Part(text=("It ", "is ")), LONG), when="wait")
 WORKS = ScriptedReply(parts=(Part(text="Works."),), when=".")
@@ -93,13 +95,15 @@ def test_conversations_are_held_without_awaiting(session: Session) -> None:
 def test_every_public_method_has_its_twin() -> None:
     # What only the asynchronous ones have is of use to programs that hold the parts themselves.
     for face, inner, left_out in (
-        (synchronous.Conversation, asynchronous.Conversation, {"busy", "close"}),
+        (synchronous.Conversation, asynchronous.Conversation, {"busy", "close", *OF_RUNS}),
         (
             synchronous.Session,
             sessions.Session,
             {
                 *("access_documents", "close", "choose_model", "locate_model", "open_ensemble"),
                 *("survey_addresses", "survey_providers"),
+                # A program that does not await has no loop in which others go on.
+                *("access_run", "access_runs", "registered_invokers", "start", "survey_runs"),
             },
         ),
         (synchronous.Background, hooks.Background, {"add", "postpone", "tasks"}),

@@ -117,6 +117,14 @@ class WebSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tru
     page_seconds: Seconds = 30.0
 
 
+class RunSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """`[runs]`: when another process takes a run over, and for how long events are kept."""
+
+    lease_seconds: Annotated[float, Meta(ge=1)] = 15.0
+    parallel: Positive = 64
+    events_days: Annotated[float, Meta(ge=0)] = 7.0
+
+
 #: Keys of a provider's row that other modules read; used in suggestions for typos.
 ROW_KEYS = (
     *("module", "factory", "enabled", "credential", "api-key-environment", "api-key-command"),
@@ -156,6 +164,7 @@ class Configuration(Struct, frozen=True):
     server: Mapping[str, Any] = {}
     web: WebSettings = WebSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    runs: RunSettings = RunSettings()
     offline: bool = False
 
     @property
@@ -275,6 +284,7 @@ class _Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True)
     server: dict[str, Any] = {}
     web: WebSettings = WebSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    runs: RunSettings = RunSettings()
 
 
 def shipped_folder() -> Path:

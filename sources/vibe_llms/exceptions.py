@@ -31,6 +31,8 @@ The branches say what to do next::
     │   ├── MemoryInvalid
     │   │   └── SecretRefused           confirm it, or leave it out
     │   ├── MemoryNotFound
+    │   ├── RunNotFound
+    │   ├── DecisionRefused
     │   ├── SessionClosed
     │   └── TurnInterrupted
     ├── ProviderError                   a provider refused or failed
@@ -51,12 +53,14 @@ The branches say what to do next::
     ├── EnsembleFailed                  fix the tool server, or continue without it
     │   ├── SignInNeeded                sign in to it
     │   └── SessionLost
+    ├── RunFailed                       look at the error that it names
     └── StorageError                    nothing was lost; fix the disk or the file
         ├── ArchiveLocked
         ├── ArchiveDamaged
         ├── ContentDamaged
         ├── ContentMissing
         ├── ConversationMoved
+        ├── LeaseLost                   another process continues the run
         ├── FormatNewer
         ├── MemoryDamaged
         └── VersioningFailed
@@ -237,6 +241,22 @@ class ForkPointInvalid(RequestError):
         self.nearest = nearest
 
 
+class RunNotFound(RequestError):
+    """No run has this id."""
+
+
+class DecisionRefused(RequestError):
+    """The call was decided before, or is not waiting for a decision."""
+
+
+class RunFailed(VibeLlmsError):
+    """The turn of a run failed; `error` is the class of the error that ended it."""
+
+    def __init__(self, message: str, *, error: str = "") -> None:
+        super().__init__(message)
+        self.error = error
+
+
 class SessionClosed(RequestError):
     """The session of this conversation is closed."""
 
@@ -397,6 +417,10 @@ class ContentMissing(StorageError):
 
 class ConversationMoved(StorageError):
     """Another process has continued this conversation; continue in a fork."""
+
+
+class LeaseLost(StorageError):
+    """Another process has taken this run over; this one stops, and appends nothing."""
 
 
 class FormatNewer(StorageError):

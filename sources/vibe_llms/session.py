@@ -37,7 +37,7 @@ from vibe_llms.events import EventHandler, Notice, NoticeEvent, ignore_events
 from vibe_llms.exceptions import ModelNotFound, RequestError, SessionClosed
 from vibe_llms.hooks import MEMORY, Asker, Background, HookHost, HookRunner, TurnHook, access_hook
 from vibe_llms.invocation.approval import Approver, Gatekeeper
-from vibe_llms.invocation.invokers import gather_invokers
+from vibe_llms.invocation.invokers import Invoker, gather_invokers
 from vibe_llms.keys import KeyVault
 from vibe_llms.messages.canisters import Canister, SupervisorCanister, Turn
 from vibe_llms.messages.contents import Reference, TextualContent
@@ -50,6 +50,9 @@ from vibe_llms.tracing import Tracer
 
 if TYPE_CHECKING:
     from vibe_llms.documents.core import Documents
+    from vibe_llms.runs.core import Runs
+    from vibe_llms.runs.interfaces import RunRecord, RunStatus, RunStore
+    from vibe_llms.runs.run import Run
 
 
 class Session:
@@ -67,6 +70,9 @@ class Session:
         approver: Approver | None = None,
         elicitor: Elicitor | None = None,
         tracer: Tracer | None = None,
+        invokers: Iterable[Tool] = (),
+        run_store: RunStore | None = None,
+        user: str = "local",
     ) -> None:
         self.configuration = configuration
         self.archive = archive
@@ -103,6 +109,10 @@ class Session:
             access_documents=self.access_documents,
         )
         self._documents: Documents | None = None
+        self._registered = gather_invokers(invokers)
+        self._run_store = run_store
+        self._user = user
+        self._runs: Runs | None = None
         self._conversations: WeakSet[Conversation] = WeakSet()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -211,6 +221,50 @@ class Session:
             await resumed.add(SupervisorCanister.from_text(given.supervisor))
         return resumed
 
+    async def start(self, conversation: Conversation, prompt: Prompt) -> Run:
+        """Begin a turn that does not depend on this process, and return at once.
+
+        The turn is recorded: any process follows, cancels or approves it by its identity, and if
+        this process dies, another one that works on runs continues it. `ConversationBusy` if the
+        conversation has such a turn already; `RequestError` if no other process could rebuild it,
+        for example because a tool was not given to `open_session(invokers=...)`.
+        """
+        return await self.access_runs().start(conversation, conversation.read_prompt(prompt))
+
+    async def access_run(self, run: str) -> Run:
+        """A run, by its identity or at least the first 4 characters of it."""
+        return await self.access_runs().access(run)
+
+    async def survey_runs(
+        self, *, status: RunStatus | None = None, limit: int | None = None
+    ) -> Sequence[RunRecord]:
+        """The runs, the newest first."""
+        return await self.access_runs().survey(status=status, limit=limit)
+
+    @property
+    def registered_invokers(self) -> Mapping[str, Invoker]:
+        """The tools that were given to `open_session(invokers=...)`, by their names."""
+        return self._registered
+
+    def access_runs(self) -> Runs:
+        """What starts, finds and works on runs."""
+        self._require_open()
+        if self._runs is None:
+            # A process that has no run imports none of it.
+            from vibe_llms.runs.core import RunHost, produce_runs
+
+            host = RunHost(
+                registered=self._registered.keys(),
+                hooks=(MEMORY.name,),
+                is_row=self._ensembles.is_row,
+                open_run=self._open_run,
+                restore=self._restore_anew,
+            )
+            self._runs = produce_runs(
+                self.configuration, host, store=self._run_store, user=self._user
+            )
+        return self._runs
+
     def survey_agents(self) -> Sequence[Agent]:
         """The agents of `[agents]`, in the order of the configuration.
 
@@ -300,8 +354,13 @@ class Session:
             stack.push_async_callback(self._providers.close)
             if self._documents is not None:
                 stack.push_async_callback(self._documents.close)
+            if self._runs is not None:
+                stack.push_async_callback(self._runs.store.close)
             # While these work, models and archive are still there.
             stack.push_async_callback(self._hook_runner.close)
+            if self._runs is not None:
+                # Before their turns are cancelled: they are given back, not ended.
+                await self._runs.worker.close()
             async with asyncio.TaskGroup() as group:
                 for conversation in list(self._conversations):
                     group.create_task(conversation.close())
@@ -459,6 +518,43 @@ class Session:
             deepest=self.configuration.tools.agent_depth,
         )
 
+    async def _open_run(self, record: RunRecord) -> Conversation:
+        """The conversation of a run: the one that is open here, or one from its recipe."""
+        for conversation in self._conversations:
+            if conversation.identity == record.conversation and not conversation.busy:
+                if record.epoch > 1:
+                    await conversation.refresh()
+                return conversation
+        from vibe_llms.runs.core import produce_history
+
+        recipe = record.recipe
+        history = await produce_history(self.archive, record)
+        settings = await self._produce_settings(
+            await self.access_model(recipe.model),
+            [self._registered[name] for name in recipe.invokers],
+            recipe.ensembles,
+            recipe.produce_controls(),
+            ignore_events,
+            recipe.tool_mode,
+            [self.access_memory()] if MEMORY.name in recipe.hooks else [],
+            collections=recipe.collections,
+            memory=False,
+            agent=Agent(name=""),
+            variables={},
+            conversation=record.conversation,
+        )
+        withheld = frozenset(recipe.withheld)
+        settings = replace(settings, toolbox=replace(settings.toolbox, withheld=withheld))
+        return Conversation(history, settings, self._enter)
+
+    async def _restore_anew(self, conversation: str) -> Sequence[Canister]:
+        """The messages of a conversation that another process may have continued."""
+        for one in self._conversations:
+            if one.identity == conversation and not one.busy:
+                await one.refresh()
+                return one.canisters
+        return await self._restore(conversation)
+
     async def _restore(self, conversation: str) -> Sequence[Canister]:
         return (await self.archive.restore(conversation)).canisters
 
@@ -550,6 +646,7 @@ async def open_session(
     approver: Approver | None = None,
     elicitor: Elicitor | None = None,
     tracer: Tracer | None = None,
+    invokers: Iterable[Tool] = (),
 ) -> AsyncIterator[Session]:
     """A session, closed with the block::
 
@@ -564,6 +661,8 @@ async def open_session(
     `approver` decides on calls of tools that ask before they run; without one they do not run.
     `elicitor` answers what ensembles ask a person; without one they cannot ask.
     `tracer` records spans and metrics in place of the one that `[telemetry]` configures.
+    `invokers` are tools that turns begun with `start` may use: another process that continues such
+    a turn finds them by their names.
     """
     if not isinstance(configuration, Configuration):
         places = None if home is None else Places.under(Path(home))
@@ -578,6 +677,7 @@ async def open_session(
         approver=approver,
         elicitor=elicitor,
         tracer=tracer,
+        invokers=invokers,
     )
     try:
         yield session

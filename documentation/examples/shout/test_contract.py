@@ -1,9 +1,9 @@
 import asyncio
 import threading
 
-from server import Server, Shouter
 from vibe_llms_shout import ShoutProvider
 
+from server import Server, Shouter
 from vibe_llms.testing import check_provider
 
 

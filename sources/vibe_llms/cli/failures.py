@@ -40,6 +40,7 @@ STATUSES: tuple[tuple[type[VibeLlmsError], int], ...] = (
     (exceptions.ScriptInvalid, 66),
     (exceptions.ConversationNotFound, 66),
     (exceptions.MemoryNotFound, 66),
+    (exceptions.RunNotFound, 66),
     (exceptions.ConversationAmbiguous, 66),
     (exceptions.ConfigurationError, 78),
     (exceptions.TurnInterrupted, INTERRUPTED),

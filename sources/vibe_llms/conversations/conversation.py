@@ -12,7 +12,12 @@ from vibe_llms.controls import Controls
 from vibe_llms.conversations.history import History, finish, has_reply, locate, start_of_turn
 from vibe_llms.conversations.outputs import OutputType, produce_form
 from vibe_llms.conversations.prompts import Prompt, apply_template, read_prompt
-from vibe_llms.conversations.settings import ConversationSettings, TurnMemo, TurnRequest
+from vibe_llms.conversations.settings import (
+    ConversationSettings,
+    TurnMemo,
+    TurnRecord,
+    TurnRequest,
+)
 from vibe_llms.conversations.streams import EventStream, RunningTurn
 from vibe_llms.conversations.tools import Tool
 from vibe_llms.conversations.turns import TurnRun
@@ -47,6 +52,16 @@ class Conversation:
         self._running: RunningTurn | None = None
         self._closed = False
         enter(self)
+
+    @property
+    def settings(self) -> ConversationSettings:
+        """What its turns use; a change makes a new value."""
+        return self._settings
+
+    @property
+    def history(self) -> History:
+        """Its messages, and where they are stored."""
+        return self._history
 
     @property
     def identity(self) -> str:
@@ -178,7 +193,7 @@ class Conversation:
         """
         running = self._start(
             TurnRequest(
-                said=self._read(prompt),
+                said=self.read_prompt(prompt),
                 invokers=invokers,
                 controls=controls,
                 event_handler=event_handler,
@@ -247,7 +262,7 @@ class Conversation:
         stream: EventStream[Any] = EventStream()
         running = self._start(
             TurnRequest(
-                said=self._read(prompt),
+                said=self.read_prompt(prompt),
                 invokers=invokers,
                 controls=controls,
                 event_handler=stream.channel.put,
@@ -258,6 +273,17 @@ class Conversation:
         )
         stream.begin(running)
         return stream
+
+    def begin_recorded(
+        self, said: Sequence[Canister], *, event_handler: EventHandler, record: TurnRecord
+    ) -> RunningTurn:
+        """Begin the turn of a run, or continue it; `session.start` makes runs."""
+        return self._start(TurnRequest(said=said, event_handler=event_handler, record=record))
+
+    async def refresh(self) -> None:
+        """Read what other processes have added; nothing changes while a turn runs."""
+        if not self.busy:
+            await self._history.refresh()
 
     async def add(self, said: Prompt) -> None:
         """Keep messages without asking the model: instructions, documents, an example."""
@@ -338,7 +364,7 @@ class Conversation:
         called, and a server may be asked what its model can do.
         """
         request = TurnRequest(
-            said=self._read(prompt),
+            said=self.read_prompt(prompt),
             invokers=invokers,
             controls=controls,
             form=None if output is None else produce_form(output),
@@ -351,7 +377,8 @@ class Conversation:
         self._closed = True
         await self.cancel()
 
-    def _read(self, prompt: Prompt | None) -> Sequence[Canister]:
+    def read_prompt(self, prompt: Prompt | None) -> Sequence[Canister]:
+        """The messages of a prompt, as the template of its agent writes them."""
         said, template = read_prompt(prompt), self._settings.template
         return said if template is None else apply_template(said, template)
 

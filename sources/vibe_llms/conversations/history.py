@@ -104,12 +104,27 @@ class History:
         """Whether the archive has this conversation."""
         return self._stored
 
-    async def append(self, canisters: Sequence[Canister], notify: Notifier) -> None:
-        """Keep canisters; once started, this completes even if the task is cancelled."""
+    async def append(
+        self,
+        canisters: Sequence[Canister],
+        notify: Notifier,
+        *,
+        confirm: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Keep canisters; once started, this completes even if the task is cancelled.
+
+        `confirm` is awaited before the history continues in a fork, and raises if it must not.
+        """
         if self.archive is None:
             self.canisters += canisters
         elif canisters:
-            await finish(self._append(self.archive, canisters, notify))
+            await finish(self._append(self.archive, canisters, notify, confirm))
+
+    async def refresh(self) -> None:
+        """Read what other processes have added."""
+        if self.archive is not None and self._stored:
+            restored = await self.archive.restore(self.identity)
+            self.details, self.canisters = restored.details, list(restored.canisters)
 
     async def fork(self, at: int, *, name: str = "") -> History:
         """An independent history of the canisters before the index `at`."""
@@ -172,7 +187,11 @@ class History:
             self.details = msgspec.structs.replace(self.details, **changes)
 
     async def _append(
-        self, archive: Archive, canisters: Sequence[Canister], notify: Notifier
+        self,
+        archive: Archive,
+        canisters: Sequence[Canister],
+        notify: Notifier,
+        confirm: Callable[[], Awaitable[None]] | None,
     ) -> None:
         notices: list[Notice] = []
         try:
@@ -180,6 +199,8 @@ class History:
                 try:
                     notices += await self._keep(archive, canisters)
                 except (ConversationMoved, *_GONE) as error:
+                    if confirm is not None:
+                        await confirm()
                     # A paid reply is never lost: continue from our last line.
                     notices.append(await self._leave(archive, error))
                     notices += await self._keep(archive, canisters)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -16,9 +17,9 @@ from vibe_llms.conversations.tools import Tool, Toolbox
 from vibe_llms.ensembles.interfaces import Ensemble
 from vibe_llms.events import EventHandler
 from vibe_llms.hooks import HookRunner, TurnHook
-from vibe_llms.invocation.approval import Gatekeeper
+from vibe_llms.invocation.approval import ApprovalRequest, Decision, Gatekeeper
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.messages.canisters import Canister, SupervisorCanister
+from vibe_llms.messages.canisters import Canister, InvocationCanister, SupervisorCanister
 from vibe_llms.providers.contract.selection import settle_tools
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.limits import Limiter
@@ -94,6 +95,44 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
         return settle_tools(self.model, tuple(tools.values()), self.mode, asked=asked)
 
 
+class TurnRecord(Protocol):
+    """What a turn asks of the run that records it, so that another process can go on with it.
+
+    `resumed` says that the history has the prompt already, `vouched` which of the documents that
+    hooks added are trusted. A method raises `LeaseLost` if another process has taken the run over.
+    """
+
+    @property
+    def resumed(self) -> bool: ...  # noqa: D102
+
+    @property
+    def vouched(self) -> Collection[str]: ...  # noqa: D102
+
+    async def vouch(self, documents: Collection[str]) -> None:
+        """Record which documents are trusted, before the prompt is kept."""
+        ...
+
+    async def begin_call(self, invocation: InvocationCanister, invoker: Invoker) -> str:
+        """Record that a call runs now; returns why it cannot, if it may have run before."""
+        ...
+
+    async def decide(self, request: ApprovalRequest) -> Decision:
+        """The decision on a call; raises `CallSuspended` if there is none yet."""
+        ...
+
+    async def confirm(self) -> None:
+        """Ask whether the run is still this process's."""
+        ...
+
+    def check(self) -> None:
+        """The same, by what this process knows."""
+        ...
+
+    def report_kept(self, canisters: Sequence[Canister]) -> None:
+        """Report that messages are durable."""
+        ...
+
+
 class TurnRequest(Struct, frozen=True, kw_only=True):
     """The arguments of one turn; the conversation supplies the rest."""
 
@@ -104,6 +143,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     form: OutputForm | None = None
     streaming: bool = True
     throttle: Callable[[], Awaitable[object]] | None = None
+    record: TurnRecord | None = None
 
 
 class TurnMemo:

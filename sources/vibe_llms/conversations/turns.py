@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import groupby
+from operator import attrgetter
 
 from msgspec.structs import replace
 
@@ -19,7 +21,12 @@ from vibe_llms.conversations.dispatcher import Dispatcher
 from vibe_llms.conversations.documents import ENSEMBLE, Reading, without_documents
 from vibe_llms.conversations.history import History, finish, start_of_turn
 from vibe_llms.conversations.outputs import OutputForm, OutputMismatch
-from vibe_llms.conversations.settings import ConversationSettings, TurnMemo, TurnRequest
+from vibe_llms.conversations.settings import (
+    ConversationSettings,
+    TurnMemo,
+    TurnRecord,
+    TurnRequest,
+)
 from vibe_llms.events import Notice, NoticeEvent, TurnEndedEvent
 from vibe_llms.exceptions import (
     ContextOverflow,
@@ -96,6 +103,9 @@ class TurnRun:
         self._output: object = None
         self._vouched: set[str] = set()
         self._counts = True
+        self._record = request.record
+        if self._record is not None and self._record.resumed:
+            self._rejoin(self._record)
 
     async def run(self) -> Turn:
         """Run the turn. In every case, what arrived is kept, and the last event reports the end."""
@@ -109,15 +119,21 @@ class TurnRun:
         reason: str = StopReason.FAILED
         withdrawn = False
         try:
-            await self._prepare()
-            try:
-                said = await self._add_context()
-            except asyncio.CancelledError:
-                # The user's message is not lost with what was looked up for it.
-                await self._keep(self._prompt)
-                raise
-            self._said = len(said)
-            await self._begin_keeping(said)
+            if self._added:
+                await self._read_documents()
+                await self._settle()
+            else:
+                await self._prepare()
+                try:
+                    said = await self._add_context()
+                except asyncio.CancelledError:
+                    # The user's message is not lost with what was looked up for it.
+                    await self._keep(self._prompt)
+                    raise
+                self._said = len(said)
+                if self._record is not None and self._vouched:
+                    await self._record.vouch(self._vouched)
+                await self._begin_keeping(said)
             reason = await self._hold()
             if self._request.form is not None:
                 reason = await self._require(self._request.form, reason)
@@ -132,15 +148,17 @@ class TurnRun:
                 )
             raise
         finally:
-            try:
-                if self._added and not withdrawn:
-                    self._run_hooks_after(reason)
-            finally:
-                turn, conversation = self.result(reason), self._history.identity
-                self._dispatcher(
-                    TurnEndedEvent(turn=turn, reason=reason, conversation=conversation)
-                )
+            if reason != StopReason.SUSPENDED:
+                self._conclude(reason, withdrawn=withdrawn)
         return self.result(reason)
+
+    def _conclude(self, reason: str, *, withdrawn: bool) -> None:
+        try:
+            if self._added and not withdrawn:
+                self._run_hooks_after(reason)
+        finally:
+            turn, conversation = self.result(reason), self._history.identity
+            self._dispatcher(TurnEndedEvent(turn=turn, reason=reason, conversation=conversation))
 
     async def preview(self) -> bytes:
         """The body of the first request of the turn, after the checks that `run` makes.
@@ -198,7 +216,8 @@ class TurnRun:
             notify=self._notify,
             tools=self._request.invokers is None and settings.mode != "off",
         )
-        await documents.read(self._history.canisters, self._prompt, reading)
+        said = () if self._added else self._prompt
+        await documents.read(self._history.canisters, said, reading)
         toolbox = settings.toolbox
         wanted = documents.is_cut(settings.model) or settings.collections
         if wanted and reading.tools and not any(one.name == ENSEMBLE for one in toolbox.ensembles):
@@ -271,8 +290,9 @@ class TurnRun:
 
     async def _hold(self) -> str:
         """Ask and run calls until the model is done; returns why it ended."""
+        reply, answered = self._find_open_reply()
         while True:
-            reply = await self._ask()
+            reply = reply or await self._ask()
             ending = reply[-1].ending
             reason = ending.reason if ending is not None else StopReason.FINISHED
             calls = [canister for canister in reply if isinstance(canister, InvocationCanister)]
@@ -280,14 +300,49 @@ class TurnRun:
             if not runs and reason != StopReason.PAUSED:
                 return reason
             own = [call for call in calls if not self._runs_elsewhere(call)]
-            if limit := self._limits.count(own):
-                await self._refuse(own, limit)
+            limit = self._limits.count(own)
+            unanswered = [call for call in own if call.identity not in answered]
+            if limit:
+                await self._refuse(unanswered, limit)
                 if len(own) == len(calls):
                     return StopReason.LIMIT
-            elif own:
-                await self._invoke(own)
+            elif unanswered and await self._invoke(unanswered):
+                return StopReason.SUSPENDED
             if len(own) < len(calls):
                 return StopReason.INVOCATIONS
+            reply, answered = (), set()
+
+    def _rejoin(self, record: TurnRecord) -> None:
+        """Begin where a turn of another process ended, whose prompt is in the history."""
+        canisters = self._history.canisters
+        first = self._prompt[0].identity
+        start = next(i for i, one in enumerate(canisters) if one.identity == first)
+        while start and isinstance(canisters[start - 1], DocumentCanister):
+            start -= 1
+        self._start, self._vouched = start, set(record.vouched)
+        self._added = canisters[start:]
+        places = [i for i, one in enumerate(self._added) if one.identity in self._fresh]
+        self._said = places[-1] + 1
+
+    def _find_open_reply(self) -> tuple[Sequence[ReplyCanister], set[str]]:
+        """The last reply, if it has yet to be acted upon, and which of its calls have results.
+
+        The rounds before it are counted.
+        """
+        received = self._added[self._said :]
+        answered = {one.invocation for one in received if isinstance(one, ResultCanister)}
+        replies = [one for one in received if isinstance(one, ReplyCanister)]
+        rounds = [[*group] for _, group in groupby(replies, key=attrgetter("reply"))]
+        *before, last = rounds or [[]]
+        for reply in before:
+            self._limits.count([one for one in reply if isinstance(one, InvocationCanister)])
+        if not last or isinstance(self._added[-1], UserCanister):
+            return (), set()
+        calls = {one.identity for one in last if isinstance(one, InvocationCanister)}
+        if calls and calls <= answered:
+            self._limits.count([one for one in last if isinstance(one, InvocationCanister)])
+            return (), set()
+        return last, answered
 
     async def _require(self, form: OutputForm, reason: str) -> str:
         """Read the typed output of the last reply; if it does not fit, ask again."""
@@ -376,7 +431,8 @@ class TurnRun:
             return limited(None)
         return limited(self._limiter, estimate_tokens(reversed(self._messages)))
 
-    async def _invoke(self, calls: Sequence[InvocationCanister]) -> None:
+    async def _invoke(self, calls: Sequence[InvocationCanister]) -> Sequence[InvocationCanister]:
+        """Run calls; returns those that have to wait for a decision."""
         tools = self._settings.services.tools
         execution = Execution(
             invokers=self._invokers,
@@ -391,8 +447,10 @@ class TurnRun:
             kept_bytes=tools.kept_bytes,
             tracer=self._settings.tracer,
         )
+        if self._record is not None:
+            execution = replace(execution, begin=self._record.begin_call)
         with self._offered_documents():
-            await execute(calls, execution)
+            return await execute(calls, execution)
 
     async def _admit(self, invocation: InvocationCanister, invoker: Invoker) -> str:
         return await self._settings.services.gatekeeper.admit(
@@ -400,6 +458,7 @@ class TurnRun:
             invoker,
             tainted=self._is_tainted(),
             conversation=self._history.identity,
+            approver=None if self._record is None else self._record.decide,
         )
 
     def _reuse(self, invocation: InvocationCanister, invoker: Invoker) -> ResultCanister | None:
@@ -467,7 +526,13 @@ class TurnRun:
                 self._pending = ()
 
     async def _keep(self, canisters: Sequence[Canister]) -> None:
-        await self._history.append(canisters, self._notify)
+        record = self._record
+        if record is None:
+            await self._history.append(canisters, self._notify)
+        else:
+            record.check()
+            await self._history.append(canisters, self._notify, confirm=record.confirm)
+            record.report_kept(canisters)
         self._added += canisters
 
     def _notify(self, notice: Notice) -> None:

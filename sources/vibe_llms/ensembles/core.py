@@ -163,6 +163,10 @@ class Ensembles:
             self._rows[name] = access_ensemble(rows[name], settings)
         return self._rows[name]
 
+    def is_row(self, ensemble: Ensemble) -> bool:
+        """Whether an ensemble was opened by the name of its row."""
+        return self._rows.get(ensemble.name) is ensemble
+
     def _is_required(self, name: str) -> bool:
         return self._row(name).get("required") is True
 

@@ -140,10 +140,12 @@ class Gatekeeper:
         *,
         tainted: bool = False,
         conversation: str = "",
+        approver: Approver | None = None,
     ) -> str:
         """Why a call may not run, as a message for the model; empty if it may.
 
-        `tainted` is true if untrusted text is in the turn.
+        `tainted` is true if untrusted text is in the turn. `approver` is asked in place of the
+        session's.
         """
         if invoker.blocked:
             return f"The call was not allowed: {invoker.blocked}."
@@ -165,7 +167,8 @@ class Gatekeeper:
         )
         if always and not each_time:
             return ""
-        if self._approver is None:
+        asked = approver or self._approver
+        if asked is None:
             remedy = "by saying so at a terminal" if each_time else _remedy(invoker)
             return _CANNOT_ASK.format(reason=reason, remedy=remedy)
         reported = "; ".join(filter(None, (reason, invoker.caution)))
@@ -177,7 +180,7 @@ class Gatekeeper:
             each_time=bool(each_time),
             scope=scope,
         )
-        decision = await ask(self._approver, request)
+        decision = await ask(asked, request)
         if not isinstance(decision, Decision):
             raise TypeError(f"an approver must return a Decision, not {decision!r}")
         if decision.allowed:

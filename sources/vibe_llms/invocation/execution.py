@@ -33,13 +33,22 @@ _LOGGER = get_logger("vibe_llms.invocation")
 INTERRUPTED = "The call was interrupted before it returned; its outcome is unknown."
 
 
+class CallSuspended(Exception):
+    """A call has to wait for a decision, and so has its turn, without holding anything."""
+
+
+async def _begin(_: InvocationCanister, __: Invoker) -> str:
+    return ""
+
+
 class Execution(Struct, frozen=True, kw_only=True):
     """What the calls of a turn need: tools, limits, and where events and results go.
 
     `keep` is awaited for every result when it arrives, and once at the end for all that are
     missing. `admit` is awaited before a call runs and returns why it may not, as a message for the
-    model. `reuse` returns the result of a call that need not run. The limits apply to tools without
-    limits of their own.
+    model; it raises `CallSuspended` for one that nothing is decided on yet. `reuse` returns the
+    result of a call that need not run. `begin` is awaited right before a call runs, and returns why
+    it cannot. The limits apply to tools without limits of their own.
     """
 
     invokers: Mapping[str, Invoker]
@@ -47,6 +56,7 @@ class Execution(Struct, frozen=True, kw_only=True):
     keep: Callable[[Sequence[ResultCanister]], Awaitable[None]]
     admit: Callable[[InvocationCanister, Invoker], Awaitable[str]] = Gatekeeper().admit
     reuse: Callable[[InvocationCanister, Invoker], ResultCanister | None] = lambda *_: None
+    begin: Callable[[InvocationCanister, Invoker], Awaitable[str]] = _begin
     conversation: str = ""
     timeout_seconds: float = 60.0
     parallel: int = 16
@@ -55,21 +65,28 @@ class Execution(Struct, frozen=True, kw_only=True):
     tracer: Tracer = Tracer()
 
 
-async def execute(invocations: Sequence[InvocationCanister], execution: Execution) -> None:
-    """Run all calls and keep each result when it arrives.
+async def execute(
+    invocations: Sequence[InvocationCanister], execution: Execution
+) -> Sequence[InvocationCanister]:
+    """Run all calls and keep each result when it arrives; returns those that are suspended.
 
     A failing tool does not affect the others. If the task is cancelled, so are the tools, and those
     without a result get one that says so. Exceptions from `keep` or the event handler stop all
     calls and are raised. Every call that started also sends an end event.
     """
     unanswered = {invocation.identity: invocation for invocation in invocations}
+    suspended: list[InvocationCanister] = []
     begun: dict[str, ResultCanister | None] = {}
     gate = asyncio.Semaphore(execution.parallel)
     locks: dict[tuple[str, bytes], asyncio.Lock] = {}
     progress = _Progress(execution)
 
     async def run(invocation: InvocationCanister) -> None:
-        invoker, refusal = await _admit(invocation, execution)
+        try:
+            invoker, refusal = await _admit(invocation, execution)
+        except CallSuspended:
+            suspended.append(unanswered.pop(invocation.identity))
+            return
         async with alone(invocation, invoker):
             async with gate:
                 event = InvocationStartedEvent(
@@ -81,6 +98,8 @@ async def execute(invocations: Sequence[InvocationCanister], execution: Executio
                     result = _failure(invocation, refusal)
                 elif (earlier := execution.reuse(invocation, invoker)) is not None:
                     result = earlier
+                elif problem := await execution.begin(invocation, invoker):
+                    result = _failure(invocation, problem)
                 else:
                     result = await _invoke(invocation, invoker, execution, progress)
             # It has a result now, which is kept even if this is cancelled.
@@ -124,6 +143,7 @@ async def execute(invocations: Sequence[InvocationCanister], execution: Executio
             for invocation in invocations:
                 if invocation.identity in begun:
                     end(invocation, begun[invocation.identity] or missing[invocation.identity])
+    return suspended
 
 
 class _Progress:

@@ -64,7 +64,8 @@ class Invoker(Struct, frozen=True, kw_only=True):
     is true if it may send data out, so that it asks again once untrusted text is in the turn.
 
     The result of a `pure` tool depends only on its arguments: another call with the same arguments
-    in the same conversation gets the first result, and the tool does not run again.
+    in the same conversation gets the first result, and the tool does not run again. An `idempotent`
+    tool may run again if a crash left it unknown whether it ran, because twice is the same as once.
 
     `timeout_seconds`, `shown_bytes` and `kept_bytes` override the limits of `[tools]`.
     `annotations` are what its server says about it besides name, description and schema. `caution`
@@ -92,6 +93,7 @@ class Invoker(Struct, frozen=True, kw_only=True):
     sends: bool = False
     pure: bool = False
     elsewhere: bool = False
+    idempotent: bool = False
     timeout_seconds: float | None = None
     shown_bytes: int | None = None
     kept_bytes: int | None = None
@@ -219,6 +221,7 @@ class InvokerOptions(TypedDict, total=False):
     outside: bool
     sends: bool
     pure: bool
+    idempotent: bool
     timeout_seconds: float
     shown_bytes: int
     kept_bytes: int
@@ -234,10 +237,10 @@ def invoker(
 ) -> Callable[[F], F]:
     """Mark a function as a tool and set its options; the function itself stays unchanged.
 
-    The options are `aliases`, `approval`, `outside`, `sends`, `pure`, `timeout_seconds`,
-    `shown_bytes` and `kept_bytes` as an `Invoker` has them, and `llm_format` and `gui_format`,
-    which render what the function returns for the model and for people: a template such as
-    `"{city}: {degrees}°"`, or a function of the value.
+    The options are `aliases`, `approval`, `outside`, `sends`, `pure`, `idempotent`,
+    `timeout_seconds`, `shown_bytes` and `kept_bytes` as an `Invoker` has them, and `llm_format` and
+    `gui_format`, which render what the function returns for the model and for people: a template
+    such as `"{city}: {degrees}°"`, or a function of the value.
 
     >>> @invoker(aliases=["sum"], llm_format="the sum is {0}".format)
     ... def add(a: int, b: int) -> int:

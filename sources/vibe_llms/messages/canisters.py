@@ -33,6 +33,8 @@ class StopReason(StrEnum):
     INTERRUPTED = "interrupted"
     FAILED = "failed"
     LIMIT = "limit"
+    #: A turn waits for a decision; no reply ends so.
+    SUSPENDED = "suspended"
 
 
 class Usage(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):

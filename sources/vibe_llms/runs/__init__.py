@@ -1,0 +1,40 @@
+"""Runs: turns that do not depend on the connection or the process that asked for them."""
+
+from vibe_llms.runs.events import (
+    ApprovalRequested,
+    CallEnded,
+    CallProgress,
+    CallStarted,
+    ConversationChanged,
+    MessageCompleted,
+    MessageDelta,
+    MessageFailed,
+    MessageStarted,
+    RunContinued,
+    RunEnded,
+    RunEvent,
+    RunNotice,
+)
+from vibe_llms.runs.interfaces import CallApproval, RunRecord, RunStatus, RunStore
+from vibe_llms.runs.run import Run
+
+__all__ = [
+    "ApprovalRequested",
+    "CallApproval",
+    "CallEnded",
+    "CallProgress",
+    "CallStarted",
+    "ConversationChanged",
+    "MessageCompleted",
+    "MessageDelta",
+    "MessageFailed",
+    "MessageStarted",
+    "Run",
+    "RunContinued",
+    "RunEnded",
+    "RunEvent",
+    "RunNotice",
+    "RunRecord",
+    "RunStatus",
+    "RunStore",
+]

@@ -1,0 +1,218 @@
+"""Runs as values, and the protocol of the store that keeps them for all processes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.configuration import ToolMode
+from vibe_llms.controls import Controls
+from vibe_llms.storage.interfaces import Details
+
+#: The user of the command line and of programs.
+LOCAL = "local"
+
+
+class RunStatus(StrEnum):
+    """What a run is doing."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    #: For a decision on a call.
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more happens in the run."""
+        return self in (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED)
+
+
+class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How any process rebuilds the conversation of a run: by names, which its registries know."""
+
+    model: str
+    ensembles: tuple[str, ...] = ()
+    collections: tuple[str, ...] = ()
+    invokers: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
+    hooks: tuple[str, ...] = ()
+    tool_mode: ToolMode | None = None
+    controls: Mapping[str, Any] = {}
+
+    def produce_controls(self) -> Controls:
+        """Its controls."""
+        return msgspec.convert(self.controls, Controls)
+
+
+class RunRecord(Struct, frozen=True, kw_only=True):
+    """A run as it is stored.
+
+    `prompt` are the lines of its first messages, `opening` those of messages before them that its
+    conversation has not stored yet, and `details` the conversation's. `vouched` are the documents
+    that hooks added and trust. `error` says why it failed, and `kind` is the class of the error.
+    """
+
+    identity: str
+    user: str
+    conversation: str
+    status: RunStatus
+    recipe: Recipe
+    prompt: bytes
+    created: datetime
+    updated: datetime
+    epoch: int = 0
+    opening: bytes = b""
+    details: Details | None = None
+    vouched: tuple[str, ...] = ()
+    cancelling: bool = False
+    error: str = ""
+    kind: str = ""
+
+
+class Lease(Struct, frozen=True):
+    """The right of one worker to write a run, until another has a later epoch."""
+
+    user: str
+    run: str
+    epoch: int
+
+
+class CallApproval(Struct, frozen=True, kw_only=True):
+    """A call that a run waits for, or waited for.
+
+    `definition` is a hash of the tool's definition and rule: if these change, the decision no
+    longer holds. `allowed` is `None` until it is decided.
+    """
+
+    invocation: str
+    name: str
+    reason: str = ""
+    definition: str = ""
+    allowed: bool | None = None
+    explanation: str = ""
+
+
+class Orders(Struct, frozen=True):
+    """What a worker should do: runs to cancel, and whether one can be claimed."""
+
+    cancel: Collection[str] = ()
+    claimable: bool = False
+
+
+class RunStore(Protocol):
+    """Keeps runs; several processes use it at the same time.
+
+    What a worker writes is refused with `LeaseLost` if another has taken the run over. Methods that
+    name a run raise `RunNotFound` if its user has no such run. Times are the store's own.
+    """
+
+    async def create(self, record: RunRecord) -> None:
+        """Keep a new run; `ConversationBusy` if its conversation has a run that has not ended."""
+        ...
+
+    async def access(self, user: str, run: str) -> RunRecord:
+        """A run, by its identity or a prefix of it that only one has."""
+        ...
+
+    async def survey(
+        self, user: str, *, status: RunStatus | None = None, limit: int | None = None
+    ) -> Sequence[RunRecord]:
+        """The runs of a user, the newest first."""
+        ...
+
+    async def claim(self, users: Collection[str], seconds: float) -> RunRecord | None:
+        """A run of these users that no worker has, for so many seconds; its epoch is a new one."""
+        ...
+
+    async def renew(self, leases: Collection[Lease], seconds: float) -> Collection[Lease]:
+        """Hold runs for so many seconds more; returns the leases that were lost."""
+        ...
+
+    async def read_orders(self, users: Collection[str], runs: Collection[str]) -> Orders:
+        """What to do; `runs` are those that the worker has."""
+        ...
+
+    async def check(self, lease: Lease) -> None:
+        """Raise `LeaseLost` if the lease was lost."""
+        ...
+
+    async def vouch(self, lease: Lease, documents: Collection[str]) -> None:
+        """Record which documents of the prompt are trusted."""
+        ...
+
+    async def begin_call(self, lease: Lease, invocation: str) -> int:
+        """Record, durably, that a call runs now; returns the epoch in which it began before, or 0.
+
+        A call that began in an earlier epoch is not recorded again.
+        """
+        ...
+
+    async def begin_again(self, lease: Lease, invocation: str) -> None:
+        """Record, durably, that a call that began before runs again."""
+        ...
+
+    async def append_events(
+        self,
+        lease: Lease,
+        events: Sequence[tuple[int, bytes]],
+        *,
+        conversation: str = "",
+    ) -> None:
+        """Record events by their cursors, and the conversation if the run continues in another."""
+        ...
+
+    async def read_events(
+        self, user: str, run: str, *, after: int = 0, limit: int = 1000
+    ) -> Sequence[tuple[int, bytes]]:
+        """The events after a cursor, in order."""
+        ...
+
+    async def suspend(self, lease: Lease, approvals: Sequence[CallApproval]) -> RunStatus:
+        """Give a run back until one of some calls is decided; it is queued if one is by now."""
+        ...
+
+    async def release(self, lease: Lease) -> None:
+        """Give a run back, so that any worker continues it at once."""
+        ...
+
+    async def finish(
+        self, lease: Lease, status: RunStatus, *, error: str = "", kind: str = ""
+    ) -> None:
+        """End a run."""
+        ...
+
+    async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
+        """Ask for the end of a run; returns its status.
+
+        A run that no worker has ends at once, with the event `ended`.
+        """
+        ...
+
+    async def decide(
+        self, user: str, run: str, invocation: str, *, allowed: bool, explanation: str = ""
+    ) -> CallApproval:
+        """Decide on a call, and queue its run. The same decision again changes nothing.
+
+        `DecisionRefused` if another decision was made, or the run does not wait for this call.
+        """
+        ...
+
+    async def survey_approvals(self, user: str, run: str) -> Sequence[CallApproval]:
+        """The calls that a run waits or waited for."""
+        ...
+
+    async def remove(self, user: str, conversation: str) -> None:
+        """Delete the runs of a conversation, with their events."""
+        ...
+
+    async def close(self) -> None:
+        """Close what is open; safe to call twice."""
+        ...

@@ -1,0 +1,211 @@
+"""Records the events of a run while it works, and shows them to followers in the same process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+
+from vibe_llms.events import (
+    Event,
+    InvocationChunk,
+    InvocationCompletedEvent,
+    InvocationFailedEvent,
+    InvocationProgressEvent,
+    InvocationStartedEvent,
+    MessageCompletedEvent,
+    MessageFailedEvent,
+    MessageProgressEvent,
+    MessageStartedEvent,
+    NoticeEvent,
+    ReasoningChunk,
+    TextChunk,
+)
+from vibe_llms.redaction import redact
+from vibe_llms.runs.events import (
+    CallEnded,
+    CallProgress,
+    CallStarted,
+    DeltaKind,
+    MessageCompleted,
+    MessageDelta,
+    MessageFailed,
+    MessageStarted,
+    RunEvent,
+    RunNotice,
+    cut,
+    encode_event,
+    first_cursor,
+    join,
+    measure,
+)
+from vibe_llms.runs.interfaces import Lease, RunStore
+
+#: Deltas are recorded after so many seconds, or so many characters.
+_FLUSH_SECONDS = 0.05
+_FLUSH_CHARACTERS = 4096
+
+
+class RunRecorder:
+    """The event handler of a recorded turn.
+
+    Followers see an event at once; it is recorded within 50 ms. That a message is complete is seen
+    only once `report_kept` has named it, so whoever sees it finds it in the history.
+    """
+
+    def __init__(
+        self, store: RunStore, lease: Lease, *, fail: Callable[[], object] = lambda: None
+    ) -> None:
+        """A recorder for an epoch; `fail` is called if events cannot be recorded."""
+        self._store = store
+        self._lease = lease
+        self._position = first_cursor(lease.epoch)
+        #: What is recorded.
+        self.recorded = self._position
+        #: What is not recorded yet; the first `_writing` are being written.
+        self._pending: list[tuple[int, RunEvent]] = []
+        self._writing = 0
+        self._characters = 0
+        self._dropped = False
+        #: What follows a message that is complete but not durable.
+        self._held: list[RunEvent] = []
+        self._awaited: set[str] = set()
+        self._news = asyncio.Event()
+        self._wanted = asyncio.Event()
+        self._lock = asyncio.Lock()
+        self._task = asyncio.create_task(self._flush_often(), name=f"recorder of {lease.run}")
+        self._task.add_done_callback(lambda task: task.cancelled() or fail())
+
+    def __call__(self, event: Event) -> None:
+        """Record an event of the turn."""
+        translated = translate(event)
+        if translated is None:
+            return
+        if isinstance(translated, MessageCompleted):
+            self._awaited.add(translated.message)
+        if self._awaited:
+            self._held.append(translated)
+        else:
+            self.put(translated)
+
+    def report_kept(self, identities: Collection[str]) -> None:
+        """Release what waited for these messages to be durable."""
+        self._awaited.difference_update(identities)
+        if not self._awaited:
+            held, self._held = self._held, []
+            for event in held:
+                self.put(event)
+
+    def put(self, event: RunEvent) -> None:
+        """Record an event as it is."""
+        if self._dropped:
+            return
+        size = measure(event)
+        self._position += size
+        last = len(self._pending) - 1
+        joined = join(self._pending[-1][1], event) if last >= self._writing else None
+        if joined is None:
+            self._pending.append((self._position, event))
+        else:
+            self._pending[-1] = (self._position, joined)
+        self._characters += size
+        if not isinstance(event, MessageDelta) or self._characters >= _FLUSH_CHARACTERS:
+            self._wanted.set()
+        self._news.set()
+
+    def read(self, after: int) -> Sequence[tuple[int, RunEvent]]:
+        """The events after a cursor that are not recorded yet."""
+        return [*cut(self._pending, after)]
+
+    async def wait(self, after: int) -> None:
+        """Wait until there is something after a cursor, or the turn has ended."""
+        while self._position <= after and not self._task.done():
+            self._news.clear()
+            await self._news.wait()
+
+    async def flush(self, *, conversation: str = "") -> None:
+        """Record what there is; `conversation` is given if the run continues in another."""
+        async with self._lock:
+            if not self._pending and not conversation:
+                return
+            batch = [*self._pending]
+            self._writing = len(batch)
+            try:
+                await self._store.append_events(
+                    self._lease,
+                    [(cursor, encode_event(event)) for cursor, event in batch],
+                    conversation=conversation,
+                )
+            finally:
+                self._writing = 0
+            if batch and not self._dropped:
+                del self._pending[: len(batch)]
+                self.recorded = batch[-1][0]
+            self._characters = sum(measure(event) for _, event in self._pending)
+
+    async def close(self) -> None:
+        """Record the rest; raises `LeaseLost` if another worker writes this run now."""
+        async with self._lock:
+            # Not while it writes: what is half done would be written again.
+            self._task.cancel()
+        await asyncio.wait([self._task])
+        try:
+            if not self._task.cancelled():
+                await self._task
+            self.report_kept([*self._awaited])
+            await self.flush()
+        finally:
+            self._news.set()
+
+    def drop(self) -> None:
+        """Record nothing more, not even what is pending."""
+        self._dropped = True
+        self._task.cancel()
+        self._pending.clear()
+        self._news.set()
+
+    async def _flush_often(self) -> None:
+        while True:
+            while not self._pending:
+                self._news.clear()
+                await self._news.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_FLUSH_SECONDS):
+                    await self._wanted.wait()
+            self._wanted.clear()
+            await self.flush()
+
+
+def translate(event: Event) -> RunEvent | None:
+    """An event of a turn as it is recorded; `None` if it says nothing that the history lacks."""
+    match event:
+        case MessageStartedEvent(message=message, role=role, reply=reply, name=name):
+            return MessageStarted(message, role, reply, name)
+        case MessageProgressEvent(message=message, chunk=chunk):
+            return MessageDelta(message, chunk.text, _kind_of(chunk))
+        case MessageCompletedEvent(message=message):
+            return MessageCompleted(message)
+        case MessageFailedEvent(message=message, error=error):
+            return MessageFailed(message, redact(str(error)) or type(error).__name__)
+        case InvocationStartedEvent(invocation=call):
+            return CallStarted(call.identity, call.name)
+        case InvocationProgressEvent(invocation=call, text=text, done=done, total=total):
+            return CallProgress(call.identity, text, done, total)
+        case InvocationCompletedEvent(invocation=call, result=result):
+            return CallEnded(call.identity, result.identity)
+        case InvocationFailedEvent(invocation=call, result=result):
+            return CallEnded(call.identity, result.identity, failed=True)
+        case NoticeEvent(notice=notice):
+            return RunNotice(notice.subject, notice.text, notice.canister)
+        case _:
+            return None
+
+
+def _kind_of(chunk: TextChunk | ReasoningChunk | InvocationChunk) -> DeltaKind:
+    match chunk:
+        case TextChunk():
+            return "text"
+        case ReasoningChunk():
+            return "reasoning"
+        case InvocationChunk():
+            return "arguments"

@@ -1,0 +1,555 @@
+"""`SqliteRunStore`: the runs of all users in one SQLite file, for several processes on one machine.
+
+Everything that a promise depends on is committed with `synchronous = full`. Events are committed
+with `normal`: a power failure may lose the last of them, and they are written again from the
+history when the run is taken over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from vibe_llms.exceptions import (
+    ConversationBusy,
+    DecisionRefused,
+    LeaseLost,
+    RequestError,
+    RunNotFound,
+    StorageError,
+)
+from vibe_llms.runs.events import first_cursor
+from vibe_llms.runs.interfaces import (
+    CallApproval,
+    Lease,
+    Orders,
+    Recipe,
+    RunRecord,
+    RunStatus,
+)
+from vibe_llms.storage.databases import open_database
+from vibe_llms.storage.files import make_folder
+from vibe_llms.storage.interfaces import Details
+
+T = TypeVar("T")
+
+_VERSION = 1
+_TABLES = """
+create table runs (
+    user text not null, identity text not null, conversation text not null, status text not null,
+    epoch integer not null, until real not null, cancelling integer not null,
+    created real not null, updated real not null, recipe blob not null, prompt blob not null,
+    opening blob not null, details blob, vouched blob not null, error text not null,
+    kind text not null, primary key (user, identity)
+) without rowid;
+create unique index active on runs (user, conversation)
+    where status in ('queued', 'running', 'waiting');
+create index claimable on runs (user, status, until) where status in ('queued', 'running');
+create index newest on runs (user, created);
+create table events (
+    user text not null, run text not null, cursor integer not null, data blob not null,
+    primary key (user, run, cursor)
+) without rowid;
+create table calls (
+    user text not null, run text not null, invocation text not null, epoch integer not null,
+    primary key (user, run, invocation)
+) without rowid;
+create table approvals (
+    user text not null, run text not null, invocation text not null, data blob not null,
+    allowed integer, explanation text not null, primary key (user, run, invocation)
+) without rowid
+"""
+_COLUMNS = (
+    "user, identity, conversation, status, epoch, cancelling, created, updated, recipe, prompt, "
+    "opening, details, vouched, error, kind"
+)
+_PREFIX = 4
+_PURGE_SECONDS = 3600.0
+
+
+class SqliteRunStore:
+    """A `RunStore` in a file, opened on first use."""
+
+    def __init__(self, path: Path, *, lock_seconds: float = 10.0, events_days: float = 7.0) -> None:
+        self._path = path
+        self._lock_seconds = lock_seconds
+        self._events_seconds = events_days * 86400
+        self._purged = 0.0
+        self._database: sqlite3.Connection | None = None
+        # One thread: its statements are in order, and the loop never waits for a disk.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="runs")
+        self._closed = False
+
+    async def create(self, record: RunRecord) -> None:
+        """Keep a new run; `ConversationBusy` if its conversation has a run that has not ended."""
+
+        def work(database: sqlite3.Connection) -> None:
+            user, conversation = record.user, record.conversation
+            row = database.execute(
+                "select identity, status from runs where user = ? and conversation = ? "
+                "and status in ('queued', 'running', 'waiting')",
+                (user, conversation),
+            ).fetchone()
+            if row is not None:
+                raise ConversationBusy(
+                    f"the run {row[0]} of this conversation is {row[1]}; wait for it, cancel it, "
+                    "or fork"
+                )
+            now = time.time()
+            self._purge(database, now)
+            details = None if record.details is None else msgspec.json.encode(record.details)
+            database.execute(
+                f"insert into runs ({_COLUMNS}, until) values ({', '.join('?' * 16)})",  # noqa: S608
+                (
+                    *(user, record.identity, conversation, record.status, 0, 0, now, now),
+                    *(msgspec.json.encode(record.recipe), record.prompt, record.opening, details),
+                    *(msgspec.json.encode(record.vouched), "", "", 0.0),
+                ),
+            )
+
+        await self._write(work)
+
+    async def access(self, user: str, run: str) -> RunRecord:
+        """A run, by its identity or a prefix of it that only one has."""
+
+        def work(database: sqlite3.Connection) -> RunRecord:
+            return _access(database, user, run)
+
+        return await self._run(work)
+
+    async def survey(
+        self, user: str, *, status: RunStatus | None = None, limit: int | None = None
+    ) -> Sequence[RunRecord]:
+        """The runs of a user, the newest first."""
+
+        def work(database: sqlite3.Connection) -> Sequence[RunRecord]:
+            rows = database.execute(
+                f"select {_COLUMNS} from runs where user = ? and status like ? "  # noqa: S608
+                "order by created desc limit ?",
+                (user, status or "%", -1 if limit is None else limit),
+            )
+            return [*map(_read_record, rows)]
+
+        return await self._run(work)
+
+    async def claim(self, users: Collection[str], seconds: float) -> RunRecord | None:
+        """A run of these users that no worker has, for so many seconds; its epoch is a new one."""
+
+        def work(database: sqlite3.Connection) -> RunRecord | None:
+            now = time.time()
+            found = _find_claimable(database, users, now)
+            if found is None:
+                return None
+            database.execute(
+                "update runs set status = 'running', epoch = epoch + 1, until = ?, updated = ? "
+                "where user = ? and identity = ?",
+                (now + seconds, now, *found),
+            )
+            return _access(database, *found)
+
+        # Most often there is none, and nothing need be locked.
+        if not (await self.read_orders(users, ())).claimable:
+            return None
+        return await self._write(work)
+
+    async def renew(self, leases: Collection[Lease], seconds: float) -> Collection[Lease]:
+        """Hold runs for so many seconds more; returns the leases that were lost."""
+
+        def work(database: sqlite3.Connection) -> Collection[Lease]:
+            until = time.time() + seconds
+            statement = f"update runs set until = ? where {_HELD}"  # noqa: S608
+            return [
+                one
+                for one in leases
+                if not database.execute(statement, (until, *_hold(one))).rowcount
+            ]
+
+        return await self._write(work, durable=False)
+
+    async def read_orders(self, users: Collection[str], runs: Collection[str]) -> Orders:
+        """What to do; `runs` are those that the worker has."""
+
+        def work(database: sqlite3.Connection) -> Orders:
+            cancel = [
+                run
+                for run in runs
+                for user in users
+                if database.execute(
+                    "select 1 from runs where user = ? and identity = ? and cancelling",
+                    (user, run),
+                ).fetchone()
+            ]
+            claimable = _find_claimable(database, users, time.time()) is not None
+            return Orders(cancel, claimable)
+
+        return await self._run(work)
+
+    async def check(self, lease: Lease) -> None:
+        """Raise `LeaseLost` if the lease was lost."""
+        await self._run(lambda database: _check(database, lease))
+
+    async def vouch(self, lease: Lease, documents: Collection[str]) -> None:
+        """Record which documents of the prompt are trusted."""
+        data = msgspec.json.encode(sorted(documents))
+        await self._write(lambda database: _update(database, lease, vouched=data))
+
+    async def begin_call(self, lease: Lease, invocation: str) -> int:
+        """Record, durably, that a call runs now; returns the epoch in which it began before, or 0.
+
+        A call that began in an earlier epoch is not recorded again.
+        """
+
+        def work(database: sqlite3.Connection) -> int:
+            _check(database, lease)
+            row = database.execute(
+                "select epoch from calls where user = ? and run = ? and invocation = ?",
+                (lease.user, lease.run, invocation),
+            ).fetchone()
+            if row is not None:
+                return int(row[0])
+            _insert_call(database, lease, invocation)
+            return 0
+
+        return await self._write(work)
+
+    async def begin_again(self, lease: Lease, invocation: str) -> None:
+        """Record, durably, that a call that began before runs again."""
+
+        def work(database: sqlite3.Connection) -> None:
+            _check(database, lease)
+            _insert_call(database, lease, invocation)
+
+        await self._write(work)
+
+    async def append_events(
+        self,
+        lease: Lease,
+        events: Sequence[tuple[int, bytes]],
+        *,
+        conversation: str = "",
+    ) -> None:
+        """Record events by their cursors, and the conversation if the run continues in another."""
+
+        def work(database: sqlite3.Connection) -> None:
+            _check(database, lease)
+            database.executemany(
+                "insert into events values (?, ?, ?, ?)",
+                ((lease.user, lease.run, cursor, data) for cursor, data in events),
+            )
+            if conversation:
+                _update(database, lease, conversation=conversation)
+
+        await self._write(work, durable=bool(conversation))
+
+    async def read_events(
+        self, user: str, run: str, *, after: int = 0, limit: int = 1000
+    ) -> Sequence[tuple[int, bytes]]:
+        """The events after a cursor, in order."""
+
+        def work(database: sqlite3.Connection) -> Sequence[tuple[int, bytes]]:
+            return database.execute(
+                "select cursor, data from events where user = ? and run = ? and cursor > ? "
+                "order by cursor limit ?",
+                (user, run, after, limit),
+            ).fetchall()
+
+        return await self._run(work)
+
+    async def suspend(self, lease: Lease, approvals: Sequence[CallApproval]) -> RunStatus:
+        """Give a run back until one of some calls is decided; it is queued if one is by now."""
+
+        def work(database: sqlite3.Connection) -> RunStatus:
+            _check(database, lease)
+            status = RunStatus.WAITING
+            for one in approvals:
+                known = _find_approval(database, lease.user, lease.run, one.invocation)
+                if known is not None and known.definition == one.definition:
+                    status = RunStatus.QUEUED if known.allowed is not None else status
+                    continue
+                # Of a tool that was changed since, a new decision is needed.
+                database.execute(
+                    "insert or replace into approvals values (?, ?, ?, ?, null, '')",
+                    (lease.user, lease.run, one.invocation, msgspec.json.encode(one)),
+                )
+            _update(database, lease, status=status, until=0.0)
+            return status
+
+        return await self._write(work)
+
+    async def release(self, lease: Lease) -> None:
+        """Give a run back, so that any worker continues it at once."""
+        await self._write(
+            lambda database: _update(database, lease, status=RunStatus.QUEUED, until=0.0)
+        )
+
+    async def finish(
+        self, lease: Lease, status: RunStatus, *, error: str = "", kind: str = ""
+    ) -> None:
+        """End a run."""
+        await self._write(
+            lambda database: _update(
+                database, lease, status=status, until=0.0, error=error, kind=kind
+            )
+        )
+
+    async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
+        """Ask for the end of a run; returns its status.
+
+        A run that no worker has ends at once, with the event `ended`.
+        """
+
+        def work(database: sqlite3.Connection) -> RunStatus:
+            record = _access(database, user, run)
+            if record.status.ended:
+                return record.status
+            place, now = (user, record.identity), time.time()
+            if record.status is RunStatus.RUNNING:
+                database.execute(
+                    "update runs set cancelling = 1, updated = ? where user = ? and identity = ?",
+                    (now, *place),
+                )
+                return RunStatus.RUNNING
+            database.execute(
+                "update runs set status = 'cancelled', epoch = epoch + 1, updated = ? "
+                "where user = ? and identity = ?",
+                (now, *place),
+            )
+            cursor = first_cursor(record.epoch + 1) + 1
+            database.execute("insert into events values (?, ?, ?, ?)", (*place, cursor, ended))
+            return RunStatus.CANCELLED
+
+        return await self._write(work)
+
+    async def decide(
+        self, user: str, run: str, invocation: str, *, allowed: bool, explanation: str = ""
+    ) -> CallApproval:
+        """Decide on a call, and queue its run. The same decision again changes nothing.
+
+        `DecisionRefused` if another decision was made, or the run does not wait for this call.
+        """
+
+        def work(database: sqlite3.Connection) -> CallApproval:
+            record = _access(database, user, run)
+            place = (user, record.identity)
+            known = _find_approval(database, *place, invocation)
+            if known is None:
+                raise DecisionRefused(f"the run {run} does not wait for the call {invocation!r}")
+            if known.allowed is not None:
+                if known.allowed is allowed:
+                    return known
+                was = "allowed" if known.allowed else "denied"
+                raise DecisionRefused(f"{known.name} was {was} before; that decision stays")
+            if record.status.ended:
+                raise DecisionRefused(f"the run {run} has ended: it is {record.status}")
+            database.execute(
+                "update approvals set allowed = ?, explanation = ? "
+                "where user = ? and run = ? and invocation = ?",
+                (allowed, explanation, *place, invocation),
+            )
+            database.execute(
+                "update runs set status = 'queued', updated = ? "
+                "where user = ? and identity = ? and status = 'waiting'",
+                (time.time(), *place),
+            )
+            return msgspec.structs.replace(known, allowed=allowed, explanation=explanation)
+
+        return await self._write(work)
+
+    async def survey_approvals(self, user: str, run: str) -> Sequence[CallApproval]:
+        """The calls that a run waits or waited for."""
+
+        def work(database: sqlite3.Connection) -> Sequence[CallApproval]:
+            rows = database.execute(
+                "select data, allowed, explanation from approvals where user = ? and run = ?",
+                (user, run),
+            )
+            return [*map(_read_approval, rows)]
+
+        return await self._run(work)
+
+    async def remove(self, user: str, conversation: str) -> None:
+        """Delete the runs of a conversation, with their events."""
+
+        def work(database: sqlite3.Connection) -> None:
+            place = (user, conversation)
+            runs = database.execute(
+                "select identity from runs where user = ? and conversation = ?", place
+            ).fetchall()
+            for (run,) in runs:
+                for table in ("events", "calls", "approvals"):
+                    database.execute(
+                        f"delete from {table} where user = ? and run = ?",  # noqa: S608
+                        (user, run),
+                    )
+            database.execute("delete from runs where user = ? and conversation = ?", place)
+
+        await self._write(work)
+
+    async def close(self) -> None:
+        """Close what is open; safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        loop = asyncio.get_running_loop()
+
+        def work() -> None:
+            if self._database is not None:
+                self._database.close()
+
+        await loop.run_in_executor(self._thread, work)
+        self._thread.shutdown()
+
+    def _purge(self, database: sqlite3.Connection, now: float) -> None:
+        """Delete the events of runs that ended long ago, at most once an hour."""
+        if now < self._purged + _PURGE_SECONDS:
+            return
+        self._purged = now
+        database.execute(
+            "delete from events where (user, run) in (select user, identity from runs where "
+            "status in ('completed', 'failed', 'cancelled') and updated < ?)",
+            (now - self._events_seconds,),
+        )
+
+    async def _write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> T:
+        """The result of work in one transaction."""
+
+        def write(database: sqlite3.Connection) -> T:
+            database.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
+            database.execute("begin immediate")
+            # Commits, or rolls back if the work fails.
+            with database:
+                return work(database)
+
+        return await self._run(write)
+
+    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise StorageError("the runs are closed", path=str(self._path))
+
+        def run() -> T:
+            try:
+                return work(self._open())
+            except sqlite3.Error as error:
+                raise StorageError(f"runs: {error}", path=str(self._path)) from error
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, run)
+
+    def _open(self) -> sqlite3.Connection:
+        if self._database is None:
+            make_folder(self._path.parent)
+            self._database = open_database(
+                self._path,
+                version=_VERSION,
+                tables=_TABLES,
+                seconds=self._lock_seconds,
+                pragmas=("journal_mode = wal",),
+            )
+        return self._database
+
+
+#: Whether a worker still has a run.
+_HELD = "user = ? and identity = ? and epoch = ? and status = 'running'"
+
+
+def _hold(lease: Lease) -> tuple[str, str, int]:
+    return lease.user, lease.run, lease.epoch
+
+
+def _check(database: sqlite3.Connection, lease: Lease) -> None:
+    if not database.execute(f"select 1 from runs where {_HELD}", _hold(lease)).fetchone():  # noqa: S608
+        raise LeaseLost(f"another process has taken the run {lease.run} over")
+
+
+def _update(database: sqlite3.Connection, lease: Lease, **values: Any) -> None:
+    names = ", ".join(f"{name} = ?" for name in values)
+    changed = database.execute(
+        f"update runs set {names}, updated = ? where {_HELD}",  # noqa: S608
+        (*values.values(), time.time(), *_hold(lease)),
+    )
+    if not changed.rowcount:
+        raise LeaseLost(f"another process has taken the run {lease.run} over")
+
+
+def _insert_call(database: sqlite3.Connection, lease: Lease, invocation: str) -> None:
+    database.execute(
+        "insert or replace into calls values (?, ?, ?, ?)",
+        (lease.user, lease.run, invocation, lease.epoch),
+    )
+
+
+def _find_claimable(
+    database: sqlite3.Connection, users: Collection[str], now: float
+) -> tuple[str, str] | None:
+    """A run that is queued, or whose worker no longer renews its lease."""
+    for user in users:
+        row = database.execute(
+            "select user, identity from runs where user = ? and "
+            "(status = 'queued' or (status = 'running' and until < ?)) order by created limit 1",
+            (user, now),
+        ).fetchone()
+        if row is not None:
+            return row[0], row[1]
+    return None
+
+
+def _access(database: sqlite3.Connection, user: str, run: str) -> RunRecord:
+    # "~" sorts after every character of an identity.
+    rows = database.execute(
+        f"select {_COLUMNS} from runs where user = ? and identity between ? and ? limit 2",  # noqa: S608
+        (user, run, f"{run}~"),
+    ).fetchall()
+    if not rows or (len(run) < _PREFIX and rows[0][1] != run):
+        raise RunNotFound(f"there is no run {run!r}")
+    if len(rows) > 1 and rows[0][1] != run:
+        raise RequestError(f"several runs begin with {run!r}; give more characters")
+    return _read_record(rows[0])
+
+
+def _find_approval(
+    database: sqlite3.Connection, user: str, run: str, invocation: str
+) -> CallApproval | None:
+    row = database.execute(
+        "select data, allowed, explanation from approvals "
+        "where user = ? and run = ? and invocation = ?",
+        (user, run, invocation),
+    ).fetchone()
+    return None if row is None else _read_approval(row)
+
+
+def _read_approval(row: tuple[bytes, int | None, str]) -> CallApproval:
+    data, allowed, explanation = row
+    return msgspec.structs.replace(
+        msgspec.json.decode(data, type=CallApproval),
+        allowed=None if allowed is None else bool(allowed),
+        explanation=explanation,
+    )
+
+
+def _read_record(row: Sequence[Any]) -> RunRecord:
+    user, identity, conversation, status, epoch, cancelling, created, updated, *rest = row
+    recipe, prompt, opening, details, vouched, error, kind = rest
+    return RunRecord(
+        identity=identity,
+        user=user,
+        conversation=conversation,
+        status=RunStatus(status),
+        recipe=msgspec.json.decode(recipe, type=Recipe),
+        prompt=prompt,
+        created=datetime.fromtimestamp(created, UTC),
+        updated=datetime.fromtimestamp(updated, UTC),
+        epoch=epoch,
+        opening=opening,
+        details=None if details is None else msgspec.json.decode(details, type=Details),
+        vouched=msgspec.json.decode(vouched, type=tuple[str, ...]),
+        cancelling=bool(cancelling),
+        error=error,
+        kind=kind,
+    )

@@ -1,0 +1,377 @@
+"""Runs: turns that are followed, decided on, cancelled and continued by any process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vibe_llms import Decision, Invoker, Session, open_session
+from vibe_llms.conversations.tools import Tool
+from vibe_llms.exceptions import (
+    ConversationBusy,
+    DecisionRefused,
+    LeaseLost,
+    RequestError,
+    RunFailed,
+    RunNotFound,
+)
+from vibe_llms.invocation.execution import INTERRUPTED
+from vibe_llms.invocation.invokers import Approval
+from vibe_llms.messages.canisters import ResultCanister, StopReason
+from vibe_llms.runs import (
+    ApprovalRequested,
+    MessageDelta,
+    MessageStarted,
+    Run,
+    RunContinued,
+    RunEnded,
+    RunEvent,
+    RunStatus,
+)
+from vibe_llms.runs.interfaces import Lease
+
+TEXT = "one two three four five six seven eight"
+SCRIPTS = {
+    "talk": f'[[replies]]\nwhen = ".*"\n[[replies.parts]]\ntext = "{TEXT}"\n',
+    "slow": '[[replies]]\n[[replies.parts]]\ntext = "first "\n[[replies.parts]]\nstall = true\n',
+    "call": (
+        '[[replies]]\n[[replies.parts]]\ninvocation = "transfer"\narguments = {sum = 3}\n'
+        '[[replies]]\n[[replies.parts]]\ntext = "It is done."\n'
+    ),
+    "twice": (
+        '[[replies]]\n[[replies.parts]]\ninvocation = "transfer"\narguments = {sum = 3}\n'
+        '[[replies.parts]]\ninvocation = "look"\n'
+        '[[replies]]\n[[replies.parts]]\ntext = "Both are done."\n'
+    ),
+    "fail": '[[replies]]\n[[replies.parts]]\nerror = "overloaded"\n',
+}
+
+
+class Bank:
+    """Tools whose effects are counted; `transfer` may hang until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.transfers = 0
+        self.looks = 0
+        self.began = asyncio.Event()
+        self.hangs = False
+
+    async def transfer(self, sum: int) -> str:  # noqa: A002
+        self.transfers += 1
+        self.began.set()
+        if self.hangs:
+            await asyncio.Event().wait()
+        return f"sent {sum}"
+
+    async def look(self) -> str:
+        self.looks += 1
+        return "nothing"
+
+
+class Rig:
+    """A home that several processes use, each of them a session here."""
+
+    def __init__(self, home: Path, stack: AsyncExitStack) -> None:
+        self.home = home
+        self.bank = Bank()
+        self._stack = stack
+        for name, script in SCRIPTS.items():
+            (home / f"{name}.toml").write_text(script)
+
+    async def open(self, *, approval: Approval = "allow", **marks: Any) -> Session:
+        """A session with the tools of the bank."""
+        scripts = {name: str(self.home / f"{name}.toml") for name in SCRIPTS}
+        settings = {
+            "storage": {"durability": "fast"},
+            "runs": {"lease-seconds": 1},
+            "stream": {"retries": 0},
+            "providers": {"scripted": {"scripts": scripts}},
+        }
+        transfer = Invoker.from_function(self.bank.transfer, approval=approval, **marks)
+        tools: list[Tool] = [transfer, self.bank.look]
+        return await self._stack.enter_async_context(
+            open_session(home=self.home, configuration=settings, invokers=tools)
+        )
+
+    async def start(self, session: Session, script: str) -> Run:
+        """A run of a script with all tools."""
+        conversation = await session.begin(
+            f"scripted/{script}", invokers=session.registered_invokers.values()
+        )
+        return await session.start(conversation, "Go on.")
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    async with AsyncExitStack() as stack:
+        yield Rig(tmp_path, stack)
+
+
+async def follow(run: Run, after: int = 0) -> list[tuple[int, RunEvent]]:
+    return [one async for one in run.events(after=after)]
+
+
+async def wait_for(run: Run, kind: type[Any]) -> tuple[int, Any]:
+    """The first event of a kind, and its cursor."""
+    async for cursor, event in run.events():
+        if isinstance(event, kind):
+            return cursor, event
+    raise AssertionError(f"there was no {kind}")
+
+
+async def wait_until(run: Run, status: RunStatus) -> None:
+    while (await run.access()).status is not status:
+        await asyncio.sleep(0.01)
+
+
+def text_of(events: Sequence[tuple[int, RunEvent]]) -> str:
+    return "".join(one.text for _, one in events if isinstance(one, MessageDelta))
+
+
+async def test_a_run_is_a_turn_of_its_conversation(rig: Rig) -> None:
+    session = await rig.open()
+    conversation = await session.begin("scripted/talk", supervisor="Be brief.")
+    run = await session.start(conversation, "Count.")
+    turn = await run.result()
+    assert turn.text == TEXT
+    assert turn.stop_reason == StopReason.FINISHED
+    assert [one.text for one in conversation.canisters[1:]] == ["Count.", TEXT]  # type: ignore[union-attr]
+    await conversation.converse("Again.")
+    assert (await run.result()).canisters == turn.canisters
+    assert (await run.access()).status is RunStatus.COMPLETED
+
+
+async def test_another_process_finds_what_the_run_added(rig: Rig) -> None:
+    one, other = await rig.open(), await rig.open()
+    run = await rig.start(one, "talk")
+    found = await other.access_run(run.identity[:30])
+    assert (await found.result()).text == TEXT
+    (record,) = await other.survey_runs()
+    assert (record.identity, record.conversation) == (run.identity, run.record.conversation)
+    assert await other.survey_runs(status=RunStatus.FAILED) == []
+    with pytest.raises(RunNotFound):
+        await other.access_run("0000")
+
+
+async def test_every_cursor_gives_the_rest_exactly_once_live_and_replayed(rig: Rig) -> None:
+    one, other = await rig.open(), await rig.open()
+    run = await rig.start(one, "talk")
+    elsewhere = await other.access_run(run.identity)
+    live, polled = await asyncio.gather(follow(run), follow(elsewhere))
+    whole = await follow(run)
+    for events in (live, polled):
+        assert text_of(events) == TEXT
+        assert events[-1] == whole[-1]
+        assert isinstance(events[-1][1], RunEnded)
+    first, last = whole[0][0], whole[-1][0]
+    assert last - first == len(TEXT) + 2
+    for cursor in range(first, last):
+        events = await follow(elsewhere, cursor)
+        assert text_of(events) == TEXT[cursor - first :]
+        assert len(events) == len([one for one, _ in whole if one > cursor])
+    assert await follow(run, last) == [(last, RunEnded("completed"))]
+
+
+async def test_one_run_at_a_time_in_a_conversation(rig: Rig) -> None:
+    session = await rig.open()
+    conversation = await session.begin("scripted/slow")
+    run = await session.start(conversation, "Hello")
+    with pytest.raises(ConversationBusy, match=run.identity):
+        await session.start(conversation, "Hello again")
+    await wait_for(run, MessageDelta)
+    with pytest.raises(ConversationBusy):
+        await conversation.converse("Hello again")
+    await run.cancel()
+    await run.result()
+    assert await (await session.start(conversation, "And now?")).cancel()
+
+
+@pytest.mark.parametrize("script", ["slow", "call"])
+async def test_any_process_ends_a_run_within_a_second(rig: Rig, script: str) -> None:
+    rig.bank.hangs = True
+    one, other = await rig.open(), await rig.open()
+    run = await rig.start(one, script)
+    await (wait_for(run, MessageDelta) if script == "slow" else rig.bank.began.wait())
+    begun = time.monotonic()
+    assert await (await other.access_run(run.identity)).cancel() is RunStatus.RUNNING
+    turn = await run.result()
+    assert time.monotonic() - begun < 1
+    assert turn.stop_reason == StopReason.INTERRUPTED
+    assert (await run.access()).status is RunStatus.CANCELLED
+    assert await run.cancel() is RunStatus.CANCELLED
+
+
+async def test_a_failed_run_says_why(rig: Rig) -> None:
+    run = await rig.start(await rig.open(), "fail")
+    with pytest.raises(RunFailed, match="as the script says") as caught:
+        await run.result()
+    assert caught.value.error == "ProviderOverloaded"
+    assert (await follow(run))[-1][1] == RunEnded("failed", str(caught.value))
+
+
+async def test_waiting_for_a_decision_holds_nothing_and_any_process_decides(rig: Rig) -> None:
+    one, other = await rig.open(approval="ask"), await rig.open(approval="ask")
+    run = await rig.start(one, "twice")
+    _, asked = await wait_for(run, ApprovalRequested)
+    await wait_until(run, RunStatus.WAITING)
+    assert not one.access_runs().worker.busy
+    # The call that needs no decision has its result.
+    assert (rig.bank.transfers, rig.bank.looks) == (0, 1)
+    elsewhere = await other.access_run(run.identity)
+    with pytest.raises(DecisionRefused, match="does not wait for the call"):
+        await elsewhere.decide("another", Decision.ALLOW)
+    assert (await elsewhere.decide(asked.invocation, Decision.ALLOW)).allowed
+    assert (await run.decide(asked.invocation, Decision.ALLOW)).allowed
+    with pytest.raises(DecisionRefused, match="transfer was allowed before"):
+        await run.decide(asked.invocation, Decision.DENY)
+    turn = await elsewhere.result()
+    assert turn.text == "Both are done."
+    assert (rig.bank.transfers, rig.bank.looks) == (1, 1)
+    assert len([one for one in turn.canisters if isinstance(one, ResultCanister)]) == 2
+
+
+async def test_a_denial_gives_the_model_the_reason(rig: Rig) -> None:
+    session = await rig.open(approval="ask")
+    run = await rig.start(session, "call")
+    _, asked = await wait_for(run, ApprovalRequested)
+    await wait_until(run, RunStatus.WAITING)
+    await run.decide(asked.invocation, Decision(False, reason="not today"))
+    turn = await run.result()
+    (result,) = [one for one in turn.canisters if isinstance(one, ResultCanister)]
+    assert result.failed
+    assert "not today" in result.text
+    assert rig.bank.transfers == 0
+
+
+async def test_a_waiting_run_is_cancelled_at_once(rig: Rig) -> None:
+    session = await rig.open(approval="ask")
+    run = await rig.start(session, "call")
+    _, asked = await wait_for(run, ApprovalRequested)
+    await wait_until(run, RunStatus.WAITING)
+    assert await run.cancel() is RunStatus.CANCELLED
+    assert (await run.result()).stop_reason == StopReason.INTERRUPTED
+    with pytest.raises(DecisionRefused, match="has ended"):
+        await run.decide(asked.invocation, Decision.ALLOW)
+    conversation = await session.resume(run.record.conversation, model="scripted/talk")
+    assert (await conversation.converse("And now?")).text == TEXT
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+async def test_a_call_that_may_have_run_runs_again_only_if_that_does_no_harm(
+    rig: Rig, idempotent: bool
+) -> None:
+    rig.bank.hangs = True
+    session = await rig.open(idempotent=idempotent)
+    run = await rig.start(session, "call")
+    await rig.bank.began.wait()
+    await session.close()
+    rig.bank.hangs = False
+    other = await rig.open(idempotent=idempotent)
+    other.access_runs().worker.poke()
+    found = await other.access_run(run.identity)
+    turn = await found.result()
+    assert rig.bank.transfers == 1 + idempotent
+    (result,) = [one for one in turn.canisters if isinstance(one, ResultCanister)]
+    assert result.text == ("sent 3" if idempotent else INTERRUPTED)
+    assert turn.text == "It is done."
+
+
+async def test_a_reply_that_was_cut_starts_again_and_followers_learn_which(rig: Rig) -> None:
+    one = await rig.open()
+    run = await rig.start(one, "slow")
+    await wait_for(run, MessageDelta)
+    before = (await follow_some(run, 2))[-1]
+    await one.close()
+    (rig.home / "slow.toml").write_text(SCRIPTS["talk"])
+    other = await rig.open()
+    other.access_runs().worker.poke()
+    found = await other.access_run(run.identity)
+    turn = await found.result()
+    assert turn.text == TEXT
+    events = await follow(found, before[0])
+    cut, begun = (e for _, e in events if isinstance(e, RunContinued | MessageStarted))
+    assert isinstance(before[1], MessageDelta)
+    assert cut == RunContinued(before[1].message)
+    assert isinstance(begun, MessageStarted)
+    assert begun.message != before[1].message
+    assert text_of(events) == TEXT
+
+
+async def follow_some(run: Run, number: int) -> list[tuple[int, RunEvent]]:
+    """The first events, once they are recorded."""
+    while True:
+        store, record = run._store, run.record
+        found = await store.read_events(record.user, run.identity, limit=number)
+        if len(found) == number:
+            return [one async for one in _first(run, number)]
+        await asyncio.sleep(0.01)
+
+
+async def _first(run: Run, number: int) -> AsyncIterator[tuple[int, RunEvent]]:
+    async for one in run.events():
+        yield one
+        number -= 1
+        if not number:
+            return
+
+
+async def test_a_worker_that_lost_its_run_appends_nothing_and_runs_nothing(rig: Rig) -> None:
+    rig.bank.hangs = True
+    session = await rig.open()
+    run = await rig.start(session, "call")
+    await rig.bank.began.wait()
+    runs, other = session.access_runs(), await rig.open()
+    (job,) = runs.worker._jobs.values()
+    # Its process was stopped for longer than the lease, so another one has the run.
+    for task in (runs.worker._beating, runs.worker._task):
+        assert task is not None
+        task.cancel()
+    rig.bank.hangs = False
+    found = await other.access_run(run.identity)
+    other.access_runs().worker.poke()
+    turn = await found.result()
+    assert rig.bank.transfers == 1
+    with pytest.raises(LeaseLost):
+        await job.confirm()
+    with pytest.raises(LeaseLost):
+        await runs.store.append_events(Lease("local", run.identity, 1), [(1, b"{}")])
+    await session.close()
+    conversation = await other.resume(run.record.conversation)
+    assert conversation.canisters == turn.canisters
+
+
+async def test_a_stranger_has_no_runs_of_others(rig: Rig) -> None:
+    session = await rig.open()
+    run = await rig.start(session, "talk")
+    await run.result()
+    store = session.access_runs().store
+    assert await store.survey("eve") == []
+    assert await store.read_events("eve", run.identity) == []
+    for work in (
+        store.access("eve", run.identity),
+        store.cancel("eve", run.identity, b"{}"),
+        store.decide("eve", run.identity, "x", allowed=True),
+    ):
+        with pytest.raises(RunNotFound):
+            await work
+
+
+async def test_what_no_other_process_could_rebuild_is_refused(rig: Rig) -> None:
+    session = await rig.open()
+
+    def secret() -> str:
+        "Known here only."
+        return ""
+
+    conversation = await session.begin("scripted/talk", invokers=[secret])
+    with pytest.raises(RequestError, match="'secret' is known to this conversation only"):
+        await session.start(conversation, "Hello")
+    unsaved = await session.begin("scripted/talk", save=False)
+    with pytest.raises(RequestError, match="begin it with save"):
+        await session.start(unsaved, "Hello")
