@@ -236,8 +236,8 @@ where which who whose why will with word work would write yes you your
         ("modrls default", "models"),
         ("key set anthropic", "keys"),
         ("serach tea", "search"),
-        ("serve", ""),
-        ("serve 127.0.0.1:8000", ""),
+        ("upgrade", ""),
+        ("upgrade everything", ""),
         ("ls", "list"),
         ("delete 3vdk", "rm"),
         ("version", "--version"),
@@ -270,7 +270,7 @@ def test_the_words_that_prompts_begin_with_do_not_look_like_commands() -> None:
     [
         (["lst"], "'lst' is not a command; did you mean: vibe-llms list?"),
         (["memroy", "add", "it's"], """vibe-llms -- memroy add 'it'"'"'s'."""),
-        (["serve"], "'serve' is not a command."),
+        (["upgrade"], "'upgrade' is not a command."),
         (["-q", "list"], "'list' is a command; its options come after it: vibe-llms list"),
     ],
 )

@@ -20,8 +20,12 @@ from vibe_llms.server.users import LOCAL, UserStore, find_users
 
 
 @click.command("serve")
-@click.option("--host", help="Listen on this address.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), help="Listen on this port.  [default: 8600]")
+@click.option("--host", help="Listen on this address instead of 127.0.0.1.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Listen on this port instead of 8600; 0 chooses one.",
+)
 @click.option("--no-key", is_flag=True, help="Ask for no key; on this machine only.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no line for each request.")
 @asynchronous
