@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from vibe_llms.configuration import Configuration, Positive, ToolMode
 from vibe_llms.controls import Controls, read_controls
 from vibe_llms.ensembles.core import ENSEMBLES
-from vibe_llms.exceptions import AgentNotFound, RequestError
+from vibe_llms.exceptions import AgentNotFound, ModelNotFound, RequestError
 from vibe_llms.files import LARGEST_SETTINGS, read_file
 
 AGENTS = "agents"
@@ -137,6 +137,21 @@ def access_others(configuration: Configuration, agent: Agent) -> Sequence[Agent]
                 *(AGENTS, agent.name, "agents"),
             )
     return others
+
+
+def check_agent(
+    configuration: Configuration, agent: Agent, locate: Callable[[str], object]
+) -> None:
+    """Raise `ConfigurationError` if its model or an agent that it asks cannot exist.
+
+    `locate` raises `ModelNotFound`. No server is asked, so a name without a provider is accepted.
+    """
+    access_others(configuration, agent)
+    if "/" in agent.model:
+        try:
+            locate(agent.model)
+        except ModelNotFound as error:
+            raise configuration.error(str(error), AGENTS, agent.name, "model") from error
 
 
 def survey_optional(configuration: Configuration, agent: Agent) -> Sequence[str]:

@@ -44,6 +44,8 @@ COMMANDS: Mapping[tuple[str, ...], set[str]] = {
     ("memory", "status"): set(),
     ("models",): {"model", "title"},
     ("providers",): {"name", "problem"},
+    ("agents", "list"): {"name", "model"},
+    ("agents", "show", "general"): {"name", "model"},
     ("mcp", "list"): {"name"},
     ("doctor",): set(),
 }

@@ -16,6 +16,7 @@ from vibe_llms.cli.completion import complete_paths
 from vibe_llms.cli.inputs import read_said
 from vibe_llms.cli.options import (
     Options,
+    agent_option,
     answer_json_option,
     control_option,
     debug_option,
@@ -27,6 +28,7 @@ from vibe_llms.cli.options import (
     stream_option,
     unlogged_option,
     usage_option,
+    variable_option,
 )
 from vibe_llms.cli.progress import Waiting
 from vibe_llms.cli.terminal import shown, write
@@ -51,6 +53,8 @@ _PRINTED = 10
     "words", metavar="[FILE]... QUESTION", nargs=-1, required=True, shell_complete=complete_paths
 )
 @model_option
+@agent_option
+@variable_option
 @click.option(
     "--docs",
     "collections",
@@ -76,7 +80,8 @@ def ask(words: tuple[str, ...], **values: Any) -> int:
     web address, or - for standard input. To continue: vibe-llms chat -c.
     """
     *files, question = words
-    values["system"] = values["system"] or INSTRUCTIONS
+    if values["agent"] is None:
+        values["system"] = values["system"] or INSTRUCTIONS
     options = Options(prompt=(question,), fragments=tuple(files), **values)
     if not files and not options.collections:
         raise click.UsageError(

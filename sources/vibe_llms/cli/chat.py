@@ -20,6 +20,7 @@ from vibe_llms.cli.failures import BAD_USAGE, INTERRUPTED
 from vibe_llms.cli.inputs import Said, fetch_pages, read_said
 from vibe_llms.cli.options import (
     Options,
+    agent_option,
     answer_json_option,
     check_options,
     control_option,
@@ -37,6 +38,7 @@ from vibe_llms.cli.options import (
     stream_option,
     unlogged_option,
     usage_option,
+    variable_option,
 )
 from vibe_llms.cli.questions import Questions
 from vibe_llms.cli.repl import hold_repl
@@ -52,6 +54,8 @@ from vibe_llms.session import Session, open_session
 @click.command()
 @click.argument("prompt", nargs=-1)
 @model_option
+@agent_option
+@variable_option
 @click.option("-s", "--system", metavar="TEXT", help="Add a system prompt.")
 @click.option(
     "--system-file",

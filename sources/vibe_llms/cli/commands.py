@@ -38,6 +38,7 @@ COMMANDS = {
     "tag": ("conversations", "Add tags to a conversation, or remove them."),
     "rm": ("conversations", "Delete conversations."),
     "models": ("providers", "List models; show or set the default model."),
+    "agents": ("agents", "List, show and add agents: models with instructions and tools."),
     "providers": ("providers", "List providers and their status."),
     "read": ("reading", "Print the text of a document."),
     "tools": ("tools", "List, show and call tools."),

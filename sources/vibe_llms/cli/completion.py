@@ -15,6 +15,7 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem, get_completion_class
 
+from vibe_llms.agents import AGENTS, survey_names
 from vibe_llms.cli.commands import COMPLETION_VARIABLE, PROGRAM
 from vibe_llms.cli.terminal import one_line, visible, write
 from vibe_llms.configuration import find_places, load_configuration
@@ -126,6 +127,12 @@ def _survey_kept_keys() -> Sequence[Offer]:
     return [(name, "") for name in read_keys(find_places().keys_file)]
 
 
+def _survey_agents() -> Sequence[Offer]:
+    configuration = load_configuration()
+    rows = configuration.tree[AGENTS]
+    return [(name, str(rows[name].get("description", ""))) for name in survey_names(configuration)]
+
+
 def _survey_ensembles() -> Sequence[Offer]:
     return [(row.name, "") for row in load_configuration().rows(ENSEMBLES)]
 
@@ -155,6 +162,7 @@ complete_models = _completer(_survey_models)
 complete_conversations = _completer(_survey_conversations)
 complete_providers = _completer(_survey_providers)
 complete_kept_keys = _completer(_survey_kept_keys)
+complete_agents = _completer(_survey_agents)
 complete_ensembles = _completer(_survey_ensembles)
 complete_servers = _completer(_survey_servers)
 complete_tools = _completer(_survey_tools)

@@ -399,6 +399,7 @@ def encode_conversation(restored: Restored) -> str:
         "name": details.name,
         "created": details.created.isoformat(),
         "model": details.model,
+        "agent": details.agent,
         "tags": list(details.tags),
         "forked_from": None if origin is None else origin.conversation,
         "gaps": msgspec.to_builtins(restored.gaps),

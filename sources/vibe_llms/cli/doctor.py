@@ -15,6 +15,7 @@ from typing import Any
 import click
 import msgspec
 
+from vibe_llms.agents import AGENTS, access_agent, check_agent, survey_names
 from vibe_llms.cli.commands import json_option
 from vibe_llms.cli.running import bound_import
 from vibe_llms.cli.terminal import note, shown, write, write_json
@@ -182,7 +183,7 @@ def survey_problems() -> tuple[Configuration | None, Sequence[Diagnosis]]:
             if less == layers or len(found) == _MOST:
                 return None, sorted(found, key=_order)
             layers = less
-    for check in (_check_memory, _check_keys, _check_providers, _check_ensembles):
+    for check in (_check_memory, _check_keys, _check_providers, _check_ensembles, _check_agents):
         found += [_locate(wrong, places) for wrong in check(configuration)]
     # One problem may be found at several rows.
     return configuration, sorted(dict.fromkeys(found), key=_order)
@@ -243,6 +244,14 @@ def _check_ensembles(configuration: Configuration) -> Iterator[ConfigurationErro
 
     for name in _survey_enabled(configuration, ENSEMBLES):
         yield from _repeat(configuration, (ENSEMBLES, name), check)
+
+
+def _check_agents(configuration: Configuration) -> Iterator[ConfigurationError]:
+    def check(changed: Configuration) -> None:
+        check_agent(changed, access_agent(changed, name), Providers(changed, ignore_events).locate)
+
+    for name in survey_names(configuration):
+        yield from _repeat(configuration, (AGENTS, name), check)
 
 
 def _survey_enabled(configuration: Configuration, table: str) -> Sequence[str]:

@@ -13,7 +13,7 @@ import click
 from msgspec import Struct
 
 from vibe_llms.attachments import read_bytes, read_text
-from vibe_llms.cli.completion import complete_controls, complete_models
+from vibe_llms.cli.completion import complete_agents, complete_controls, complete_models
 from vibe_llms.cli.conversations import load_whole
 from vibe_llms.cli.display import Display, EventLines, Silence, take_code
 from vibe_llms.cli.providers import offer_plugin
@@ -67,6 +67,22 @@ model_option = click.option(
     shell_complete=complete_models,
     help="Use this model: provider/model, part of its name, or an alias.",
 )
+agent_option = click.option(
+    "-A",
+    "--agent",
+    metavar="NAME",
+    shell_complete=complete_agents,
+    help="Use an agent: a model with instructions and tools; see: vibe-llms agents.",
+)
+variable_option = click.option(
+    "-p",
+    "--param",
+    "variables",
+    multiple=True,
+    type=(str, str),
+    metavar="NAME VALUE",
+    help="Set a variable of the agent's prompt, such as: -p language French.",
+)
 control_option = click.option(
     "-o",
     "--option",
@@ -86,6 +102,8 @@ class Options(Struct, frozen=True, kw_only=True):
     model: str | None = None
     system: str | None = None
     system_file: str | None = None
+    agent: str | None = None
+    variables: tuple[tuple[str, str], ...] = ()
     continue_last: bool = False
     conversation: str | None = None
     fork: bool = False
@@ -212,10 +230,11 @@ async def open_conversation(session: Session, options: Options) -> Conversation:
 
 
 def wants_memory(session: Session, options: Options) -> bool:
-    """Whether to use memory, by the options or else the configuration."""
+    """Whether to use memory, by the options, or else the agent, or else the configuration."""
     if options.memory is not None:
         return options.memory
-    return session.configuration.memory_enabled
+    own = None if options.agent is None else session.access_agent(options.agent).memory
+    return session.configuration.memory_enabled if own is None else own
 
 
 async def _find_conversation(session: Session, options: Options) -> str:
@@ -258,6 +277,8 @@ async def _open(session: Session, options: Options) -> Conversation:
             collections=options.collections,
             tool_mode=options.tool_mode,
             memory=memory,
+            agent=options.agent,
+            variables=dict(options.variables),
         )
     return await session.begin(
         model,
@@ -269,6 +290,8 @@ async def _open(session: Session, options: Options) -> Conversation:
         tool_mode=options.tool_mode,
         memory=memory,
         save=keeps,
+        agent=options.agent,
+        variables=dict(options.variables),
     )
 
 
@@ -318,6 +341,8 @@ async def _locate_row(session: Session, options: Options) -> str:
     if model is None and options.continues:
         identity = await _find_conversation(session, options)
         model = (await session.archive.restore(identity, lenient=True)).details.model
+    if not model and options.agent is not None:
+        model = session.access_agent(options.agent).model
     if not model:
         model = session.choose_model()[0]
     if model == FALLBACK and options.key is not None:

@@ -273,10 +273,17 @@ class Repl:
 
     async def _start(self, model: str | None, conversation: str | None) -> None:
         """Open a new conversation with a model, or a stored one."""
-        opened = {"continue_last": False, "fork": False, "name": ""}
         options = msgspec.structs.replace(
-            self._options, model=model, conversation=conversation, **opened
+            self._options,
+            model=model,
+            conversation=conversation,
+            continue_last=False,
+            fork=False,
+            name="",
         )
+        if conversation is not None:
+            # The instructions of the agent would be added to a conversation of another kind.
+            options = msgspec.structs.replace(options, agent=None, variables=())
         self.conversation = await open_conversation(self._session, options)
 
     async def _export(self, file: str) -> None:

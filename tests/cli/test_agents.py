@@ -1,0 +1,236 @@
+"""Agents at the terminal: listed, shown, added, and used by `chat` and `ask`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import Outcome, invoke
+from tests.cli.test_completion import names
+from tests.cli.test_repl import hold
+
+ROWS = """\
+# Mine.
+[agents.coder] # and mine
+description = "Writes code."
+model = "scripted/demo"
+supervisor = "You write code."
+ensembles = ["documents"]
+controls = { temperature = 0.5 }
+budget = { tokens = 1000 }
+
+[agents.translator]
+model = "scripted/demo"
+prompt = "Translate to $language: $input"
+
+[agents.lead]
+model = "scripted/demo"
+agents = ["coder"]
+memory = false
+"""
+
+
+@pytest.fixture
+def file(home: Path) -> Path:
+    home.mkdir()
+    path = home / "config.toml"
+    path.write_text(ROWS)
+    return path
+
+
+def agents(*arguments: str) -> Outcome:
+    return invoke("agents", *arguments)
+
+
+def requested(*arguments: str) -> Any:
+    """The request that a command would send."""
+    return json.loads(invoke(*arguments, "--dry-run").output)
+
+
+def texts(request: Any) -> list[str]:
+    return [one["contents"][0]["text"] for one in request["messages"]]
+
+
+def test_agents_are_listed(file: Path) -> None:
+    outcome = agents("list")
+    assert "coder            (scripted/demo) Writes code.\n" in outcome.output
+    listed = agents("list", "--json").json
+    assert [one["name"] for one in listed] == ["general", "coder", "translator", "lead"]
+    assert listed[1] == {
+        "name": "coder",
+        "description": "Writes code.",
+        "model": "scripted/demo",
+    }
+
+
+def test_a_list_without_agents_says_how_to_add_one(home: Path) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text("[agents.general]\nenabled = false\n")
+    outcome = agents("list")
+    assert (outcome.output, agents("list", "--json").json) == ("", [])
+    assert "vibe-llms agents add NAME" in outcome.errors
+
+
+def test_an_agent_is_shown_with_what_it_can_use(file: Path) -> None:
+    lines = agents("show", "coder").output.splitlines()
+    assert lines[:4] == ["coder", "Writes code.", "", "model            scripted/demo"]
+    assert "ensemble         documents" in lines
+    assert 'controls         {"temperature": 0.5}' in lines
+    assert 'budget           {"tokens": 1000, "money": null, "period": "day"}' in lines
+    assert lines[-2:] == ["", "You write code."]
+    assert "agents           coder" in agents("show", "lead").output
+    shown = agents("show", "translator", "--json").json
+    assert (shown["variables"], shown["budget"]) == (["language"], None)
+
+
+def test_what_an_agent_cannot_use_is_shown_but_not_reported_when_it_is_used(home: Path) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text('[ensembles.python]\nneeds = ["no_such_package"]\n')
+    shown = agents("show", "general", "--json").json
+    problems = {one["name"]: one["problem"] for one in shown["ensembles"]}
+    assert [*problems] == ["documents", "web", "python", "images", "memory"]
+    assert "needs the package 'no_such_package'" in problems["python"]
+    assert "OPENAI_API_KEY" in problems["images"]
+    assert [name for name, problem in problems.items() if not problem] == [
+        *("documents", "web", "memory")
+    ]
+    assert "ensemble         python  not available: " in agents("show", "general").output
+    outcome = invoke("chat", "-A", "general", "-m", "scripted/demo", "hi")
+    assert (outcome.status, outcome.errors) == (0, "")
+    request = requested("chat", "-A", "general", "-m", "scripted/demo", "hi")
+    tools = [tool["name"] for tool in request["tools"]]
+    assert {tool.partition("/")[0] for tool in tools} == {"documents", "web", "memory"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ('model = "scriptd/demo"', "[agents.one], key 'model': 'scriptd/demo': there is no prov"),
+        ('ensembles = ["pyton"]', "[agents.one], key 'ensembles': there is no 'pyton'"),
+        ('agents = ["tr"]\n[agents.tr]\nprompt = "$a $input"', "key 'agents': 'tr' needs $a"),
+        ('modle = "x"', "key 'modle': unknown key; did you mean 'model'?"),
+    ],
+)
+def test_a_wrong_row_is_reported_with_its_place(home: Path, wrong: str, words: str) -> None:
+    home.mkdir()
+    (home / "config.toml").write_text(f"[agents.one]\n{wrong}\n")
+    for arguments in (("list",), ("show", "one")):
+        outcome = agents(*arguments)
+        assert outcome.status == 78
+        assert outcome.error.startswith(f"{home / 'config.toml'}, ")
+        assert words in outcome.error
+    checked = invoke("config", "check")
+    assert checked.status == 78
+    assert f"{home / 'config.toml'}:2: [agents.one]" in checked.errors
+
+
+def test_an_unknown_agent_is_an_error(file: Path) -> None:
+    for outcome in (agents("show", "codr"), invoke("chat", "-A", "codr", "hi")):
+        assert outcome.status == 66
+        assert outcome.error == (
+            "no agent is named 'codr'; there are: general, coder, translator, lead"
+        )
+
+
+def test_an_agent_is_added_and_comments_stay(file: Path) -> None:
+    (file.parent / "verse.md").write_text("Answer in verse.")
+    outcome = agents(
+        *("add", "poet", "--description", "Writes verse.", "-m", "scripted/demo"),
+        *("--system-file", str(file.parent / "verse.md"), "-T", "web", "-A", "coder"),
+        *("--docs", "poems", "-o", "temperature", "0.5", "--no-memory"),
+        *("--set", "budget={tokens=1000}", "--set", "tool-mode=native"),
+    )
+    assert (outcome.status, outcome.errors) == (
+        0,
+        "added; to use it: vibe-llms chat -A poet\n",
+    )
+    assert file.read_text().startswith(ROWS.rstrip())
+    shown = agents("show", "poet", "--json").json
+    assert shown["supervisor"] == "Answer in verse."
+    assert shown["ensembles"] == [{"name": "web", "problem": ""}]
+    assert (shown["agents"], shown["collections"]) == (["coder"], ["poems"])
+    assert (shown["controls"], shown["memory"]) == ({"temperature": 0.5}, False)
+    assert (shown["tool_mode"], shown["budget"]["tokens"]) == ("native", 1000)
+    assert agents("add", "poet").status == 2
+    assert agents("add", "poet", "-s", "Sing.", "--force").status == 0
+    assert agents("show", "poet", "--json").json["supervisor"] == "Sing."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("a b",), 78, "the name of an agent has up to 64"),
+        (("x", "--set", "modle=y"), 78, "did you mean 'model'?"),
+        (("x", "--set", "modle"), 2, "--set needs KEY=VALUE, not 'modle'"),
+        (("x", "-m", "scriptd/demo"), 78, "there is no provider 'scriptd'"),
+        (("x", "-T", "nope"), 78, "there is no 'nope' in [ensembles]"),
+        (("x", "-o", "temprature", "1"), 2, "there is no control 'temprature'"),
+        (("x", "--system-file", "missing.md"), 78, "missing.md cannot be read"),
+        (("coder",), 2, "the agent 'coder' exists already; --force replaces it"),
+    ],
+)
+def test_a_wrong_agent_is_not_added(
+    file: Path, arguments: tuple[str, ...], status: int, words: str
+) -> None:
+    outcome = agents("add", *arguments)
+    assert outcome.status == status
+    assert words in outcome.error
+    assert file.read_text() == ROWS
+
+
+def test_chat_uses_an_agent(file: Path) -> None:
+    request = requested("chat", "-A", "coder", "Hello")
+    assert texts(request)[-2:] == ["You write code.", "Hello"]
+    assert request["controls"]["temperature"] == 0.5
+    own = requested("chat", "-A", "coder", "-s", "Be brief.", "-o", "temperature", "1", "Hello")
+    assert texts(own)[-2:] == ["Be brief.", "Hello"]
+    assert own["controls"]["temperature"] == 1
+    outcome = invoke("chat", "-A", "coder", "Hello", "--print-id")
+    shown = invoke("show", outcome.errors.strip().splitlines()[-1], "--json").json
+    assert (shown["agent"], shown["model"]) == ("coder", "scripted/demo")
+    again = requested("chat", "-c", "-A", "coder", "And?")
+    assert texts(again).count("You write code.") == 1
+
+
+def test_the_variables_of_a_prompt_are_options(file: Path) -> None:
+    request = requested("chat", "-A", "translator", "-p", "language", "French", "Hello")
+    assert texts(request) == ["Translate to French: Hello"]
+    outcome = invoke("chat", "-A", "translator", "Hello")
+    assert outcome.status == 2
+    assert "needs a value for $language" in outcome.error
+
+
+def test_ask_leaves_its_instructions_to_the_agent(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("It leaves at noon.")
+    arguments = ("ask", str(tmp_path / "note.txt"), "When?")
+    assert texts(requested(*arguments, "-m", "scripted/demo"))[0].startswith("Answer the question")
+    said = texts(requested(*arguments, "-A", "coder"))
+    assert "You write code." in said
+    assert not any(text.startswith("Answer the question") for text in said)
+
+
+def test_the_memory_of_an_agent_is_over_that_of_the_configuration(file: Path) -> None:
+    with file.open("a") as more:
+        more.write("\n[memory]\nenabled = true\n")
+    outcome = invoke("chat", "-A", "lead", "My cat is called Tom.", "--wait")
+    assert (outcome.status, outcome.errors) == (0, "")
+
+
+def test_settings_for_this_run_are_those_of_the_agents_model(file: Path) -> None:
+    outcome = invoke("chat", "-A", "coder", "--set", "pace-seconds=x", "hi")
+    assert "[providers.scripted], key 'pace-seconds'" in outcome.error
+
+
+def test_agents_are_completed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert names("vibe-llms chat -A ", monkeypatch) == ["general", "coder", "translator", "lead"]
+    assert names("vibe-llms agents show c", monkeypatch) == ["coder"]
+
+
+def test_a_conversation_that_is_opened_in_a_chat_is_left_as_it_is(file: Path) -> None:
+    invoke("chat", "-m", "scripted/demo", "--name", "plain", "Hello")
+    output, errors = hold("/system", "/open plain", "/system", agent="coder")[1:3]
+    assert output.count("You write code.") == 1
+    assert "(no system prompts)" in errors
