@@ -120,7 +120,7 @@ class WebSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tru
 class RunSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
     """`[runs]`: when another process takes a run over, and for how long events are kept."""
 
-    lease_seconds: Annotated[float, Meta(ge=1)] = 15.0
+    lease_seconds: Annotated[float, Meta(ge=0.2)] = 15.0
     parallel: Positive = 64
     events_days: Annotated[float, Meta(ge=0)] = 7.0
 
@@ -402,6 +402,7 @@ def assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
         documents=settings.documents,
         server=settings.server,
         web=settings.web,
+        runs=settings.runs,
         telemetry=settings.telemetry,
         offline=bool(settings.offline),
     )

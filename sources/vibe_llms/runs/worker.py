@@ -82,6 +82,7 @@ class RunWorker:
         self._task: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
         self._problem = ""
+        self._paused = False
         self._burying: set[asyncio.Task[None]] = set()
 
     @property
@@ -94,8 +95,19 @@ class RunWorker:
         job = self._jobs.get(run)
         return None if job is None else job.recorder
 
+    def pause(self) -> None:
+        """Claim no runs in this process until `resume`; they are left to others."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Work on runs in this process again."""
+        self._paused = False
+        self.poke()
+
     def poke(self) -> None:
         """Start if it has not, and look for orders now."""
+        if self._paused:
+            return
         if self._task is None:
             self._task = asyncio.create_task(self._work(), name="worker of runs")
             self._beating = asyncio.create_task(self._beat(), name="leases of runs")
