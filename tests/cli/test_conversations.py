@@ -148,6 +148,7 @@ def test_a_conversation_is_shown_as_it_is_stored(home: Path) -> None:
         "id": identity,
         "name": "näme",
         "model": "scripted/demo",
+        "agent": "",
         "tags": [],
         "forked_from": None,
         "gaps": [],
