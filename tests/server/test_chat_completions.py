@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
-from tests.server.conftest import Served
-from vibe_llms.messages.canisters import role_of
+from tests.server.conftest import Served, serving
+from vibe_llms.messages.canisters import ResultCanister, role_of
 
 Messages = list[Any]
 
@@ -76,3 +77,120 @@ async def test_a_stream_has_the_form_that_clients_expect(served: Served) -> None
     assert chunks[-1].choices == []
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.completion_tokens > 0
+
+
+TOOLS: Any = [
+    {
+        "type": "function",
+        "function": {
+            "name": "look_up",
+            "description": "Look something up.",
+            "parameters": {"type": "object", "properties": {"what": {"type": "string"}}},
+        },
+    }
+]
+CALLING = """
+[[replies]]
+parts = [{ text = "Let me look." }, { invocation = "look_up", arguments = { what = "sky" } }]
+
+[[replies]]
+parts = [{ text = "It is blue." }]
+"""
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_the_client_runs_its_own_tools(home: Path, streaming: bool) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "calling.toml").write_text(CALLING)
+    rows = {"scripted": {"scripts": {"calling": "calling.toml"}}}
+    messages: Messages = [{"role": "user", "content": "What colour is the sky?"}]
+    options: Any = {"model": "scripted/calling", "tools": TOOLS, "messages": messages}
+    async with serving(home, providers=rows) as served, served.openai() as client:
+        if streaming:
+            async with client.chat.completions.stream(**options) as events:
+                reply = await events.get_final_completion()
+        else:
+            reply = await client.chat.completions.create(**options)
+        choice = reply.choices[0]
+        assert choice.finish_reason == "tool_calls"
+        assert choice.message.content == "Let me look."
+        (call,) = choice.message.tool_calls or []
+        assert call.type == "function"
+        assert (call.function.name, call.function.arguments) == ("look_up", '{"what":"sky"}')
+        messages.append(choice.message.to_dict(exclude_none=True))
+        with pytest.raises(openai.BadRequestError, match="followed by its result"):
+            await client.chat.completions.create(**options)
+        messages.append({"role": "tool", "tool_call_id": call.id, "content": "blue"})
+        last = await client.chat.completions.create(**options)
+        assert last.choices[0].message.content == "It is blue."
+        async with served.session() as session:
+            (summary,) = await session.survey_conversations()
+            stored = (await session.archive.restore(summary.identity)).canisters
+    assert [role_of(one) for one in stored] == [
+        *("user", "assistant", "invocation", "result", "assistant")
+    ]
+    _, _, made, result, _ = stored
+    assert isinstance(result, ResultCanister)
+    assert result.invocation == made.identity
+
+
+async def test_an_earlier_place_of_a_history_is_continued_in_a_fork(served: Served) -> None:
+    messages: Messages = [{"role": "user", "content": "Hello"}]
+    async with served.openai() as client:
+        await converse(client, messages)
+        for prompt in ("One", "Two"):
+            await converse(client, [*messages, {"role": "user", "content": prompt}])
+    async with served.session() as session:
+        newest, first = await session.survey_conversations()
+    assert newest.forked_from is not None
+    assert newest.forked_from.conversation == first.identity
+
+
+async def test_a_history_that_is_not_ours_begins_a_conversation(served: Served) -> None:
+    messages: Messages = [
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "I never said this."},
+        {"role": "user", "content": "Go on."},
+    ]
+    async with served.openai() as client:
+        await converse(client, messages)
+    async with served.session() as session:
+        (summary,) = await session.survey_conversations()
+    assert summary.messages == 4
+
+
+async def test_an_agent_is_a_model(home: Path) -> None:
+    row = {"model": "scripted/demo", "supervisor": "You are a coder."}
+    async with serving(home, agents={"coder": row}) as served, served.openai() as client:
+        assert "coder" in [model.id async for model in client.models.list()]
+        messages: Messages = [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Hello"},
+        ]
+        await client.chat.completions.create(model="coder", messages=messages)
+        async with served.session() as session:
+            (summary,) = await session.survey_conversations()
+            stored = (await session.archive.restore(summary.identity)).canisters
+            texts = await session.archive.load_all(
+                [one.contents[0].data for one in stored[:2]]  # type: ignore[union-attr,misc]
+            )
+    assert [*texts.values()] == [b"You are a coder.", b"Be brief."]
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_an_upstream_that_fails_is_an_error_and_leaves_no_conversation(
+    home: Path, streaming: bool
+) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "down.toml").write_text('[[replies]]\nparts = [{ error = "unreachable" }]\n')
+    rows = {"scripted": {"scripts": {"down": "down.toml"}, "retries": 0}}
+    async with serving(home, providers=rows) as served, served.openai() as client:
+        with pytest.raises(openai.APIStatusError) as caught:
+            await client.chat.completions.create(
+                model="scripted/down",
+                messages=[{"role": "user", "content": "Hello"}],
+                stream=streaming,
+            )
+        assert caught.value.status_code == 502
+        async with served.session() as session:
+            assert await session.survey_conversations() == []

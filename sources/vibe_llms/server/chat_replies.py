@@ -149,9 +149,9 @@ class ChunkWriter:
                 if self._space:
                     text, self._space = self._space + text, ""
                 self._said = True
-                return self._text + _ENCODER.encode(text) + self._text_end
+                return self._begin() + self._text + _ENCODER.encode(text) + self._text_end
             case MessageProgressEvent(chunk=ReasoningChunk(text)):
-                return self._write_delta(MessageDelta(reasoning_content=text))
+                return self._begin() + self._write_delta(MessageDelta(reasoning_content=text))
             case MessageProgressEvent(chunk=InvocationChunk(text), message=message):
                 if message not in self._calls:
                     return b""
@@ -172,8 +172,8 @@ class ChunkWriter:
         return self._begin() + end + usage + DONE
 
     def _start(self, event: MessageStartedEvent) -> bytes:
-        begin = self._begin()
         if event.role == "assistant":
+            # Nothing is sent before its first text: until then a failure has a status of its own.
             self._space = BETWEEN if self._said else ""
         elif event.name in self._tools:
             self._calls[event.message] = index = len(self._calls)
@@ -183,8 +183,8 @@ class ChunkWriter:
                 type="function",
                 function=Function(event.name, ""),
             )
-            return begin + self._write_delta(MessageDelta(tool_calls=[piece]))
-        return begin
+            return self._begin() + self._write_delta(MessageDelta(tool_calls=[piece]))
+        return b""
 
     def _begin(self) -> bytes:
         if self._begun:
