@@ -233,12 +233,12 @@ async def test_instructions_are_added_to_a_conversation_without_them() -> None:
     async with open_session(configuration=ROWS) as session:
         begun = await session.begin(scripted_model(["Hi"]), supervisor="Be brief.")
         await begun.converse("Hello!")
-        for _ in range(2):
-            resumed = await session.resume(begun.identity, model=DEMO, agent="coder")
-            last = resumed.canisters[-1]
-            assert isinstance(last, SupervisorCanister)
+        first = await session.resume(begun.identity, model=DEMO, agent="coder")
+        again = await session.resume(begun.identity, model=DEMO, agent="coder")
+        for resumed in (first, again):
+            assert isinstance(resumed.canisters[-1], SupervisorCanister)
             assert len(resumed.canisters) == len(begun.canisters) + 1
-        await resumed.converse("And?")
+        await again.converse("And?")
 
 
 async def test_optional_ensembles_that_lack_something_are_left_out() -> None:

@@ -60,6 +60,8 @@ LATE = {
     ("session", "runs.core.RunHost"),
     ("session", "runs.core.produce_runs"),
     ("session", "runs.core.produce_history"),
+    ("session", "runs.core.forget_runs"),
+    ("cli.conversations", "runs.core.forget_runs"),
     ("session", "telemetry.produce_tracer"),
     ("cli.serving", "server.running.RunningServer"),
 }

@@ -90,7 +90,9 @@ class Agent(Struct, frozen=True, kw_only=True):
         return lambda text: Template(self.prompt).substitute({**variables, _INPUT: text})
 
 
-class _Row(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+class AgentSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """The keys of a row of `[agents]`."""
+
     description: str = ""
     model: str = ""
     supervisor: str = ""
@@ -173,7 +175,7 @@ def _read(configuration: Configuration, name: str) -> Agent:
             "digit first",
             *place,
         )
-    row = configuration.read(_Row, configuration.tree[AGENTS][name], *place)
+    row = configuration.read(AgentSettings, configuration.tree[AGENTS][name], *place)
     template = Template(row.prompt)
     if row.prompt and not (template.is_valid() and _INPUT in template.get_identifiers()):
         raise configuration.error(
@@ -212,7 +214,7 @@ def _read(configuration: Configuration, name: str) -> Agent:
     )
 
 
-def _read_supervisor(configuration: Configuration, row: _Row, place: Sequence[str]) -> str:
+def _read_supervisor(configuration: Configuration, row: AgentSettings, place: Sequence[str]) -> str:
     if not row.supervisor_file:
         return row.supervisor
     if row.supervisor:

@@ -35,19 +35,22 @@ class KeyVault:
     """Secrets that arise while a program runs, such as a server's tokens.
 
     They are in the system's keyring if the package `keyring` is installed and finds one that works,
-    otherwise in the key file, which only its owner can read.
+    otherwise in the key file, which only its owner can read. Without `keyring` they are in the file
+    only: the system has one keyring for all users of a server.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, *, keyring: bool = True) -> None:
         self._file = file
+        self._keyring = keyring
 
     def read(self, name: str) -> str:
         """The value under a name; empty if there is none."""
-        return _read_keyring(name) or read_keys(self._file).get(name, "")
+        stored = _read_keyring(name) if self._keyring else ""
+        return stored or read_keys(self._file).get(name, "")
 
     def keep(self, name: str, text: str) -> None:
         """Store a value; an empty one deletes it."""
-        kept = _write_keyring(name, text)
+        kept = self._keyring and _write_keyring(name, text)
         if kept and name not in read_keys(self._file):
             return
         store_key(self._file, name, "" if kept else text)

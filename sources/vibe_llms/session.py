@@ -73,6 +73,7 @@ class Session:
         invokers: Iterable[Tool] = (),
         run_store: RunStore | None = None,
         user: str = "local",
+        vault: KeyVault | None = None,
     ) -> None:
         self.configuration = configuration
         self.archive = archive
@@ -91,7 +92,7 @@ class Session:
             ask_model=self._ask_model,
             ask_agent=self._ask_agent,
             admit=self.gatekeeper.admit,
-            vault=KeyVault(configuration.places.keys_file),
+            vault=vault or KeyVault(configuration.places.keys_file),
             notify=self._notify,
             access_documents=self.access_documents,
         )
@@ -337,7 +338,11 @@ class Session:
 
     async def remove(self, conversation: str) -> None:
         """Delete a stored conversation, by its identity, a prefix of it, or its name."""
-        await self.archive.remove(await self.archive.resolve(conversation))
+        from vibe_llms.runs.core import forget_runs
+
+        identity = await self.archive.resolve(conversation)
+        await forget_runs(self.configuration, [identity], user=self._user)
+        await self.archive.remove(identity)
 
     async def close(self) -> None:
         """Cancel running turns and close all connections; safe to call twice.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from time import perf_counter
 from types import TracebackType
@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 SCOPE = "vibe_llms"
 CONVERSATION = "gen_ai.conversation.id"
+#: An export without an answer ends after so long; OpenTelemetry's own 10 s would be waited for at
+#: the end of each command.
+_EXPORT_SECONDS = 2.0
 #: What the conventions say, in seconds and tokens.
 _SECONDS = [0.01 * 2**step for step in range(14)]
 _TURN_SECONDS = [0.1 * 2**step for step in range(14)]
@@ -190,13 +193,8 @@ class OpenTelemetryTracer(Tracer):
 
     async def close(self) -> None:
         """Send what the providers hold, if they can; they stay open."""
-
-        def flush() -> None:
-            for provider in self._providers:
-                send: Callable[[], object] = getattr(provider, "force_flush", lambda: None)
-                send()
-
-        await asyncio.to_thread(flush)
+        sends = [getattr(one, "force_flush", None) for one in self._providers]
+        await asyncio.gather(*(asyncio.to_thread(send) for send in sends if send is not None))
 
     def _describe(self, requested: Requested) -> dict[str, Any]:
         provider = _PROVIDERS.get(requested.provider, requested.provider)
@@ -398,10 +396,12 @@ def _set_up_exporters(*, offline: bool) -> None:
         resource = resource.merge(Resource({SERVICE_NAME: "vibe-llms"}))
     provider = TracerProvider(resource=resource)
     if _is_wanted("TRACES", offline=offline):
-        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        exporter = OTLPSpanExporter(timeout=_read_timeout("TRACES"))
+        provider.add_span_processor(BatchSpanProcessor(exporter))
     readers: list[MetricReader] = []
     if _is_wanted("METRICS", offline=offline):
-        readers.append(PeriodicExportingMetricReader(OTLPMetricExporter()))
+        measures = OTLPMetricExporter(timeout=_read_timeout("METRICS"))
+        readers.append(PeriodicExportingMetricReader(measures))
     trace.set_tracer_provider(provider)
     metrics.set_meter_provider(MeterProvider(readers, resource))
     # Their errors name addresses, which may hold a key.
@@ -416,6 +416,12 @@ def _is_wanted(signal: str, *, offline: bool) -> bool:
     for address in filter(None, map(os.environ.get, names)):
         permit_request(address, "telemetry", offline=offline)
     return True
+
+
+def _read_timeout(signal: str) -> float | None:
+    """The seconds for an export; `None` if a variable says them, which the exporter reads then."""
+    names = (f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
+    return None if any(map(os.environ.get, names)) else _EXPORT_SECONDS
 
 
 def _require_package(module: str) -> None:

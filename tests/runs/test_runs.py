@@ -23,9 +23,15 @@ from vibe_llms.exceptions import (
 )
 from vibe_llms.invocation.execution import INTERRUPTED
 from vibe_llms.invocation.invokers import Approval
-from vibe_llms.messages.canisters import ResultCanister, StopReason
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    InvocationCanister,
+    ResultCanister,
+    StopReason,
+)
 from vibe_llms.runs import (
     ApprovalRequested,
+    MessageCompleted,
     MessageDelta,
     MessageStarted,
     Run,
@@ -303,6 +309,31 @@ async def test_a_reply_that_was_cut_starts_again_and_followers_learn_which(rig: 
     assert text_of(events) == TEXT
 
 
+async def test_events_that_died_with_their_worker_are_written_from_the_history(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.bank.hangs = True
+    one = await rig.open(idempotent=True)
+
+    async def lose(*_: object, **__: object) -> None:
+        pass
+
+    monkeypatch.setattr(one.access_runs().store, "append_events", lose)
+    run = await rig.start(one, "call")
+    await rig.bank.began.wait()
+    await one.close()
+    rig.bank.hangs = False
+    other = await rig.open(idempotent=True)
+    other.access_runs().worker.poke()
+    found = await other.access_run(run.identity)
+    turn = await found.result()
+    events = [event for _, event in await follow(found)]
+    ended = [event.message for event in events if isinstance(event, MessageCompleted)]
+    replies = (AssistantCanister, InvocationCanister)
+    assert ended == [one.identity for one in turn.canisters if isinstance(one, replies)]
+    assert text_of(await follow(found)) == '{"sum":3}It is done.'
+
+
 async def follow_some(run: Run, number: int) -> list[tuple[int, RunEvent]]:
     """The first events, once they are recorded."""
     while True:
@@ -344,6 +375,51 @@ async def test_a_worker_that_lost_its_run_appends_nothing_and_runs_nothing(rig: 
     await session.close()
     conversation = await other.resume(run.record.conversation)
     assert conversation.canisters == turn.canisters
+
+
+async def test_a_run_that_moved_to_a_fork_is_continued_there(rig: Rig) -> None:
+    one, other = await rig.open(approval="ask"), await rig.open(approval="ask")
+    conversation = await one.begin("scripted/call", invokers=one.registered_invokers.values())
+    await conversation.add("Earlier words.")
+    run = await one.start(conversation, "Go on.")
+    _, asked = await wait_for(run, ApprovalRequested)
+    await wait_until(run, RunStatus.WAITING)
+    # Something else is said in the conversation while the run waits.
+    await (await other.resume(conversation.identity)).add("In between.")
+    one.access_runs().worker.pause()
+    await run.decide(asked.invocation, Decision.ALLOW)
+    other.access_runs().worker.poke()
+    found = await other.access_run(run.identity)
+    assert (await found.result()).text == "It is done."
+    assert rig.bank.transfers == 1
+
+
+async def test_what_moved_a_run_is_recorded_before_its_calls(rig: Rig) -> None:
+    session = await rig.open()
+    rig.bank.hangs = True
+    conversation = await session.begin(
+        "scripted/call", invokers=session.registered_invokers.values()
+    )
+    await conversation.add("Earlier words.")
+    other = await rig.open()
+    await (await other.resume(conversation.identity)).add("In between.")
+    run = await session.start(conversation, "Go on.")
+    await rig.bank.began.wait()
+    (moved,) = [one.conversation for one in await other.survey_runs()]
+    assert moved != run.record.conversation
+    assert moved == conversation.identity
+    await run.cancel()
+    await run.result()
+
+
+async def test_removing_a_conversation_removes_its_runs(rig: Rig) -> None:
+    session = await rig.open()
+    run = await rig.start(session, "talk")
+    await run.result()
+    await session.remove(run.record.conversation)
+    assert await session.survey_runs() == []
+    store = session.access_runs().store
+    assert await store.read_events("local", run.identity) == []
 
 
 async def test_a_stranger_has_no_runs_of_others(rig: Rig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ async def test_a_body_that_is_too_long_is_refused(home: Path) -> None:
     async with serving(home, server={"body-bytes": 100}) as served, served.http() as client:
         declared = await client.post(CHAT, content=b"x" * 101)
 
-        async def grow() -> Any:
+        async def grow() -> AsyncIterator[bytes]:
             for _ in range(3):
                 yield b"x" * 50
 

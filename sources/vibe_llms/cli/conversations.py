@@ -334,7 +334,11 @@ async def _resolve(
 
 @with_archive
 async def _remove(archive: DirectoryArchive, identities: Iterable[str]) -> None:
-    await archive.remove(*identities)
+    from vibe_llms.runs.core import forget_runs
+
+    names = [*identities]
+    await forget_runs(load_configuration(), names)
+    await archive.remove(*names)
     try:
         await archive.collect()
     except StorageError as error:

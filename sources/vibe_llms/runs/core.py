@@ -26,10 +26,18 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import text_of
 from vibe_llms.messages.identities import produce_identity
-from vibe_llms.runs.interfaces import LOCAL, Recipe, RunRecord, RunStatus, RunStore
+from vibe_llms.runs.interfaces import (
+    LOCAL,
+    Recipe,
+    RunRecord,
+    RunStatus,
+    RunStore,
+    read_lines,
+    write_lines,
+)
 from vibe_llms.runs.run import Run
 from vibe_llms.runs.sqlite import SqliteRunStore
-from vibe_llms.runs.worker import RunWorker, read_lines, write_lines
+from vibe_llms.runs.worker import RunWorker
 from vibe_llms.storage.interfaces import Archive
 
 _REASONS = {
@@ -192,10 +200,25 @@ def produce_runs(
     configuration: Configuration, host: RunHost, *, store: RunStore | None, user: str
 ) -> Runs:
     """The runs of a user; without a store of their own, they are in the file of the home folder."""
-    if store is None:
-        path = configuration.places.data / "server" / "runs.sqlite"
-        days = configuration.runs.events_days
-        store = SqliteRunStore(
-            path, lock_seconds=configuration.storage.lock_seconds, events_days=days
-        )
-    return Runs(store, host, configuration.runs, user=user)
+    return Runs(store or _produce_store(configuration), host, configuration.runs, user=user)
+
+
+async def forget_runs(
+    configuration: Configuration, conversations: Collection[str], *, user: str = LOCAL
+) -> None:
+    """Delete the runs of conversations that are being removed, with their events."""
+    store = _produce_store(configuration)
+    if store.exists():
+        try:
+            for conversation in conversations:
+                await store.remove(user, conversation)
+        finally:
+            await store.close()
+
+
+def _produce_store(configuration: Configuration) -> SqliteRunStore:
+    return SqliteRunStore(
+        configuration.places.data / "server" / "runs.sqlite",
+        lock_seconds=configuration.storage.lock_seconds,
+        events_days=configuration.runs.events_days,
+    )

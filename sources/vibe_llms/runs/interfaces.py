@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from vibe_llms.configuration import ToolMode
 from vibe_llms.controls import Controls
+from vibe_llms.messages.canisters import Canister
+from vibe_llms.messages.codecs import decode_canister, encode_canister
 from vibe_llms.storage.interfaces import Details
 
 #: The user of the command line and of programs.
@@ -175,8 +177,16 @@ class RunStore(Protocol):
         """The events after a cursor, in order."""
         ...
 
-    async def suspend(self, lease: Lease, approvals: Sequence[CallApproval]) -> RunStatus:
-        """Give a run back until one of some calls is decided; it is queued if one is by now."""
+    async def suspend(
+        self,
+        lease: Lease,
+        approvals: Sequence[CallApproval],
+        events: Sequence[tuple[int, bytes]] = (),
+    ) -> RunStatus:
+        """Give a run back until one of some calls is decided; it is queued if one is by now.
+
+        The last events are recorded at the same time.
+        """
         ...
 
     async def release(self, lease: Lease) -> None:
@@ -184,9 +194,15 @@ class RunStore(Protocol):
         ...
 
     async def finish(
-        self, lease: Lease, status: RunStatus, *, error: str = "", kind: str = ""
+        self,
+        lease: Lease,
+        status: RunStatus,
+        events: Sequence[tuple[int, bytes]] = (),
+        *,
+        error: str = "",
+        kind: str = "",
     ) -> None:
-        """End a run."""
+        """End a run; its last events are recorded at the same time."""
         ...
 
     async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
@@ -216,3 +232,13 @@ class RunStore(Protocol):
     async def close(self) -> None:
         """Close what is open; safe to call twice."""
         ...
+
+
+def write_lines(canisters: Sequence[Canister]) -> bytes:
+    """Canisters as the lines of a record."""
+    return b"\n".join(map(encode_canister, canisters))
+
+
+def read_lines(lines: bytes) -> Iterator[Canister]:
+    """The canisters of the lines of a record."""
+    return map(decode_canister, filter(None, lines.split(b"\n")))

@@ -26,6 +26,7 @@ from vibe_llms.runs.events import (
     CallEnded,
     CallProgress,
     CallStarted,
+    ConversationChanged,
     DeltaKind,
     MessageCompleted,
     MessageDelta,
@@ -50,7 +51,7 @@ class RunRecorder:
     """The event handler of a recorded turn.
 
     Followers see an event at once; it is recorded within 50 ms. That a message is complete is seen
-    only once `report_kept` has named it, so whoever sees it finds it in the history.
+    only once `report_kept` has named it, so a follower that sees it finds it in the history.
     """
 
     def __init__(
@@ -123,28 +124,30 @@ class RunRecorder:
             self._news.clear()
             await self._news.wait()
 
-    async def flush(self, *, conversation: str = "") -> None:
-        """Record what there is; `conversation` is given if the run continues in another."""
+    async def flush(self) -> None:
+        """Record what there is, and the conversation if the run continues in another."""
         async with self._lock:
-            if not self._pending and not conversation:
-                return
             batch = [*self._pending]
+            if not batch:
+                return
+            moved = [one.conversation for _, one in batch if isinstance(one, ConversationChanged)]
             self._writing = len(batch)
             try:
                 await self._store.append_events(
-                    self._lease,
-                    [(cursor, encode_event(event)) for cursor, event in batch],
-                    conversation=conversation,
+                    self._lease, _encode(batch), conversation=moved[-1] if moved else ""
                 )
             finally:
                 self._writing = 0
-            if batch and not self._dropped:
+            if not self._dropped:
                 del self._pending[: len(batch)]
                 self.recorded = batch[-1][0]
             self._characters = sum(measure(event) for _, event in self._pending)
 
-    async def close(self) -> None:
-        """Record the rest; raises `LeaseLost` if another worker writes this run now."""
+    async def close(self) -> Sequence[tuple[int, bytes]]:
+        """Stop recording; returns what is left, to be recorded together with the end.
+
+        Raises why events could not be recorded before.
+        """
         async with self._lock:
             # Not while it writes: what is half done would be written again.
             self._task.cancel()
@@ -153,7 +156,7 @@ class RunRecorder:
             if not self._task.cancelled():
                 await self._task
             self.report_kept([*self._awaited])
-            await self.flush()
+            return _encode(self._pending)
         finally:
             self._news.set()
 
@@ -174,6 +177,10 @@ class RunRecorder:
                     await self._wanted.wait()
             self._wanted.clear()
             await self.flush()
+
+
+def _encode(events: Sequence[tuple[int, RunEvent]]) -> Sequence[tuple[int, bytes]]:
+    return [(cursor, encode_event(event)) for cursor, event in events]
 
 
 def translate(event: Event) -> RunEvent | None:

@@ -49,8 +49,8 @@ class Run:
     async def events(self, *, after: int = 0) -> AsyncIterator[tuple[int, RunEvent]]:
         """The events after a cursor, each with its own cursor, until the run ends.
 
-        It can be called at any time, also after the end. Whoever continues with the cursor of the
-        last event that arrived gets every later one once.
+        It can be called at any time, also after the end. A follower that continues with the cursor
+        of the last event that arrived gets every later one once.
         """
         while True:
             recorder = self._worker.access_recorder(self.identity)
@@ -104,7 +104,7 @@ class Run:
         return made
 
     async def cancel(self) -> RunStatus:
-        """Ask for its end; whoever works on it ends the request within a second.
+        """Ask for its end; the worker that has it ends the request within a second.
 
         Returns its status. What arrived is kept.
         """

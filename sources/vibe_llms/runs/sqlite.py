@@ -88,6 +88,10 @@ class SqliteRunStore:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="runs")
         self._closed = False
 
+    def exists(self) -> bool:
+        """Whether there has ever been a run."""
+        return self._path.exists()
+
     async def create(self, record: RunRecord) -> None:
         """Keep a new run; `ConversationBusy` if its conversation has a run that has not ended."""
 
@@ -240,10 +244,7 @@ class SqliteRunStore:
 
         def work(database: sqlite3.Connection) -> None:
             _check(database, lease)
-            database.executemany(
-                "insert into events values (?, ?, ?, ?)",
-                ((lease.user, lease.run, cursor, data) for cursor, data in events),
-            )
+            _insert_events(database, lease, events)
             if conversation:
                 _update(database, lease, conversation=conversation)
 
@@ -263,11 +264,20 @@ class SqliteRunStore:
 
         return await self._run(work)
 
-    async def suspend(self, lease: Lease, approvals: Sequence[CallApproval]) -> RunStatus:
-        """Give a run back until one of some calls is decided; it is queued if one is by now."""
+    async def suspend(
+        self,
+        lease: Lease,
+        approvals: Sequence[CallApproval],
+        events: Sequence[tuple[int, bytes]] = (),
+    ) -> RunStatus:
+        """Give a run back until one of some calls is decided; it is queued if one is by now.
+
+        The last events are recorded at the same time.
+        """
 
         def work(database: sqlite3.Connection) -> RunStatus:
             _check(database, lease)
+            _insert_events(database, lease, events)
             status = RunStatus.WAITING
             for one in approvals:
                 known = _find_approval(database, lease.user, lease.run, one.invocation)
@@ -291,14 +301,21 @@ class SqliteRunStore:
         )
 
     async def finish(
-        self, lease: Lease, status: RunStatus, *, error: str = "", kind: str = ""
+        self,
+        lease: Lease,
+        status: RunStatus,
+        events: Sequence[tuple[int, bytes]] = (),
+        *,
+        error: str = "",
+        kind: str = "",
     ) -> None:
-        """End a run."""
-        await self._write(
-            lambda database: _update(
-                database, lease, status=status, until=0.0, error=error, kind=kind
-            )
-        )
+        """End a run; its last events are recorded at the same time."""
+
+        def work(database: sqlite3.Connection) -> None:
+            _update(database, lease, status=status, until=0.0, error=error, kind=kind)
+            _insert_events(database, lease, events)
+
+        await self._write(work)
 
     async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
         """Ask for the end of a run; returns its status.
@@ -476,6 +493,15 @@ def _update(database: sqlite3.Connection, lease: Lease, **values: Any) -> None:
     )
     if not changed.rowcount:
         raise LeaseLost(f"another process has taken the run {lease.run} over")
+
+
+def _insert_events(
+    database: sqlite3.Connection, lease: Lease, events: Sequence[tuple[int, bytes]]
+) -> None:
+    database.executemany(
+        "insert into events values (?, ?, ?, ?)",
+        ((lease.user, lease.run, cursor, data) for cursor, data in events),
+    )
 
 
 def _insert_call(database: sqlite3.Connection, lease: Lease, invocation: str) -> None:

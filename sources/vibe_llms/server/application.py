@@ -70,6 +70,7 @@ class Application:
             self._record(exchange, time.perf_counter() - begun)
 
     async def _answer(self, exchange: Exchange) -> None:
+        exchange.check_headers(self._core.settings)
         self._check_sender(exchange)
         if exchange.path in ("/health", "/ready"):
             ready = exchange.path == "/health" or not self._core.ending

@@ -37,6 +37,16 @@ class Exchange:
         self._receive = receive
         self._send = send
 
+    def check_headers(self, settings: ServerSettings) -> None:
+        """`Rejected` if the headers are too long."""
+        size = sum(len(name) + len(value) for name, value in self.scope["headers"])
+        if size > settings.header_bytes:
+            raise Rejected(
+                f"the headers have {size} bytes, and {settings.header_bytes} are allowed",
+                status=431,
+                code="headers_too_large",
+            )
+
     async def read(self, settings: ServerSettings) -> bytes:
         """The body of the request; `Rejected` if it is too long or too slow."""
         declared = self.headers.get(b"content-length", b"0")

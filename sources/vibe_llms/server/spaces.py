@@ -13,10 +13,11 @@ from vibe_llms.agents import survey_names
 from vibe_llms.configuration import Configuration
 from vibe_llms.credentials import read_keys
 from vibe_llms.exceptions import ModelNotFound, VibeLlmsError
+from vibe_llms.keys import KeyVault
 from vibe_llms.server.continuations import Continuations
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.settings import ServerSettings
-from vibe_llms.server.users import find_user_places
+from vibe_llms.server.users import LOCAL, find_user_places
 from vibe_llms.session import Session
 from vibe_llms.storage.archive import DirectoryArchive
 
@@ -33,7 +34,10 @@ class UserSpace:
         own = msgspec.structs.replace(configuration, places=places)
         archive = DirectoryArchive(places.data, configuration.storage)
         self.user = user
-        self.session = Session(own, archive, keys=read_keys(configuration.places.keys_file))
+        keys = read_keys(configuration.places.keys_file)
+        # What one user signs in to is not open to the others.
+        vault = KeyVault(places.data / "secrets.toml", keyring=False) if user != LOCAL else None
+        self.session = Session(own, archive, keys=keys, vault=vault)
         self.continuations = Continuations(places.data / "server")
         self.running = 0
         self._agents = survey_names(configuration)

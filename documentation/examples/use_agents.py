@@ -1,0 +1,18 @@
+import asyncio
+
+from vibe_llms import open_session
+
+AGENTS = {
+    "translator": {"model": "scripted/demo", "prompt": "Translate to $language: $input"},
+}
+
+
+async def main() -> None:
+    async with open_session(configuration={"agents": AGENTS}) as session:
+        print([agent.name for agent in session.survey_agents()])
+        conversation = await session.begin(agent="translator", variables={"language": "French"})
+        turn = await conversation.converse("Good morning")
+        print(turn.canisters[0].text)
+
+
+asyncio.run(main())

@@ -1,0 +1,250 @@
+"""One run while this process works on it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeAlias
+
+import msgspec
+
+from vibe_llms.conversations.conversation import Conversation
+from vibe_llms.conversations.streams import RunningTurn
+from vibe_llms.exceptions import LeaseLost, StorageError, VibeLlmsError
+from vibe_llms.invocation.approval import ApprovalRequest, Decision
+from vibe_llms.invocation.execution import INTERRUPTED, CallSuspended
+from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.messages.canisters import Canister, InvocationCanister, StopReason
+from vibe_llms.redaction import redact
+from vibe_llms.runs.events import (
+    ApprovalRequested,
+    ConversationChanged,
+    RunContinued,
+    RunEnded,
+    RunEvent,
+    decode_event,
+)
+from vibe_llms.runs.interfaces import (
+    CallApproval,
+    Lease,
+    RunRecord,
+    RunStatus,
+    RunStore,
+    read_lines,
+)
+from vibe_llms.runs.recorder import RunRecorder
+from vibe_llms.runs.takeover import find_end, find_missing, find_open
+
+#: So many events are read at once.
+_BATCH = 1000
+#: Gives the conversation of a run, rebuilt from its recipe where this process has not got it.
+#: Its history does not have the prompt yet, or has all of the run so far.
+ConversationOpener: TypeAlias = Callable[[RunRecord], Awaitable[Conversation]]
+
+
+class RunJob:
+    """One run while this process works on it; the `TurnRecord` of its turn."""
+
+    def __init__(
+        self, store: RunStore, record: RunRecord, open_conversation: ConversationOpener
+    ) -> None:
+        self.lease = Lease(record.user, record.identity, record.epoch)
+        self._store = store
+        self._run = record
+        self._open = open_conversation
+        self._conversation = record.conversation
+        self._approvals: Mapping[str, CallApproval] = {}
+        self._wanted: list[CallApproval] = []
+        self._turn: RunningTurn | None = None
+        self._lost = self._cancelled = False
+        self._identity: Callable[[], str] = lambda: record.conversation
+        self.recorder = RunRecorder(store, self.lease, fail=self.lose)
+        self.resumed = False
+        self.vouched: Collection[str] = record.vouched
+        self.task = asyncio.create_task(self._hold(), name=f"run {record.identity}")
+
+    def cancel(self) -> None:
+        """Cancel the turn, because its user wants that; what arrived is kept."""
+        self._cancelled = True
+        if self._turn is not None:
+            self._turn.interrupt(quietly=True)
+
+    def lose(self) -> None:
+        """Stop at once, and keep nothing: another process has the run."""
+        self._lost = True
+        self.recorder.drop()
+        if self._turn is not None:
+            self._turn.interrupt()
+
+    def give_back(self) -> None:
+        """Stop at once, so that another process continues from what is durable."""
+        self._lost = True
+        self.recorder.drop()
+        self.task.cancel()
+
+    async def vouch(self, documents: Collection[str]) -> None:
+        """Record which documents are trusted, before the prompt is kept."""
+        await self._store.vouch(self.lease, documents)
+
+    async def begin_call(self, invocation: InvocationCanister, invoker: Invoker) -> str:
+        """Record that a call runs now; returns why it cannot, if it may have run before."""
+        self.check()
+        # The fork that the run may have moved to has to be known before anything has an effect.
+        await self._guard(self.recorder.flush())
+        earlier = await self._guard(self._store.begin_call(self.lease, invocation.identity))
+        if not earlier:
+            return ""
+        if not (invoker.pure or invoker.idempotent):
+            return INTERRUPTED
+        await self._guard(self._store.begin_again(self.lease, invocation.identity))
+        return ""
+
+    async def decide(self, request: ApprovalRequest) -> Decision:
+        """The decision on a call; raises `CallSuspended` if there is none yet."""
+        call, invoker = request.invocation, request.invoker
+        known = self._approvals.get(call.identity)
+        definition = hash_definition(invoker, request.reason)
+        if known is not None and known.allowed is not None and known.definition == definition:
+            return Decision(known.allowed, reason=known.explanation)
+        self._wanted.append(
+            CallApproval(
+                invocation=call.identity,
+                name=invoker.name,
+                reason=request.reason,
+                definition=definition,
+            )
+        )
+        raise CallSuspended(invoker.name)
+
+    async def confirm(self) -> None:
+        """Ask whether the run is still this process's."""
+        await self._guard(self._store.check(self.lease))
+
+    def check(self) -> None:
+        """The same, by what this process knows."""
+        if self._lost:
+            raise LeaseLost(f"another process has taken the run {self._run.identity} over")
+
+    def report_kept(self, canisters: Sequence[Canister]) -> None:
+        """Report that messages are durable."""
+        self._report_moved()
+        self.recorder.report_kept([one.identity for one in canisters])
+
+    def _report_moved(self) -> None:
+        if (conversation := self._identity()) != self._conversation:
+            self._conversation = conversation
+            self.recorder.put(ConversationChanged(conversation))
+
+    async def fail(self, error: BaseException) -> None:
+        """End the run because of an error that nothing foresaw."""
+        self.recorder.drop()
+        with suppress(StorageError):
+            text = redact(f"{type(error).__name__}: {error}")
+            await self._store.finish(
+                self.lease, RunStatus.FAILED, error=text, kind=type(error).__name__
+            )
+
+    async def _guard(self, work: Awaitable[object]) -> int:
+        """The result of work of the store; where the lease is lost, nothing more is kept."""
+        try:
+            result = await work
+        except LeaseLost:
+            self._lost = True
+            raise
+        return result if isinstance(result, int) else 0
+
+    async def _hold(self) -> None:
+        status, error = RunStatus.COMPLETED, None
+        try:
+            reason = await self._hold_turn()
+            if reason == StopReason.SUSPENDED:
+                await self._suspend()
+                return
+            if reason == StopReason.INTERRUPTED:
+                status = RunStatus.CANCELLED
+        except LeaseLost:
+            self.lose()
+            return
+        except asyncio.CancelledError:
+            await self._release()
+            raise
+        except VibeLlmsError as failure:
+            if self._lost:
+                return
+            status, error = RunStatus.FAILED, failure
+        await self._finish(status, error)
+
+    async def _hold_turn(self) -> str:
+        run = self._run
+        prompt = [*read_lines(run.prompt)]
+        conversation = await self._open(run)
+        if last := find_end(conversation.canisters, prompt):
+            conversation = await conversation.fork(last)
+        self._identity = lambda: conversation.identity
+        history = conversation.canisters
+        self.resumed = any(one.identity == prompt[0].identity for one in history)
+        if run.epoch > 1:
+            await self._continue(history, {one.identity for one in prompt})
+        self._report_moved()
+        self._approvals = {
+            one.invocation: one
+            for one in await self._store.survey_approvals(run.user, run.identity)
+        }
+        if self._cancelled or run.cancelling:
+            return StopReason.INTERRUPTED
+        self.check()
+        self._turn = conversation.begin_recorded(prompt, event_handler=self.recorder, record=self)
+        try:
+            turn = await asyncio.shield(self._turn.task)
+        except asyncio.CancelledError:
+            self._turn.interrupt()
+            # How it ends makes no difference now.
+            await asyncio.gather(self._turn.task, return_exceptions=True)
+            if self.task.cancelling():
+                raise
+            raise LeaseLost(f"the run {run.identity} was lost") from None
+        return turn.stop_reason
+
+    async def _continue(self, history: Sequence[Canister], prompt: Collection[str]) -> None:
+        """Say where the run continues, and record what the history has beyond the events."""
+        events: list[RunEvent] = []
+        after = 0
+        while batch := await self._store.read_events(
+            self._run.user, self._run.identity, after=after, limit=_BATCH
+        ):
+            events += [decode_event(data) for _, data in batch]
+            after = batch[-1][0]
+        places = [index for index, one in enumerate(history) if one.identity in prompt]
+        added = history[places[-1] + 1 :] if places else ()
+        missing = [*find_missing(events, added)]
+        known = {one.identity for one in added}
+        self.recorder.put(RunContinued(find_open(events, known)))
+        for event in missing:
+            self.recorder.put(event)
+
+    async def _suspend(self) -> None:
+        for one in self._wanted:
+            self.recorder.put(ApprovalRequested(one.invocation, one.name, one.reason))
+        with suppress(LeaseLost):
+            events = await self.recorder.close()
+            await self._store.suspend(self.lease, self._wanted, events)
+
+    async def _release(self) -> None:
+        with suppress(LeaseLost):
+            await self._store.release(self.lease)
+
+    async def _finish(self, status: RunStatus, error: VibeLlmsError | None) -> None:
+        text = "" if error is None else redact(str(error))
+        self.recorder.put(RunEnded(status, text))
+        kind = "" if error is None else type(error).__name__
+        with suppress(LeaseLost):
+            events = await self.recorder.close()
+            await self._store.finish(self.lease, status, events, error=text, kind=kind)
+
+
+def hash_definition(invoker: Invoker, reason: str) -> str:
+    """A hash of what a decision on a call was made for: the tool, and why it asked."""
+    data = (invoker.name, invoker.description, invoker.arguments_schema, invoker.approval, reason)
+    return hashlib.sha256(msgspec.json.encode(data, order="sorted")).hexdigest()

@@ -1,0 +1,90 @@
+"""What a worker tells the followers of a run that another worker left: where it starts again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    InvocationCanister,
+    ResultCanister,
+    role_of,
+)
+from vibe_llms.messages.contents import ReasoningContent, TextualContent
+from vibe_llms.runs.events import (
+    CallEnded,
+    CallStarted,
+    DeltaKind,
+    MessageCompleted,
+    MessageDelta,
+    MessageFailed,
+    MessageStarted,
+    RunContinued,
+    RunEvent,
+)
+
+#: What a run adds after its prompt.
+_OF_RUNS = (AssistantCanister, InvocationCanister, ResultCanister)
+
+
+def find_end(history: Sequence[Canister], prompt: Sequence[Canister]) -> str:
+    """The last message of a run that other messages follow; empty if it is the last of all."""
+    asked = {one.identity for one in prompt}
+    last = ""
+    for canister in history:
+        if canister.identity in asked or (last and isinstance(canister, _OF_RUNS)):
+            last = canister.identity
+        elif last:
+            return last
+    return ""
+
+
+def find_open(events: Sequence[RunEvent], stored: Collection[str]) -> str:
+    """The message that was begun last and is not in the history; empty if there is none."""
+    opened = ""
+    for event in events:
+        match event:
+            case MessageStarted(message=message):
+                opened = message
+            case MessageCompleted() | MessageFailed() | RunContinued():
+                opened = ""
+    return "" if opened in stored else opened
+
+
+def find_missing(events: Sequence[RunEvent], added: Sequence[Canister]) -> Iterator[RunEvent]:
+    """The events that were lost with a worker, for what it had added to the history."""
+    started = {one.message for one in events if isinstance(one, MessageStarted)}
+    ended = {one.message for one in events if isinstance(one, MessageCompleted | MessageFailed)}
+    running = {one.invocation for one in events if isinstance(one, CallStarted)}
+    returned = {one.invocation for one in events if isinstance(one, CallEnded)}
+    shown: dict[tuple[str, DeltaKind], int] = {}
+    for one in events:
+        if isinstance(one, MessageDelta):
+            key = (one.message, one.kind)
+            shown[key] = shown.get(key, 0) + len(one.text)
+    names = {one.identity: one.name for one in added if isinstance(one, InvocationCanister)}
+    for canister in added:
+        identity = canister.identity
+        match canister:
+            case AssistantCanister() | InvocationCanister() if identity not in ended:
+                if identity not in started:
+                    name = getattr(canister, "name", "")
+                    yield MessageStarted(identity, role_of(canister), canister.reply, name)
+                for kind, text in _texts_of(canister):
+                    if rest := text[shown.get((identity, kind), 0) :]:
+                        yield MessageDelta(identity, rest, kind)
+                yield MessageCompleted(identity)
+            case ResultCanister(invocation=call) if call not in returned:
+                if call not in running:
+                    yield CallStarted(call, names.get(call, ""))
+                yield CallEnded(call, identity, canister.failed)
+
+
+def _texts_of(canister: AssistantCanister | InvocationCanister) -> Iterator[tuple[DeltaKind, str]]:
+    if isinstance(canister, InvocationCanister):
+        yield "arguments", canister.arguments
+        return
+    contents = canister.contents
+    yield "reasoning", "".join(one.text for one in contents if isinstance(one, ReasoningContent))
+    yield "text", "".join(one.text for one in contents if isinstance(one, TextualContent))
