@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from vibe_llms import Decision, Invoker, Session, open_session
@@ -41,6 +42,7 @@ from vibe_llms.runs import (
     RunStatus,
 )
 from vibe_llms.runs.interfaces import Lease
+from vibe_llms.runs.sqlite import SqliteRunStore
 
 TEXT = "one two three four five six seven eight"
 SCRIPTS = {
@@ -131,11 +133,6 @@ async def wait_for(run: Run, kind: type[Any]) -> tuple[int, Any]:
     raise AssertionError(f"there was no {kind}")
 
 
-async def wait_until(run: Run, status: RunStatus) -> None:
-    while (await run.access()).status is not status:
-        await asyncio.sleep(0.01)
-
-
 def text_of(events: Sequence[tuple[int, RunEvent]]) -> str:
     return "".join(one.text for _, one in events if isinstance(one, MessageDelta))
 
@@ -181,7 +178,20 @@ async def test_every_cursor_gives_the_rest_exactly_once_live_and_replayed(rig: R
         events = await follow(elsewhere, cursor)
         assert text_of(events) == TEXT[cursor - first :]
         assert len(events) == len([one for one, _ in whole if one > cursor])
-    assert await follow(run, last) == [(last, RunEnded("completed"))]
+    assert await follow(run, last) == []
+
+
+async def test_a_run_whose_events_were_deleted_says_only_how_it_ended(rig: Rig) -> None:
+    session = await rig.open()
+    run = await rig.start(session, "talk")
+    await run.result()
+    runs = session.access_runs()
+    store = SqliteRunStore(rig.home / "server" / "runs.sqlite", events_days=0)
+    await store.create(msgspec.structs.replace(run.record, identity="another"))
+    await store.close()
+    ((cursor, event),) = await follow(await runs.access(run.identity))
+    assert event == RunEnded("completed")
+    assert await follow(run, cursor) == []
 
 
 async def test_one_run_at_a_time_in_a_conversation(rig: Rig) -> None:
@@ -225,8 +235,8 @@ async def test_waiting_for_a_decision_holds_nothing_and_any_process_decides(rig:
     one, other = await rig.open(approval="ask"), await rig.open(approval="ask")
     run = await rig.start(one, "twice")
     _, asked = await wait_for(run, ApprovalRequested)
-    await wait_until(run, RunStatus.WAITING)
-    assert not one.access_runs().worker.busy
+    while one.access_runs().worker.busy:
+        await asyncio.sleep(0)
     # The call that needs no decision has its result.
     assert (rig.bank.transfers, rig.bank.looks) == (0, 1)
     elsewhere = await other.access_run(run.identity)
@@ -242,11 +252,21 @@ async def test_waiting_for_a_decision_holds_nothing_and_any_process_decides(rig:
     assert len([one for one in turn.canisters if isinstance(one, ResultCanister)]) == 2
 
 
+async def test_a_follower_stays_while_a_run_waits(rig: Rig) -> None:
+    session = await rig.open(approval="ask")
+    run = await rig.start(session, "call")
+    following = asyncio.create_task(follow(run))
+    _, asked = await wait_for(run, ApprovalRequested)
+    await run.decide(asked.invocation, Decision.ALLOW)
+    events = await following
+    assert len([one for _, one in events if isinstance(one, ApprovalRequested)]) == 1
+    assert text_of(events) == '{"sum":3}It is done.'
+
+
 async def test_a_denial_gives_the_model_the_reason(rig: Rig) -> None:
     session = await rig.open(approval="ask")
     run = await rig.start(session, "call")
     _, asked = await wait_for(run, ApprovalRequested)
-    await wait_until(run, RunStatus.WAITING)
     await run.decide(asked.invocation, Decision(False, reason="not today"))
     turn = await run.result()
     (result,) = [one for one in turn.canisters if isinstance(one, ResultCanister)]
@@ -259,7 +279,6 @@ async def test_a_waiting_run_is_cancelled_at_once(rig: Rig) -> None:
     session = await rig.open(approval="ask")
     run = await rig.start(session, "call")
     _, asked = await wait_for(run, ApprovalRequested)
-    await wait_until(run, RunStatus.WAITING)
     assert await run.cancel() is RunStatus.CANCELLED
     assert (await run.result()).stop_reason == StopReason.INTERRUPTED
     with pytest.raises(DecisionRefused, match="has ended"):
@@ -383,7 +402,6 @@ async def test_a_run_that_moved_to_a_fork_is_continued_there(rig: Rig) -> None:
     await conversation.add("Earlier words.")
     run = await one.start(conversation, "Go on.")
     _, asked = await wait_for(run, ApprovalRequested)
-    await wait_until(run, RunStatus.WAITING)
     # Something else is said in the conversation while the run waits.
     await (await other.resume(conversation.identity)).add("In between.")
     one.access_runs().worker.pause()

@@ -111,6 +111,10 @@ class Runs:
         """The runs, the newest first."""
         return await self.store.survey(self.user, status=status, limit=limit)
 
+    def resume(self) -> None:
+        """Work on runs that other processes left, until the session is closed."""
+        self.worker.resume()
+
     async def close(self) -> None:
         """Give back what is being worked on, and close the store."""
         await self.worker.close()

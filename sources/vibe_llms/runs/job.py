@@ -225,10 +225,9 @@ class RunJob:
             self.recorder.put(event)
 
     async def _suspend(self) -> None:
-        for one in self._wanted:
-            self.recorder.put(ApprovalRequested(one.invocation, one.name, one.reason))
+        requests = [ApprovalRequested(one.invocation, one.name, one.reason) for one in self._wanted]
         with suppress(LeaseLost):
-            events = await self.recorder.close()
+            events = await self.recorder.close(*requests)
             await self._store.suspend(self.lease, self._wanted, events)
 
     async def _release(self) -> None:
@@ -237,10 +236,9 @@ class RunJob:
 
     async def _finish(self, status: RunStatus, error: VibeLlmsError | None) -> None:
         text = "" if error is None else redact(str(error))
-        self.recorder.put(RunEnded(status, text))
         kind = "" if error is None else type(error).__name__
         with suppress(LeaseLost):
-            events = await self.recorder.close()
+            events = await self.recorder.close(RunEnded(status, text))
             await self._store.finish(self.lease, status, events, error=text, kind=kind)
 
 

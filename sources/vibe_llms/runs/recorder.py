@@ -67,7 +67,7 @@ class RunRecorder:
         self._pending: list[tuple[int, RunEvent]] = []
         self._writing = 0
         self._characters = 0
-        self._dropped = False
+        self._dropped = self._left = False
         #: What follows a message that is complete but not durable.
         self._held: list[RunEvent] = []
         self._awaited: set[str] = set()
@@ -119,10 +119,15 @@ class RunRecorder:
         return [*cut(self._pending, after)]
 
     async def wait(self, after: int) -> None:
-        """Wait until there is something after a cursor, or the turn has ended."""
-        while self._position <= after and not self._task.done():
+        """Wait until there is something after a cursor, or this process has left the run."""
+        while self._position <= after and not self._left:
             self._news.clear()
             await self._news.wait()
+
+    def leave(self) -> None:
+        """This process has left the run: followers find what there is in the store."""
+        self._left = True
+        self._news.set()
 
     async def flush(self) -> None:
         """Record what there is, and the conversation if the run continues in another."""
@@ -143,29 +148,27 @@ class RunRecorder:
                 self.recorded = batch[-1][0]
             self._characters = sum(measure(event) for _, event in self._pending)
 
-    async def close(self) -> Sequence[tuple[int, bytes]]:
-        """Stop recording; returns what is left, to be recorded together with the end.
+    async def close(self, *last: RunEvent) -> Sequence[tuple[int, bytes]]:
+        """Stop recording; returns what is left, with the last events.
 
-        Raises why events could not be recorded before.
+        It is to be recorded together with what the last events say, so that a follower who sees
+        them can act on them. Raises why events could not be recorded before.
         """
         async with self._lock:
             # Not while it writes: what is half done would be written again.
             self._task.cancel()
         await asyncio.wait([self._task])
-        try:
-            if not self._task.cancelled():
-                await self._task
-            self.report_kept([*self._awaited])
-            return _encode(self._pending)
-        finally:
-            self._news.set()
+        if not self._task.cancelled():
+            await self._task
+        self.report_kept([*self._awaited])
+        ends = [(self._position + place, event) for place, event in enumerate(last, 1)]
+        return _encode([*self._pending, *ends])
 
     def drop(self) -> None:
         """Record nothing more, not even what is pending."""
         self._dropped = True
         self._task.cancel()
         self._pending.clear()
-        self._news.set()
 
     async def _flush_often(self) -> None:
         while True:

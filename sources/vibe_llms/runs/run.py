@@ -8,7 +8,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from vibe_llms.exceptions import RunFailed
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.messages.canisters import InvocationCanister, Turn
-from vibe_llms.runs.events import RunEnded, RunEvent, cut, decode_event, encode_event
+from vibe_llms.runs.events import (
+    RunEnded,
+    RunEvent,
+    cut,
+    decode_event,
+    encode_event,
+    first_cursor,
+)
 from vibe_llms.runs.interfaces import CallApproval, RunRecord, RunStatus, RunStore
 from vibe_llms.runs.worker import RunWorker
 
@@ -57,9 +64,7 @@ class Run:
             if recorder is not None and after >= recorder.recorded:
                 events = recorder.read(after)
             else:
-                user = self._record.user
-                found = await self._store.read_events(user, self.identity, after=after)
-                events = [*cut([(one, decode_event(data)) for one, data in found], after)]
+                events = await self._read(after)
             for cursor, event in events:
                 yield cursor, event
                 after = cursor
@@ -70,15 +75,26 @@ class Run:
             if recorder is not None and after >= recorder.recorded:
                 await recorder.wait(after)
             elif recorder is None:
-                if (record := await self.access()).status.ended and not await self._has_more(after):
-                    # Its events were deleted, some days after its end.
-                    yield after, RunEnded(record.status, record.error)
+                if (await self.access()).status.ended and not await self._read(after):
+                    for cursor, event in await self._find_end(after):
+                        yield cursor, event
                     return
                 await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _has_more(self, after: int) -> bool:
-        user = self._record.user
-        return bool(await self._store.read_events(user, self.identity, after=after, limit=1))
+    async def _read(self, after: int) -> Sequence[tuple[int, RunEvent]]:
+        found = await self._store.read_events(self._record.user, self.identity, after=after)
+        return [*cut([(cursor, decode_event(data)) for cursor, data in found], after)]
+
+    async def _find_end(self, after: int) -> Sequence[tuple[int, RunEvent]]:
+        """The last event of a run that has ended, if a follower that has the rest has not seen it.
+
+        It is not recorded if the run ended by a fault, or its events were deleted some days later.
+        """
+        record, end = self._record, first_cursor(self._record.epoch + 1)
+        seen = [event for cursor, event in await self._read(after - 1) if cursor == after]
+        if after >= end or any(isinstance(event, RunEnded) for event in seen):
+            return ()
+        return [(end, RunEnded(record.status, record.error))]
 
     async def survey_approvals(self) -> Sequence[CallApproval]:
         """The calls that it waits or waited for."""
@@ -118,10 +134,6 @@ class Run:
         async for _ in self.events():
             pass
         record = await self.access()
-        while not record.status.ended:
-            # Its last event is recorded right before it ends.
-            await asyncio.sleep(_LOOK_SECONDS / 10)
-            record = await self.access()
         if record.status is RunStatus.FAILED:
             raise RunFailed(record.error, error=record.kind)
         return await self._read_turn(record)

@@ -118,6 +118,7 @@ class RunWorker:
     def _forget(self, job: RunJob, task: asyncio.Task[None]) -> None:
         if self._jobs.get(job.lease.run) is job:
             del self._jobs[job.lease.run]
+        job.recorder.leave()
         self._news.set()
         if task.cancelled() or (error := task.exception()) is None:
             return

@@ -1,0 +1,23 @@
+import json
+import os
+import subprocess
+
+from openai import OpenAI
+
+SERVE = ("vibe-llms", "serve", "--port", "8642", "--quiet")
+LIST = ("vibe-llms", "list", "--json")
+
+with subprocess.Popen(SERVE, stdout=subprocess.PIPE, text=True) as server:
+    assert server.stdout is not None
+    for line in (next(server.stdout), next(server.stdout)):
+        name, _, value = line.strip().removeprefix("export ").partition("=")
+        os.environ[name] = value
+
+    with OpenAI() as client:
+        stream = client.chat.completions.create(
+            model="scripted/demo", messages=[{"role": "user", "content": "Hello!"}], stream=True
+        )
+        print("".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices))
+    server.terminate()
+
+print("stored:", [one["title"] for one in json.loads(subprocess.check_output(LIST))])
