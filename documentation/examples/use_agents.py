@@ -1,6 +1,6 @@
 import asyncio
 
-from vibe_llms import open_session
+from vibe_llms import UserCanister, open_session
 
 AGENTS = {
     "translator": {"model": "scripted/demo", "prompt": "Translate to $language: $input"},
@@ -12,7 +12,9 @@ async def main() -> None:
         print([agent.name for agent in session.survey_agents()])
         conversation = await session.begin(agent="translator", variables={"language": "French"})
         turn = await conversation.converse("Good morning")
-        print(turn.canisters[0].text)
+        prompt = turn.canisters[0]
+        assert isinstance(prompt, UserCanister)
+        print(prompt.text)
 
 
 asyncio.run(main())

@@ -87,12 +87,13 @@ class Session:
             interactive=interactive,
             import_guard=import_guard,
         )
+        self.vault = vault or KeyVault(configuration.places.keys_file)
         self._host = EnsembleHost(
             elicitor=elicitor,
             ask_model=self._ask_model,
             ask_agent=self._ask_agent,
             admit=self.gatekeeper.admit,
-            vault=vault or KeyVault(configuration.places.keys_file),
+            vault=self.vault,
             notify=self._notify,
             access_documents=self.access_documents,
         )

@@ -12,7 +12,9 @@ import openai
 import pytest
 
 from tests.server.conftest import Served, serving
+from vibe_llms.configuration import load_configuration
 from vibe_llms.exceptions import RequestError
+from vibe_llms.server.spaces import UserSpace
 from vibe_llms.server.users import find_user_places
 from vibe_llms.session import open_session
 
@@ -224,3 +226,37 @@ async def test_store_false_stores_nothing(served: Served) -> None:
     async with served.http() as client:
         assert (await client.post(CHAT, json={**HELLO, "store": False})).status_code == 200
     assert await count_conversations(served) == 0
+
+
+async def test_pages_of_an_allowed_origin_can_call_it_from_a_browser(home: Path) -> None:
+    origin = "https://pages.example"
+    async with (
+        serving(home, server={"allowed-origins": [origin]}) as served,
+        httpx2.AsyncClient(base_url=served.url) as client,
+    ):
+        asked = await client.options(CHAT, headers={"origin": origin})
+        refused = await client.get("/v1/models", headers={"origin": origin})
+        other = await client.options(CHAT, headers={"origin": "https://evil.example"})
+    assert (asked.status_code, refused.status_code, other.status_code) == (204, 401, 403)
+    for response in (asked, refused):
+        assert response.headers["access-control-allow-origin"] == origin
+    assert "authorization" in asked.headers["access-control-allow-headers"]
+    assert "access-control-allow-origin" not in other.headers
+
+
+async def test_headers_that_are_too_long_are_refused(home: Path) -> None:
+    async with serving(home, server={"header-bytes": 500}) as served, served.http() as client:
+        long = await client.get("/v1/models", headers={"x-more": "x" * 500})
+        assert (await client.get("/health")).status_code == 200
+    assert long.status_code == 431
+    assert long.json()["error"]["code"] == "headers_too_large"
+
+
+async def test_what_users_sign_in_to_is_theirs_alone(home: Path) -> None:
+    configuration = load_configuration()
+    ada, eve = (UserSpace(configuration, name, 1) for name in ("ada", "eve"))
+    ada.session.vault.keep("tokens", "secret")
+    assert ada.session.vault.read("tokens") == "secret"
+    assert eve.session.vault.read("tokens") == ""
+    for space in (ada, eve):
+        await space.close()

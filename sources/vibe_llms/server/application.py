@@ -72,6 +72,10 @@ class Application:
     async def _answer(self, exchange: Exchange) -> None:
         exchange.check_headers(self._core.settings)
         self._check_sender(exchange)
+        if exchange.method == "OPTIONS" and exchange.headers_sent:
+            # A browser asks before a page may send a key.
+            await exchange.reply(b"", status=204)
+            return
         if exchange.path in ("/health", "/ready"):
             ready = exchange.path == "/health" or not self._core.ending
             text = b'{"status":"ok"}' if ready else b'{"status":"ending"}'
@@ -115,6 +119,12 @@ class Application:
                 f"pages of {origin} may not call this server; see allowed-origins in [server]",
                 status=403,
                 code="origin_not_allowed",
+            )
+        if origin in self._origins:
+            exchange.headers_sent = (
+                (b"access-control-allow-origin", origin.encode("latin-1")),
+                (b"access-control-allow-headers", b"authorization, content-type, x-api-key"),
+                (b"vary", b"origin"),
             )
 
     def _identify(self, exchange: Exchange) -> str:

@@ -32,6 +32,8 @@ class Exchange:
         self.method: str = scope["method"]
         self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
         self.user = ""
+        #: Sent with the response, whatever it is.
+        self.headers_sent: Headers = ()
         #: The status that was sent; 0 before.
         self.status = 0
         self._receive = receive
@@ -83,7 +85,7 @@ class Exchange:
     async def start(self, status: int, media_type: bytes, headers: Headers = ()) -> None:
         """Send the head of a response."""
         self.status = status
-        head = [(b"content-type", media_type), *headers]
+        head = [(b"content-type", media_type), *headers, *self.headers_sent]
         await self._send({"type": "http.response.start", "status": status, "headers": head})
 
     async def stream(self, parts: AsyncIterator[bytes]) -> None:

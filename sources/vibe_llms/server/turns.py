@@ -209,6 +209,8 @@ async def _find(
     except _GONE:
         return None
     paired = _pair(past, prompt, conversation.canisters)
+    if paired is None:
+        return None
     if hash_system(past) != place.system:
         system = [one for one in past if isinstance(one, SupervisorCanister)]
         paired = [*system, *paired]
@@ -217,8 +219,11 @@ async def _find(
 
 def _pair(
     past: Sequence[Canister], prompt: Sequence[Canister], stored: Sequence[Canister]
-) -> Sequence[Canister]:
-    """The prompt, with results of the calls as they are stored rather than as they were sent."""
+) -> Sequence[Canister] | None:
+    """The prompt, with results of the calls as they are stored rather than as they were sent.
+
+    `None` if fewer calls are open in what is stored, such as after another answer to them.
+    """
     sent = [one.identity for one in past if isinstance(one, InvocationCanister)]
     answered = {one.invocation for one in stored if isinstance(one, ResultCanister)}
     kept = [
@@ -227,6 +232,8 @@ def _pair(
         if isinstance(one, InvocationCanister) and one.identity not in answered
     ]
     results = sum(isinstance(one, ResultCanister) for one in prompt)
+    if min(len(sent), len(kept)) < results:
+        return None
     names = dict(zip(sent[len(sent) - results :], kept[len(kept) - results :], strict=True))
     return [
         replace(one, invocation=names[one.invocation]) if isinstance(one, ResultCanister) else one
