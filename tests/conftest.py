@@ -49,8 +49,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-#: Markers of tests that need something besides this project: they run where `-m` names them.
-APART = ("attacks", "llamacpp", "mcp", "minilm", "server", "shells")
+#: Markers of tests that need something besides this project, or would fail with the day of a
+#: package's release: they run where `-m` names them.
+APART = ("attacks", "drift", "llamacpp", "mcp", "minilm", "server", "shells")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

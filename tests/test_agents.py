@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from vibe_llms.agents import Agent, Budget, access_agent, read_agents, survey_optional
-from vibe_llms.configuration import Places, load_configuration
+from vibe_llms.agents import Agent, access_agent, read_agents, survey_optional
+from vibe_llms.configuration import Budget, Places, load_configuration
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.events import Event, NoticeEvent
@@ -27,7 +27,7 @@ CODER = {
     "controls": {"temperature": 0.5, "top-p": 0.9},
     "output-tokens": 500,
     "tool-mode": "native",
-    "budget": {"tokens": 100000, "money": 5.0, "period": "day"},
+    "budget": {"tokens": 100000, "period": "day"},
 }
 ROWS: dict[str, Any] = {
     "agents": {
@@ -58,7 +58,7 @@ def test_a_row_is_read_as_an_agent(home: Path) -> None:
         ensembles=("documents",),
         controls=Controls(temperature=0.5, top_p=0.9, output_tokens=500),
         tool_mode="native",
-        budget=Budget(tokens=100000, money=5.0, period="day"),
+        budget=Budget(tokens=100000, period="day"),
     )
     assert "resting" not in read_agents(configuration)
     assert {"coder", "translator"} <= set(read_agents(configuration))

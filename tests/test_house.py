@@ -52,13 +52,17 @@ APART = {
 }
 #: Outside their folders only the double that people test with names a provider, and the server,
 #: which writes what a provider reads, with the same types.
-NAMES_A_PROVIDER = {("testing", "providers.scripted"), ("server", "providers.openai")}
+NAMES_A_PROVIDER = {
+    ("testing", "providers.scripted"),
+    ("server", "providers.openai"),
+    ("server", "providers.anthropic"),
+}
 #: What most programs never need and every start would pay for.
 LATE = {
     ("providers.contract.selection", "providers.contract.model.ContractModel"),
     ("session", "documents.core.produce_documents"),
-    ("session", "runs.core.RunHost"),
-    ("session", "runs.core.produce_runs"),
+    ("session", "runs.budgets.produce_budgets"),
+    ("session", "runs.core"),
     ("session", "runs.core.produce_history"),
     ("session", "runs.core.forget_runs"),
     ("cli.conversations", "runs.core.forget_runs"),

@@ -20,6 +20,7 @@ from vibe_llms.configuration import shipped_folder
 from vibe_llms.memory import gate, patterns, secrets
 from vibe_llms.providers.attributes import LONGEST_NAME
 from vibe_llms.providers.openai import errors
+from vibe_llms.server import application
 
 ROOT = Path(vibe_llms.__file__).parent
 _METHODS = frozenset(
@@ -91,6 +92,10 @@ MADE: dict[tuple[str, str], Callable[[], Iterable[tuple[re.Pattern[str], Run]]]]
     ),
     # The content of a user's own script.
     ("providers/scripted/scripts.py", "pattern"): list,
+    (
+        "server/application.py",
+        r"re.escape(path).replace('\\*\\*', '(.+)').replace('\\*', '([^/]+)')",
+    ): lambda: [(one, one.fullmatch) for one in application._PATTERNS.values()],
     ("storage/search.py", "'|'.join((_whole(word) for word in bare))"): like(
         "\\bcat\\b|\\bcats\\b|\u732b", re.IGNORECASE
     ),

@@ -100,7 +100,14 @@ def test_every_public_method_has_its_twin() -> None:
             synchronous.Session,
             sessions.Session,
             {
-                *("access_documents", "close", "choose_model", "locate_model", "open_ensemble"),
+                *(
+                    "access_budgets",
+                    "access_documents",
+                    "close",
+                    "choose_model",
+                    "locate_model",
+                    "open_ensemble",
+                ),
                 *("survey_addresses", "survey_providers"),
                 # A program that does not await has no loop in which others go on.
                 *("access_run", "access_runs", "registered_invokers", "start", "survey_runs"),

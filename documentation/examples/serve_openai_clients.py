@@ -18,6 +18,10 @@ with subprocess.Popen(SERVE, stdout=subprocess.PIPE, text=True) as server:
             model="scripted/demo", messages=[{"role": "user", "content": "Hello!"}], stream=True
         )
         print("".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices))
+
+        first = client.responses.create(model="scripted/demo", input="Hello again!")
+        second = client.responses.create(input="Thanks.", previous_response_id=first.id)
+        print("response:", second.status)
     server.terminate()
 
 print("stored:", [one["title"] for one in json.loads(subprocess.check_output(LIST))])

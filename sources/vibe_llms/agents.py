@@ -10,11 +10,11 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from string import Template
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from vibe_llms.configuration import Configuration, Positive, ToolMode
+from vibe_llms.configuration import Budget, Configuration, Positive, ToolMode
 from vibe_llms.controls import Controls, read_controls
 from vibe_llms.ensembles.core import ENSEMBLES
 from vibe_llms.exceptions import AgentNotFound, ModelNotFound, RequestError
@@ -27,14 +27,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _INPUT = "input"
 
 
-class Budget(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """How much an agent may use for each user in a period; `money` is in US dollars."""
-
-    tokens: Positive | None = None
-    money: Annotated[float, Meta(gt=0)] | None = None
-    period: Literal["hour", "day", "week", "month"] = "day"
-
-
 class Agent(Struct, frozen=True, kw_only=True):
     """How a conversation begins: its model, instructions, tools and settings.
 
@@ -42,7 +34,8 @@ class Agent(Struct, frozen=True, kw_only=True):
     is the message, and the caller gives the other variables. `optional_ensembles` are left out
     without a notice where a package or a key is missing; `*` stands for all rows of the user's own
     file. `agents` are names of agents that it may ask as tools. Without `memory`, the caller
-    decides. `budget` is read, but not enforced yet.
+    decides. `budget` limits what each user spends with it, and with the agents that it asks;
+    `payers` are the budgets of the agents that it answers, by their names.
     """
 
     name: str
@@ -58,6 +51,12 @@ class Agent(Struct, frozen=True, kw_only=True):
     tool_mode: ToolMode | None = None
     memory: bool | None = None
     budget: Budget | None = None
+    payers: Mapping[str, Budget] = {}
+
+    @property
+    def budgets(self) -> Mapping[str, Budget]:
+        """The budgets of agents that its requests count against, by the names of the agents."""
+        return {**self.payers, self.name: self.budget} if self.budget else self.payers
 
     @property
     def equipped(self) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from vibe_llms.configuration import Budget
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History
@@ -14,6 +15,7 @@ from vibe_llms.exceptions import ModelNotFound
 from vibe_llms.messages.canisters import SupervisorCanister, Usage
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.limits import Limiter
+from vibe_llms.providers.spending import Spending
 from vibe_llms.tracing import Tracer
 
 T = TypeVar("T")
@@ -27,8 +29,8 @@ class ModelAsker:
     """Asks any model: with a schema where the model takes one, otherwise with an instruction.
 
     An answer that does not fit is asked for again, at most twice. `output_tokens` limits each
-    answer, reasoning included, where the model has such a limit. `access_controls` and
-    `access_limiter` apply a session's settings for the model.
+    answer, reasoning included, where the model has such a limit. `access_controls`,
+    `access_limiter` and `access_spending` apply a session's settings.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class ModelAsker:
         output_tokens: int = 2000,
         access_controls: Callable[[Model], Controls] = lambda _: Controls(),
         access_limiter: Callable[[Model], Limiter | None] = lambda _: None,
+        access_spending: Callable[[Mapping[str, Budget]], Spending | None] = lambda _: None,
         tracer: Tracer = Tracer(),
     ) -> None:
         self.usage = Usage()
@@ -46,6 +49,7 @@ class ModelAsker:
             access_model=_access_none,
             access_controls=access_controls,
             access_limiter=access_limiter,
+            access_spending=access_spending,
         )
         # Controls of the conversation, not of the call: what the model does not take is left out.
         controls = Controls(output_tokens=output_tokens)

@@ -125,6 +125,37 @@ class RunSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=Tru
     events_days: Annotated[float, Meta(ge=0)] = 7.0
 
 
+#: A period begins with the hour, the day, the week on Monday, or the month, in UTC.
+BudgetPeriod: TypeAlias = Literal["hour", "day", "week", "month", "total"]
+
+
+class Budget(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
+    """How much may be used in a period, by each user; `money` is in US dollars."""
+
+    tokens: Positive | None = None
+    money: Annotated[float, Meta(gt=0)] | None = None
+    period: BudgetPeriod = "day"
+
+    def __bool__(self) -> bool:
+        return self.tokens is not None or self.money is not None
+
+
+class BudgetSettings(Budget, frozen=True):
+    """`[budgets]`: the budget of each user, and those of single users in its place.
+
+    What does not fit next to requests that are running waits up to `wait_seconds`. A reply for
+    which fewer than `least_output_tokens` are left is refused.
+    """
+
+    users: dict[str, Budget] = {}
+    wait_seconds: Annotated[float, Meta(ge=0)] = 5.0
+    least_output_tokens: Positive = 256
+
+    def find(self, user: str) -> Budget:
+        """The budget of a user; one without limits is false."""
+        return self.users.get(user, self)
+
+
 #: Keys of a provider's row that other modules read; used in suggestions for typos.
 ROW_KEYS = (
     *("module", "factory", "enabled", "credential", "api-key-environment", "api-key-command"),
@@ -165,6 +196,7 @@ class Configuration(Struct, frozen=True):
     web: WebSettings = WebSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     runs: RunSettings = RunSettings()
+    budgets: BudgetSettings = BudgetSettings()
     offline: bool = False
 
     @property
@@ -285,6 +317,7 @@ class _Settings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=True)
     web: WebSettings = WebSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     runs: RunSettings = RunSettings()
+    budgets: BudgetSettings = BudgetSettings()
 
 
 def shipped_folder() -> Path:
@@ -403,6 +436,7 @@ def assemble(places: Places, layers: tuple[Layer, ...]) -> Configuration:
         server=settings.server,
         web=settings.web,
         runs=settings.runs,
+        budgets=settings.budgets,
         telemetry=settings.telemetry,
         offline=bool(settings.offline),
     )

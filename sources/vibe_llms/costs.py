@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from decimal import Decimal
 
 from msgspec import Struct
@@ -34,15 +35,7 @@ def estimate_cost(canisters: Iterable[Canister], access_list: Callable[[str], st
     `access_list` returns the price list of a row; if it is empty, the replies count as free. Raises
     `PackageMissing` if `genai-prices` is not installed.
     """
-    try:
-        from genai_prices import Usage as PricedUsage
-        from genai_prices import calc_price
-    except ImportError as error:
-        raise PackageMissing(
-            "an estimate of the cost",
-            package="genai-prices",
-            command="python -m pip install 'vibe-llms[prices]'",
-        ) from error
+    _require_package()
     dollars, unpriced = Decimal(0), 0
     for canister in canisters:
         if not isinstance(canister, AssistantCanister | InvocationCanister):
@@ -51,21 +44,34 @@ def estimate_cost(canisters: Iterable[Canister], access_list: Callable[[str], st
         if usage is None or canister.provenance is None:
             continue
         listed = access_list(canister.provenance.row)
-        if not listed:
-            unpriced += 1
-            continue
-        try:
-            price = calc_price(
-                PricedUsage(**_count(usage)),
-                canister.provenance.model,
-                provider_id=listed,
-                genai_request_timestamp=canister.created,
-            )
-        except LookupError:
+        price = find_price(usage, canister.provenance.model, listed, canister.created)
+        if price is None:
             unpriced += 1
         else:
-            dollars += price.total_price
+            dollars += price
     return Cost(dollars, unpriced, _source())
+
+
+def find_price(usage: Usage, model: str, listed: str, when: datetime) -> Decimal | None:
+    """The price of some tokens of a model in US dollars, if the price list has the model.
+
+    Raises `PackageMissing` if `genai-prices` is not installed.
+    """
+    if not listed:
+        return None
+    _require_package()
+    from genai_prices import Usage as PricedUsage
+    from genai_prices import calc_price
+
+    try:
+        return calc_price(
+            PricedUsage(**_count(usage)),
+            model,
+            provider_id=listed,
+            genai_request_timestamp=when,
+        ).total_price
+    except LookupError:
+        return None
 
 
 def _count(usage: Usage) -> dict[str, int]:
@@ -76,6 +82,17 @@ def _count(usage: Usage) -> dict[str, int]:
         "cache_write_tokens": usage.cache_write_tokens,
         "output_tokens": usage.output_tokens + usage.reasoning_tokens,
     }
+
+
+def _require_package() -> None:
+    try:
+        import genai_prices  # noqa: F401
+    except ImportError as error:
+        raise PackageMissing(
+            "an estimate of the cost",
+            package="genai-prices",
+            command="python -m pip install 'vibe-llms[prices]'",
+        ) from error
 
 
 def _source() -> str:

@@ -53,6 +53,7 @@ The branches say what to do next::
     ├── EnsembleFailed                  fix the tool server, or continue without it
     │   ├── SignInNeeded                sign in to it
     │   └── SessionLost
+    ├── BudgetExceeded                  wait, or raise the budget
     ├── RunFailed                       look at the error that it names
     └── StorageError                    nothing was lost; fix the disk or the file
         ├── ArchiveLocked
@@ -247,6 +248,21 @@ class RunNotFound(RequestError):
 
 class DecisionRefused(RequestError):
     """The call was decided before, or is not waiting for a decision."""
+
+
+class BudgetExceeded(VibeLlmsError):
+    """A request could cost more than its budget has left; nothing of it was sent.
+
+    `retry_after` is the time in seconds until the period of the budget ends, or until requests that
+    are running may have ended. It is `None` if waiting does not help. `agent` is the agent whose
+    budget it is; empty for that of the user.
+    """
+
+    def __init__(
+        self, message: str, *, user: str, agent: str = "", retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.user, self.agent, self.retry_after = user, agent, retry_after
 
 
 class RunFailed(VibeLlmsError):

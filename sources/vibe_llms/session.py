@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -18,10 +19,11 @@ from vibe_llms.agents import (
     access_agent,
     access_others,
     read_agents,
+    survey_names,
     survey_optional,
 )
 from vibe_llms.asking import ModelAsker
-from vibe_llms.configuration import Configuration, Places, ToolMode, load_configuration
+from vibe_llms.configuration import Budget, Configuration, Places, ToolMode, load_configuration
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History
@@ -43,6 +45,7 @@ from vibe_llms.messages.canisters import Canister, SupervisorCanister, Turn
 from vibe_llms.messages.contents import Reference, TextualContent
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.provider_pool import ImportGuard, Providers, ProviderStatus, unguarded
+from vibe_llms.providers.spending import Spending
 from vibe_llms.registries import Row
 from vibe_llms.storage.archive import DirectoryArchive
 from vibe_llms.storage.interfaces import Archive, Finding, Summary
@@ -50,8 +53,10 @@ from vibe_llms.tracing import Tracer
 
 if TYPE_CHECKING:
     from vibe_llms.documents.core import Documents
-    from vibe_llms.runs.core import Runs
-    from vibe_llms.runs.interfaces import RunRecord, RunStatus, RunStore
+    from vibe_llms.runs.accounts import BudgetStore
+    from vibe_llms.runs.budgets import Budgets
+    from vibe_llms.runs.core import RunHost, Runs
+    from vibe_llms.runs.interfaces import RunRecord, RunStatus
     from vibe_llms.runs.run import Run
 
 
@@ -71,7 +76,8 @@ class Session:
         elicitor: Elicitor | None = None,
         tracer: Tracer | None = None,
         invokers: Iterable[Tool] = (),
-        run_store: RunStore | None = None,
+        produce_runs: Callable[[RunHost], Runs] | None = None,
+        budget_store: BudgetStore | None = None,
         user: str = "local",
         vault: KeyVault | None = None,
     ) -> None:
@@ -104,6 +110,7 @@ class Session:
             access_model=self.access_model,
             access_controls=self._providers.access_controls,
             access_limiter=self._providers.access_limiter,
+            access_spending=self._access_spending,
             tools=configuration.tools,
             gatekeeper=self.gatekeeper,
             open_ensembles=self._open_ensembles,
@@ -112,7 +119,9 @@ class Session:
         )
         self._documents: Documents | None = None
         self._registered = gather_invokers(invokers)
-        self._run_store = run_store
+        self._produce_runs = produce_runs
+        self._budget_store = budget_store
+        self._budgets: Budgets | None = None
         self._user = user
         self._runs: Runs | None = None
         self._conversations: WeakSet[Conversation] = WeakSet()
@@ -253,18 +262,18 @@ class Session:
         self._require_open()
         if self._runs is None:
             # A process that has no run imports none of it.
-            from vibe_llms.runs.core import RunHost, produce_runs
+            from vibe_llms.runs import core
 
-            host = RunHost(
+            host = core.RunHost(
                 registered=self._registered.keys(),
                 hooks=(MEMORY.name,),
                 is_row=self._ensembles.is_row,
-                open_run=self._open_run,
+                rebuild=self._rebuild,
                 restore=self._restore_anew,
+                load=self.archive.load_all,
             )
-            self._runs = produce_runs(
-                self.configuration, host, store=self._run_store, user=self._user
-            )
+            produce = self._produce_runs or partial(core.produce_runs, self.configuration)
+            self._runs = produce(host)
         return self._runs
 
     def survey_agents(self) -> Sequence[Agent]:
@@ -339,10 +348,13 @@ class Session:
 
     async def remove(self, conversation: str) -> None:
         """Delete a stored conversation, by its identity, a prefix of it, or its name."""
-        from vibe_llms.runs.core import forget_runs
-
         identity = await self.archive.resolve(conversation)
-        await forget_runs(self.configuration, [identity], user=self._user)
+        if self._produce_runs is not None:
+            await self.access_runs().forget(identity)
+        else:
+            from vibe_llms.runs.core import forget_runs
+
+            await forget_runs(self.configuration, [identity])
         await self.archive.remove(identity)
 
     async def close(self) -> None:
@@ -358,15 +370,17 @@ class Session:
             stack.push_async_callback(self.archive.close)
             stack.push_async_callback(self._ensembles.close)
             stack.push_async_callback(self._providers.close)
+            if self._budgets is not None:
+                stack.push_async_callback(self._budgets.close)
             if self._documents is not None:
                 stack.push_async_callback(self._documents.close)
             if self._runs is not None:
-                stack.push_async_callback(self._runs.store.close)
+                stack.push_async_callback(self._runs.close)
             # While these work, models and archive are still there.
             stack.push_async_callback(self._hook_runner.close)
             if self._runs is not None:
                 # Before their turns are cancelled: they are given back, not ended.
-                await self._runs.worker.close()
+                await self._runs.give_back()
             async with asyncio.TaskGroup() as group:
                 for conversation in list(self._conversations):
                     group.create_task(conversation.close())
@@ -416,6 +430,7 @@ class Session:
             tracer=self._access_tracer(),
             collections=tuple(dict.fromkeys((*agent.collections, *collections))),
             template=agent.produce_template(variables),
+            budgets=agent.budgets,
         )
 
     @property
@@ -446,6 +461,25 @@ class Session:
             )
         return self._documents
 
+    def access_budgets(self) -> Budgets:
+        """What the user may spend and has spent."""
+        if self._budgets is None:
+            # A process without budgets imports none of it.
+            from vibe_llms.runs.budgets import produce_budgets
+
+            self._budgets = produce_budgets(
+                self.configuration,
+                self._providers.access_prices,
+                store=self._budget_store,
+                user=self._user,
+            )
+        return self._budgets
+
+    def _access_spending(self, budgets: Mapping[str, Budget]) -> Spending | None:
+        if not budgets and not self.configuration.budgets.find(self._user):
+            return None
+        return self.access_budgets().produce_spending(budgets)
+
     def _access_tracer(self) -> Tracer:
         if self._tracer is None and self.configuration.telemetry.enabled:
             # A process that records nothing imports none of it.
@@ -471,6 +505,7 @@ class Session:
             output_tokens=output_tokens,
             access_controls=self._providers.access_controls,
             access_limiter=self._providers.access_limiter,
+            access_spending=self._access_spending,
             tracer=self._access_tracer(),
         )
 
@@ -499,6 +534,7 @@ class Session:
     async def _ask_agent(self, request: AgentRequest, event_handler: EventHandler) -> Turn:
         """One turn with an agent for another one; nothing of it is kept."""
         agent = self.access_agent(request.agent)
+        agent = replace(agent, payers=request.payers)
         others: Sequence[Tool] = ()
         if agent.agents:
             others = self._produce_agents(agent, request.model, depth=request.depth + 1).invokers
@@ -522,22 +558,29 @@ class Session:
             model=model,
             depth=depth,
             deepest=self.configuration.tools.agent_depth,
+            payers=agent.budgets,
         )
 
-    async def _open_run(self, record: RunRecord) -> Conversation:
-        """The conversation of a run: the one that is open here, or one from its recipe."""
-        for conversation in self._conversations:
-            if conversation.identity == record.conversation and not conversation.busy:
-                if record.epoch > 1:
-                    await conversation.refresh()
-                return conversation
+    async def _rebuild(self, record: RunRecord) -> Conversation:
+        """The conversation of a run, from its recipe."""
         from vibe_llms.runs.core import produce_history
 
         recipe = record.recipe
         history = await produce_history(self.archive, record)
+        agent = Agent(name="")
+        if (name := history.details.agent) in survey_names(self.configuration):
+            # The rest of what it says is in the recipe, and in the history.
+            row = self.access_agent(name)
+            agent = Agent(name=name, budget=row.budget, agents=row.agents if recipe.agents else ())
         settings = await self._produce_settings(
             await self.access_model(recipe.model),
-            [self._registered[name] for name in recipe.invokers],
+            [
+                *(self._registered[name] for name in recipe.invokers),
+                *(
+                    Invoker.from_declaration(one.name, one.schema, description=one.description)
+                    for one in recipe.declared
+                ),
+            ],
             recipe.ensembles,
             recipe.produce_controls(),
             ignore_events,
@@ -545,7 +588,7 @@ class Session:
             [self.access_memory()] if MEMORY.name in recipe.hooks else [],
             collections=recipe.collections,
             memory=False,
-            agent=Agent(name=""),
+            agent=agent,
             variables={},
             conversation=record.conversation,
         )

@@ -20,7 +20,7 @@ model = "scripted/demo"
 supervisor = "You write code."
 ensembles = ["documents"]
 controls = { temperature = 0.5 }
-budget = { tokens = 1000 }
+budget = { tokens = 100000 }
 
 [agents.translator]
 model = "scripted/demo"
@@ -79,7 +79,7 @@ def test_an_agent_is_shown_with_what_it_can_use(file: Path) -> None:
     assert lines[:4] == ["coder", "Writes code.", "", "model            scripted/demo"]
     assert "ensemble         documents" in lines
     assert 'controls         {"temperature": 0.5}' in lines
-    assert 'budget           {"tokens": 1000, "money": null, "period": "day"}' in lines
+    assert 'budget           {"tokens": 100000, "money": null, "period": "day"}' in lines
     assert lines[-2:] == ["", "You write code."]
     assert "agents           coder" in agents("show", "lead").output
     shown = agents("show", "translator", "--json").json

@@ -130,7 +130,8 @@ def test_after_consent_a_problem_of_the_plugin_is_reported(home: Path, index: Fa
     agreed = invoke(*arguments, data=b"y\n", terminals="stdin stderr")
     assert agreed.status == 78
     assert "installed plug==1.0" in agreed.errors
-    assert "registers nothing" in agreed.errors
+    # Long paths are wrapped, so a line may end within these words.
+    assert "registersnothing" in "".join(agreed.errors.split())
 
 
 @pytest.fixture

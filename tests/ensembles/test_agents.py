@@ -155,7 +155,7 @@ async def test_an_answer_that_was_cut_says_so() -> None:
 async def test_an_empty_request_is_refused_and_needs_a_session() -> None:
     model = team()
     ensemble = AgentsEnsemble(
-        [OfferedAgent("one")], EnsembleHost(), model=model, depth=1, deepest=3
+        [OfferedAgent("one")], EnsembleHost(), model=model, depth=1, deepest=3, payers={}
     )
     (tool,) = ensemble.invokers
     context = InvocationContext("", InvocationCanister(name=tool.name), lambda *_, **__: None)

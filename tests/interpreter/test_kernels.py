@@ -192,6 +192,17 @@ async def test_a_flood_is_interrupted_at_the_limit_and_the_state_is_kept(name: s
         assert reported(await kernel.execute("state + 1")) == "42"
 
 
+@pytest.mark.parametrize(("code", "seconds"), [("print('y' * 1000)", 300), ("sleep(0.01)", 1)])
+async def test_code_that_ignores_an_interrupt_gets_another(code: str, seconds: float) -> None:
+    async with run(**{**PATIENT, "call_seconds": seconds, "grace_seconds": 8}) as kernel:
+        await kernel.execute("from time import sleep\nstate = 41")
+        await kernel.execute(
+            f"try:\n  while True: {code}\nexcept KeyboardInterrupt: pass\nwhile True: {code}"
+        )
+        assert not kernel.lost
+        assert reported(await kernel.execute("state + 1")) == "42"
+
+
 async def test_messages_that_say_little_are_limited_too() -> None:
     async with run(**PATIENT, output_bytes=20_000) as kernel:
         for code in ("print('a', flush=True)", "clear_output()", "display({'a/b': ''}, raw=True)"):

@@ -149,7 +149,7 @@ def test_times_written_by_hand_have_a_zone(value: str, expected: datetime) -> No
         ("---\nid: a\ncreated_at: 9999-12-31T23:59:59-12:00\n---\nx", "`created_at` is not from"),
         ("---\nid: abcd\ncreated_at: 2026-05-04\nrole: king\n---\n", "role"),
         ("---\nx: " + "y" * 70_000 + "\n---\n", "longer than 64 KiB"),
-        ("---\nx: " + "[" * 60_000 + "\n---\n", "more than 50 deep"),
+        ("---\nx: " + "[" * 60_000 + "\n---\n", "nest"),
         ("---\n" + "- " * 30_000 + "\n---\n", "more than 50 deep"),
         ("---\na: &a [x, x]\nb: [*a, *a]\n---\n", "reference to another value"),
         ("---\nx: !!python/object/apply:os.mkdir [planted]\n---\n", "is no YAML"),

@@ -30,6 +30,7 @@ from vibe_llms.messages.canisters import (
     ResultCanister,
     StopReason,
 )
+from vibe_llms.providers.scripted.client import ScriptedModel
 from vibe_llms.runs import (
     ApprovalRequested,
     MessageCompleted,
@@ -469,3 +470,43 @@ async def test_what_no_other_process_could_rebuild_is_refused(rig: Rig) -> None:
     unsaved = await session.begin("scripted/talk", save=False)
     with pytest.raises(RequestError, match="begin it with save"):
         await session.start(unsaved, "Hello")
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_instructions_of_a_run_are_read_once_and_not_kept(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    read: list[list[str]] = []
+    converse = ScriptedModel.converse
+
+    async def watch(self: ScriptedModel, canisters: Sequence[Any], *rest: Any) -> Any:
+        # The system prompt is stored apart once the conversation is.
+        texts = [one.contents[0].data for one in canisters]
+        read.append([text if isinstance(text, str) else "Be brief." for text in texts])
+        return await converse(self, canisters, *rest)
+
+    monkeypatch.setattr(ScriptedModel, "converse", watch)
+    session = await rig.open()
+    if elsewhere:
+        session.access_runs().worker.pause()
+        (await rig.open()).access_runs().resume()
+    conversation = await session.begin("scripted/talk", supervisor="Be brief.")
+    said = conversation.read_prompt("Count.")
+    instructed = {"instructions": ["In French."]}
+    await (await session.access_runs().start(conversation, said, **instructed)).result()  # type: ignore[arg-type]
+    await conversation.refresh()
+    await (await session.start(conversation, "Again.")).result()
+    assert read == [
+        ["Be brief.", "In French.", "Count."],
+        ["Be brief.", "Count.", TEXT, "Again."],
+    ]
+
+
+async def test_a_long_reply_is_read_in_another_process(rig: Rig) -> None:
+    text = "word " * 2000
+    (rig.home / "talk.toml").write_text(SCRIPTS["talk"].replace(TEXT, text))
+    session = await rig.open()
+    run = await rig.start(session, "talk")
+    await run.result()
+    other = await (await rig.open()).access_run(run.identity)
+    assert (await other.result()).text == text

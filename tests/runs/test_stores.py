@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from vibe_llms.exceptions import ConversationBusy, LeaseLost
@@ -14,7 +15,7 @@ from vibe_llms.runs.events import first_cursor
 from vibe_llms.runs.interfaces import Lease, Recipe, RunRecord
 from vibe_llms.runs.sqlite import SqliteRunStore
 
-USERS = ("ada",)
+USER = "ada"
 CALL = CallApproval(invocation="call", name="transfer", definition="one")
 NOW = datetime.now(UTC)
 
@@ -40,7 +41,7 @@ def record_of(run: str = "run-1", conversation: str = "c", user: str = "ada") ->
 
 
 async def claim(store: SqliteRunStore, seconds: float = 60) -> Lease:
-    record = await store.claim(USERS, seconds)
+    record = await store.claim(USER, seconds, known=())
     assert record is not None
     return Lease(record.user, record.identity, record.epoch)
 
@@ -75,10 +76,23 @@ async def test_only_the_last_worker_of_a_run_writes_it(store: SqliteRunStore, na
 async def test_a_run_that_a_worker_has_is_not_claimed(store: SqliteRunStore) -> None:
     await store.create(record_of())
     lease = await claim(store)
-    assert await store.claim(USERS, 60) is None
+    assert await store.claim(USER, 60, known=()) is None
     await store.release(lease)
     assert (await claim(store)).epoch == 2
-    assert await store.claim(("eve",), 60) is None
+    assert await store.claim("eve", 60, known=()) is None
+
+
+async def test_a_run_is_left_to_those_who_have_its_tools(store: SqliteRunStore) -> None:
+    recipe = Recipe(model="scripted/talk", invokers=("transfer",))
+    await store.create(msgspec.structs.replace(record_of(), recipe=recipe))
+    await store.create(record_of("run-2", "d"))
+    claimed = await store.claim(USER, 60, known=())
+    assert claimed is not None
+    assert claimed.identity == "run-2"
+    assert not (await store.read_orders(None, (), known=("look",))).claimable
+    claimed = await store.claim(None, 60, known=("transfer", "look"))
+    assert claimed is not None
+    assert claimed.identity == "run-1"
 
 
 async def test_a_conversation_has_one_run_at_a_time(store: SqliteRunStore) -> None:
@@ -110,7 +124,7 @@ async def test_a_run_that_no_worker_has_is_cancelled_with_its_last_event(
     await store.create(record_of())
     lease = await claim(store)
     assert await store.cancel("ada", "run-1", b"end") is RunStatus.RUNNING
-    assert (await store.read_orders(USERS, ["run-1"])).cancel == ["run-1"]
+    assert (await store.read_orders(USER, [Lease(USER, "run-1", 1)], known=())).cancel == ["run-1"]
     await store.suspend(lease, [CALL])
     assert await store.cancel("ada", "run-1", b"end") is RunStatus.CANCELLED
     assert await store.read_events("ada", "run-1") == [(first_cursor(2) + 1, b"end")]

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import httpx2
 import openai
 import pytest
@@ -42,6 +43,12 @@ class Served:
         """The official client."""
         return openai.AsyncOpenAI(
             api_key=self.key(user), base_url=f"{self.url}/v1", max_retries=0, timeout=30
+        )
+
+    def anthropic(self, user: str = "local") -> anthropic.AsyncAnthropic:
+        """The official client of Anthropic's interface."""
+        return anthropic.AsyncAnthropic(
+            api_key=self.key(user), base_url=self.url, max_retries=0, timeout=30
         )
 
     def http(self, user: str = "local") -> httpx2.AsyncClient:

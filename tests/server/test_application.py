@@ -14,7 +14,8 @@ import pytest
 from tests.server.conftest import Served, serving
 from vibe_llms.configuration import load_configuration
 from vibe_llms.exceptions import RequestError
-from vibe_llms.server.spaces import UserSpace
+from vibe_llms.server.settings import read_server_settings
+from vibe_llms.server.spaces import UserSpaces
 from vibe_llms.server.users import find_user_places
 from vibe_llms.session import open_session
 
@@ -254,9 +255,21 @@ async def test_headers_that_are_too_long_are_refused(home: Path) -> None:
 
 async def test_what_users_sign_in_to_is_theirs_alone(home: Path) -> None:
     configuration = load_configuration()
-    ada, eve = (UserSpace(configuration, name, 1) for name in ("ada", "eve"))
-    ada.session.vault.keep("tokens", "secret")
-    assert ada.session.vault.read("tokens") == "secret"
-    assert eve.session.vault.read("tokens") == ""
-    for space in (ada, eve):
-        await space.close()
+    spaces = UserSpaces(configuration, read_server_settings(configuration))
+    with spaces.enter("ada") as ada, spaces.enter("eve") as eve:
+        ada.session.vault.keep("tokens", "secret")
+        assert ada.session.vault.read("tokens") == "secret"
+        assert eve.session.vault.read("tokens") == ""
+    await spaces.close()
+
+
+async def test_a_request_over_the_users_budget_is_429_with_the_time_to_wait(home: Path) -> None:
+    budgets = {"tokens": 100_000, "users": {"anna": {"tokens": 500, "period": "day"}}}
+    async with serving(home, budgets=budgets) as served:
+        async with served.http("anna") as client:
+            refused = await client.post(CHAT, json=HELLO)
+        async with served.http("berta") as client:
+            answered = await client.post(CHAT, json=HELLO)
+    assert (refused.status_code, answered.status_code) == (429, 200)
+    error = refused.json()["error"]
+    assert (error["code"], "it never fits" in error["message"]) == ("insufficient_quota", True)

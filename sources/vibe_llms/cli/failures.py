@@ -24,6 +24,7 @@ BAD_USAGE = 2
 STATUSES: tuple[tuple[type[VibeLlmsError], int], ...] = (
     (exceptions.RateLimited, 75),
     (exceptions.PaymentRequired, 75),
+    (exceptions.BudgetExceeded, 75),
     (exceptions.ProviderOverloaded, 69),
     (exceptions.ProviderUnreachable, 69),
     (exceptions.ReplyTimeout, 69),

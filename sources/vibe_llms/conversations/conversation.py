@@ -26,7 +26,7 @@ from vibe_llms.events import EventHandler, Notice, NoticeEvent
 from vibe_llms.exceptions import ConversationBusy, RequestError, SessionClosed
 from vibe_llms.hooks import TurnHook
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.messages.canisters import Canister, Turn
+from vibe_llms.messages.canisters import Canister, SupervisorCanister, Turn
 from vibe_llms.providers.interfaces import Model, TokenCount
 
 T = TypeVar("T")
@@ -275,10 +275,24 @@ class Conversation:
         return stream
 
     def begin_recorded(
-        self, said: Sequence[Canister], *, event_handler: EventHandler, record: TurnRecord
+        self,
+        said: Sequence[Canister],
+        *,
+        instructions: Sequence[SupervisorCanister],
+        controls: Controls,
+        event_handler: EventHandler,
+        record: TurnRecord,
     ) -> RunningTurn:
         """Begin the turn of a run, or continue it; `session.start` makes runs."""
-        return self._start(TurnRequest(said=said, event_handler=event_handler, record=record))
+        return self._start(
+            TurnRequest(
+                said=said,
+                instructions=instructions,
+                controls=controls,
+                event_handler=event_handler,
+                record=record,
+            )
+        )
 
     async def refresh(self) -> None:
         """Read what other processes have added; nothing changes while a turn runs."""

@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import ToolMode, ToolSettings
+from vibe_llms.configuration import Budget, ToolMode, ToolSettings
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.context_window import SizeMeter
 from vibe_llms.conversations.documents import ConversationDocuments, DocumentService
@@ -23,6 +23,7 @@ from vibe_llms.messages.canisters import Canister, InvocationCanister, Superviso
 from vibe_llms.providers.contract.selection import settle_tools
 from vibe_llms.providers.interfaces import Model
 from vibe_llms.providers.limits import Limiter
+from vibe_llms.providers.spending import Spending
 from vibe_llms.tracing import Tracer
 
 
@@ -35,7 +36,7 @@ class Services(Struct, frozen=True, kw_only=True):
 
     `access_controls` returns the configured controls of a model, and `open_ensembles` opens rows by
     their names and sends notices to a handler. Without `access_documents`, files that a model
-    cannot take are refused.
+    cannot take are refused. `access_spending` is given the budgets of agents.
     """
 
     event_handler: EventHandler
@@ -43,6 +44,7 @@ class Services(Struct, frozen=True, kw_only=True):
     access_controls: Callable[[Model], Controls]
     tools: ToolSettings = ToolSettings()
     access_limiter: Callable[[Model], Limiter | None] = lambda _: None
+    access_spending: Callable[[Mapping[str, Budget]], Spending | None] = lambda _: None
     gatekeeper: Gatekeeper = Gatekeeper()
     open_ensembles: Callable[[Iterable[str], EventHandler], Awaitable[Sequence[Ensemble]]] = (
         _open_none
@@ -56,6 +58,7 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
 
     `controls` and `handler` are its own; the session supplies the rest. `collections` are names of
     collections of documents that the model may search. `template` writes each message of the user.
+    `budgets` are those of agents that its requests count against, by the agents' names.
     """
 
     model: Model
@@ -68,6 +71,7 @@ class ConversationSettings(Struct, frozen=True, kw_only=True):
     collections: tuple[str, ...] = ()
     template: Callable[[str], str] | None = None
     tracer: Tracer = Tracer()
+    budgets: Mapping[str, Budget] = {}
 
     @property
     def event_handler(self) -> EventHandler:
@@ -134,9 +138,13 @@ class TurnRecord(Protocol):
 
 
 class TurnRequest(Struct, frozen=True, kw_only=True):
-    """The arguments of one turn; the conversation supplies the rest."""
+    """The arguments of one turn; the conversation supplies the rest.
+
+    The model reads `instructions` after the system prompt; they are not kept.
+    """
 
     said: Sequence[Canister] = ()
+    instructions: Sequence[SupervisorCanister] = ()
     invokers: Iterable[Tool] | None = None
     controls: Controls | None = None
     event_handler: EventHandler | None = None

@@ -34,6 +34,7 @@ from vibe_llms.exceptions import (
     OutputCut,
     OutputInvalid,
     ReplyMalformed,
+    RequestError,
 )
 from vibe_llms.hooks import HookRequest
 from vibe_llms.invocation.execution import Execution, execute
@@ -55,6 +56,7 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.messages.contents import TextualContent, text_of
 from vibe_llms.providers.interfaces import InquiringModel, Model, TurnContext
 from vibe_llms.providers.limits import limited
+from vibe_llms.providers.spending import spend
 from vibe_llms.tracing import Requested, Span
 
 #: How often a typed output is asked for.
@@ -100,6 +102,7 @@ class TurnRun:
         self._limits = CallLimits(settings.services.tools)
         self._default_controls = settings.default_controls
         self._limiter = settings.services.access_limiter(settings.model)
+        self._spending = settings.services.access_spending(settings.budgets)
         self._output: object = None
         self._vouched: set[str] = set()
         self._counts = True
@@ -384,7 +387,13 @@ class TurnRun:
         try:
             with self._limited(), traced as span:
                 context = self._produce_context(span)
-                reply = await self._model.converse(messages, self._offered, self._controls, context)
+                given = (messages, self._offered, self._controls, context)
+                if self._spending is None:
+                    reply = await self._model.converse(*given)
+                else:
+                    self._require_cap()
+                    async with spend(self._spending):
+                        reply = await self._model.converse(*given)
             if not reply:
                 raise ReplyMalformed(
                     "the model returned no reply", provider=self._settings.model.provider
@@ -397,6 +406,14 @@ class TurnRun:
             if any(_is_worth_keeping(canister) for canister in received):
                 await self._keep(tuple(received))
         return reply
+
+    def _require_cap(self) -> None:
+        model = self._settings.model
+        if not getattr(model, "caps_output", False):
+            raise RequestError(
+                f"{model.provider}/{model.name} cannot be used under a budget: the length of its "
+                "replies cannot be limited"
+            )
 
     def _describe_request(self, messages: Sequence[Canister]) -> Requested:
         model = self._settings.model
@@ -576,9 +593,14 @@ class TurnRun:
     def _messages(self) -> Sequence[Canister]:
         """What the model reads: the history, after the instructions of the tools it is offered."""
         instructions = self._instructions if self._offered else ()
+        history, own = self._history.canisters, self._request.instructions
+        if own:
+            others = (i for i, one in enumerate(history) if not isinstance(one, SupervisorCanister))
+            place = next(others, len(history))
+            history = [*history[:place], *own, *history[place:]]
         if not instructions and not self._pending:
-            return self._give(self._history.canisters)
-        return self._give([*instructions, *self._history.canisters, *self._pending])
+            return self._give(history)
+        return self._give([*instructions, *history, *self._pending])
 
     def _give(self, canisters: Sequence[Canister]) -> Sequence[Canister]:
         """Messages as the model is given them: some documents as text."""

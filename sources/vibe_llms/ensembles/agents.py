@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
+from vibe_llms.configuration import Budget
 from vibe_llms.ensembles.interfaces import AgentRequest, EnsembleHost
 from vibe_llms.events import (
     Event,
@@ -39,7 +40,8 @@ class AgentsEnsemble:
     """The agents that another one may ask, as `agents/NAME`.
 
     `depth` counts the agents between the user and an answer, from 1; a call beyond `deepest` is
-    refused. `model` answers for an agent that names none.
+    refused. `model` answers for an agent that names none, and `payers` are budgets that the
+    answers count against.
     """
 
     def __init__(
@@ -50,11 +52,13 @@ class AgentsEnsemble:
         model: Model,
         depth: int,
         deepest: int,
+        payers: Mapping[str, Budget],
     ) -> None:
         self._host = host
         self._model = model
         self._depth = depth
         self._deepest = deepest
+        self._payers = payers
         self._invokers = tuple(map(self._produce_invoker, agents))
 
     @property
@@ -105,7 +109,13 @@ class AgentsEnsemble:
             if text := _describe(event):
                 context.report_progress(text)
 
-        wanted = AgentRequest(agent=name, text=request, model=self._model, depth=self._depth)
+        wanted = AgentRequest(
+            agent=name,
+            text=request,
+            model=self._model,
+            depth=self._depth,
+            payers=self._payers,
+        )
         try:
             turn = await self._host.ask_agent(wanted, report)
         except VibeLlmsError as error:

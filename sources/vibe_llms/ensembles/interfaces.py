@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 import msgspec
 from msgspec import Struct
 
-from vibe_llms.configuration import Configuration, Positive, Seconds
+from vibe_llms.configuration import Budget, Configuration, Positive, Seconds
 from vibe_llms.controls import Controls
 from vibe_llms.ensembles.questions import Elicitor
 from vibe_llms.events import EventHandler, Notice
@@ -31,13 +31,14 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
     """What an agent is asked.
 
     `model` answers if the agent names none. `depth` counts the agents between the user and the
-    answer, from 1.
+    answer, from 1. `payers` are the budgets of the agents that ask, by their names.
     """
 
     agent: str
     text: str
     model: Model
     depth: int
+    payers: Mapping[str, Budget] = {}
 
 
 AskAgent: TypeAlias = Callable[[AgentRequest, EventHandler], Awaitable[Turn]]

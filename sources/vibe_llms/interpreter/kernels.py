@@ -36,6 +36,7 @@ _MESSAGE_BYTES = 8 * 1024 * 1024
 _WATCH_SECONDS = 0.1
 _IDLE_WATCH_SECONDS = 1.0
 _ASK_SECONDS = 0.5
+_INTERRUPTS = 4
 #: Runs the function of a file with its arguments, and leaves no names behind.
 _BOUND = "(lambda names: (exec({source!r}, names), names['bound'](*{arguments!r})))({{}})"
 
@@ -75,7 +76,7 @@ class Kernel:
         self._lost: asyncio.Event = asyncio.Event()
         self._reason = ""
         self._busy = False
-        self._flooding = ""
+        self._stopping: asyncio.Task[None] | None = None
         self._began = 0.0
         self._lock = asyncio.Lock()
         self.gaps: Sequence[str] = ()
@@ -270,16 +271,9 @@ class Kernel:
             outputs.take(str(message.get("msg_type")), message.get("content") or {})
             if outputs.full:
                 outputs.failed = True
-                self._flooding = asked
-                await self._send("interrupt")
-                asyncio.get_running_loop().call_later(
-                    self._limits.grace_seconds, self._abandon, asked
-                )
-
-    def _abandon(self, asked: str) -> None:
-        """End a kernel that floods and ignores interrupts."""
-        if self._busy and self._flooding == asked:
-            self._lose("it went on printing when it was interrupted")
+                running = asyncio.current_task()
+                assert running is not None
+                self._stopping = asyncio.create_task(self._stop(running))
 
     async def _receive(self, client: AsyncKernelClient) -> dict[str, Any] | None:
         try:
@@ -292,11 +286,16 @@ class Kernel:
         return message if isinstance(message, dict) else None
 
     async def _stop(self, running: asyncio.Future[None]) -> None:
-        """Interrupt the running code; end the kernel if that does not help."""
-        await self._send("interrupt")
-        await asyncio.wait([running], timeout=self._limits.grace_seconds)
-        if not running.done():
-            await self.end("it took no interrupt")
+        """Interrupt the running code; end the kernel if that does not help.
+
+        One interrupt is not enough: Python ignores what is raised while it frees an object.
+        """
+        for _ in range(_INTERRUPTS):
+            await self._send("interrupt")
+            await asyncio.wait([running], timeout=self._limits.grace_seconds / _INTERRUPTS)
+            if running.done():
+                return
+        await self.end("it took no interrupt")
 
     async def _send(self, word: str) -> None:
         assert self._cage is not None

@@ -55,6 +55,7 @@ from vibe_llms.providers.requests import Request, apply_controls, fit_request
 from vibe_llms.providers.round_trip import JSON_HEADERS, RoundTrip, fetch, hold
 from vibe_llms.providers.row_models import RowClient, RowModel
 from vibe_llms.providers.sdk_transport import OfficialTransport
+from vibe_llms.providers.spending import access_spending, bound_media, reserve_output
 from vibe_llms.providers.tokenizers import estimate_request, read_count
 from vibe_llms.providers.tool_names import assimilate_names
 from vibe_llms.providers.transport import Outgoing, Transport
@@ -130,6 +131,8 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
     def __init__(self, client: Connection[S], name: str, attributes: ModelAttributes) -> None:
         super().__init__(client, name)
         self.attributes = attributes
+        taken = attributes.controls
+        self.caps_output = taken is None or "output-tokens" in taken
 
     @property
     def settings(self) -> S:
@@ -224,6 +227,10 @@ class HttpModel(RowModel[Connection[S]], Generic[S]):
     ) -> tuple[ReplyCanister, ...]:
         """One round trip; see `vibe_llms.providers.interfaces.Model`."""
         request = await self.assemble(canisters, invokers, controls, context)
+        if (spending := access_spending()) is not None:
+            size = request.text_size + bound_media(canisters, self)
+            controls = await reserve_output(spending, self, size, controls, context)
+            request = await self.assemble(canisters, invokers, controls, context)
         names = assimilate_names(invokers)
         outgoing = self._post(self.path, await request.produce_body())
 

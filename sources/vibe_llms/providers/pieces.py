@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.messages.contents import (
+    Content,
     ReasoningContent,
     Reference,
     TextualContent,
@@ -194,6 +195,23 @@ async def load_texts(canisters: Iterable[Canister], load: Loader) -> Mapping[str
         if isinstance(content, _TEXTS) and not isinstance(content.data, str)
     ]
     return await load(references) if references else {}
+
+
+async def with_texts(canisters: Sequence[Canister], load: Loader) -> Sequence[Canister]:
+    """The same canisters with all of their texts in them."""
+    texts = await load_texts(canisters, load)
+    if not texts:
+        return canisters
+
+    def write(content: Content) -> Content:
+        if isinstance(content, _TEXTS) and not isinstance(content.data, str):
+            data = texts[content.data.hash].decode("utf-8", "replace")
+            return msgspec.structs.replace(content, data=data)
+        return content
+
+    return [
+        msgspec.structs.replace(one, contents=tuple(map(write, one.contents))) for one in canisters
+    ]
 
 
 def encode_json(value: object) -> bytes:

@@ -16,7 +16,15 @@ from vibe_llms.invocation.invokers import Invoker
 from vibe_llms.messages.canisters import Canister
 from vibe_llms.providers.attributes import settle_controls
 from vibe_llms.providers.interfaces import Loader, Model, TurnContext
-from vibe_llms.providers.pieces import Fragment, encode_json, fill, fit, interleave, load_texts
+from vibe_llms.providers.pieces import (
+    Fragment,
+    Slot,
+    encode_json,
+    fill,
+    fit,
+    interleave,
+    load_texts,
+)
 
 T = TypeVar("T")
 
@@ -103,6 +111,12 @@ class Request(Struct, frozen=True):
     members: Mapping[str, Any]
     load: Loader
     otherwise: Callable[[ProviderError], Request | None] | None = None
+
+    @property
+    def text_size(self) -> int:
+        """The number of bytes without images and files."""
+        size = sum(len(part) for part in self.fragments if not isinstance(part, Slot))
+        return size + len(encode_json(self.members))
 
     async def produce_body(self, names: Sequence[str] | None = None) -> Sequence[bytes]:
         """The body in parts; of the members only those that are named, if any are."""

@@ -17,6 +17,8 @@ from msgspec import Struct
 from vibe_llms.configuration import StreamSettings
 from vibe_llms.events import Notice
 from vibe_llms.exceptions import (
+    CredentialRefused,
+    PaymentRequired,
     ProviderError,
     ProviderOverloaded,
     ProviderUnreachable,
@@ -25,11 +27,12 @@ from vibe_llms.exceptions import (
     ReplyMalformed,
     RequestRefused,
 )
-from vibe_llms.messages.canisters import ReplyCanister
+from vibe_llms.messages.canisters import ReplyCanister, Usage
 from vibe_llms.providers.accumulators import Accumulator
 from vibe_llms.providers.deltas import Delta
 from vibe_llms.providers.interfaces import Notifier, ignore_notices
 from vibe_llms.providers.limits import LimiterSlot, access_slot
+from vibe_llms.providers.spending import Spending, access_spending
 from vibe_llms.providers.transport import Incoming, Outgoing, Transport
 from vibe_llms.providers.watch import Watch
 from vibe_llms.tracing import Tracer
@@ -49,6 +52,8 @@ JSON = "application/json"
 #: Of a request whose body is JSON.
 JSON_HEADERS = {"content-type": JSON}
 HTML = "text/html"
+#: Statuses of servers that are too busy to begin.
+_TURNED_AWAY = (503, 529)
 
 
 class Assimilator(Protocol):
@@ -144,6 +149,8 @@ async def attempt_reply(
     of here, also a cancel, the failure of an open message has been reported.
     """
     slot, number = access_slot(), count(1)
+    if (spending := access_spending()) is not None:
+        attempt = _pay(attempt, spending, accumulator)
 
     async def traced(watch: Watch) -> None:
         with tracer.attempt(next(number)):
@@ -160,6 +167,40 @@ async def attempt_reply(
             finally:
                 slot.settle(accumulator.usage)
     return accumulator.canisters
+
+
+def _pay(
+    attempt: Callable[[Watch], Awaitable[None]], spending: Spending, accumulator: Accumulator
+) -> Callable[[Watch], Awaitable[None]]:
+    """The attempt, counted against budgets; no time limit runs while it waits for them."""
+
+    async def reserve_and_attempt(watch: Watch) -> None:
+        watch.rest()
+        await spending.send()
+        watch.expect("reply-seconds")
+        # Of a reply that is cut, no usage is the last one.
+        usage: Usage | None = None
+        try:
+            await attempt(watch)
+            if accumulator.ended and accumulator.usage != Usage():
+                usage = accumulator.usage
+        except ProviderError as error:
+            if accumulator.usage is None and not accumulator.visible and _is_free(error):
+                usage = Usage()
+            raise
+        finally:
+            await spending.settle(usage)
+
+    return reserve_and_attempt
+
+
+def _is_free(error: ProviderError) -> bool:
+    """Whether a provider has surely done nothing for a request that failed."""
+    if isinstance(error, ProviderUnreachable):
+        return not error.connected
+    if isinstance(error, ProviderOverloaded):
+        return error.status in _TURNED_AWAY
+    return isinstance(error, RequestRefused | CredentialRefused | PaymentRequired | RateLimited)
 
 
 def _pass(

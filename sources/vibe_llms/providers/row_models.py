@@ -46,6 +46,8 @@ class RowModel(Generic[C]):
     module: ClassVar[str]
     #: See `TurnContext`.
     awaits_kept: bool = True
+    #: Whether it reserves its requests under a budget, and limits its replies; see `Spending`.
+    caps_output: bool = False
 
     def __init__(self, client: C, name: str) -> None:
         self.client = client

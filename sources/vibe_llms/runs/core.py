@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Struct
@@ -12,6 +13,7 @@ from vibe_llms.configuration import Configuration, RunSettings
 from vibe_llms.controls import Controls
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.conversations.history import History
+from vibe_llms.ensembles.agents import AgentsEnsemble
 from vibe_llms.ensembles.interfaces import Ensemble
 from vibe_llms.exceptions import ConversationNotFound, RequestError
 from vibe_llms.messages.canisters import (
@@ -26,8 +28,11 @@ from vibe_llms.messages.canisters import (
 )
 from vibe_llms.messages.contents import text_of
 from vibe_llms.messages.identities import produce_identity
+from vibe_llms.providers.interfaces import Loader
+from vibe_llms.providers.pieces import with_texts
 from vibe_llms.runs.interfaces import (
     LOCAL,
+    DeclaredTool,
     Recipe,
     RunRecord,
     RunStatus,
@@ -50,33 +55,58 @@ class RunHost(Struct, frozen=True, kw_only=True):
     """What runs ask of a session.
 
     `registered` are the names of tools, and `hooks` those of hooks, that every process finds.
-    `is_row` says whether an ensemble is the one of its row, `open_run` gives the conversation of a
-    run, and `restore` the messages of a conversation that another process may have continued.
+    `is_row` says whether an ensemble is the one of its row, `rebuild` gives the conversation of a
+    run from its recipe, `restore` the messages of a conversation that another process may have
+    continued, and `load` their texts.
     """
 
     registered: Collection[str]
     hooks: Collection[str]
     is_row: Callable[[Ensemble], bool]
-    open_run: Callable[[RunRecord], Awaitable[Conversation]]
+    rebuild: Callable[[RunRecord], Awaitable[Conversation]]
     restore: Callable[[str], Awaitable[Sequence[Canister]]]
+    load: Loader
 
 
 class Runs:
-    """The runs of one user. Closing it gives back what it works on."""
+    """The runs of one user.
+
+    With a `worker`, which works on those of others too, neither it nor the store is closed here.
+    """
 
     def __init__(
-        self, store: RunStore, host: RunHost, settings: RunSettings, *, user: str = LOCAL
+        self,
+        store: RunStore,
+        host: RunHost,
+        settings: RunSettings,
+        *,
+        user: str = LOCAL,
+        worker: RunWorker | None = None,
     ) -> None:
         self.store = store
         self.user = user
         self._host = host
-        self.worker = RunWorker(store, (user,), host.open_run, settings)
+        self._owns = worker is None
+        self.worker = worker or RunWorker(
+            *(store, user, self.open, settings), known=host.registered
+        )
+        #: The conversations of runs that began here, for as long as anything else needs them.
+        self._begun: WeakValueDictionary[str, Conversation] = WeakValueDictionary()
 
-    async def start(self, conversation: Conversation, prompt: Sequence[Canister]) -> Run:
+    async def start(
+        self,
+        conversation: Conversation,
+        prompt: Sequence[Canister],
+        *,
+        instructions: Sequence[str] = (),
+        controls: Controls | None = None,
+        origin: bytes = b"",
+    ) -> Run:
         """Record a turn and begin it; returns as soon as it is durable.
 
         `ConversationBusy` if the conversation has a run that has not ended, `RequestError` if
-        another process could not rebuild it.
+        another process could not rebuild it. The model reads `instructions` in this turn only, and
+        `controls` are merged over those of the conversation. `origin` is kept in the record.
         """
         history = conversation.history
         if history.archive is None:
@@ -90,16 +120,27 @@ class Runs:
             user=self.user,
             conversation=conversation.identity,
             status=RunStatus.QUEUED,
-            recipe=self._write_recipe(conversation),
+            recipe=self._write_recipe(conversation, instructions, controls or Controls()),
             prompt=write_lines(prompt),
             opening=write_lines(opening),
             details=None if history.stored else history.details,
             created=now,
             updated=now,
+            origin=origin,
         )
+        self._begun[record.identity] = conversation
         await self.store.create(record)
         self.worker.poke()
         return self._produce_run(record)
+
+    async def open(self, record: RunRecord) -> Conversation:
+        """The conversation of a run: the one that it began with here, or one from its recipe."""
+        conversation = self._begun.get(record.identity)
+        if conversation is None or conversation.busy:
+            return await self._host.rebuild(record)
+        if record.epoch > 1:
+            await conversation.refresh()
+        return conversation
 
     async def access(self, run: str) -> Run:
         """A run, by its identity or at least the first 4 characters of it."""
@@ -111,25 +152,38 @@ class Runs:
         """The runs, the newest first."""
         return await self.store.survey(self.user, status=status, limit=limit)
 
+    async def forget(self, conversation: str) -> None:
+        """Delete the runs of a conversation that is being removed, with their events."""
+        await self.store.remove(self.user, conversation)
+
     def resume(self) -> None:
         """Work on runs that other processes left, until the session is closed."""
         self.worker.resume()
 
     async def close(self) -> None:
-        """Give back what is being worked on, and close the store."""
-        await self.worker.close()
-        await self.store.close()
+        """Close the store."""
+        if self._owns:
+            await self.store.close()
+
+    async def give_back(self) -> None:
+        """Stop working, so that another process continues."""
+        if self._owns:
+            await self.worker.close()
 
     def _produce_run(self, record: RunRecord) -> Run:
         return Run(record, self.store, self.worker, self._read_turn)
 
     async def _read_turn(self, record: RunRecord) -> Turn:
-        """The turn of a run, from the history."""
-        canisters = await self._host.restore(record.conversation)
+        """The turn of a run, from the history; empty if nothing of it is stored yet."""
+        try:
+            canisters = await self._host.restore(record.conversation)
+        except ConversationNotFound:
+            canisters = ()
         prompt = [*read_lines(record.prompt)]
         first = prompt[0].identity
         start = next((i for i, one in enumerate(canisters) if one.identity == first), None)
         added = () if start is None else _read_one_turn(canisters[start:], len(prompt))
+        added = tuple(await with_texts(added, self._host.load))
         replies = [one for one in added if isinstance(one, AssistantCanister | InvocationCanister)]
         text = "".join(
             text_of(one.contents)
@@ -140,7 +194,9 @@ class Runs:
         reason = _REASONS.get(record.status) or (ending.reason if ending else StopReason.FINISHED)
         return Turn(added, text, None, usage_of(added), reason)
 
-    def _write_recipe(self, conversation: Conversation) -> Recipe:
+    def _write_recipe(
+        self, conversation: Conversation, instructions: Sequence[str], controls: Controls
+    ) -> Recipe:
         settings = conversation.settings
         toolbox = settings.toolbox
         problems = [
@@ -148,12 +204,12 @@ class Runs:
                 f"the tool {one.name!r} is known to this conversation only; give it to "
                 "open_session(invokers=...)"
                 for one in toolbox.own
-                if one.name not in self._host.registered
+                if not one.elsewhere and one.name not in self._host.registered
             ),
             *(
                 f"the ensemble {one.name!r} is no row of the configuration"
                 for one in toolbox.ensembles
-                if not self._host.is_row(one)
+                if not (self._host.is_row(one) or isinstance(one, AgentsEnsemble))
             ),
             *(
                 f"the hook {one.name!r} is known to this conversation only"
@@ -165,13 +221,20 @@ class Runs:
             raise RequestError(f"no other process could continue this run: {'; '.join(problems)}")
         return Recipe(
             model=f"{settings.model.provider}/{settings.model.name}",
-            ensembles=tuple(one.name for one in toolbox.ensembles),
+            agents=any(isinstance(one, AgentsEnsemble) for one in toolbox.ensembles),
+            declared=tuple(
+                DeclaredTool(one.name, one.arguments_schema, one.description)
+                for one in toolbox.own
+                if one.elsewhere
+            ),
+            instructions=tuple(instructions),
+            ensembles=tuple(one.name for one in toolbox.ensembles if self._host.is_row(one)),
             collections=settings.collections,
-            invokers=tuple(one.name for one in toolbox.own),
+            invokers=tuple(one.name for one in toolbox.own if not one.elsewhere),
             withheld=tuple(sorted(toolbox.withheld)),
             hooks=tuple(one.name for one in settings.hooks),
             tool_mode=settings.tool_mode,
-            controls=write_controls(settings.controls),
+            controls=write_controls(controls.over(settings.controls)),
         )
 
 
@@ -200,18 +263,16 @@ async def produce_history(archive: Archive, record: RunRecord) -> History:
     return History(archive, record.details, identity=record.conversation, canisters=opening)
 
 
-def produce_runs(
-    configuration: Configuration, host: RunHost, *, store: RunStore | None, user: str
-) -> Runs:
-    """The runs of a user; without a store of their own, they are in the file of the home folder."""
-    return Runs(store or _produce_store(configuration), host, configuration.runs, user=user)
+def produce_runs(configuration: Configuration, host: RunHost) -> Runs:
+    """The runs of the user of a home, in a file of it."""
+    return Runs(produce_store(configuration), host, configuration.runs)
 
 
 async def forget_runs(
     configuration: Configuration, conversations: Collection[str], *, user: str = LOCAL
 ) -> None:
     """Delete the runs of conversations that are being removed, with their events."""
-    store = _produce_store(configuration)
+    store = produce_store(configuration)
     if store.exists():
         try:
             for conversation in conversations:
@@ -220,7 +281,8 @@ async def forget_runs(
             await store.close()
 
 
-def _produce_store(configuration: Configuration) -> SqliteRunStore:
+def produce_store(configuration: Configuration) -> SqliteRunStore:
+    """The runs of all users of a home."""
     return SqliteRunStore(
         configuration.places.data / "server" / "runs.sqlite",
         lock_seconds=configuration.storage.lock_seconds,

@@ -37,10 +37,25 @@ class RunStatus(StrEnum):
         return self in (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED)
 
 
+class DeclaredTool(Struct, frozen=True, omit_defaults=True):
+    """A tool that runs elsewhere: where the model calls it, the run ends."""
+
+    name: str
+    schema: Mapping[str, Any]
+    description: str = ""
+
+
 class Recipe(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How any process rebuilds the conversation of a run: by names, which its registries know."""
+    """How any process rebuilds the conversation of a run: by names, which its registries know.
+
+    With `agents`, those that its agent may ask are offered as tools. `instructions` are for this
+    run only, and are not kept in the conversation.
+    """
 
     model: str
+    agents: bool = False
+    declared: tuple[DeclaredTool, ...] = ()
+    instructions: tuple[str, ...] = ()
     ensembles: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()
     invokers: tuple[str, ...] = ()
@@ -59,7 +74,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
     `prompt` are the lines of its first messages, `opening` those of messages before them that its
     conversation has not stored yet, and `details` the conversation's. `vouched` are the documents
-    that hooks added and trust. `error` says why it failed, and `kind` is the class of the error.
+    that hooks added and trust. `origin` is what its starter wants to find with it, in a form of its
+    own. `error` says why it failed, and `kind` is the class of the error.
     """
 
     identity: str
@@ -75,6 +91,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     details: Details | None = None
     vouched: tuple[str, ...] = ()
     cancelling: bool = False
+    origin: bytes = b""
     error: str = ""
     kind: str = ""
 
@@ -130,16 +147,27 @@ class RunStore(Protocol):
         """The runs of a user, the newest first."""
         ...
 
-    async def claim(self, users: Collection[str], seconds: float) -> RunRecord | None:
-        """A run of these users that no worker has, for so many seconds; its epoch is a new one."""
+    async def count(self, user: str) -> int:
+        """How many runs of a user are queued or worked on."""
+        ...
+
+    async def claim(
+        self, user: str | None, seconds: float, *, known: Collection[str]
+    ) -> RunRecord | None:
+        """A run that no worker has, for so many seconds; its epoch is a new one.
+
+        It is of one user, or of any, and needs no registered tools besides those that are `known`.
+        """
         ...
 
     async def renew(self, leases: Collection[Lease], seconds: float) -> Collection[Lease]:
         """Hold runs for so many seconds more; returns the leases that were lost."""
         ...
 
-    async def read_orders(self, users: Collection[str], runs: Collection[str]) -> Orders:
-        """What to do; `runs` are those that the worker has."""
+    async def read_orders(
+        self, user: str | None, leases: Collection[Lease], *, known: Collection[str]
+    ) -> Orders:
+        """What to do about the runs of one user, or of all; `leases` are what the worker has."""
         ...
 
     async def check(self, lease: Lease) -> None:
@@ -227,6 +255,10 @@ class RunStore(Protocol):
 
     async def remove(self, user: str, conversation: str) -> None:
         """Delete the runs of a conversation, with their events."""
+        ...
+
+    async def remove_run(self, user: str, run: str) -> None:
+        """Delete a run, with its events."""
         ...
 
     async def close(self) -> None:

@@ -16,7 +16,13 @@ from vibe_llms.exceptions import LeaseLost, StorageError, VibeLlmsError
 from vibe_llms.invocation.approval import ApprovalRequest, Decision
 from vibe_llms.invocation.execution import INTERRUPTED, CallSuspended
 from vibe_llms.invocation.invokers import Invoker
-from vibe_llms.messages.canisters import Canister, InvocationCanister, StopReason
+from vibe_llms.messages.canisters import (
+    Canister,
+    InvocationCanister,
+    StopReason,
+    SupervisorCanister,
+)
+from vibe_llms.providers.pieces import with_texts
 from vibe_llms.redaction import redact
 from vibe_llms.runs.events import (
     ApprovalRequested,
@@ -186,7 +192,7 @@ class RunJob:
         history = conversation.canisters
         self.resumed = any(one.identity == prompt[0].identity for one in history)
         if run.epoch > 1:
-            await self._continue(history, {one.identity for one in prompt})
+            await self._continue(conversation, {one.identity for one in prompt})
         self._report_moved()
         self._approvals = {
             one.invocation: one
@@ -195,7 +201,13 @@ class RunJob:
         if self._cancelled or run.cancelling:
             return StopReason.INTERRUPTED
         self.check()
-        self._turn = conversation.begin_recorded(prompt, event_handler=self.recorder, record=self)
+        self._turn = conversation.begin_recorded(
+            prompt,
+            instructions=[*map(SupervisorCanister.from_text, run.recipe.instructions)],
+            controls=run.recipe.produce_controls(),
+            event_handler=self.recorder,
+            record=self,
+        )
         try:
             turn = await asyncio.shield(self._turn.task)
         except asyncio.CancelledError:
@@ -207,7 +219,7 @@ class RunJob:
             raise LeaseLost(f"the run {run.identity} was lost") from None
         return turn.stop_reason
 
-    async def _continue(self, history: Sequence[Canister], prompt: Collection[str]) -> None:
+    async def _continue(self, conversation: Conversation, prompt: Collection[str]) -> None:
         """Say where the run continues, and record what the history has beyond the events."""
         events: list[RunEvent] = []
         after = 0
@@ -216,8 +228,10 @@ class RunJob:
         ):
             events += [decode_event(data) for _, data in batch]
             after = batch[-1][0]
+        history = conversation.canisters
         places = [index for index, one in enumerate(history) if one.identity in prompt]
-        added = history[places[-1] + 1 :] if places else ()
+        rest = history[places[-1] + 1 :] if places else ()
+        added = await with_texts(rest, conversation.history.load)
         missing = [*find_missing(events, added)]
         known = {one.identity for one in added}
         self.recorder.put(RunContinued(find_open(events, known)))

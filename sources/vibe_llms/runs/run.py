@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from vibe_llms.exceptions import RunFailed
@@ -79,7 +78,7 @@ class Run:
                     for cursor, event in await self._find_end(after):
                         yield cursor, event
                     return
-                await asyncio.sleep(_LOOK_SECONDS)
+                await self._worker.wait_for_claim(_LOOK_SECONDS)
 
     async def _read(self, after: int) -> Sequence[tuple[int, RunEvent]]:
         found = await self._store.read_events(self._record.user, self.identity, after=after)
@@ -137,3 +136,7 @@ class Run:
         if record.status is RunStatus.FAILED:
             raise RunFailed(record.error, error=record.kind)
         return await self._read_turn(record)
+
+    async def read(self) -> Turn:
+        """What is durable of its turn by now."""
+        return await self._read_turn(await self.access())

@@ -7,14 +7,12 @@ history when the run is taken over.
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -24,8 +22,8 @@ from vibe_llms.exceptions import (
     LeaseLost,
     RequestError,
     RunNotFound,
-    StorageError,
 )
+from vibe_llms.runs.database import RunFile
 from vibe_llms.runs.events import first_cursor
 from vibe_llms.runs.interfaces import (
     CallApproval,
@@ -35,62 +33,23 @@ from vibe_llms.runs.interfaces import (
     RunRecord,
     RunStatus,
 )
-from vibe_llms.storage.databases import open_database
-from vibe_llms.storage.files import make_folder
 from vibe_llms.storage.interfaces import Details
 
-T = TypeVar("T")
-
-_VERSION = 1
-_TABLES = """
-create table runs (
-    user text not null, identity text not null, conversation text not null, status text not null,
-    epoch integer not null, until real not null, cancelling integer not null,
-    created real not null, updated real not null, recipe blob not null, prompt blob not null,
-    opening blob not null, details blob, vouched blob not null, error text not null,
-    kind text not null, primary key (user, identity)
-) without rowid;
-create unique index active on runs (user, conversation)
-    where status in ('queued', 'running', 'waiting');
-create index claimable on runs (user, status, until) where status in ('queued', 'running');
-create index newest on runs (user, created);
-create table events (
-    user text not null, run text not null, cursor integer not null, data blob not null,
-    primary key (user, run, cursor)
-) without rowid;
-create table calls (
-    user text not null, run text not null, invocation text not null, epoch integer not null,
-    primary key (user, run, invocation)
-) without rowid;
-create table approvals (
-    user text not null, run text not null, invocation text not null, data blob not null,
-    allowed integer, explanation text not null, primary key (user, run, invocation)
-) without rowid
-"""
 _COLUMNS = (
     "user, identity, conversation, status, epoch, cancelling, created, updated, recipe, prompt, "
-    "opening, details, vouched, error, kind"
+    "opening, details, vouched, origin, error, kind"
 )
 _PREFIX = 4
 _PURGE_SECONDS = 3600.0
 
 
-class SqliteRunStore:
+class SqliteRunStore(RunFile):
     """A `RunStore` in a file, opened on first use."""
 
     def __init__(self, path: Path, *, lock_seconds: float = 10.0, events_days: float = 7.0) -> None:
-        self._path = path
-        self._lock_seconds = lock_seconds
+        super().__init__(path, lock_seconds=lock_seconds)
         self._events_seconds = events_days * 86400
         self._purged = 0.0
-        self._database: sqlite3.Connection | None = None
-        # One thread: its statements are in order, and the loop never waits for a disk.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="runs")
-        self._closed = False
-
-    def exists(self) -> bool:
-        """Whether there has ever been a run."""
-        return self._path.exists()
 
     async def create(self, record: RunRecord) -> None:
         """Keep a new run; `ConversationBusy` if its conversation has a run that has not ended."""
@@ -111,15 +70,15 @@ class SqliteRunStore:
             self._purge(database, now)
             details = None if record.details is None else msgspec.json.encode(record.details)
             database.execute(
-                f"insert into runs ({_COLUMNS}, until) values ({', '.join('?' * 16)})",  # noqa: S608
+                f"insert into runs ({_COLUMNS}, until) values ({', '.join('?' * 17)})",  # noqa: S608
                 (
                     *(user, record.identity, conversation, record.status, 0, 0, now, now),
                     *(msgspec.json.encode(record.recipe), record.prompt, record.opening, details),
-                    *(msgspec.json.encode(record.vouched), "", "", 0.0),
+                    *(msgspec.json.encode(record.vouched), record.origin, "", "", 0.0),
                 ),
             )
 
-        await self._write(work)
+        await self.write(work)
 
     async def access(self, user: str, run: str) -> RunRecord:
         """A run, by its identity or a prefix of it that only one has."""
@@ -127,7 +86,7 @@ class SqliteRunStore:
         def work(database: sqlite3.Connection) -> RunRecord:
             return _access(database, user, run)
 
-        return await self._run(work)
+        return await self.run(work)
 
     async def survey(
         self, user: str, *, status: RunStatus | None = None, limit: int | None = None
@@ -142,14 +101,31 @@ class SqliteRunStore:
             )
             return [*map(_read_record, rows)]
 
-        return await self._run(work)
+        return await self.run(work)
 
-    async def claim(self, users: Collection[str], seconds: float) -> RunRecord | None:
-        """A run of these users that no worker has, for so many seconds; its epoch is a new one."""
+    async def count(self, user: str) -> int:
+        """How many runs of a user are queued or worked on."""
+
+        def work(database: sqlite3.Connection) -> int:
+            (found,) = database.execute(
+                "select count(*) from runs where status in ('queued', 'running') and user = ?",
+                (user,),
+            ).fetchone()
+            return int(found)
+
+        return await self.run(work)
+
+    async def claim(
+        self, user: str | None, seconds: float, *, known: Collection[str]
+    ) -> RunRecord | None:
+        """A run that no worker has, for so many seconds; its epoch is a new one.
+
+        It is of one user, or of any, and needs no registered tools besides those that are `known`.
+        """
 
         def work(database: sqlite3.Connection) -> RunRecord | None:
             now = time.time()
-            found = _find_claimable(database, users, now)
+            found = _find_claimable(database, user, known, now)
             if found is None:
                 return None
             database.execute(
@@ -160,9 +136,9 @@ class SqliteRunStore:
             return _access(database, *found)
 
         # Most often there is none, and nothing need be locked.
-        if not (await self.read_orders(users, ())).claimable:
+        if not (await self.read_orders(user, (), known=known)).claimable:
             return None
-        return await self._write(work)
+        return await self.write(work)
 
     async def renew(self, leases: Collection[Lease], seconds: float) -> Collection[Lease]:
         """Hold runs for so many seconds more; returns the leases that were lost."""
@@ -176,34 +152,35 @@ class SqliteRunStore:
                 if not database.execute(statement, (until, *_hold(one))).rowcount
             ]
 
-        return await self._write(work, durable=False)
+        return await self.write(work, durable=False)
 
-    async def read_orders(self, users: Collection[str], runs: Collection[str]) -> Orders:
-        """What to do; `runs` are those that the worker has."""
+    async def read_orders(
+        self, user: str | None, leases: Collection[Lease], *, known: Collection[str]
+    ) -> Orders:
+        """What to do about the runs of one user, or of all; `leases` are what the worker has."""
 
         def work(database: sqlite3.Connection) -> Orders:
             cancel = [
-                run
-                for run in runs
-                for user in users
+                one.run
+                for one in leases
                 if database.execute(
                     "select 1 from runs where user = ? and identity = ? and cancelling",
-                    (user, run),
+                    (one.user, one.run),
                 ).fetchone()
             ]
-            claimable = _find_claimable(database, users, time.time()) is not None
+            claimable = _find_claimable(database, user, known, time.time()) is not None
             return Orders(cancel, claimable)
 
-        return await self._run(work)
+        return await self.run(work)
 
     async def check(self, lease: Lease) -> None:
         """Raise `LeaseLost` if the lease was lost."""
-        await self._run(lambda database: _check(database, lease))
+        await self.run(lambda database: _check(database, lease))
 
     async def vouch(self, lease: Lease, documents: Collection[str]) -> None:
         """Record which documents of the prompt are trusted."""
         data = msgspec.json.encode(sorted(documents))
-        await self._write(lambda database: _update(database, lease, vouched=data))
+        await self.write(lambda database: _update(database, lease, vouched=data))
 
     async def begin_call(self, lease: Lease, invocation: str) -> int:
         """Record, durably, that a call runs now; returns the epoch in which it began before, or 0.
@@ -222,7 +199,7 @@ class SqliteRunStore:
             _insert_call(database, lease, invocation)
             return 0
 
-        return await self._write(work)
+        return await self.write(work)
 
     async def begin_again(self, lease: Lease, invocation: str) -> None:
         """Record, durably, that a call that began before runs again."""
@@ -231,7 +208,7 @@ class SqliteRunStore:
             _check(database, lease)
             _insert_call(database, lease, invocation)
 
-        await self._write(work)
+        await self.write(work)
 
     async def append_events(
         self,
@@ -248,7 +225,7 @@ class SqliteRunStore:
             if conversation:
                 _update(database, lease, conversation=conversation)
 
-        await self._write(work, durable=bool(conversation))
+        await self.write(work, durable=bool(conversation))
 
     async def read_events(
         self, user: str, run: str, *, after: int = 0, limit: int = 1000
@@ -262,7 +239,7 @@ class SqliteRunStore:
                 (user, run, after, limit),
             ).fetchall()
 
-        return await self._run(work)
+        return await self.run(work)
 
     async def suspend(
         self,
@@ -292,11 +269,11 @@ class SqliteRunStore:
             _update(database, lease, status=status, until=0.0)
             return status
 
-        return await self._write(work)
+        return await self.write(work)
 
     async def release(self, lease: Lease) -> None:
         """Give a run back, so that any worker continues it at once."""
-        await self._write(
+        await self.write(
             lambda database: _update(database, lease, status=RunStatus.QUEUED, until=0.0)
         )
 
@@ -315,7 +292,7 @@ class SqliteRunStore:
             _update(database, lease, status=status, until=0.0, error=error, kind=kind)
             _insert_events(database, lease, events)
 
-        await self._write(work)
+        await self.write(work)
 
     async def cancel(self, user: str, run: str, ended: bytes) -> RunStatus:
         """Ask for the end of a run; returns its status.
@@ -343,7 +320,7 @@ class SqliteRunStore:
             database.execute("insert into events values (?, ?, ?, ?)", (*place, cursor, ended))
             return RunStatus.CANCELLED
 
-        return await self._write(work)
+        return await self.write(work)
 
     async def decide(
         self, user: str, run: str, invocation: str, *, allowed: bool, explanation: str = ""
@@ -378,7 +355,7 @@ class SqliteRunStore:
             )
             return msgspec.structs.replace(known, allowed=allowed, explanation=explanation)
 
-        return await self._write(work)
+        return await self.write(work)
 
     async def survey_approvals(self, user: str, run: str) -> Sequence[CallApproval]:
         """The calls that a run waits or waited for."""
@@ -390,7 +367,7 @@ class SqliteRunStore:
             )
             return [*map(_read_approval, rows)]
 
-        return await self._run(work)
+        return await self.run(work)
 
     async def remove(self, user: str, conversation: str) -> None:
         """Delete the runs of a conversation, with their events."""
@@ -401,28 +378,13 @@ class SqliteRunStore:
                 "select identity from runs where user = ? and conversation = ?", place
             ).fetchall()
             for (run,) in runs:
-                for table in ("events", "calls", "approvals"):
-                    database.execute(
-                        f"delete from {table} where user = ? and run = ?",  # noqa: S608
-                        (user, run),
-                    )
-            database.execute("delete from runs where user = ? and conversation = ?", place)
+                _remove(database, user, run)
 
-        await self._write(work)
+        await self.write(work)
 
-    async def close(self) -> None:
-        """Close what is open; safe to call twice."""
-        if self._closed:
-            return
-        self._closed = True
-        loop = asyncio.get_running_loop()
-
-        def work() -> None:
-            if self._database is not None:
-                self._database.close()
-
-        await loop.run_in_executor(self._thread, work)
-        self._thread.shutdown()
+    async def remove_run(self, user: str, run: str) -> None:
+        """Delete a run, with its events."""
+        await self.write(lambda database: _remove(database, user, run))
 
     def _purge(self, database: sqlite3.Connection, now: float) -> None:
         """Delete the events of runs that ended long ago, at most once an hour."""
@@ -434,42 +396,6 @@ class SqliteRunStore:
             "status in ('completed', 'failed', 'cancelled') and updated < ?)",
             (now - self._events_seconds,),
         )
-
-    async def _write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> T:
-        """The result of work in one transaction."""
-
-        def write(database: sqlite3.Connection) -> T:
-            database.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
-            database.execute("begin immediate")
-            # Commits, or rolls back if the work fails.
-            with database:
-                return work(database)
-
-        return await self._run(write)
-
-    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        if self._closed:
-            raise StorageError("the runs are closed", path=str(self._path))
-
-        def run() -> T:
-            try:
-                return work(self._open())
-            except sqlite3.Error as error:
-                raise StorageError(f"runs: {error}", path=str(self._path)) from error
-
-        return await asyncio.get_running_loop().run_in_executor(self._thread, run)
-
-    def _open(self) -> sqlite3.Connection:
-        if self._database is None:
-            make_folder(self._path.parent)
-            self._database = open_database(
-                self._path,
-                version=_VERSION,
-                tables=_TABLES,
-                seconds=self._lock_seconds,
-                pragmas=("journal_mode = wal",),
-            )
-        return self._database
 
 
 #: Whether a worker still has a run.
@@ -511,18 +437,28 @@ def _insert_call(database: sqlite3.Connection, lease: Lease, invocation: str) ->
     )
 
 
+def _remove(database: sqlite3.Connection, user: str, run: str) -> None:
+    for table, column in (
+        *(("events", "run"), ("calls", "run"), ("approvals", "run"), ("runs", "identity")),
+    ):
+        database.execute(
+            f"delete from {table} where user = ? and {column} = ?",  # noqa: S608
+            (user, run),
+        )
+
+
 def _find_claimable(
-    database: sqlite3.Connection, users: Collection[str], now: float
+    database: sqlite3.Connection, user: str | None, known: Collection[str], now: float
 ) -> tuple[str, str] | None:
     """A run that is queued, or whose worker no longer renews its lease."""
-    for user in users:
-        row = database.execute(
-            "select user, identity from runs where user = ? and "
-            "(status = 'queued' or (status = 'running' and until < ?)) order by created limit 1",
-            (user, now),
-        ).fetchone()
-        if row is not None:
-            return row[0], row[1]
+    rows = database.execute(
+        "select user, identity, recipe from runs where status in ('queued', 'running') "
+        "and (? is null or user = ?) and (status = 'queued' or until < ?) order by created",
+        (user, user, now),
+    )
+    for owner, run, recipe in rows:
+        if {*msgspec.json.decode(recipe, type=Recipe).invokers} <= {*known}:
+            return owner, run
     return None
 
 
@@ -561,7 +497,7 @@ def _read_approval(row: tuple[bytes, int | None, str]) -> CallApproval:
 
 def _read_record(row: Sequence[Any]) -> RunRecord:
     user, identity, conversation, status, epoch, cancelling, created, updated, *rest = row
-    recipe, prompt, opening, details, vouched, error, kind = rest
+    recipe, prompt, opening, details, vouched, origin, error, kind = rest
     return RunRecord(
         identity=identity,
         user=user,
@@ -576,6 +512,7 @@ def _read_record(row: Sequence[Any]) -> RunRecord:
         details=None if details is None else msgspec.json.decode(details, type=Details),
         vouched=msgspec.json.decode(vouched, type=tuple[str, ...]),
         cancelling=bool(cancelling),
+        origin=origin,
         error=error,
         kind=kind,
     )

@@ -22,22 +22,27 @@ _IDLE_SECONDS = 1.0
 
 
 class RunWorker:
-    """Works on the runs of some users, several at the same time."""
+    """Works on the runs of one user, or of all, several at the same time."""
 
     def __init__(
         self,
         store: RunStore,
-        users: Collection[str],
+        user: str | None,
         open_conversation: ConversationOpener,
         settings: RunSettings,
+        *,
+        known: Collection[str] = (),
     ) -> None:
+        """A worker for runs that need no registered tools besides those that are `known`."""
+        self._known = known
         self._store = store
-        self._users = users
+        self._user = user
         self._open = open_conversation
         self._lease_seconds = settings.lease_seconds
         self._parallel = settings.parallel
         self._jobs: dict[str, RunJob] = {}
         self._news = asyncio.Event()
+        self._claimed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
         self._problem = ""
@@ -49,10 +54,21 @@ class RunWorker:
         """Whether it has a run."""
         return bool(self._jobs)
 
+    @property
+    def users(self) -> Collection[str]:
+        """Whose runs it has."""
+        return {job.lease.user for job in self._jobs.values()}
+
     def access_recorder(self, run: str) -> RunRecorder | None:
         """What followers in this process listen to, if this worker has the run."""
         job = self._jobs.get(run)
         return None if job is None else job.recorder
+
+    async def wait_for_claim(self, seconds: float) -> None:
+        """Wait until it has claimed a run, but not for longer than so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._claimed.wait()
 
     def pause(self) -> None:
         """Claim no runs in this process until `resume`; they are left to others."""
@@ -100,12 +116,13 @@ class RunWorker:
             self._news.clear()
 
     async def _look(self) -> None:
-        orders = await self._store.read_orders(self._users, self._jobs.keys())
+        leases = [job.lease for job in self._jobs.values()]
+        orders = await self._store.read_orders(self._user, leases, known=self._known)
         for run in orders.cancel:
             if run in self._jobs:
                 self._jobs[run].cancel()
         while orders.claimable and len(self._jobs) < self._parallel:
-            record = await self._store.claim(self._users, self._lease_seconds)
+            record = await self._store.claim(self._user, self._lease_seconds, known=self._known)
             if record is None:
                 break
             if (earlier := self._jobs.get(record.identity)) is not None:
@@ -113,6 +130,8 @@ class RunWorker:
                 earlier.lose()
             job = RunJob(self._store, record, self._open)
             self._jobs[record.identity] = job
+            self._claimed.set()
+            self._claimed = asyncio.Event()
             job.task.add_done_callback(functools.partial(self._forget, job))
 
     def _forget(self, job: RunJob, task: asyncio.Task[None]) -> None:

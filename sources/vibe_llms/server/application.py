@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
@@ -11,13 +12,27 @@ from urllib.parse import urlsplit
 
 from vibe_llms.credentials import get_logger
 from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.server.api_runs import (
+    cancel_run,
+    decide_call,
+    follow_run,
+    list_runs,
+    show_run,
+)
 from vibe_llms.server.chat_completions import complete_chat
-from vibe_llms.server.chat_replies import encode_failure
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Disconnected, Exchange, Receive, Scope, Send
 from vibe_llms.server.failures import Rejected, describe_failure
+from vibe_llms.server.messages import count_message_tokens, create_message
 from vibe_llms.server.metrics import MEDIA_TYPE
-from vibe_llms.server.model_lists import PREFIX, list_models, show_model
+from vibe_llms.server.model_lists import list_models, show_model
+from vibe_llms.server.responses import (
+    cancel_response,
+    create_response,
+    delete_response,
+    list_input_items,
+    show_response,
+)
 from vibe_llms.server.spaces import UserSpace
 from vibe_llms.server.users import LOCAL, UserStore
 
@@ -27,11 +42,30 @@ _LOGGER = get_logger("vibe_llms.server")
 #: Logged for a request whose client closed the connection.
 _CLOSED = 499
 _BEARER = b"bearer "
-ENDPOINTS: Mapping[tuple[str, str], Handler] = {
-    ("POST", "/v1/chat/completions"): complete_chat,
-    ("GET", "/v1/models"): list_models,
+#: The handlers by path and method. `*` stands for any text without `/`, `**` for any text.
+ENDPOINTS: Mapping[str, Mapping[str, Handler]] = {
+    "/api/runs": {"GET": list_runs},
+    "/api/runs/*": {"GET": show_run},
+    "/api/runs/*/cancel": {"POST": cancel_run},
+    "/api/runs/*/decide": {"POST": decide_call},
+    "/api/runs/*/events": {"GET": follow_run},
+    "/v1/chat/completions": {"POST": complete_chat},
+    "/v1/messages": {"POST": create_message},
+    "/v1/messages/count_tokens": {"POST": count_message_tokens},
+    "/v1/models": {"GET": list_models},
+    "/v1/responses": {"POST": create_response},
+    "/v1/responses/*": {"GET": show_response, "DELETE": delete_response},
+    "/v1/responses/*/cancel": {"POST": cancel_response},
+    "/v1/responses/*/input_items": {"GET": list_input_items},
+    "/v1/models/**": {"GET": show_model},
 }
-_PATHS = {path for _, path in ENDPOINTS}
+_PATTERNS = {
+    path: re.compile(re.escape(path).replace(r"\*\*", "(.+)").replace(r"\*", "([^/]+)"), re.DOTALL)
+    for path in ENDPOINTS
+    if "*" in path
+}
+#: Stands in counts and in the log for paths that clients have chosen.
+_OTHER = "other"
 
 
 class Application:
@@ -72,7 +106,7 @@ class Application:
     async def _answer(self, exchange: Exchange) -> None:
         exchange.check_headers(self._core.settings)
         self._check_sender(exchange)
-        if exchange.method == "OPTIONS" and exchange.headers_sent:
+        if exchange.method == "OPTIONS" and b"origin" in exchange.headers:
             # A browser asks before a page may send a key.
             await exchange.reply(b"", status=204)
             return
@@ -85,23 +119,9 @@ class Application:
         if exchange.path == "/metrics":
             await exchange.reply(self._core.metrics.render(), media_type=MEDIA_TYPE)
             return
-        handler = self._find(exchange)
+        handler = _find_handler(exchange)
         with self._core.spaces.enter(exchange.user) as space:
             await handler(self._core, exchange, space)
-
-    def _find(self, exchange: Exchange) -> Handler:
-        if (handler := ENDPOINTS.get((exchange.method, exchange.path))) is not None:
-            return handler
-        if exchange.path.startswith(PREFIX):
-            if exchange.method == "GET":
-                return show_model
-        elif exchange.path not in _PATHS:
-            raise Rejected(f"there is no {exchange.path}", status=404, code="unknown_url")
-        raise Rejected(
-            f"{exchange.path} does not take {exchange.method}",
-            status=405,
-            code="method_not_allowed",
-        )
 
     def _check_sender(self, exchange: Exchange) -> None:
         """Refuse requests that another site's page, or a rebound name, sends in a browser."""
@@ -122,6 +142,7 @@ class Application:
             )
         if origin in self._origins:
             exchange.headers_sent = (
+                *exchange.headers_sent,
                 (b"access-control-allow-origin", origin.encode("latin-1")),
                 (b"access-control-allow-headers", b"authorization, content-type, x-api-key"),
                 (b"vary", b"origin"),
@@ -147,7 +168,7 @@ class Application:
     async def _report(self, exchange: Exchange, error: Exception) -> None:
         failure = describe_failure(error)
         if not isinstance(error, VibeLlmsError | Rejected):
-            _LOGGER.error("a request failed", exc_info=error)
+            _LOGGER.error("the request %s failed", exchange.request_id, exc_info=error)
         if exchange.status:
             # The response has begun; all that is left is to end the connection early.
             raise error
@@ -157,14 +178,36 @@ class Application:
         if failure.status == 413:
             # The rest of the body is not read.
             headers.append((b"connection", b"close"))
-        await exchange.reply(encode_failure(failure), status=failure.status, headers=headers)
+        await exchange.fail(failure, headers)
 
     def _record(self, exchange: Exchange, seconds: float) -> None:
-        path = exchange.path if exchange.path in _PATHS else "other"
-        path = PREFIX if exchange.path.startswith(PREFIX) else path
+        path, _ = _match_path(exchange.path)
         self._core.metrics.count_request(path, exchange.status, seconds)
         who = exchange.user or "-"
         self._log(f"{exchange.method} {path} {exchange.status} {seconds * 1000:.1f} ms {who}")
+
+
+def _match_path(path: str) -> tuple[str, str]:
+    """The path of `ENDPOINTS` that a path is one of, and what it leaves open."""
+    if path in ENDPOINTS:
+        return path, ""
+    for known, pattern in _PATTERNS.items():
+        if found := pattern.fullmatch(path):
+            return known, found[1]
+    return _OTHER, ""
+
+
+def _find_handler(exchange: Exchange) -> Handler:
+    path, exchange.argument = _match_path(exchange.path)
+    if path == _OTHER:
+        raise Rejected(f"there is no {exchange.path}", status=404, code="unknown_url")
+    if (handler := ENDPOINTS[path].get(exchange.method)) is None:
+        raise Rejected(
+            f"{exchange.path} does not take {exchange.method}",
+            status=405,
+            code="method_not_allowed",
+        )
+    return handler
 
 
 def _is_address(name: str) -> bool:

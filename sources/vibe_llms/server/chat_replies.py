@@ -19,13 +19,11 @@ from vibe_llms.events import (
     TextChunk,
 )
 from vibe_llms.messages.canisters import (
-    AssistantCanister,
     InvocationCanister,
     StopReason,
     Turn,
     Usage,
 )
-from vibe_llms.messages.contents import ReasoningContent
 from vibe_llms.messages.identities import produce_identity
 from vibe_llms.providers.openai.chat_completions.chunks import (
     CallPiece,
@@ -37,8 +35,7 @@ from vibe_llms.providers.openai.chat_completions.chunks import (
     NativeUsage,
     PromptDetails,
 )
-from vibe_llms.server.failures import Failure
-from vibe_llms.server.turns import BETWEEN
+from vibe_llms.server.turns import BETWEEN, read_thoughts
 
 
 class SentCall(CallPiece, omit_defaults=True):
@@ -69,32 +66,14 @@ DONE = b"data: [DONE]\n\n"
 _ENCODER = msgspec.json.Encoder()
 
 
-def encode_failure(failure: Failure) -> bytes:
-    """An error in OpenAI's form."""
-    error = {
-        "message": failure.message,
-        "type": failure.type,
-        "param": failure.param,
-        "code": failure.code,
-    }
-    return _ENCODER.encode({"error": error})
-
-
 def encode_reply(
     model: str, text: str, calls: Sequence[InvocationCanister], turn: Turn[None]
 ) -> bytes:
     """A reply that is not streamed."""
-    thoughts = [
-        content.text
-        for canister in turn.canisters
-        if isinstance(canister, AssistantCanister)
-        for content in canister.contents
-        if isinstance(content, ReasoningContent)
-    ]
     message = SentMessage(
         role="assistant",
         content=text if text or not calls else None,
-        reasoning_content="".join(thoughts) or None,
+        reasoning_content=read_thoughts(turn) or None,
         tool_calls=[
             SentCall(
                 id=name_call(call.identity),
@@ -125,6 +104,7 @@ class ChunkWriter:
     """Writes the chunks of one reply; what all of them share is encoded once."""
 
     def __init__(self, model: str, tools: Collection[str], *, usage: bool) -> None:
+        self._model = model
         shared = SentReply(
             id=_produce_id(), object="chat.completion.chunk", created=int(time.time()), model=model
         )
@@ -141,6 +121,10 @@ class ChunkWriter:
         #: What stands before the next text: the space between two messages.
         self._space = ""
         self._calls: dict[str, int] = {}
+
+    def encode(self, text: str, calls: Sequence[InvocationCanister], turn: Turn[None]) -> bytes:
+        """The whole reply, which is not streamed."""
+        return encode_reply(self._model, text, calls, turn)
 
     def write(self, event: Event) -> bytes:
         """The chunks that an event becomes; empty for most events that are not text."""
@@ -194,11 +178,6 @@ class ChunkWriter:
 
     def _write_delta(self, delta: MessageDelta) -> bytes:
         return self._choice + _ENCODER.encode(delta) + self._end
-
-
-def write_failure(failure: Failure) -> bytes:
-    """An error after the stream has begun."""
-    return b"data: " + encode_failure(failure) + b"\n\n"
 
 
 def _finish(reason: str) -> str:

@@ -6,17 +6,14 @@ have no meaning here are ignored, as are those of other servers.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Meta, Struct, ValidationError
+from msgspec import Meta, Struct
 
 from vibe_llms.controls import Controls
-from vibe_llms.invocation.invokers import Invoker, gather_invokers
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
@@ -36,14 +33,13 @@ from vibe_llms.messages.contents import (
 )
 from vibe_llms.providers.openai.chat_completions.chunks import CallPiece
 from vibe_llms.server.failures import Rejected
+from vibe_llms.server.reading import declare_tools, is_web_address, read_base64, read_body
 from vibe_llms.server.turns import TurnOrder
 
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[^,;]*)*;base64,", re.ASCII)
-_PARAM = re.compile(r" - at `\$\.([\w.\[\]]+)`")
-_JSON_ONLY = "Answer with a single JSON object and nothing else: no other text, no Markdown."
+JSON_ONLY = "Answer with a single JSON object and nothing else: no other text, no Markdown."
 #: The words of OpenAI for our choices of a tool.
-_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
+CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
 
 class TextPart(Struct, tag_field="type", tag="text"):
@@ -191,13 +187,7 @@ _DECODER = msgspec.json.Decoder(ChatRequest)
 
 def read_request(body: bytes) -> ChatRequest:
     """The request in a body; `Rejected` names the member that is wrong."""
-    try:
-        request = _DECODER.decode(body)
-    except ValidationError as error:
-        found = _PARAM.search(str(error))
-        raise Rejected(str(error), param=found and found[1]) from error
-    except (ValueError, RecursionError) as error:
-        raise Rejected(f"the body is not valid JSON: {error}") from error
+    request = read_body(_DECODER, body)
     if request.n is not None and request.n != 1:
         raise Rejected("there is one choice only", param="n", code="unsupported_value")
     if "audio" in (request.modalities or ()):
@@ -214,18 +204,26 @@ def read_order(request: ChatRequest) -> TurnOrder:
     return TurnOrder(
         model=request.model,
         said=read_messages(request.messages),
-        tools=_read_tools(request.tools or ()),
+        tools=declare_tools(
+            (tool.function.name, tool.function.description, tool.function.parameters)
+            for tool in request.tools or ()
+        ),
         controls=_read_controls(request),
         schema=None if schema is None else {"title": schema.name, **(schema.schema or {})},
-        instruction=_JSON_ONLY if form is not None and form.type == "json_object" else "",
+        instruction=JSON_ONLY if form is not None and form.type == "json_object" else "",
         store=request.store is not False,
     )
 
 
-def read_messages(messages: Sequence[Message]) -> Sequence[Canister]:
-    """Messages as canisters; a result names its call by the identity that the call gets here."""
+def read_messages(
+    messages: Sequence[Message], open_calls: Mapping[str, str] = {}
+) -> Sequence[Canister]:
+    """Messages as canisters; a result names its call by the identity that the call has here.
+
+    `open_calls` are the identities of calls before these messages, by the client's names for them.
+    """
     said: list[Canister] = []
-    calls: dict[str, str] = {}
+    calls = dict(open_calls)
     for index, message in enumerate(messages):
         param = f"messages[{index}]"
         contents = _read_contents(message, f"{param}.content")
@@ -263,13 +261,13 @@ def _read_part(part: Part, param: str) -> Content:
         case TextPart(text=text) | RefusalPart(refusal=text):
             return TextualContent(repair_text(text))
         case ImagePart(image_url=ImageUrl(url=url)):
-            if url[:8].lower().startswith(("http://", "https://")):
+            if is_web_address(url):
                 # The provider reads it; nothing is fetched here.
                 return ImageContent(Location(repair_text(url)))
             data, mimetype = _read_data_url(url, param)
             return ImageContent(data, mimetype)
         case AudioPart(input_audio=InputAudio(data=encoded, format=kind)):
-            return AudioContent(_decode(encoded, param), f"audio/{kind}")
+            return AudioContent(read_base64(encoded, param), f"audio/{kind}")
         case FilePart(file=FileData(file_data=str(encoded), filename=name)):
             data, mimetype = _read_data_url(encoded, param)
             return FileContent(data, mimetype, repair_text(name or ""))
@@ -283,14 +281,7 @@ def _read_data_url(url: str, param: str) -> tuple[bytes, str]:
         raise Rejected(
             "an address must begin with http://, https:// or data:TYPE;base64,", param=param
         )
-    return _decode(url[found.end() :], param), found[1] or ""
-
-
-def _decode(encoded: str, param: str) -> bytes:
-    try:
-        return base64.b64decode(encoded, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise Rejected(f"the data is not valid base64: {error}", param=param) from error
+    return read_base64(url[found.end() :], param), found[1] or ""
 
 
 def _read_call(piece: CallPiece, param: str) -> InvocationCanister:
@@ -301,24 +292,6 @@ def _read_call(piece: CallPiece, param: str) -> InvocationCanister:
         arguments=repair_text(piece.function.arguments or "{}"),
         call=repair_text(piece.id),
     )
-
-
-def _read_tools(tools: Sequence[DeclaredTool]) -> tuple[Invoker, ...]:
-    for tool in tools:
-        if not _TOOL_NAME.fullmatch(tool.function.name):
-            raise Rejected(
-                f"{tool.function.name!r} is not a valid name; use 1 to 64 letters, digits, _ and -",
-                param="tools",
-            )
-    declared = (
-        Invoker.from_declaration(
-            tool.function.name,
-            tool.function.parameters or {"type": "object", "properties": {}},
-            description=tool.function.description or "",
-        )
-        for tool in tools
-    )
-    return tuple(gather_invokers(declared).values())
 
 
 def _read_controls(request: ChatRequest) -> Controls:
@@ -333,7 +306,7 @@ def _read_controls(request: ChatRequest) -> Controls:
         seed=request.seed,
         effort=request.reasoning_effort,
         tool_choice=(
-            choice.function.name if isinstance(choice, NamedTool) else _CHOICES.get(choice or "")
+            choice.function.name if isinstance(choice, NamedTool) else CHOICES.get(choice or "")
         ),
         parallel_invocations=request.parallel_tool_calls if request.tools else None,
         service_tier=request.service_tier,

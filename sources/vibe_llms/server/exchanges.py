@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
+from urllib.parse import parse_qsl
 
-from vibe_llms.server.failures import Rejected
+from vibe_llms.messages.identities import produce_identity
+from vibe_llms.server.dialects import find_dialect
+from vibe_llms.server.failures import Failure, Rejected
 from vibe_llms.server.settings import ServerSettings
 
 JSON = b"application/json"
@@ -31,13 +34,22 @@ class Exchange:
         self.path: str = scope["path"]
         self.method: str = scope["method"]
         self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
+        self.dialect = find_dialect(self.path, self.headers)
+        self.request_id = f"req_{produce_identity()}"
+        #: What the endpoint's path leaves open, such as the name of a model.
+        self.argument = ""
         self.user = ""
         #: Sent with the response, whatever it is.
-        self.headers_sent: Headers = ()
+        self.headers_sent: Headers = ((self.dialect.request_id, self.request_id.encode()),)
         #: The status that was sent; 0 before.
         self.status = 0
         self._receive = receive
         self._send = send
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The members of the query; of equal names, the last counts."""
+        return dict(parse_qsl(self.scope["query_string"].decode("latin-1")))
 
     def check_headers(self, settings: ServerSettings) -> None:
         """`Rejected` if the headers are too long."""
@@ -81,6 +93,15 @@ class Exchange:
         length = (b"content-length", str(len(body)).encode())
         await self.start(status, media_type, (length, *headers))
         await self._send({"type": "http.response.body", "body": body})
+
+    async def fail(self, failure: Failure, headers: Headers = ()) -> None:
+        """Send an error in the form of the client's dialect."""
+        body = self.dialect.encode_failure(failure, self.request_id)
+        await self.reply(body, status=failure.status, headers=headers)
+
+    def write_failure(self, failure: Failure) -> bytes:
+        """An error after a stream has begun."""
+        return self.dialect.write_failure(failure, self.request_id)
 
     async def start(self, status: int, media_type: bytes, headers: Headers = ()) -> None:
         """Send the head of a response."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from vibe_llms import exceptions
-from vibe_llms.exceptions import ControlInvalid, ProviderError, VibeLlmsError
+from vibe_llms.exceptions import BudgetExceeded, ControlInvalid, ProviderError, VibeLlmsError
 
 INVALID = "invalid_request_error"
 _UPSTREAM = "upstream_error"
@@ -49,17 +49,27 @@ class Rejected(Exception):
             retry_after=retry_after,
         )
 
+    @classmethod
+    def from_failure(cls, failure: Failure) -> Rejected:
+        """The refusal of a request that came to a failure elsewhere."""
+        rejected = cls(failure.message)
+        rejected.failure = failure
+        return rejected
+
 
 #: Status, type and code of each error; the first class that fits decides.
 _FAILURES: tuple[tuple[type[VibeLlmsError], int, str, str | None], ...] = (
     (exceptions.ModelNotFound, 404, INVALID, "model_not_found"),
     (exceptions.ModelUnavailable, 404, INVALID, "model_not_found"),
     (exceptions.ControlInvalid, 400, INVALID, "unsupported_parameter"),
+    (exceptions.RunNotFound, 404, INVALID, "run_not_found"),
+    (exceptions.DecisionRefused, 409, INVALID, "decision_refused"),
     (exceptions.ConversationBusy, 409, INVALID, "conversation_busy"),
     (exceptions.SessionClosed, 503, _SERVER, "shutting_down"),
     (exceptions.RequestError, 400, INVALID, None),
     (exceptions.ContextOverflow, 400, INVALID, "context_length_exceeded"),
     (exceptions.RequestRefused, 400, INVALID, None),
+    (exceptions.BudgetExceeded, 429, "insufficient_quota", "insufficient_quota"),
     (exceptions.RateLimited, 429, "rate_limit_error", "rate_limit_exceeded"),
     (exceptions.ReplyTimeout, 504, _UPSTREAM, "upstream_timeout"),
     (exceptions.ProviderError, 502, _UPSTREAM, "upstream_failed"),
@@ -91,6 +101,16 @@ def describe_failure(error: Exception) -> Failure:
     )
 
 
+def describe_kind(kind: str, message: str) -> Failure:
+    """The failure of a run, whose error is known by the name of its class and by its words."""
+    error = getattr(exceptions, kind, None)
+    for known, status, type_, code in _FAILURES:
+        if isinstance(error, type) and issubclass(error, known):
+            return Failure(status=status, message=message, type=type_, code=code)
+    return Failure(status=500, message="The server failed.", type=_SERVER, code="internal_error")
+
+
 def _wait_of(error: VibeLlmsError) -> float | None:
-    wait = getattr(error, "retry_after", None) if isinstance(error, ProviderError) else None
+    waits = isinstance(error, ProviderError | BudgetExceeded)
+    wait = getattr(error, "retry_after", None) if waits else None
     return wait if isinstance(wait, int | float) else None

@@ -86,6 +86,7 @@ class RunningServer:
 
     async def serve(self) -> None:
         """Answer requests until `end` is called; running turns have `shutdown-seconds` then."""
+        self._core.spaces.start()
         try:
             await self._server.serve(sockets=[self._socket])
         finally:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import msgspec
 
 from vibe_llms.agents import survey_names
 from vibe_llms.configuration import Configuration
+from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.credentials import read_keys
 from vibe_llms.exceptions import ModelNotFound, VibeLlmsError
 from vibe_llms.keys import KeyVault
+from vibe_llms.runs.accounts import BudgetStore
+from vibe_llms.runs.budgets import produce_budget_store
+from vibe_llms.runs.core import RunHost, Runs, produce_store
+from vibe_llms.runs.interfaces import RunRecord
+from vibe_llms.runs.worker import RunWorker
 from vibe_llms.server.continuations import Continuations
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.settings import ServerSettings
@@ -29,7 +36,14 @@ _LISTED_SECONDS = 60.0
 class UserSpace:
     """The session of one user, and what belongs to it."""
 
-    def __init__(self, configuration: Configuration, user: str, limit: int) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        user: str,
+        limit: int,
+        budgets: BudgetStore,
+        produce_runs: Callable[[RunHost], Runs],
+    ) -> None:
         places = find_user_places(configuration.places, user)
         own = msgspec.structs.replace(configuration, places=places)
         archive = DirectoryArchive(places.data, configuration.storage)
@@ -37,7 +51,15 @@ class UserSpace:
         keys = read_keys(configuration.places.keys_file)
         # What one user signs in to is not open to the others.
         vault = KeyVault(places.data / "secrets.toml", keyring=False) if user != LOCAL else None
-        self.session = Session(own, archive, keys=keys, vault=vault)
+        self.session = Session(
+            own,
+            archive,
+            keys=keys,
+            vault=vault,
+            user=user,
+            budget_store=budgets,
+            produce_runs=produce_runs,
+        )
         self.continuations = Continuations(places.data / "server")
         self.running = 0
         self._agents = survey_names(configuration)
@@ -48,19 +70,27 @@ class UserSpace:
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Count a turn while it runs; refused if the user has too many."""
-        if self.running >= self._limit:
-            raise Rejected(
-                f"{self.running} turns of this user are running; wait until one ends",
-                status=429,
-                type="rate_limit_error",
-                code="too_many_turns",
-                retry_after=_RETRY_SECONDS,
-            )
+        self._require_room(self.running)
         self.running += 1
         try:
             yield
         finally:
             self.running -= 1
+
+    async def require_room(self) -> None:
+        """Refuse another run if the user has too many that are queued or worked on."""
+        runs = self.session.access_runs()
+        self._require_room(await runs.store.count(self.user))
+
+    def _require_room(self, running: int) -> None:
+        if running >= self._limit:
+            raise Rejected(
+                f"{running} turns of this user are running; wait until one ends",
+                status=429,
+                type="rate_limit_error",
+                code="too_many_turns",
+                retry_after=_RETRY_SECONDS,
+            )
 
     async def survey_models(self) -> Sequence[str]:
         """The agents, and the addresses of the models that the user may name, aliases first."""
@@ -125,6 +155,13 @@ class UserSpaces:
         self._configuration = configuration
         self._settings = settings
         self._spaces: dict[str, UserSpace] = {}
+        # Opened with the first request under a budget.
+        self._budgets = produce_budget_store(configuration)
+        self._runs = produce_store(configuration)
+        parallel = settings.parallel_runs
+        limits = msgspec.structs.replace(configuration.runs, parallel=parallel)
+        self._limits = limits
+        self.worker = RunWorker(self._runs, None, self._open_run, limits)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._entered: dict[str, int] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -140,26 +177,50 @@ class UserSpaces:
         if (timer := self._timers.pop(user, None)) is not None:
             timer.cancel()
         if user not in self._spaces:
-            self._spaces[user] = UserSpace(self._configuration, user, self._settings.user_turns)
+            limit = self._settings.user_turns
+            produce = partial(self._produce_runs, user)
+            self._spaces[user] = UserSpace(self._configuration, user, limit, self._budgets, produce)
         self._entered[user] = self._entered.get(user, 0) + 1
         try:
             yield self._spaces[user]
         finally:
             self._entered[user] -= 1
             if not self._entered[user] and user in self._spaces:
-                self._timers[user] = asyncio.get_running_loop().call_later(
-                    self._settings.idle_seconds, self._leave, user
-                )
+                self._close_later(user)
+
+    def start(self) -> None:
+        """Continue the runs that were left when the server ended."""
+        if self._runs.exists():
+            self.worker.resume()
 
     async def close(self) -> None:
-        """Close all spaces; turns that run are cancelled."""
+        """Close all spaces; turns that run are cancelled, and runs are given back."""
+        await self.worker.close()
         for timer in self._timers.values():
             timer.cancel()
         spaces, self._spaces = [*self._spaces.values()], {}
-        await asyncio.gather(*self._closing, *(space.close() for space in spaces))
+        try:
+            await asyncio.gather(*self._closing, *(space.close() for space in spaces))
+        finally:
+            await self._budgets.close()
+            await self._runs.close()
+
+    def _produce_runs(self, user: str, host: RunHost) -> Runs:
+        return Runs(self._runs, host, self._limits, user=user, worker=self.worker)
+
+    async def _open_run(self, record: RunRecord) -> Conversation:
+        with self.enter(record.user) as space:
+            return await space.session.access_runs().open(record)
+
+    def _close_later(self, user: str) -> None:
+        seconds = self._settings.idle_seconds
+        self._timers[user] = asyncio.get_running_loop().call_later(seconds, self._leave, user)
 
     def _leave(self, user: str) -> None:
         del self._timers[user]
+        if user in self.worker.users:
+            self._close_later(user)
+            return
         task = asyncio.ensure_future(self._spaces.pop(user).close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

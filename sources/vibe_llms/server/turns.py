@@ -28,7 +28,9 @@ from vibe_llms.messages.canisters import (
     Turn,
     UserCanister,
 )
-from vibe_llms.messages.contents import text_of
+from vibe_llms.messages.contents import ReasoningContent, text_of
+from vibe_llms.providers.interfaces import TokenCount
+from vibe_llms.runs.run import Run
 from vibe_llms.server.continuations import Chain, Place, hash_system
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.spaces import UserSpace
@@ -100,7 +102,7 @@ class ServedTurn:
         else:
             conversation, prompt = found
         chain.extend(order.said[split:])
-        extra = _instruct(order, conversation)
+        extra = instruct(order, conversation)
         return cls(
             *(space, replace(order, controls=extra[1]), conversation, [*extra[0], *prompt], chain),
             begun=found is None,
@@ -114,6 +116,43 @@ class ServedTurn:
         """The whole turn, unstreamed on the wire too."""
         return await self._conversation.converse(
             self._prompt or None, controls=self._order.controls, streaming=False
+        )
+
+    @classmethod
+    async def follow(
+        cls, space: UserSpace, order: TurnOrder, conversation: str, last: str
+    ) -> ServedTurn:
+        """The turn that follows a message of a stored conversation; a fork if it is not the last.
+
+        All of `said` is the prompt.
+        """
+        agent, model = await space.resolve_model(order.model)
+        found = await space.session.resume(
+            conversation,
+            agent=agent,
+            model=model,
+            invokers=order.tools,
+            controls=order.controls,
+            memory=space.uses_memory(agent),
+        )
+        extra, controls = instruct(order, found)
+        order = replace(order, controls=controls)
+        served = cls(space, order, found, [*extra, *order.said], Chain(agent or ""), begun=False)
+        return served if found.canisters[-1].identity == last else await served.fork(last)
+
+    async def fork(self, last: str) -> ServedTurn:
+        """The same turn in a fork that ends with a message."""
+        fork = await self._conversation.fork(last)
+        return ServedTurn(self._space, self._order, fork, self._prompt, self._chain, begun=False)
+
+    async def start(self, instructions: Sequence[str], origin: bytes) -> Run:
+        """The turn as a run, which does not end with the connection."""
+        return await self._space.session.access_runs().start(
+            self._conversation,
+            self._conversation.read_prompt(self._prompt),
+            instructions=instructions,
+            controls=self._order.controls,
+            origin=origin,
         )
 
     def read(self, turn: Turn[None]) -> tuple[str, Sequence[InvocationCanister]]:
@@ -152,6 +191,33 @@ class ServedTurn:
                 await self._space.session.archive.remove(conversation.identity)
             except ConversationNotFound:
                 return
+
+
+async def count_tokens(space: UserSpace, order: TurnOrder) -> TokenCount:
+    """How many tokens the model would read for a turn; nothing of it is stored."""
+    check_calls(order.said)
+    agent, model = await space.resolve_model(order.model)
+    conversation = await space.session.begin(
+        model,
+        agent=agent,
+        history=order.said,
+        invokers=order.tools,
+        controls=order.controls,
+        memory=False,
+        save=False,
+    )
+    return await conversation.count_tokens()
+
+
+def read_thoughts(turn: Turn[None]) -> str:
+    """What the model thought in a turn, as far as it is shown."""
+    return "".join(
+        content.text
+        for canister in turn.canisters
+        if isinstance(canister, AssistantCanister)
+        for content in canister.contents
+        if isinstance(content, ReasoningContent)
+    )
 
 
 def check_calls(said: Sequence[Canister]) -> None:
@@ -241,7 +307,7 @@ def _pair(
     ]
 
 
-def _instruct(order: TurnOrder, conversation: Conversation) -> tuple[Sequence[Canister], Controls]:
+def instruct(order: TurnOrder, conversation: Conversation) -> tuple[Sequence[Canister], Controls]:
     """How the reply is made to have its form: by a control, or in words."""
     controls, instruction = order.controls, order.instruction
     if order.schema is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 #: Used as a path: keeps nothing on disk.
 IN_MEMORY = ":memory:"
 _PRIVATE = 0o600
+_RETRY_SECONDS = 0.01
 
 
 def open_database(
@@ -44,7 +46,7 @@ def open_database(
     try:
         # It can be rebuilt, so it need not survive a power failure.
         for pragma in ("synchronous = off", *pragmas):
-            database.execute(f"pragma {pragma}")
+            _set(database, pragma, seconds)
         if not _version_of(database):
             database.execute("begin immediate")
             if not _version_of(database):
@@ -58,6 +60,22 @@ def open_database(
         database.close()
         raise
     return database
+
+
+def _set(database: sqlite3.Connection, pragma: str, seconds: float) -> None:
+    """Set a pragma. SQLite does not wait while another process changes the mode of the journal."""
+    import sqlite3
+
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            database.execute(f"pragma {pragma}")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_RETRY_SECONDS)
+        else:
+            return
 
 
 def _version_of(database: sqlite3.Connection) -> int:

@@ -26,6 +26,7 @@ from vibe_llms.providers.http_errors import ErrorObject
 from vibe_llms.providers.ollama.errors import ERRORS
 
 
+@pytest.mark.drift
 def test_the_package_has_the_errors_that_are_known() -> None:
     found = {
         value

@@ -73,6 +73,7 @@ def find_unknown(base: type[Exception]) -> set[str]:
     return unknown
 
 
+@pytest.mark.drift
 def test_every_class_of_the_official_package_is_known() -> None:
     assert find_unknown(openai.OpenAIError) == set()
 
@@ -89,6 +90,7 @@ def test_a_class_that_the_package_grows_would_be_detected() -> None:
     gc.collect()
 
 
+@pytest.mark.drift
 def test_every_code_of_a_failed_response_is_known() -> None:
     codes = get_args(ResponseError.model_fields["code"].annotation)
     assert len(codes) > 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -13,6 +14,7 @@ from tests.fakes.openai_clients import MODELS, STREAM, produce_openai_model
 from tests.fakes.server import Answer
 from vibe_llms import open_session
 from vibe_llms.configuration import StreamSettings
+from vibe_llms.controls import Controls
 from vibe_llms.events import Event, MessageFailedEvent, MessageProgressEvent
 from vibe_llms.exceptions import (
     ProviderOverloaded,
@@ -326,3 +328,30 @@ async def test_a_limit_that_ends_too_late_is_an_error_at_once(
             await model.converse(HI)
         assert len(fake_openai.requests) == number + 1
     await model.client.close()
+
+
+@pytest.mark.parametrize("interface", [*ROWS])
+async def test_under_a_budget_all_is_sent_and_the_reply_is_limited(
+    fake_openai: FakeOpenAI, home: Path, interface: str
+) -> None:
+    chat = interface != "responses"
+    fake_openai.replies = [
+        chat_reply("Mild.") if chat else response_reply(message("Mild."), id=f"resp_{number}")
+        for number in range(2)
+    ]
+    settings = {} if chat else {"state": "server"}
+    configuration = {
+        **configure(fake_openai, interface, **settings),
+        "budgets": {"tokens": 100_000, "period": "total"},
+    }
+    keys = {ROWS[interface]: fake_openai.key}
+    async with open_session(configuration=configuration, keys=keys) as session:
+        conversation = await session.begin(address(interface))
+        for _ in range(2):
+            await conversation.converse("Weather?", controls=Controls(output_tokens=999))
+    bodies = [request.json for request in fake_openai.requests]
+    assert len(bodies) == 2
+    for body in bodies:
+        assert "previous_response_id" not in body
+        assert 999 in (body.get("max_output_tokens"), body.get("max_completion_tokens"))
+    assert len(bodies[1]["messages" if chat else "input"]) == 3

@@ -1,8 +1,7 @@
 """The errors of Anthropic's interface, by type and status.
 
 Source: the classes in `anthropic._exceptions` and the names in `anthropic.types.shared.error_type`
-of anthropic 2.12.0; `tests/providers/anthropic/test_errors.py` fails when the package grows one
-that this table does not know.
+of anthropic 2.13.0; `pytest -m drift` fails when the package has one that this table does not know.
 """
 
 from __future__ import annotations

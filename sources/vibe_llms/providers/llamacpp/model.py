@@ -36,6 +36,7 @@ from vibe_llms.providers.llamacpp.templates import Template
 from vibe_llms.providers.pieces import encode_json
 from vibe_llms.providers.requests import HistoryCache, apply_controls, offer_tools, send_notice
 from vibe_llms.providers.row_models import RowClient, RowModel
+from vibe_llms.providers.spending import access_spending, reserve_output
 from vibe_llms.providers.tool_names import assimilate_names, nativize_name
 from vibe_llms.providers.watch import Watch
 
@@ -64,6 +65,7 @@ class LlamacppModel(RowModel[LlamacppConnection]):
     """A file, and what its head says of it."""
 
     module = MODULE
+    caps_output = True
 
     def __init__(
         self,
@@ -113,6 +115,10 @@ class LlamacppModel(RowModel[LlamacppConnection]):
         """
         stream = self.client.stream
         task = await self._produce_task(canisters, invokers, controls, context)
+        if (spending := access_spending()) is not None:
+            tokens = await (await self.access_engine()).ask(task.measure)
+            controls = await reserve_output(spending, self, tokens, controls, context)
+            task = await self._produce_task(canisters, invokers, controls, context)
 
         async def play(watch: Watch, accumulator: Accumulator) -> None:
             # What others have asked for first may take as long as it takes.

@@ -61,6 +61,7 @@ from vibe_llms.providers.scripted.scripts import (
     produce_fault,
     read_script,
 )
+from vibe_llms.providers.spending import access_spending, bound_messages, reserve_output
 from vibe_llms.providers.watch import Watch
 
 MODULE = "vibe_llms.providers.scripted"
@@ -169,6 +170,8 @@ class ScriptedModel(RowModel[ScriptedClient]):
     """
 
     module = MODULE
+    #: A script is as long as it is.
+    caps_output = True
 
     def __init__(
         self,
@@ -209,6 +212,10 @@ class ScriptedModel(RowModel[ScriptedClient]):
         """One round trip; see `vibe_llms.providers.interfaces.Model`."""
         if self._recording:
             self.requests.append(await self._encode(canisters, invokers, controls, context))
+
+        if (spending := access_spending()) is not None:
+            tokens = bound_messages(canisters, invokers, self)
+            await reserve_output(spending, self, tokens, controls, context)
 
         async def play(watch: Watch, accumulator: Accumulator) -> None:
             reply = self._choose(canisters, invokers)

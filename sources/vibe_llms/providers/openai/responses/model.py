@@ -19,6 +19,7 @@ from vibe_llms.providers.openai.responses.controls import nativize_controls
 from vibe_llms.providers.openai.responses.messages import MODULE, PLACES, ResponsesHistory
 from vibe_llms.providers.openai.responses.streams import ResponsesAssimilator
 from vibe_llms.providers.requests import Request
+from vibe_llms.providers.spending import access_spending
 
 
 class ResponsesSettings(Settings, frozen=True):
@@ -90,7 +91,8 @@ class ResponsesModel(OpenAIModel[ResponsesSettings]):
     ) -> Request:
         """The request; of a conversation that OpenAI keeps, what is new."""
         prepared = await self.prepare(canisters, invokers, controls, context)
-        if not (kept := prepared.history.kept):
+        # Under a budget all is sent, since what OpenAI keeps is paid for and not measured here.
+        if not (kept := prepared.history.kept) or access_spending() is not None:
             return self.build(prepared, context)
         members = {**prepared.members, "previous_response_id": kept}
         later = msgspec.structs.replace(prepared, members=members)

@@ -1,0 +1,264 @@
+"""`Budgets`: what a user may spend, reserved before each request and settled after it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from decimal import ROUND_CEILING
+
+from msgspec.structs import replace
+
+from vibe_llms.configuration import Budget, BudgetSettings, Configuration
+from vibe_llms.conversations.history import finish
+from vibe_llms.costs import find_price
+from vibe_llms.exceptions import BudgetExceeded, RequestError, StorageError
+from vibe_llms.messages.canisters import Usage
+from vibe_llms.messages.identities import produce_identity
+from vibe_llms.providers.interfaces import Model
+from vibe_llms.runs.accounts import (
+    NANO,
+    Account,
+    Amount,
+    Balance,
+    BudgetStore,
+    Claim,
+    Grant,
+    decide,
+    to_nano,
+)
+from vibe_llms.runs.interfaces import LOCAL
+from vibe_llms.runs.sqlite_budgets import SqliteBudgetStore
+
+#: How long a reservation is held for a process that does not renew it.
+LEASE_SECONDS = 60.0
+_POLL_SECONDS = 0.05
+_MILLION = 1_000_000
+
+
+class Budgets:
+    """The budgets of one user in this process; its reservations are renewed until they end."""
+
+    def __init__(
+        self,
+        store: BudgetStore,
+        settings: BudgetSettings,
+        access_prices: Callable[[str], str],
+        *,
+        user: str = LOCAL,
+        owns_store: bool = True,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
+        self.store = store
+        self.user = user
+        self.settings = settings
+        self._access_prices = access_prices
+        self._owns_store = owns_store
+        self._lease_seconds = lease_seconds
+        self._waiting = asyncio.Lock()
+        self._open: set[str] = set()
+        self._renewal: asyncio.Task[None] | None = None
+
+    def produce_spending(self, agents: Mapping[str, Budget]) -> RequestSpending:
+        """What requests reserve that count against the user's budget and those of agents."""
+        own = self.settings.find(self.user)
+        accounts = [Account(self.user, own)] if own else []
+        accounts += [Account(self.user, budget, name) for name, budget in agents.items()]
+        return RequestSpending(self, tuple(accounts))
+
+    def produce_claim(
+        self, accounts: tuple[Account, ...], model: Model, tokens: int, most: int, least: int | None
+    ) -> Claim:
+        """The claim of a request; `RequestError` if money is limited and the model has no price."""
+        money, unit = 0, 0
+        if any(account.budget.money is not None for account in accounts):
+            classes = (Usage(tokens), Usage(0, tokens), Usage(0, 0, tokens))
+            money = max(self.find_money(model, usage) for usage in classes)
+            # Of a long input, the output too may be dearer.
+            whole = self.find_money(model, Usage(tokens, output_tokens=_MILLION))
+            unit = -(-(whole - self.find_money(model, Usage(tokens))) // _MILLION)
+        if least is None:
+            least = min(most, self.settings.least_output_tokens)
+        return Claim(
+            identity=produce_identity(),
+            user=self.user,
+            accounts=accounts,
+            base=Amount(tokens, money),
+            unit=unit,
+            least=least,
+            most=most,
+        )
+
+    def find_money(self, model: Model, usage: Usage) -> int:
+        """The price of some tokens."""
+        listed = self._access_prices(model.provider)
+        price = find_price(usage, model.name, listed, datetime.now(UTC))
+        if price is None:
+            raise RequestError(
+                f"{model.provider}/{model.name} cannot be used under a budget of money: no price "
+                "list has it; limit tokens instead, or set prices in its row"
+            )
+        return int((price * NANO).to_integral_value(ROUND_CEILING))
+
+    async def reserve(self, claim: Claim) -> int:
+        """Reserve a claim, and wait for other requests if need be; returns the output's tokens."""
+        self._open.add(claim.identity)
+        self._renew()
+        grant = await self.store.reserve(claim, self._lease_seconds)
+        if grant.busy:
+            try:
+                # One asks at a time, in the order of arrival.
+                async with asyncio.timeout(self.settings.wait_seconds), self._waiting:
+                    while grant.busy:
+                        await asyncio.sleep(_POLL_SECONDS)
+                        grant = await self.store.reserve(claim, self._lease_seconds)
+            except TimeoutError:
+                claim = replace(claim, hasty=True)
+                grant = await self.store.reserve(claim, self._lease_seconds)
+        if grant.account is not None:
+            self._open.discard(claim.identity)
+            raise self._refuse(claim, grant)
+        return grant.output
+
+    async def settle(self, claim: Claim, used: Amount | None) -> None:
+        """End a reservation, also if the task is cancelled."""
+        try:
+            await finish(self.store.settle(claim.user, claim.identity, used))
+        finally:
+            self._open.discard(claim.identity)
+
+    async def close(self) -> None:
+        """Stop renewing, and close the store unless others use it too."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.wait([self._renewal])
+        if self._owns_store:
+            await self.store.close()
+
+    def _renew(self) -> None:
+        if self._renewal is None or self._renewal.done():
+            self._renewal = asyncio.ensure_future(self._keep_renewing())
+
+    async def _keep_renewing(self) -> None:
+        while self._open:
+            await asyncio.sleep(self._lease_seconds / 3)
+            with suppress(StorageError):
+                await self.store.renew(self.user, tuple(self._open), self._lease_seconds)
+
+    def _refuse(self, claim: Claim, grant: Grant) -> BudgetExceeded:
+        account, balance = grant.account, grant.balance
+        assert account is not None
+        need, budget = claim.measure(claim.least), account.budget
+        retry: float | None = None
+        if grant.busy:
+            retry, hint = self.settings.wait_seconds, "other requests have reserved the rest"
+        elif decide(claim, [Balance()] * len(claim.accounts)).account is not None:
+            hint = "it never fits; shorten it, or raise the budget"
+        elif balance.ends is None:
+            hint = "raise the budget"
+        else:
+            retry = max((balance.ends - datetime.now(UTC)).total_seconds(), 0)
+            hint = f"the {budget.period} ends at {balance.ends:%Y-%m-%d %H:%M} UTC"
+        limits = []
+        if budget.tokens is not None:
+            limits.append(_describe("tokens", need.tokens, balance.spent.tokens, budget.tokens))
+        if (money := to_nano(budget.money)) is not None:
+            limits.append(_describe("dollars", need.money, balance.spent.money, money))
+        return BudgetExceeded(
+            f"{account} is exceeded: {'; '.join(limits)}; {hint}",
+            user=account.user,
+            agent=account.agent,
+            retry_after=retry,
+        )
+
+
+class RequestSpending:
+    """The `Spending` of one turn, whose requests follow each other."""
+
+    def __init__(self, budgets: Budgets, accounts: tuple[Account, ...]) -> None:
+        self._budgets = budgets
+        self._accounts = accounts
+        self._claim: Claim | None = None
+        self._model: Model | None = None
+        self._open = False
+
+    async def reserve(
+        self, model: Model, input_tokens: int, output_tokens: int, *, least: int | None
+    ) -> int:
+        """Reserve the worst case of a request; see `Spending`."""
+        await self.close()
+        claim = self._budgets.produce_claim(
+            self._accounts, model, input_tokens, output_tokens, least
+        )
+        granted = await self._reserve(claim)
+        # What was granted is sent; no attempt may have more or less.
+        self._claim, self._model = replace(claim, most=granted, least=granted), model
+        return granted
+
+    async def send(self) -> None:
+        """Record that an attempt is sent now."""
+        assert self._claim is not None, "nothing is sent that was not reserved"
+        while not (
+            self._open and await self._budgets.store.send(self._claim.user, self._claim.identity)
+        ):
+            await self._reserve(replace(self._claim, identity=produce_identity()))
+
+    async def settle(self, usage: Usage | None) -> None:
+        """Record the end of an attempt."""
+        assert self._claim is not None
+        assert self._model is not None
+        used: Amount | None = None
+        if usage is not None:
+            priced = any(account.budget.money is not None for account in self._accounts)
+            money = self._budgets.find_money(self._model, usage) if priced else 0
+            used = Amount(usage.total_tokens, money)
+        self._open = False
+        await self._budgets.settle(self._claim, used)
+
+    async def close(self) -> None:
+        """Release what was not sent, and charge what was not settled."""
+        if self._open and self._claim is not None:
+            self._open = False
+            await self._budgets.settle(self._claim, None)
+
+    async def _reserve(self, claim: Claim) -> int:
+        # Before it is granted: a cancelled claim is released too.
+        self._claim, self._open = claim, True
+        try:
+            return await self._budgets.reserve(claim)
+        except BudgetExceeded:
+            self._open = False
+            raise
+
+
+def produce_budgets(
+    configuration: Configuration,
+    access_prices: Callable[[str], str],
+    *,
+    store: BudgetStore | None,
+    user: str,
+) -> Budgets:
+    """The budgets of a user; without a store, they are in the file of the home folder."""
+    return Budgets(
+        store or produce_budget_store(configuration),
+        configuration.budgets,
+        access_prices,
+        user=user,
+        owns_store=store is None,
+    )
+
+
+def produce_budget_store(configuration: Configuration) -> SqliteBudgetStore:
+    """The budgets of all users, in the home folder."""
+    return SqliteBudgetStore(
+        configuration.places.data / "server" / "runs.sqlite",
+        lock_seconds=configuration.storage.lock_seconds,
+    )
+
+
+def _describe(kind: str, need: int, spent: int, limit: int) -> str:
+    def show(number: int) -> str:
+        return f"{number:,}" if kind == "tokens" else f"{number / NANO:.4f}"
+
+    return f"{show(spent)} of {show(limit)} {kind} are spent, and this may need {show(need)}"

@@ -1,0 +1,164 @@
+"""`SqliteBudgetStore`: what all users spend, in the SQLite file of runs.
+
+Each change is committed with `synchronous = full` before anything is sent.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from vibe_llms.runs.accounts import Account, Amount, Balance, Claim, Grant, decide, end_of, start_of
+from vibe_llms.runs.database import RunFile
+
+#: A file of an earlier version has no such tables.
+_TABLES = (
+    """
+    create table if not exists budgets (
+        user text not null, agent text not null, period text not null, start integer not null,
+        tokens integer not null, money integer not null,
+        primary key (user, agent, period, start)
+    ) without rowid
+    """,
+    """
+    create table if not exists reservations (
+        user text not null, identity text not null, agent text not null, period text not null,
+        start integer not null, tokens integer not null, money integer not null,
+        output integer not null, sent integer not null, until real not null,
+        primary key (user, identity, agent)
+    ) without rowid
+    """,
+)
+
+
+class SqliteBudgetStore(RunFile):
+    """A `BudgetStore` in a file, opened on first use."""
+
+    def __init__(self, path: Path, *, lock_seconds: float = 10.0) -> None:
+        super().__init__(path, lock_seconds=lock_seconds, added=_TABLES)
+
+    async def reserve(self, claim: Claim, seconds: float) -> Grant:
+        """Reserve a claim for so many seconds, if it fits: see `decide`."""
+
+        def work(database: sqlite3.Connection) -> Grant:
+            now = time.time()
+            _expire(database, claim.user, now)
+            known = database.execute(
+                "select output from reservations where user = ? and identity = ?",
+                (claim.user, claim.identity),
+            ).fetchone()
+            if known is not None:
+                return Grant(known[0])
+            grant = decide(claim, [_read(database, one, now) for one in claim.accounts])
+            if grant.account is None:
+                worst = claim.measure(grant.output)
+                database.executemany(
+                    "insert into reservations values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)",
+                    (
+                        (
+                            *(claim.user, claim.identity, account.agent, account.budget.period),
+                            *(_start(account, now), worst.tokens, worst.money, grant.output),
+                            now + seconds,
+                        )
+                        for account in claim.accounts
+                    ),
+                )
+            return grant
+
+        return await self.write(work)
+
+    async def send(self, user: str, identity: str) -> bool:
+        """Record, durably, that a request is sent; false if its reservation is over."""
+
+        def work(database: sqlite3.Connection) -> bool:
+            changed = database.execute(
+                "update reservations set sent = 1 where user = ? and identity = ? and until >= ?",
+                (user, identity, time.time()),
+            )
+            return changed.rowcount > 0
+
+        return await self.write(work)
+
+    async def settle(self, user: str, identity: str, used: Amount | None) -> None:
+        """End a reservation, and charge what was used."""
+        await self.write(lambda database: _settle(database, user, identity, used))
+
+    async def renew(self, user: str, identities: Collection[str], seconds: float) -> None:
+        """Keep reservations for so many seconds more."""
+
+        def work(database: sqlite3.Connection) -> None:
+            now = time.time()
+            database.executemany(
+                "update reservations set until = ? where user = ? and identity = ? and until >= ?",
+                ((now + seconds, user, identity, now) for identity in identities),
+            )
+
+        await self.write(work)
+
+    async def read(self, accounts: Sequence[Account]) -> Sequence[Balance]:
+        """What was spent and is reserved now."""
+
+        def work(database: sqlite3.Connection) -> Sequence[Balance]:
+            now = time.time()
+            for user in {account.user for account in accounts}:
+                _expire(database, user, now)
+            return [_read(database, account, now) for account in accounts]
+
+        return await self.write(work)
+
+    async def survey_users(self) -> Sequence[str]:
+        """The users who have spent anything."""
+
+        def work(database: sqlite3.Connection) -> Sequence[str]:
+            rows = database.execute("select distinct user from budgets order by user")
+            return [row[0] for row in rows]
+
+        return await self.run(work)
+
+
+def _expire(database: sqlite3.Connection, user: str, now: float) -> None:
+    """End the reservations of processes that no longer renew them."""
+    over = database.execute(
+        "select distinct identity from reservations where user = ? and until < ?", (user, now)
+    ).fetchall()
+    for (identity,) in over:
+        _settle(database, user, identity, None)
+
+
+def _settle(database: sqlite3.Connection, user: str, identity: str, used: Amount | None) -> None:
+    one = "from reservations where user = ? and identity = ?"
+    rows = database.execute(
+        f"select agent, period, start, tokens, money, sent {one}",
+        (user, identity),
+    ).fetchall()
+    database.execute(f"delete {one}", (user, identity))
+    for agent, period, start, tokens, money, sent in rows:
+        amount = used
+        if amount is None:
+            amount = Amount(tokens, money) if sent else Amount()
+        database.execute(
+            "insert into budgets values (?, ?, ?, ?, ?, ?) on conflict do update "
+            "set tokens = tokens + excluded.tokens, money = money + excluded.money",
+            (user, agent, period, start, amount.tokens, amount.money),
+        )
+
+
+def _read(database: sqlite3.Connection, account: Account, now: float) -> Balance:
+    place = (account.user, account.agent, account.budget.period, _start(account, now))
+    spent, reserved = (
+        database.execute(
+            f"select coalesce(sum(tokens), 0), coalesce(sum(money), 0) from {table} "  # noqa: S608
+            "where user = ? and agent = ? and period = ? and start = ?",
+            place,
+        ).fetchone()
+        for table in ("budgets", "reservations")
+    )
+    ends = end_of(account.budget.period, datetime.fromtimestamp(now, UTC))
+    return Balance(Amount(*spent), Amount(*reserved), ends)
+
+
+def _start(account: Account, now: float) -> int:
+    return int(start_of(account.budget.period, datetime.fromtimestamp(now, UTC)).timestamp())

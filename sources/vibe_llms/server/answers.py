@@ -1,0 +1,90 @@
+"""Answers a request with a turn, streamed or whole, whatever the dialect."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Protocol
+
+from vibe_llms.events import Event
+from vibe_llms.exceptions import VibeLlmsError
+from vibe_llms.messages.canisters import InvocationCanister, Turn
+from vibe_llms.server.core import ServerCore
+from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.failures import describe_failure
+from vibe_llms.server.spaces import UserSpace
+from vibe_llms.server.turns import ServedTurn, TurnOrder
+
+
+class ReplyWriter(Protocol):
+    """Writes the reply to one request in a dialect: whole, or as events."""
+
+    def encode(self, text: str, calls: Sequence[InvocationCanister], turn: Turn[None]) -> bytes:
+        """The whole reply: its text, and the calls that the client has to answer."""
+        ...
+
+    def write(self, event: Event) -> bytes:
+        """What an event becomes; nothing before there is something to show."""
+        ...
+
+    def finish(self, turn: Turn[None]) -> bytes:
+        """What follows the last event."""
+        ...
+
+
+async def answer(
+    core: ServerCore,
+    exchange: Exchange,
+    space: UserSpace,
+    order: TurnOrder,
+    writer: ReplyWriter,
+    *,
+    stream: bool,
+) -> None:
+    """Answer a request with a turn; a disconnect cancels the turn."""
+    async with exchange.until_disconnect(), core.turn_limit():
+        with space.turn():
+            served = await ServedTurn.begin(space, order)
+            try:
+                if stream:
+                    parts = _write_events(core, exchange, order, served, writer)
+                    async with aclosing(parts):
+                        await exchange.stream(parts)
+                    return
+                turn = await served.converse()
+            except VibeLlmsError:
+                await served.withdraw()
+                raise
+            _conclude(core, order, served, turn)
+        text, calls = served.read(turn)
+        await exchange.reply(writer.encode(text, calls, turn))
+
+
+async def _write_events(
+    core: ServerCore,
+    exchange: Exchange,
+    order: TurnOrder,
+    served: ServedTurn,
+    writer: ReplyWriter,
+) -> AsyncGenerator[bytes, None]:
+    """The events of a turn; an error before the first is raised, a later one is the last event."""
+    begun = False
+    try:
+        async with served.stream() as events:
+            async for event in events:
+                if chunk := writer.write(event):
+                    begun = True
+                    yield chunk
+            assert events.turn is not None
+            turn = events.turn
+        _conclude(core, order, served, turn)
+        yield writer.finish(turn)
+    except VibeLlmsError as error:
+        if not begun:
+            raise
+        yield exchange.write_failure(describe_failure(error))
+
+
+def _conclude(core: ServerCore, order: TurnOrder, served: ServedTurn, turn: Turn[None]) -> None:
+    served.conclude(turn)
+    core.metrics.count_tokens(order.model, turn.usage)

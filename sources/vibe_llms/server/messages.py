@@ -1,0 +1,29 @@
+"""The endpoints `POST /v1/messages` and `POST /v1/messages/count_tokens`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from vibe_llms.server.answers import answer
+from vibe_llms.server.core import ServerCore
+from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.messages_replies import EventWriter
+from vibe_llms.server.messages_requests import read_count, read_order, read_request
+from vibe_llms.server.spaces import UserSpace
+from vibe_llms.server.turns import count_tokens
+
+
+async def create_message(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Answer a request with a turn, streamed or whole; a disconnect cancels the turn."""
+    request = read_request(await exchange.read(core.settings))
+    order = read_order(request)
+    writer = EventWriter(request.model, {tool.name for tool in order.tools})
+    await answer(core, exchange, space, order, writer, stream=bool(request.stream))
+
+
+async def count_message_tokens(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """How many tokens the model would read; nothing is stored or asked of it."""
+    order = read_order(read_count(await exchange.read(core.settings)))
+    async with exchange.until_disconnect(), core.turn_limit():
+        counted = await count_tokens(space, order)
+        await exchange.reply(msgspec.json.encode({"input_tokens": counted.tokens}))

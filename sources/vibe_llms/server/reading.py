@@ -1,0 +1,60 @@
+"""What the requests of all dialects have in common: JSON bodies, data in them, tools."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import ValidationError
+
+from vibe_llms.invocation.invokers import Invoker, gather_invokers
+from vibe_llms.server.failures import Rejected
+
+T = TypeVar("T")
+
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_PARAM = re.compile(r" - at `\$\.([\w.\[\]]+)`")
+
+
+def read_body(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """The request in a body; `Rejected` names the member that is wrong."""
+    try:
+        return decoder.decode(body)
+    except ValidationError as error:
+        found = _PARAM.search(str(error))
+        raise Rejected(str(error), param=found and found[1]) from error
+    except (ValueError, RecursionError) as error:
+        raise Rejected(f"the body is not valid JSON: {error}") from error
+
+
+def read_base64(encoded: str, param: str) -> bytes:
+    """Data that is sent as text."""
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise Rejected(f"the data is not valid base64: {error}", param=param) from error
+
+
+def is_web_address(url: str) -> bool:
+    """Whether the provider can read what is at an address; nothing is fetched here."""
+    return url[:8].lower().startswith(("http://", "https://"))
+
+
+def declare_tools(
+    tools: Iterable[tuple[str, str | None, Mapping[str, Any] | None]],
+) -> tuple[Invoker, ...]:
+    """The client's own tools: names, descriptions and schemas of arguments."""
+    declared = []
+    for name, description, schema in tools:
+        if not _TOOL_NAME.fullmatch(name):
+            raise Rejected(
+                f"{name!r} is not a valid name; use 1 to 64 letters, digits, _ and -",
+                param="tools",
+            )
+        taken = schema or {"type": "object", "properties": {}}
+        declared.append(Invoker.from_declaration(name, taken, description=description or ""))
+    return tuple(gather_invokers(declared).values())

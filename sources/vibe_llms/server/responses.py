@@ -1,0 +1,300 @@
+"""The endpoints of Responses: a stored response is a run, and does not end with the connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from vibe_llms.events import Event
+from vibe_llms.exceptions import ConversationBusy, RunNotFound
+from vibe_llms.messages.canisters import (
+    InvocationCanister,
+    ReplyCanister,
+    ResultCanister,
+    SupervisorCanister,
+    Turn,
+)
+from vibe_llms.messages.identities import produce_identity
+from vibe_llms.runs.events import ApprovalRequested, RunEnded, first_cursor, measure
+from vibe_llms.runs.interfaces import RunStatus
+from vibe_llms.runs.recorder import translate
+from vibe_llms.runs.run import Run
+from vibe_llms.server.answers import answer
+from vibe_llms.server.chat_replies import DONE, name_call
+from vibe_llms.server.core import ServerCore
+from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.failures import Rejected, describe_kind
+from vibe_llms.server.responses_replies import (
+    PREFIX,
+    Item,
+    ResponseState,
+    StreamWriter,
+    describe_input,
+    describe_response,
+)
+from vibe_llms.server.responses_requests import ResponseRequest, read_order, read_request
+from vibe_llms.server.spaces import UserSpace
+from vibe_llms.server.turns import ServedTurn
+
+#: How long the answer to a cancellation waits for the end of the turn.
+_CANCEL_SECONDS = 5.0
+_LARGEST_PAGE = 100
+
+
+class _Origin(Struct, frozen=True):
+    """What is kept with the run of a response: the request, and the model that it asked."""
+
+    model: str
+    request: ResponseRequest
+
+
+async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Begin a response; only one that is not stored ends with the connection."""
+    request = read_request(await exchange.read(core.settings))
+    model = request.model or space.session.choose_model()[0]
+    if not request.stored:
+        if request.previous_response_id is not None:
+            raise Rejected(
+                "a response that is not stored continues nothing", param="previous_response_id"
+            )
+        order = read_order(request, model)
+        if request.instructions:
+            supervisor = SupervisorCanister.from_text(request.instructions)
+            order = replace(order, said=[supervisor, *order.said])
+        writer = _UnstoredWriter(request, model)
+        await answer(core, exchange, space, order, writer, stream=bool(request.stream))
+        return
+    run = await _start(space, request, model)
+    if request.stream:
+        await _stream(exchange, run)
+        return
+    if not request.background:
+        with suppress(TimeoutError):
+            async with exchange.until_disconnect(), asyncio.timeout(core.settings.turn_seconds):
+                await _wait(run)
+        record = await run.access()
+        if record.status is RunStatus.FAILED:
+            raise Rejected.from_failure(describe_kind(record.kind, record.error))
+        if record.status.ended:
+            core.metrics.count_tokens(model, (await run.read()).usage)
+    await _reply(exchange, await _describe(run))
+
+
+async def show_response(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """A response, or its events after a number: `stream=true&starting_after=N`."""
+    run = await _access(space, exchange.argument)
+    if exchange.query.get("stream") == "true":
+        after = exchange.query.get("starting_after", "-1")
+        if not after.removeprefix("-").isdecimal():
+            raise Rejected("starting_after is a number", param="starting_after")
+        await _stream(exchange, run, after=int(after))
+        return
+    await _reply(exchange, await _describe(run))
+
+
+async def cancel_response(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """End a response; what arrived is kept."""
+    run = await _access(space, exchange.argument)
+    await run.cancel()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_CANCEL_SECONDS):
+            async for _cursor, _event in run.events():
+                pass
+    await _reply(exchange, await _describe(run))
+
+
+async def delete_response(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Forget a response; its messages stay in the conversation."""
+    run = await _access(space, exchange.argument)
+    if not (await run.access()).status.ended:
+        raise Rejected("the response has not ended; cancel it first", status=409, code="not_ended")
+    await space.session.access_runs().store.remove_run(space.user, run.identity)
+    body = {"id": PREFIX + run.identity, "object": "response.deleted", "deleted": True}
+    await _reply(exchange, body)
+
+
+async def list_input_items(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """The input of a response, the newest first unless `order=asc`."""
+    run = await _access(space, exchange.argument)
+    query = exchange.query
+    limit = query.get("limit", "20")
+    if not limit.isdecimal() or not 1 <= int(limit) <= _LARGEST_PAGE:
+        raise Rejected(f"limit is from 1 to {_LARGEST_PAGE}", param="limit")
+    items = [*describe_input(_read_origin(run).request, run.identity)]
+    if query.get("order", "desc") == "desc":
+        items.reverse()
+    if after := query.get("after"):
+        places = [number for number, item in enumerate(items, 1) if item["id"] == after]
+        if not places:
+            raise Rejected(f"there is no item {after!r}", param="after")
+        items = items[places[0] :]
+    page = items[: int(limit)]
+    await _reply(
+        exchange,
+        {
+            "object": "list",
+            "data": page,
+            "first_id": page[0]["id"] if page else None,
+            "last_id": page[-1]["id"] if page else None,
+            "has_more": len(items) > len(page),
+        },
+    )
+
+
+async def _start(space: UserSpace, request: ResponseRequest, model: str) -> Run:
+    """The run of a new response, which continues an earlier one, or is the first of its kind."""
+    await space.require_room()
+    instructions = [request.instructions] if request.instructions else []
+    if request.previous_response_id is None:
+        served = await ServedTurn.begin(space, read_order(request, model))
+        origin = msgspec.json.encode(_Origin(model, request))
+        return await served.start(instructions, origin)
+    earlier = await _access(space, request.previous_response_id, "previous_response_id")
+    record = await earlier.access()
+    if not record.status.ended:
+        raise Rejected(
+            f"the response {request.previous_response_id} has not ended",
+            status=409,
+            param="previous_response_id",
+            code="not_ended",
+        )
+    turn = await earlier.read()
+    if not any(isinstance(one, ReplyCanister) for one in turn.canisters):
+        raise Rejected(
+            f"the response {request.previous_response_id} has no reply to continue",
+            param="previous_response_id",
+        )
+    answered = {one.invocation for one in turn.canisters if isinstance(one, ResultCanister)}
+    open_calls = {
+        name_call(one.identity): one.identity
+        for one in turn.canisters
+        if isinstance(one, InvocationCanister) and one.identity not in answered
+    }
+    model = request.model or _read_origin(earlier).model
+    order = read_order(request, model, open_calls)
+    results = [one.invocation for one in order.said if isinstance(one, ResultCanister)]
+    if sorted(results) != sorted(open_calls.values()):
+        raise Rejected(
+            "each open call must be answered once; open are: " + (", ".join(open_calls) or "none"),
+            param="input",
+        )
+    last = turn.canisters[-1].identity
+    origin = msgspec.json.encode(_Origin(model, request))
+    served = await ServedTurn.follow(space, order, record.conversation, last)
+    try:
+        return await served.start(instructions, origin)
+    except ConversationBusy:
+        # Another response has continued it first.
+        return await (await served.fork(last)).start(instructions, origin)
+
+
+async def _access(space: UserSpace, identity: str, param: str | None = None) -> Run:
+    missing = Rejected(
+        f"there is no response {identity!r}", status=404, code="response_not_found", param=param
+    )
+    if not identity.startswith(PREFIX):
+        raise missing
+    try:
+        run = await space.session.access_run(identity.removeprefix(PREFIX))
+    except RunNotFound:
+        raise missing from None
+    # Neither a part of an identity, nor a run that is no response.
+    if run.identity != identity.removeprefix(PREFIX) or not run.record.origin:
+        raise missing
+    return run
+
+
+def _read_origin(run: Run) -> _Origin:
+    return msgspec.json.decode(run.record.origin, type=_Origin)
+
+
+async def _wait(run: Run) -> None:
+    """Wait until a run has ended, or waits for a decision."""
+    async for _, event in run.events():
+        if isinstance(event, ApprovalRequested):
+            return
+
+
+async def _describe(run: Run) -> Item:
+    record, origin = await run.access(), _read_origin(run)
+    waiting = record.status is RunStatus.WAITING
+    state = ResponseState(
+        identity=run.identity,
+        model=origin.model,
+        created=record.created,
+        status=record.status,
+        ended=record.updated if record.status.ended else None,
+        turn=await run.read(),
+        approvals=await run.survey_approvals() if waiting else (),
+        error=record.error,
+        kind=record.kind,
+    )
+    return describe_response(origin.request, state)
+
+
+async def _reply(exchange: Exchange, body: Item) -> None:
+    await exchange.reply(msgspec.json.encode(body))
+
+
+async def _stream(exchange: Exchange, run: Run, *, after: int = -1) -> None:
+    """The events of a response; the connection may end, and the response goes on."""
+    async with exchange.until_disconnect(), aclosing(_write_events(run, after)) as parts:
+        await exchange.stream(parts)
+
+
+async def _write_events(run: Run, after: int) -> AsyncGenerator[bytes, None]:
+    origin = _read_origin(run)
+    writer = StreamWriter({tool.name for tool in origin.request.tools or ()}, after)
+    begun = ResponseState(identity=run.identity, model=origin.model, created=run.record.created)
+    yield writer.begin(describe_response(origin.request, begun))
+    async for cursor, event in run.events():
+        if isinstance(event, RunEnded):
+            yield writer.end(cursor, await _describe(run)) + DONE
+        elif written := writer.write(cursor, event):
+            yield written
+
+
+class _UnstoredWriter:
+    """Writes a response that is not stored, from the events of its turn."""
+
+    def __init__(self, request: ResponseRequest, model: str) -> None:
+        self._request = request
+        self._state = ResponseState(
+            identity=produce_identity(), model=model, created=datetime.now(UTC)
+        )
+        self._writer = StreamWriter({tool.name for tool in request.tools or ()})
+        self._cursor = first_cursor(1)
+        self._begun = False
+
+    def encode(self, text: str, calls: Sequence[InvocationCanister], turn: Turn[None]) -> bytes:
+        """The whole response."""
+        return msgspec.json.encode(self._conclude(turn))
+
+    def write(self, event: Event) -> bytes:
+        """What an event becomes."""
+        translated = translate(event)
+        if translated is None:
+            return b""
+        self._cursor += measure(translated)
+        return self._begin(self._writer.write(self._cursor, translated))
+
+    def finish(self, turn: Turn[None]) -> bytes:
+        """What follows the last event."""
+        end = self._writer.end(self._cursor + 1, self._conclude(turn))
+        return self._begin(end) + DONE
+
+    def _begin(self, written: bytes) -> bytes:
+        if not written or self._begun:
+            return written
+        self._begun = True
+        return self._writer.begin(describe_response(self._request, self._state)) + written
+
+    def _conclude(self, turn: Turn[None]) -> Item:
+        state = replace(self._state, turn=turn, status=RunStatus.COMPLETED, ended=datetime.now(UTC))
+        return describe_response(self._request, state)

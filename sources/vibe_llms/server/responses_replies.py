@@ -1,0 +1,453 @@
+"""Responses, as a server writes them: the object, its items, and the events of a stream.
+
+Source: `types/responses/response.py` and `response_stream_event.py` of openai 3.54.0, and the
+specification of Open Responses. Items and events whose type begins with `x:` are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    InvocationCanister,
+    ResultCanister,
+    StopReason,
+    Turn,
+    Usage,
+)
+from vibe_llms.messages.contents import ReasoningContent, TextualContent, text_of
+from vibe_llms.runs.events import (
+    ApprovalRequested,
+    CallEnded,
+    MessageCompleted,
+    MessageDelta,
+    MessageFailed,
+    MessageStarted,
+    RunContinued,
+    RunEvent,
+)
+from vibe_llms.runs.interfaces import CallApproval, RunStatus
+from vibe_llms.server.chat_replies import name_call
+from vibe_llms.server.responses_requests import ResponseRequest
+
+Item: TypeAlias = Mapping[str, Any]
+
+PREFIX = "resp_"
+#: So many numbers of events belong to a cursor: first its own, later those that begin an item.
+_NUMBERS = 16
+_BEGINNING = 8
+_STATUSES = {
+    RunStatus.QUEUED: "queued",
+    RunStatus.RUNNING: "in_progress",
+    RunStatus.WAITING: "in_progress",
+    RunStatus.COMPLETED: "completed",
+    RunStatus.FAILED: "failed",
+    RunStatus.CANCELLED: "cancelled",
+}
+_INCOMPLETE: Mapping[str, str] = {
+    StopReason.LENGTH: "max_output_tokens",
+    StopReason.REFUSED: "content_filter",
+    StopReason.LIMIT: "max_tool_calls",
+}
+_LAST = {"completed": "response.completed", "failed": "response.failed"}
+
+
+class ResponseState(Struct, frozen=True, kw_only=True):
+    """What is known of a response besides its request."""
+
+    identity: str
+    model: str
+    created: datetime
+    status: RunStatus = RunStatus.RUNNING
+    ended: datetime | None = None
+    turn: Turn[None] | None = None
+    approvals: Sequence[CallApproval] = ()
+    error: str = ""
+    kind: str = ""
+
+
+def describe_response(request: ResponseRequest, state: ResponseState) -> dict[str, Any]:
+    """The response object."""
+    turn, status = state.turn, _STATUSES[state.status]
+    reason = None
+    if turn is not None and state.status is RunStatus.COMPLETED:
+        reason = _INCOMPLETE.get(turn.stop_reason)
+        status = status if reason is None else "incomplete"
+    names = {tool.name for tool in request.tools or ()}
+    done = turn is not None and state.status.ended
+    error = {"code": state.kind or "server_error", "message": state.error}
+    effort = request.reasoning.effort if request.reasoning is not None else None
+    return {
+        "id": PREFIX + state.identity,
+        "object": "response",
+        "created_at": int(state.created.timestamp()),
+        "completed_at": None if state.ended is None else int(state.ended.timestamp()),
+        "status": status,
+        "background": bool(request.background),
+        "error": error if state.status is RunStatus.FAILED else None,
+        "incomplete_details": None if reason is None else {"reason": reason},
+        "instructions": request.instructions,
+        "max_output_tokens": request.max_output_tokens,
+        "max_tool_calls": None,
+        "model": state.model,
+        "output": [*_describe_output(turn, names, state.approvals)],
+        "parallel_tool_calls": request.parallel_tool_calls is not False,
+        "previous_response_id": request.previous_response_id,
+        "reasoning": None if effort is None else {"effort": effort, "summary": None},
+        "store": request.stored,
+        "temperature": 1.0 if request.temperature is None else request.temperature,
+        "text": {"format": _describe_format(request)},
+        "tool_choice": request.tool_choice or "auto",
+        "tools": [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+                "strict": False,
+            }
+            for tool in request.tools or ()
+        ],
+        "top_p": 1.0 if request.top_p is None else request.top_p,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "top_logprobs": 0,
+        "truncation": "disabled",
+        "usage": _describe_usage(turn.usage) if turn is not None and done else None,
+        "metadata": request.metadata or {},
+        "service_tier": request.service_tier or "default",
+        "safety_identifier": None,
+        "prompt_cache_key": None,
+    }
+
+
+def describe_input(request: ResponseRequest, identity: str) -> Sequence[Item]:
+    """The items of the input, each with an identity of its own."""
+    items: list[Item] = []
+    for number, one in enumerate(request.items):
+        item: dict[str, Any] = msgspec.to_builtins(one)
+        if one.type == "message":
+            content = item["content"] or ""
+            if isinstance(content, str):
+                said = one.role == "assistant"
+                part = _describe_text(content) if said else {"type": "input_text", "text": content}
+                content = [part]
+            item = {"role": one.role, "content": content}
+        elif one.type == "function_call_output":
+            item = {"call_id": one.call_id, "output": item["output"]}
+        else:
+            item = {"call_id": one.call_id, "name": one.name, "arguments": one.arguments}
+        head = {"type": one.type, "id": f"item_{identity}_{number}", "status": "completed"}
+        items.append({**head, **item})
+    return items
+
+
+def _describe_format(request: ResponseRequest) -> Item:
+    form = request.text.format if request.text is not None else None
+    if form is None or form.type != "json_schema":
+        return {"type": "text" if form is None else form.type}
+    return {
+        "type": "json_schema",
+        "name": form.name,
+        "description": None,
+        "schema": form.schema,
+        "strict": False,
+    }
+
+
+def _describe_usage(usage: Usage) -> Item:
+    output = usage.output_tokens + usage.reasoning_tokens
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cache_read_tokens},
+        "output_tokens": output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.input_tokens + output,
+    }
+
+
+def _describe_output(
+    turn: Turn[None] | None, names: Collection[str], approvals: Sequence[CallApproval]
+) -> Iterator[Item]:
+    canisters = () if turn is None else turn.canisters
+    results = {one.invocation: one for one in canisters if isinstance(one, ResultCanister)}
+    for canister in canisters:
+        match canister:
+            case AssistantCanister():
+                yield from _describe_said(canister)
+            case InvocationCanister(name=name) if name in names:
+                yield _describe_call(canister)
+            case InvocationCanister():
+                yield describe_stage(canister, results.get(canister.identity))
+    for approval in approvals:
+        if approval.allowed is None:
+            yield describe_approval(approval.invocation, approval.name, approval.reason)
+
+
+def _describe_said(canister: AssistantCanister) -> Iterator[Item]:
+    """The items of a message: its text and its reasoning, in the order in which they came."""
+    texts: list[tuple[str, str]] = []
+    for content in canister.contents:
+        match content:
+            case TextualContent(text=text) | ReasoningContent(text=text) if text:
+                kind = "reasoning" if isinstance(content, ReasoningContent) else "text"
+                if texts and texts[-1][0] == kind:
+                    text = texts.pop()[1] + text
+                texts.append((kind, text))
+    ending = canister.ending
+    status = "incomplete" if ending is not None and ending.interrupted else "completed"
+    for place, (kind, text) in enumerate(texts):
+        yield describe_said(canister.identity, place, kind, text, status)
+
+
+def describe_said(message: str, place: int, kind: str, text: str, status: str) -> Item:
+    """An item of a message of the assistant: its text, or its reasoning."""
+    number = f"_{place}" if place else ""
+    if kind == "reasoning":
+        thought = [{"type": "reasoning_text", "text": text}] if text else []
+        return {
+            "type": "reasoning",
+            "id": f"rs_{message}{number}",
+            "status": status,
+            "summary": [],
+            "content": thought,
+        }
+    part = _describe_text(text)
+    return {
+        "type": "message",
+        "id": f"msg_{message}{number}",
+        "role": "assistant",
+        "status": status,
+        "content": [part] if text else [],
+    }
+
+
+def _describe_text(text: str) -> Item:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _describe_call(call: InvocationCanister) -> Item:
+    return describe_call(call.identity, call.name, call.arguments, "completed")
+
+
+def describe_call(identity: str, name: str, arguments: str, status: str) -> Item:
+    """A call that the client has to answer."""
+    return {
+        "type": "function_call",
+        "id": f"fc_{identity}",
+        "call_id": name_call(identity),
+        "name": name,
+        "arguments": arguments,
+        "status": status,
+    }
+
+
+def describe_stage(call: InvocationCanister, result: ResultCanister | None) -> Item:
+    """A call of a tool that runs here."""
+    failed = result is not None and result.failed
+    status = "in_progress" if result is None else "failed" if failed else "completed"
+    return {
+        "type": "x:tool_call",
+        "id": f"x_{call.identity}",
+        "name": call.name,
+        "arguments": call.arguments,
+        "status": status,
+        "output": None if result is None else text_of(result.contents),
+    }
+
+
+def describe_approval(invocation: str, name: str, reason: str) -> Item:
+    """A call that waits for the user's decision."""
+    return {
+        "type": "x:approval_request",
+        "id": f"xa_{invocation}",
+        "invocation": invocation,
+        "name": name,
+        "reason": reason,
+    }
+
+
+class _OpenItem:
+    """An item that is being written."""
+
+    def __init__(self, index: int, message: str, kind: str, *, place: int, name: str) -> None:
+        self.index, self.message, self.kind = index, message, kind
+        self.place, self.name = place, name
+        self.text: list[str] = []
+        self.identity: str = self.describe("in_progress")["id"]
+
+    def describe(self, status: str) -> Item:
+        text = "".join(self.text)
+        if self.kind == "arguments":
+            return describe_call(self.message, self.name, text, status)
+        if self.kind == "stage":
+            stage = InvocationCanister(name=self.name, arguments=text, identity=self.message)
+            return describe_stage(stage, None)
+        return describe_said(self.message, self.place, self.kind, text, status)
+
+
+class StreamWriter:
+    """Writes the events of a run as those of a response.
+
+    What it writes depends on the events alone, so it is the same live and later. The number of an
+    event is the cursor of a run times 16, plus its place there; what a client has seen, up to and
+    including the number `after`, is left out, also within a delta.
+    """
+
+    def __init__(self, names: Collection[str], after: int = -1) -> None:
+        """A writer for a client whose own tools have these names."""
+        self._names = names
+        self._after = after
+        self._items = 0
+        self._open: _OpenItem | None = None
+        self._places: dict[str, int] = {}
+        self._stages: dict[str, tuple[int, Item]] = {}
+        self._number = 0
+
+    def begin(self, response: Item) -> bytes:
+        """The first events."""
+        return self._write("response.created", response=response) + self._write(
+            "response.in_progress", response=response
+        )
+
+    def end(self, cursor: int, response: Item) -> bytes:
+        """The last events."""
+        self._number = cursor * _NUMBERS
+        kind = _LAST.get(response["status"], "response.incomplete")
+        return self._close("incomplete") + self._write(kind, response=response)
+
+    def write(self, cursor: int, event: RunEvent) -> bytes:
+        """What an event becomes; empty for those that a client of Responses does not see."""
+        self._number = cursor * _NUMBERS
+        match event:
+            case MessageStarted(message=message, role="invocation", name=name):
+                kind = "arguments" if name in self._names else "stage"
+                return self._close("completed") + self._begin_item(message, kind, name)
+            case MessageDelta():
+                return self._write_delta(cursor, event)
+            case MessageCompleted():
+                return self._close("completed")
+            case MessageFailed():
+                return self._close("incomplete")
+            case RunContinued(message=message):
+                closed = self._close("incomplete")
+                return closed + self._write("x:response.continued", message=message or None)
+            case CallEnded(invocation=call, failed=failed) if call in self._stages:
+                index, item = self._stages.pop(call)
+                item = {**item, "status": "failed" if failed else "completed"}
+                return self._write("response.output_item.done", output_index=index, item=item)
+            case ApprovalRequested(invocation=call, name=name, reason=reason):
+                item = describe_approval(call, name, reason)
+                return self._write("x:response.approval_requested", item=item)
+        return b""
+
+    def _write_delta(self, cursor: int, event: MessageDelta) -> bytes:
+        start = cursor - len(event.text)
+        written = b""
+        item = self._open
+        kind = event.kind
+        if kind != "arguments" and (
+            item is None or (item.message, item.kind) != (event.message, kind)
+        ):
+            # Numbered after the event before, since a delta may be divided anywhere.
+            self._number = start * _NUMBERS + _BEGINNING
+            written = self._close("completed") + self._begin_item(event.message, kind, "")
+        item = self._open
+        if item is None:
+            return written
+        item.text.append(event.text)
+        self._number = cursor * _NUMBERS
+        if item.kind == "stage":
+            return written
+        seen = max(self._after // _NUMBERS - start, 0) if self._after >= 0 else 0
+        delta = event.text[seen:]
+        place = {"item_id": item.identity, "output_index": item.index}
+        match item.kind:
+            case "text":
+                return written + self._write(
+                    "response.output_text.delta",
+                    **place,
+                    content_index=0,
+                    delta=delta,
+                    logprobs=[],
+                )
+            case "reasoning":
+                return written + self._write(
+                    "response.reasoning_text.delta", **place, content_index=0, delta=delta
+                )
+        return written + self._write("response.function_call_arguments.delta", **place, delta=delta)
+
+    def _begin_item(self, message: str, kind: str, name: str) -> bytes:
+        place = self._places.get(message, 0)
+        self._places[message] = place + 1
+        item = _OpenItem(self._items, message, kind, place=place, name=name)
+        self._open = item
+        self._items += 1
+        described = item.describe("in_progress")
+        written = self._write("response.output_item.added", output_index=item.index, item=described)
+        if (part := _part_of(item)) is not None:
+            written += self._write(
+                "response.content_part.added",
+                item_id=described["id"],
+                output_index=item.index,
+                content_index=0,
+                part=part,
+            )
+        return written
+
+    def _close(self, status: str) -> bytes:
+        item, self._open = self._open, None
+        if item is None:
+            return b""
+        text, described = "".join(item.text), item.describe(status)
+        if item.kind == "stage":
+            # It is done once it has a result.
+            self._stages[item.message] = item.index, described
+            return b""
+        place = {"item_id": described["id"], "output_index": item.index}
+        match item.kind:
+            case "text":
+                written = self._write(
+                    "response.output_text.done", **place, content_index=0, text=text, logprobs=[]
+                )
+            case "reasoning":
+                written = self._write(
+                    "response.reasoning_text.done", **place, content_index=0, text=text
+                )
+            case _:
+                written = self._write(
+                    "response.function_call_arguments.done",
+                    **place,
+                    name=item.name,
+                    arguments=text,
+                )
+        if (part := _part_of(item)) is not None:
+            written += self._write(
+                "response.content_part.done", **place, content_index=0, part=part
+            )
+        return written + self._write(
+            "response.output_item.done", output_index=item.index, item=described
+        )
+
+    def _write(self, kind: str, **members: Any) -> bytes:
+        number, self._number = self._number, self._number + 1
+        if number <= self._after:
+            return b""
+        data = msgspec.json.encode({"type": kind, "sequence_number": number, **members})
+        return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
+
+
+def _part_of(item: _OpenItem) -> Item | None:
+    text = "".join(item.text)
+    match item.kind:
+        case "text":
+            return _describe_text(text)
+        case "reasoning":
+            return {"type": "reasoning_text", "text": text}
+    return None

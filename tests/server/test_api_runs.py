@@ -1,0 +1,144 @@
+"""Runs over HTTP: a response that waits for an approval is decided on, from anywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Served, serving
+from tests.server.test_responses import validate
+
+SCRIPT = """
+[[replies]]
+parts = [{ invocation = "memory/delete_memories", arguments = { query = "tea" } }]
+
+[[replies]]
+parts = [{ text = "That is settled." }]
+"""
+
+
+@pytest.fixture
+async def served(home: Path) -> AsyncIterator[Served]:
+    """A server with an agent whose tool asks before it deletes."""
+    home.mkdir()
+    (home / "keeper.toml").write_text(SCRIPT)
+    (home / "slow.toml").write_text("[[replies]]\nparts = [{ stall = true }]\n")
+    scripts = {name: str(home / f"{name}.toml") for name in ("keeper", "slow")}
+    async with serving(
+        home,
+        server={"user-turns": 2},
+        providers={"scripted": {"scripts": scripts}},
+        agents={"keeper": {"model": "scripted/keeper", "ensembles": ["memory"]}},
+    ) as server:
+        yield server
+
+
+async def begin(served: Served) -> tuple[str, str]:
+    """A response that waits: its run, and the call."""
+    async with served.http() as http:
+        response = (await http.post("/v1/responses", json={"model": "keeper", "input": "x"})).json()
+    validate(response)
+    assert response["status"] == "in_progress"
+    *_, wanted = response["output"]
+    assert (wanted["type"], wanted["name"]) == ("x:approval_request", "memory/delete_memories")
+    return response["id"].removeprefix("resp_"), wanted["invocation"]
+
+
+async def read_events(served: Served, run: str, **headers: str) -> list[tuple[int, dict[str, Any]]]:
+    """The events of a run until its end, with their cursors."""
+    events: list[tuple[int, dict[str, Any]]] = []
+    async with (
+        served.http() as http,
+        http.stream("GET", f"/api/runs/{run}/events", headers=headers) as response,
+    ):
+        cursor = 0
+        async for line in response.aiter_lines():
+            if line.startswith("id: "):
+                cursor = int(line.removeprefix("id: "))
+            elif line.startswith("data: "):
+                events.append((cursor, json.loads(line.removeprefix("data: "))))
+    return events
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_a_response_that_waits_goes_on_once_it_is_decided(
+    served: Served, allowed: bool
+) -> None:
+    run, call = await begin(served)
+    decision: dict[str, Any] = {"invocation": call, "allowed": allowed, "reason": "Not today."}
+    async with served.http() as http:
+        shown = (await http.get(f"/api/runs/{run}")).json()
+        assert shown["status"] == "waiting"
+        (approval,) = shown["approvals"]
+        assert json.loads(approval["arguments"]) == {"query": "tea"}
+        assert approval["allowed"] is None
+        url = f"/api/runs/{run}/decide"
+        for _ in range(2):
+            made = await http.post(url, json=decision)
+            assert made.json() == {"invocation": call, "allowed": allowed}
+        other = await http.post(url, json={**decision, "allowed": not allowed})
+        assert other.status_code == 409
+        events = await read_events(served, run)
+        assert events[-1][1]["event"] == "ended"
+        response = (await http.get(f"/v1/responses/resp_{run}")).json()
+        ((found),) = (await http.get("/api/runs?status=completed")).json()["runs"]
+    assert response["status"] == "completed"
+    stage, message = response["output"]
+    assert stage["type"] == "x:tool_call"
+    assert stage["status"] == ("completed" if allowed else "failed")
+    assert ("Not today." in stage["output"]) is not allowed
+    assert message["content"][0]["text"] == "That is settled."
+    assert found["id"] == run
+    for place, (cursor, _) in enumerate(events):
+        rest = await read_events(served, run, **{"last-event-id": str(cursor)})
+        assert rest == events[place + 1 :]
+
+
+async def test_a_run_of_one_user_does_not_exist_for_another(served: Served) -> None:
+    run, call = await begin(served)
+    decision = {"invocation": call, "allowed": True}
+    async with served.http("eve") as eve, served.http() as http:
+        assert (await eve.get("/api/runs")).json() == {"runs": []}
+        for method, url, body in (
+            *(("GET", f"/api/runs/{run}", None), ("GET", f"/api/runs/{run}/events", None)),
+            *(("POST", f"/api/runs/{run}/cancel", None),),
+            *(("POST", f"/api/runs/{run}/decide", decision),),
+        ):
+            assert (await eve.request(method, url, json=body)).status_code == 404, url
+        assert (await http.get(f"/api/runs/{run[:-2]}")).status_code == 404
+        ended = (await http.post(f"/api/runs/{run}/cancel")).json()
+    assert ended["status"] == "cancelled"
+
+
+async def test_a_user_has_so_many_runs_at_a_time(served: Served) -> None:
+    body = {"model": "scripted/slow", "input": "x", "background": True}
+    async with served.http() as http, served.http("eve") as eve:
+        answers = [await http.post("/v1/responses", json=body) for _ in range(3)]
+        assert [one.status_code for one in answers] == [200, 200, 429]
+        assert answers[-1].headers["retry-after"]
+        assert (await eve.post("/v1/responses", json=body)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/api/runs?status=asleep", None, 400),
+        ("GET", "/api/runs?limit=0", None, 400),
+        ("GET", "/api/runs/nothing", None, 404),
+        ("POST", "/api/runs/RUN/decide", {}, 400),
+        ("POST", "/api/runs/RUN/decide", {"invocation": "x", "allowed": True}, 409),
+        ("GET", "/api/runs/RUN/events?after=x", None, 400),
+        ("DELETE", "/api/runs/RUN", None, 405),
+    ],
+)
+async def test_a_wrong_request_is_refused(
+    served: Served, method: str, path: str, body: Any, status: int
+) -> None:
+    run, _ = await begin(served)
+    async with served.http() as http:
+        response = await http.request(method, path.replace("RUN", run), json=body)
+    assert response.status_code == status, response.text
