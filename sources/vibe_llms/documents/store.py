@@ -114,7 +114,7 @@ class DocumentStore:
             self._embedding = Embedding(cached, notify, searched="documents are")
         self._ttl_seconds = ttl_hours * _HOUR
         self._wait_seconds = wait_seconds
-        self._purged = 0.0
+        self._purge_after = 0.0
         #: The vectors that are being made, by the hash of their document.
         self._making: dict[str, asyncio.Task[None]] = {}
 
@@ -231,9 +231,9 @@ class DocumentStore:
 
     def _add(self, digest: str, document: DocumentText) -> None:
         self._index.add(digest, document)
-        if time.monotonic() > self._purged + _PURGE_SECONDS:
+        if time.monotonic() >= self._purge_after:
             self._purge()
-            self._purged = time.monotonic()
+            self._purge_after = time.monotonic() + _PURGE_SECONDS
 
     def _purge(self) -> None:
         unused = self._index.survey_unused(time.time() - self._ttl_seconds)
