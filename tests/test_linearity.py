@@ -20,7 +20,7 @@ from vibe_llms.configuration import shipped_folder
 from vibe_llms.memory import gate, patterns, secrets
 from vibe_llms.providers.attributes import LONGEST_NAME
 from vibe_llms.providers.openai import errors
-from vibe_llms.server import application
+from vibe_llms.server import endpoints
 
 ROOT = Path(vibe_llms.__file__).parent
 _METHODS = frozenset(
@@ -93,9 +93,9 @@ MADE: dict[tuple[str, str], Callable[[], Iterable[tuple[re.Pattern[str], Run]]]]
     # The content of a user's own script.
     ("providers/scripted/scripts.py", "pattern"): list,
     (
-        "server/application.py",
-        r"re.escape(path).replace('\\*\\*', '(.+)').replace('\\*', '([^/]+)')",
-    ): lambda: [(one, one.fullmatch) for one in application._PATTERNS.values()],
+        "server/endpoints.py",
+        r"re.sub('{\\w+}', '([^/]+)', re.sub('{\\w+\\.\\.\\.}', '(.+)', path))",
+    ): lambda: [(one, one.fullmatch) for one in endpoints._PATTERNS.values()],
     ("storage/search.py", "'|'.join((_whole(word) for word in bare))"): like(
         "\\bcat\\b|\\bcats\\b|\u732b", re.IGNORECASE
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, MutableMapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,35 @@ import httpx2
 import openai
 import pytest
 
+from tests.server.described import Recorded
 from vibe_llms.configuration import Configuration, Places, load_configuration
+from vibe_llms.server.application import Application
+from vibe_llms.server.exchanges import Receive, Scope, Send
 from vibe_llms.server.running import RunningServer
 from vibe_llms.server.settings import read_server_settings
 from vibe_llms.server.users import UserStore, find_users
 from vibe_llms.session import Session, open_session
+
+
+@pytest.fixture(autouse=True)
+def described(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Check each response of a test against the OpenAPI document."""
+    complaints: list[str] = []
+    answer = Application.__call__
+
+    async def check(one: Application, scope: Scope, receive: Receive, send: Send) -> None:
+        recorded = Recorded(scope["method"], scope["path"])
+
+        async def record(message: MutableMapping[str, Any]) -> None:
+            recorded.take(message)
+            await send(message)
+
+        await answer(one, scope, receive, record)
+        complaints.extend(recorded.compare())
+
+    monkeypatch.setattr(Application, "__call__", check)
+    yield
+    assert complaints == []
 
 
 class Served:

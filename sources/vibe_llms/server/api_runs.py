@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Self
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from vibe_llms.exceptions import RunNotFound
 from vibe_llms.invocation.approval import Decision
@@ -17,14 +19,24 @@ from vibe_llms.runs.interfaces import RunRecord, RunStatus
 from vibe_llms.runs.run import Run
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
-from vibe_llms.server.failures import Rejected
-from vibe_llms.server.reading import read_body
+from vibe_llms.server.reading import read_body, read_query
 from vibe_llms.server.spaces import UserSpace
 
-_LARGEST_PAGE = 1000
+
+class RunListQuery(Struct):
+    """Which runs are listed."""
+
+    status: RunStatus | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 50
 
 
-class _RunDecision(Struct, forbid_unknown_fields=True):
+class RunQuery(Struct):
+    """Which events are sent."""
+
+    after: Annotated[int, Meta(ge=0, le=2**63 - 1, description="The cursor that they follow.")] = 0
+
+
+class RunDecision(Struct, forbid_unknown_fields=True):
     """Whether a call may run; the model reads the reason of a denial."""
 
     invocation: str
@@ -32,59 +44,109 @@ class _RunDecision(Struct, forbid_unknown_fields=True):
     reason: str = ""
 
 
-_DECISION = msgspec.json.Decoder(_RunDecision)
+class RunDescription(Struct, kw_only=True):
+    """A run; `error` says why it failed."""
+
+    id: str
+    status: RunStatus
+    conversation: str
+    model: str
+    created: datetime
+    updated: datetime
+    error: str
+
+    @classmethod
+    def of(cls, record: RunRecord) -> Self:
+        """A run as it is shown."""
+        return cls(
+            id=record.identity,
+            status=record.status,
+            conversation=record.conversation,
+            model=record.recipe.model,
+            created=record.created,
+            updated=record.updated,
+            error=record.error,
+        )
+
+
+class RunList(Struct):
+    """Runs, the newest first."""
+
+    runs: list[RunDescription]
+
+
+class RunApproval(Struct):
+    """A decision on a call."""
+
+    invocation: str
+    allowed: bool
+
+
+class RunCall(Struct, kw_only=True):
+    """A call that a run waits or waited for; `reason` says why, `allowed` is null until then."""
+
+    invocation: str
+    name: str
+    arguments: str
+    reason: str
+    allowed: bool | None
+
+
+class RunView(RunDescription, kw_only=True):
+    """A run, with the calls that it waits or waited for."""
+
+    approvals: list[RunCall]
+
+
+_DECISION = msgspec.json.Decoder(RunDecision)
 
 
 async def list_runs(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """The runs, the newest first; `status` and `limit` choose among them."""
-    status, limit = exchange.query.get("status"), exchange.query.get("limit", "50")
-    if status is not None and status not in {*RunStatus}:
-        raise Rejected(f"a status is one of {', '.join(RunStatus)}", param="status")
-    if not limit.isdecimal() or not 1 <= int(limit) <= _LARGEST_PAGE:
-        raise Rejected(f"limit is from 1 to {_LARGEST_PAGE}", param="limit")
-    found = await space.session.survey_runs(
-        status=None if status is None else RunStatus(status), limit=int(limit)
-    )
-    await _reply(exchange, {"runs": [_describe(record) for record in found]})
+    """List runs, the newest first."""
+    query = read_query(RunListQuery, exchange.query)
+    found = await space.session.survey_runs(status=query.status, limit=query.limit)
+    await exchange.reply(msgspec.json.encode(RunList([*map(RunDescription.of, found)])))
 
 
 async def show_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """A run, with the calls that wait for a decision."""
+    """Show a run, with the calls that it waits or waited for."""
     run = await _access(space, exchange.argument)
-    calls = {
+    arguments = {
         one.identity: one.arguments
         for one in (await run.read()).canisters
         if isinstance(one, InvocationCanister)
     }
-    approvals = [
-        {
-            "invocation": one.invocation,
-            "name": one.name,
-            "arguments": calls.get(one.invocation, ""),
-            "reason": one.reason,
-            "allowed": one.allowed,
-        }
+    calls = [
+        RunCall(
+            invocation=one.invocation,
+            name=one.name,
+            arguments=arguments.get(one.invocation, ""),
+            reason=one.reason,
+            allowed=one.allowed,
+        )
         for one in await run.survey_approvals()
     ]
-    await _reply(exchange, {**_describe(run.record), "approvals": approvals})
+    shown = RunView(**asdict(RunDescription.of(run.record)), approvals=calls)
+    await exchange.reply(msgspec.json.encode(shown))
 
 
 async def follow_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """The events of a run as they come, after the cursor in `Last-Event-ID` or `after`."""
+    """Send the events of a run as they come, after a cursor; the last one is `ended`.
+
+    The identity of each event is its cursor. `Last-Event-ID` counts rather than `after`.
+    """
     run = await _access(space, exchange.argument)
-    header = exchange.headers.get(b"last-event-id", b"").decode("latin-1")
-    after = header or exchange.query.get("after", "0")
-    if not after.isdecimal():
-        raise Rejected("a cursor is a number", param="after")
-    async with exchange.until_disconnect(), aclosing(_write_events(run, int(after))) as parts:
+    last = exchange.headers.get(b"last-event-id", b"").decode("latin-1")
+    query = read_query(RunQuery, {"after": last} if last else exchange.query)
+    async with exchange.until_disconnect(), aclosing(_write_events(run, query.after)) as parts:
         await exchange.stream(parts)
 
 
 async def cancel_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
-    """Ask for the end of a run."""
+    """Ask for the end of a run; what arrived is kept."""
     run = await _access(space, exchange.argument)
     await run.cancel()
-    await _reply(exchange, _describe(await run.access()))
+    await exchange.reply(msgspec.json.encode(RunDescription.of(await run.access())))
 
 
 async def decide_call(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
@@ -92,7 +154,8 @@ async def decide_call(core: ServerCore, exchange: Exchange, space: UserSpace) ->
     run = await _access(space, exchange.argument)
     wanted = read_body(_DECISION, await exchange.read(core.settings))
     made = await run.decide(wanted.invocation, Decision(wanted.allowed, reason=wanted.reason))
-    await _reply(exchange, {"invocation": made.invocation, "allowed": made.allowed})
+    approval = RunApproval(made.invocation, allowed=bool(made.allowed))
+    await exchange.reply(msgspec.json.encode(approval))
 
 
 async def _access(space: UserSpace, identity: str) -> Run:
@@ -107,19 +170,3 @@ async def _write_events(run: Run, after: int) -> AsyncGenerator[bytes, None]:
     yield b": events\n\n"
     async for cursor, event in run.events(after=after):
         yield b"id: %d\ndata: %b\n\n" % (cursor, encode_event(event))
-
-
-def _describe(record: RunRecord) -> Mapping[str, Any]:
-    return {
-        "id": record.identity,
-        "status": record.status,
-        "conversation": record.conversation,
-        "model": record.recipe.model,
-        "created": record.created,
-        "updated": record.updated,
-        "error": record.error,
-    }
-
-
-async def _reply(exchange: Exchange, body: Mapping[str, Any]) -> None:
-    await exchange.reply(msgspec.json.encode(body))

@@ -1,71 +1,26 @@
-"""The application: who may ask what, the table of endpoints, errors, counts and the log."""
+"""The application: who may ask what, errors, counts and the log."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from vibe_llms.credentials import get_logger
 from vibe_llms.exceptions import VibeLlmsError
-from vibe_llms.server.api_runs import (
-    cancel_run,
-    decide_call,
-    follow_run,
-    list_runs,
-    show_run,
-)
-from vibe_llms.server.chat_completions import complete_chat
 from vibe_llms.server.core import ServerCore
+from vibe_llms.server.endpoints import find_endpoint, match_path
 from vibe_llms.server.exchanges import Disconnected, Exchange, Receive, Scope, Send
 from vibe_llms.server.failures import Rejected, describe_failure
-from vibe_llms.server.messages import count_message_tokens, create_message
-from vibe_llms.server.metrics import MEDIA_TYPE
-from vibe_llms.server.model_lists import list_models, show_model
-from vibe_llms.server.responses import (
-    cancel_response,
-    create_response,
-    delete_response,
-    list_input_items,
-    show_response,
-)
-from vibe_llms.server.spaces import UserSpace
+from vibe_llms.server.operations import ServerEndpoint, UserEndpoint
 from vibe_llms.server.users import LOCAL, UserStore
-
-Handler: TypeAlias = Callable[[ServerCore, Exchange, UserSpace], Awaitable[None]]
 
 _LOGGER = get_logger("vibe_llms.server")
 #: Logged for a request whose client closed the connection.
 _CLOSED = 499
 _BEARER = b"bearer "
-#: The handlers by path and method. `*` stands for any text without `/`, `**` for any text.
-ENDPOINTS: Mapping[str, Mapping[str, Handler]] = {
-    "/api/runs": {"GET": list_runs},
-    "/api/runs/*": {"GET": show_run},
-    "/api/runs/*/cancel": {"POST": cancel_run},
-    "/api/runs/*/decide": {"POST": decide_call},
-    "/api/runs/*/events": {"GET": follow_run},
-    "/v1/chat/completions": {"POST": complete_chat},
-    "/v1/messages": {"POST": create_message},
-    "/v1/messages/count_tokens": {"POST": count_message_tokens},
-    "/v1/models": {"GET": list_models},
-    "/v1/responses": {"POST": create_response},
-    "/v1/responses/*": {"GET": show_response, "DELETE": delete_response},
-    "/v1/responses/*/cancel": {"POST": cancel_response},
-    "/v1/responses/*/input_items": {"GET": list_input_items},
-    "/v1/models/**": {"GET": show_model},
-}
-_PATTERNS = {
-    path: re.compile(re.escape(path).replace(r"\*\*", "(.+)").replace(r"\*", "([^/]+)"), re.DOTALL)
-    for path in ENDPOINTS
-    if "*" in path
-}
-#: Stands in counts and in the log for paths that clients have chosen.
-_OTHER = "other"
 
 
 class Application:
@@ -110,18 +65,15 @@ class Application:
             # A browser asks before a page may send a key.
             await exchange.reply(b"", status=204)
             return
-        if exchange.path in ("/health", "/ready"):
-            ready = exchange.path == "/health" or not self._core.ending
-            text = b'{"status":"ok"}' if ready else b'{"status":"ending"}'
-            await exchange.reply(text, status=200 if ready else 503)
-            return
-        exchange.user = self._identify(exchange)
-        if exchange.path == "/metrics":
-            await exchange.reply(self._core.metrics.render(), media_type=MEDIA_TYPE)
-            return
-        handler = _find_handler(exchange)
-        with self._core.spaces.enter(exchange.user) as space:
-            await handler(self._core, exchange, space)
+        endpoint = find_endpoint(exchange)
+        if not (isinstance(endpoint, ServerEndpoint) and endpoint.keyless):
+            exchange.user = self._identify(exchange)
+        match endpoint:
+            case ServerEndpoint():
+                await endpoint.handler(self._core, exchange)
+            case UserEndpoint():
+                with self._core.spaces.enter(exchange.user) as space:
+                    await endpoint.handler(self._core, exchange, space)
 
     def _check_sender(self, exchange: Exchange) -> None:
         """Refuse requests that another site's page, or a rebound name, sends in a browser."""
@@ -181,33 +133,10 @@ class Application:
         await exchange.fail(failure, headers)
 
     def _record(self, exchange: Exchange, seconds: float) -> None:
-        path, _ = _match_path(exchange.path)
+        path, _ = match_path(exchange.path)
         self._core.metrics.count_request(path, exchange.status, seconds)
         who = exchange.user or "-"
         self._log(f"{exchange.method} {path} {exchange.status} {seconds * 1000:.1f} ms {who}")
-
-
-def _match_path(path: str) -> tuple[str, str]:
-    """The path of `ENDPOINTS` that a path is one of, and what it leaves open."""
-    if path in ENDPOINTS:
-        return path, ""
-    for known, pattern in _PATTERNS.items():
-        if found := pattern.fullmatch(path):
-            return known, found[1]
-    return _OTHER, ""
-
-
-def _find_handler(exchange: Exchange) -> Handler:
-    path, exchange.argument = _match_path(exchange.path)
-    if path == _OTHER:
-        raise Rejected(f"there is no {exchange.path}", status=404, code="unknown_url")
-    if (handler := ENDPOINTS[path].get(exchange.method)) is None:
-        raise Rejected(
-            f"{exchange.path} does not take {exchange.method}",
-            status=405,
-            code="method_not_allowed",
-        )
-    return handler
 
 
 def _is_address(name: str) -> bool:

@@ -27,14 +27,39 @@ class Dialect(Struct, frozen=True):
         return self.event + self.encode_failure(failure, request_id) + b"\n\n"
 
 
+class OpenAIError(Struct):
+    """What is wrong; `param` names the member of the request."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIFailure(Struct):
+    """An error in the form of OpenAI."""
+
+    error: OpenAIError
+
+
+class AnthropicError(Struct, omit_defaults=True):
+    """What is wrong."""
+
+    type: str
+    message: str
+    details: Mapping[str, str] = {}
+
+
+class AnthropicFailure(Struct, tag_field="type", tag="error"):
+    """An error in the form of Anthropic, for requests below `/v1/messages` and with its header."""
+
+    error: AnthropicError
+    request_id: str
+
+
 def _encode_openai(failure: Failure, _: str) -> bytes:
-    error = {
-        "message": failure.message,
-        "type": failure.type,
-        "param": failure.param,
-        "code": failure.code,
-    }
-    return msgspec.json.encode({"error": error})
+    error = OpenAIError(failure.message, failure.type, failure.param, failure.code)
+    return msgspec.json.encode(OpenAIFailure(error))
 
 
 #: Anthropic's words for each status. Source: `types/shared/error_type.py` of anthropic 2.12.0, and
@@ -55,13 +80,12 @@ _ANTHROPIC_TYPES = {
 def _encode_anthropic(failure: Failure, request_id: str) -> bytes:
     other = "invalid_request_error" if failure.status < 500 else "api_error"
     where = f"{failure.param}: " if failure.param else ""
-    error: dict[str, object] = {
-        "type": _ANTHROPIC_TYPES.get(failure.status, other),
-        "message": f"{where}{failure.message}",
-    }
-    if failure.code is not None:
-        error["details"] = {"error_code": failure.code}
-    return msgspec.json.encode({"type": "error", "error": error, "request_id": request_id})
+    error = AnthropicError(
+        _ANTHROPIC_TYPES.get(failure.status, other),
+        f"{where}{failure.message}",
+        {} if failure.code is None else {"error_code": failure.code},
+    )
+    return msgspec.json.encode(AnthropicFailure(error, request_id))
 
 
 OPENAI = Dialect(_encode_openai, b"x-request-id", b"data: ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import Struct
 
 from vibe_llms.server.answers import answer
 from vibe_llms.server.core import ServerCore
@@ -11,6 +12,12 @@ from vibe_llms.server.messages_replies import EventWriter
 from vibe_llms.server.messages_requests import read_count, read_order, read_request
 from vibe_llms.server.spaces import UserSpace
 from vibe_llms.server.turns import count_tokens
+
+
+class TokensCounted(Struct):
+    """How many tokens the model would read."""
+
+    input_tokens: int
 
 
 async def create_message(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
@@ -26,4 +33,4 @@ async def count_message_tokens(core: ServerCore, exchange: Exchange, space: User
     order = read_order(read_count(await exchange.read(core.settings)))
     async with exchange.until_disconnect(), core.turn_limit():
         counted = await count_tokens(space, order)
-        await exchange.reply(msgspec.json.encode({"input_tokens": counted.tokens}))
+        await exchange.reply(msgspec.json.encode(TokensCounted(counted.tokens)))

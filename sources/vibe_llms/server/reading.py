@@ -25,10 +25,17 @@ def read_body(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     try:
         return decoder.decode(body)
     except ValidationError as error:
-        found = _PARAM.search(str(error))
-        raise Rejected(str(error), param=found and found[1]) from error
+        raise _reject(error) from error
     except (ValueError, RecursionError) as error:
         raise Rejected(f"the body is not valid JSON: {error}") from error
+
+
+def read_query(kind: type[T], query: Mapping[str, str]) -> T:
+    """The members of a query as values; `Rejected` names the one that is wrong."""
+    try:
+        return msgspec.convert(query, kind, strict=False)
+    except ValidationError as error:
+        raise _reject(error) from error
 
 
 def read_base64(encoded: str, param: str) -> bytes:
@@ -58,3 +65,8 @@ def declare_tools(
         taken = schema or {"type": "object", "properties": {}}
         declared.append(Invoker.from_declaration(name, taken, description=description or ""))
     return tuple(gather_invokers(declared).values())
+
+
+def _reject(error: ValidationError) -> Rejected:
+    found = _PARAM.search(str(error))
+    return Rejected(str(error), param=found and found[1])

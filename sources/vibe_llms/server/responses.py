@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from vibe_llms.events import Event
@@ -30,6 +31,7 @@ from vibe_llms.server.chat_replies import DONE, name_call
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.failures import Rejected, describe_kind
+from vibe_llms.server.reading import read_query
 from vibe_llms.server.responses_replies import (
     PREFIX,
     Item,
@@ -44,7 +46,21 @@ from vibe_llms.server.turns import ServedTurn
 
 #: How long the answer to a cancellation waits for the end of the turn.
 _CANCEL_SECONDS = 5.0
-_LARGEST_PAGE = 100
+
+
+class ResponseQuery(Struct):
+    """Whether its events are sent, and after which number."""
+
+    stream: bool = False
+    starting_after: int = -1
+
+
+class InputItemsQuery(Struct):
+    """Which items are listed; `after` is the identity of the one before them."""
+
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+    order: Literal["asc", "desc"] = "desc"
+    after: str = ""
 
 
 class _Origin(Struct, frozen=True):
@@ -89,11 +105,9 @@ async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace
 async def show_response(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """A response, or its events after a number: `stream=true&starting_after=N`."""
     run = await _access(space, exchange.argument)
-    if exchange.query.get("stream") == "true":
-        after = exchange.query.get("starting_after", "-1")
-        if not after.removeprefix("-").isdecimal():
-            raise Rejected("starting_after is a number", param="starting_after")
-        await _stream(exchange, run, after=int(after))
+    query = read_query(ResponseQuery, exchange.query)
+    if query.stream:
+        await _stream(exchange, run, after=query.starting_after)
         return
     await _reply(exchange, await _describe(run))
 
@@ -122,19 +136,16 @@ async def delete_response(_: ServerCore, exchange: Exchange, space: UserSpace) -
 async def list_input_items(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """The input of a response, the newest first unless `order=asc`."""
     run = await _access(space, exchange.argument)
-    query = exchange.query
-    limit = query.get("limit", "20")
-    if not limit.isdecimal() or not 1 <= int(limit) <= _LARGEST_PAGE:
-        raise Rejected(f"limit is from 1 to {_LARGEST_PAGE}", param="limit")
+    query = read_query(InputItemsQuery, exchange.query)
     items = [*describe_input(_read_origin(run).request, run.identity)]
-    if query.get("order", "desc") == "desc":
+    if query.order == "desc":
         items.reverse()
-    if after := query.get("after"):
+    if after := query.after:
         places = [number for number, item in enumerate(items, 1) if item["id"] == after]
         if not places:
             raise Rejected(f"there is no item {after!r}", param="after")
         items = items[places[0] :]
-    page = items[: int(limit)]
+    page = items[: query.limit]
     await _reply(
         exchange,
         {

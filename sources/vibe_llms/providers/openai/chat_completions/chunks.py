@@ -10,14 +10,12 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from vibe_llms.messages.canisters import Usage
 from vibe_llms.messages.contents import Citation, repair_text
 from vibe_llms.providers.pieces import encode_json
 from vibe_llms.providers.repairs import repair
-
-NULL = Raw(b"null")
 
 
 class Function(Struct, omit_defaults=True):
@@ -33,7 +31,7 @@ class CallPiece(Struct, omit_defaults=True):
     index: int | None = None
     id: str | None = None
     function: Function | None = None
-    extra_content: Raw = NULL
+    extra_content: Raw | UnsetType = UNSET
 
 
 class UrlCitation(Struct):
@@ -102,7 +100,7 @@ class Chunk(Struct, omit_defaults=True):
     id: str | None = None
     choices: list[Choice] | None = None
     usage: NativeUsage | None = None
-    error: Raw = NULL
+    error: Raw | UnsetType = UNSET
     object: str | None = None
 
 

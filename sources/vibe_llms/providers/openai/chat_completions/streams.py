@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from vibe_llms.exceptions import ReplyCut
 from vibe_llms.messages.canisters import StopReason
@@ -136,7 +136,8 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         yield from self._end()
 
     def _advance(self, chunk: Chunk, data: bytes) -> Iterator[Delta]:
-        if bytes(chunk.error) != b"null" or (chunk.choices is None and chunk.usage is None):
+        failed = chunk.error is not UNSET and bytes(chunk.error) != b"null"
+        if failed or (chunk.choices is None and chunk.usage is None):
             self._raise_error(data)
         if not self._opened and chunk.choices:
             self._opened = True
@@ -235,7 +236,7 @@ class ChatCompletionsAssimilator(StreamAssimilator):
         except (ValueError, TypeError) as other:
             raise self.malformed(f"a chunk has not its promised form: {other}") from other
 
-    def _keep(self, raw: Raw) -> Raw | None:
-        if bytes(raw) == b"null":
+    def _keep(self, raw: Raw | UnsetType) -> Raw | None:
+        if raw is UNSET or bytes(raw) == b"null":
             return None
         return Raw(b'{"extra_content":' + bytes(self.keep(raw)) + b"}")

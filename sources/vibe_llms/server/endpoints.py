@@ -1,0 +1,154 @@
+"""The table of endpoints: what answers each path and method, and what it takes and gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from vibe_llms.runs.events import RunEvent
+from vibe_llms.server.api_runs import (
+    RunApproval,
+    RunDecision,
+    RunDescription,
+    RunList,
+    RunListQuery,
+    RunQuery,
+    RunView,
+    cancel_run,
+    decide_call,
+    follow_run,
+    list_runs,
+    show_run,
+)
+from vibe_llms.server.chat_completions import complete_chat
+from vibe_llms.server.chat_replies import SentReply
+from vibe_llms.server.chat_requests import ChatRequest
+from vibe_llms.server.core import ServerCore
+from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.failures import Rejected
+from vibe_llms.server.health import ServerState, show_health, show_metrics, show_readiness
+from vibe_llms.server.messages import TokensCounted, count_message_tokens, create_message
+from vibe_llms.server.messages_requests import CountRequest, MessageRequest
+from vibe_llms.server.metrics import MEDIA_TYPE
+from vibe_llms.server.model_lists import list_models, show_model
+from vibe_llms.server.openapi import encode_document
+from vibe_llms.server.operations import Endpoint, ServerEndpoint, UserEndpoint
+from vibe_llms.server.responses import (
+    InputItemsQuery,
+    ResponseQuery,
+    cancel_response,
+    create_response,
+    delete_response,
+    list_input_items,
+    show_response,
+)
+from vibe_llms.server.responses_requests import ResponseRequest
+
+#: A member of another interface's reply, whose documentation is there.
+_Foreign = dict[str, Any]
+
+
+async def show_document(_: ServerCore, exchange: Exchange) -> None:
+    """Describe all endpoints in the form of OpenAPI."""
+    await exchange.reply(_encode_document())
+
+
+#: The endpoints by path and method. `{name}` stands for any text without `/`, `{name...}` for any
+#: text.
+ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
+    "/health": {"GET": ServerEndpoint(handler=show_health, reply=ServerState)},
+    "/ready": {"GET": ServerEndpoint(handler=show_readiness, reply=ServerState)},
+    "/metrics": {
+        "GET": ServerEndpoint(handler=show_metrics, media=MEDIA_TYPE.decode(), keyless=False)
+    },
+    "/api/openapi.json": {"GET": ServerEndpoint(handler=show_document, reply=_Foreign)},
+    "/api/runs": {"GET": UserEndpoint(handler=list_runs, query=RunListQuery, reply=RunList)},
+    "/api/runs/{run}": {"GET": UserEndpoint(handler=show_run, reply=RunView)},
+    "/api/runs/{run}/cancel": {"POST": UserEndpoint(handler=cancel_run, reply=RunDescription)},
+    "/api/runs/{run}/decide": {
+        "POST": UserEndpoint(handler=decide_call, body=RunDecision, reply=RunApproval)
+    },
+    "/api/runs/{run}/events": {
+        "GET": UserEndpoint(
+            handler=follow_run,
+            query=RunQuery,
+            headers={"Last-Event-ID": "The cursor of the last event that arrived."},
+            events=RunEvent,
+        )
+    },
+    "/v1/chat/completions": {
+        "POST": UserEndpoint(
+            handler=complete_chat, body=ChatRequest, reply=SentReply, events=SentReply
+        )
+    },
+    "/v1/messages": {
+        "POST": UserEndpoint(
+            handler=create_message, body=MessageRequest, reply=_Foreign, events=_Foreign
+        )
+    },
+    "/v1/messages/count_tokens": {
+        "POST": UserEndpoint(handler=count_message_tokens, body=CountRequest, reply=TokensCounted)
+    },
+    "/v1/models": {"GET": UserEndpoint(handler=list_models, reply=_Foreign)},
+    "/v1/models/{model...}": {"GET": UserEndpoint(handler=show_model, reply=_Foreign)},
+    "/v1/responses": {
+        "POST": UserEndpoint(
+            handler=create_response, body=ResponseRequest, reply=_Foreign, events=_Foreign
+        )
+    },
+    "/v1/responses/{response}": {
+        "GET": UserEndpoint(
+            handler=show_response, query=ResponseQuery, reply=_Foreign, events=_Foreign
+        ),
+        "DELETE": UserEndpoint(handler=delete_response, reply=_Foreign),
+    },
+    "/v1/responses/{response}/cancel": {
+        "POST": UserEndpoint(handler=cancel_response, reply=_Foreign)
+    },
+    "/v1/responses/{response}/input_items": {
+        "GET": UserEndpoint(handler=list_input_items, query=InputItemsQuery, reply=_Foreign)
+    },
+}
+#: Stands in counts and in the log for paths that clients have chosen.
+OTHER = "other"
+_PATTERNS = {
+    path: re.compile(re.sub(r"{\w+}", "([^/]+)", re.sub(r"{\w+\.\.\.}", "(.+)", path)), re.DOTALL)
+    for path in ENDPOINTS
+    if "{" in path
+}
+
+
+def match_path(path: str) -> tuple[str, str]:
+    """The path of `ENDPOINTS` that a path is one of, and what it leaves open."""
+    if path in ENDPOINTS:
+        return path, ""
+    for known, pattern in _PATTERNS.items():
+        if found := pattern.fullmatch(path):
+            return known, found[1]
+    return OTHER, ""
+
+
+def find_endpoint(exchange: Exchange) -> Endpoint:
+    """What answers a request; `Rejected` if nothing does."""
+    path, exchange.argument = match_path(exchange.path)
+    if path == OTHER:
+        raise Rejected(f"there is no {exchange.path}", status=404, code="unknown_url")
+    methods = ENDPOINTS[path]
+    if exchange.method == "HEAD" and isinstance(methods.get("GET"), ServerEndpoint):
+        # Programs that only look whether the server is there ask so; the body is not sent.
+        return methods["GET"]
+    if (endpoint := methods.get(exchange.method)) is None:
+        exchange.headers_sent = (*exchange.headers_sent, (b"allow", ", ".join(methods).encode()))
+        raise Rejected(
+            f"{exchange.path} does not take {exchange.method}",
+            status=405,
+            code="method_not_allowed",
+        )
+    return endpoint
+
+
+@cache
+def _encode_document() -> bytes:
+    return encode_document(ENDPOINTS)

@@ -1,0 +1,148 @@
+"""The OpenAPI document: all endpoints, described by the types that they read and write."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from vibe_llms.meta import __version__
+from vibe_llms.server.dialects import AnthropicFailure, OpenAIFailure
+from vibe_llms.server.operations import JSON, Endpoint, ServerEndpoint, UserEndpoint
+
+Endpoints: TypeAlias = Mapping[str, Mapping[str, Endpoint]]
+Json: TypeAlias = dict[str, Any]
+
+_EVENTS = "text/event-stream"
+_PARAMETER = re.compile(r"\{(\w+)(?:\.\.\.)?\}")
+_KEYS = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+    "api-key": {"type": "apiKey", "in": "header", "name": "api-key"},
+}
+_FAILURES = (OpenAIFailure, AnthropicFailure)
+_ABOUT = (
+    "Conversations, memory, files and runs of a user, below `/api`, and the interfaces of OpenAI "
+    "and Anthropic, below `/v1`. Replies of those are described where they were first defined."
+)
+
+
+def encode_document(endpoints: Endpoints) -> bytes:
+    """The document, as JSON."""
+    return msgspec.json.encode(describe_endpoints(endpoints))
+
+
+def describe_endpoints(endpoints: Endpoints) -> Json:
+    """The document."""
+    every = [one for methods in endpoints.values() for one in methods.values()]
+    types = [*dict.fromkeys(kind for one in every for kind in _survey_types(one)), *_FAILURES]
+    found, components = msgspec.json.schema_components(
+        types, ref_template="#/components/schemas/{name}"
+    )
+    schemas = dict(zip(types, found, strict=True))
+    # The members of a query are parameters of their own.
+    queries = {
+        kind: components.pop(schemas[kind]["$ref"].rpartition("/")[2])
+        for kind in types
+        if kind in {one.query for one in every}
+    }
+    failure = _write_content(JSON, {"anyOf": [schemas[kind] for kind in _FAILURES]})
+    paths = {
+        _PARAMETER.sub(r"{\1}", path): {
+            method.lower(): {
+                **_describe(one, schemas, failure),
+                "parameters": [
+                    *_describe_path(path),
+                    *_describe_query(queries.get(one.query, {})),
+                    *_describe_headers(one.headers),
+                ],
+            }
+            for method, one in methods.items()
+        }
+        for path, methods in endpoints.items()
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "vibe-llms", "version": __version__, "description": _ABOUT},
+        "servers": [{"url": "/"}],
+        "security": [{name: []} for name in _KEYS],
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": _KEYS},
+    }
+
+
+def _survey_types(endpoint: Endpoint) -> Iterator[Any]:
+    for kind in (endpoint.query, endpoint.body, endpoint.reply, endpoint.events):
+        if kind is not None and kind is not bytes:
+            yield kind
+
+
+def _describe(endpoint: Endpoint, schemas: Mapping[Any, Json], failure: Json) -> Json:
+    assert isinstance(endpoint, UserEndpoint | ServerEndpoint)
+    summary, _, rest = (inspect.getdoc(endpoint.handler) or "").partition("\n")
+    described: Json = {
+        "operationId": endpoint.handler.__name__,
+        "summary": summary.strip(),
+        "responses": {
+            str(endpoint.status): {
+                "description": "What was asked for.",
+                "content": _describe_reply(endpoint, schemas),
+            },
+            "4XX": {"description": "The request is refused.", "content": failure},
+            "5XX": {"description": "The server or a provider failed.", "content": failure},
+        },
+    }
+    if rest.strip():
+        described["description"] = rest.strip()
+    if isinstance(endpoint, ServerEndpoint) and endpoint.keyless:
+        described["security"] = []
+    if endpoint.body is bytes:
+        described["requestBody"] = {"required": True, "content": _write_content("*/*", {})}
+    elif endpoint.body is not None:
+        content = _write_content(JSON, schemas[endpoint.body])
+        described["requestBody"] = {"required": True, "content": content}
+    return described
+
+
+def _describe_reply(endpoint: Endpoint, schemas: Mapping[Any, Json]) -> Json:
+    content: Json = {}
+    if endpoint.reply is not None:
+        content |= _write_content(JSON, schemas[endpoint.reply])
+    elif endpoint.events is None:
+        content |= _write_content(endpoint.media, {})
+    if endpoint.events is not None:
+        # OpenAPI 3.1 has no word for the data of an event.
+        stream = {"type": "string", "description": "Server-sent events."}
+        content |= _write_content(_EVENTS, stream)
+        content[_EVENTS]["x-event-data"] = schemas[endpoint.events]
+    return content
+
+
+def _describe_path(path: str) -> Iterator[Json]:
+    for name in _PARAMETER.findall(path):
+        schema = {"type": "string", "minLength": 1}
+        yield {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _describe_query(query: Json) -> Iterator[Json]:
+    for name, schema in query.get("properties", {}).items():
+        required = name in query.get("required", ())
+        yield {"name": name, "in": "query", "required": required, "schema": schema}
+
+
+def _describe_headers(headers: Mapping[str, str]) -> Iterator[Json]:
+    for name, about in headers.items():
+        yield {
+            "name": name,
+            "in": "header",
+            "required": False,
+            "description": about,
+            "schema": {"type": "string"},
+        }
+
+
+def _write_content(media: str, schema: Json) -> Json:
+    return {media: {"schema": schema}}
