@@ -36,16 +36,12 @@ SUPPORT = 0.5
 #: This many recalled words in a row are no coincidence.
 _COPIED_WORDS = 3
 #: Words for the user, which a fact may use although the user did not.
-USER_WORDS = frozenset(
-    split_words("user users person nutzer benutzer usuario utilisateur utente gebruiker usuário")
-)
+_USER = "user users person nutzer benutzer usuario utilisateur utente gebruiker usuário"
 _SHORTEST_STEM = 4
 #: Words that say next to nothing about a person without what they refer to.
-_VERBS = frozenset(
-    split_words(
-        "be have like love prefer enjoy hate dislike live reside work name call want plan use own "
-        "go get make know think feel say said tell told mention state interested currently"
-    )
+_VERBS = (
+    "be have like love prefer enjoy hate dislike live reside work name call want plan use own "
+    "go get make know think feel say said tell told mention state interested currently"
 )
 
 _FENCE = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
@@ -214,7 +210,7 @@ def is_supported(text: str, said: str) -> bool:
     False
     """
     wanted, given = content_words(text), frozenset(split_words(said))
-    wanted = wanted - _VERBS or wanted
+    wanted = wanted - _stem_all(_VERBS) or wanted
     if not wanted or _share(wanted, given) < SUPPORT:
         return False
     numbers = set(_NUMBER.findall(said))
@@ -230,7 +226,13 @@ def covers(text: str, fact: str) -> bool:
 
 def content_words(text: str) -> frozenset[str]:
     """The words that carry what a text says, stemmed, without those for the user."""
-    return frozenset(split_words(text)) - USER_WORDS
+    return frozenset(split_words(text)) - _stem_all(_USER)
+
+
+@cache
+def _stem_all(words: str) -> frozenset[str]:
+    """Some words, stemmed with their first use: loading the stemmer takes a quarter of a second."""
+    return frozenset(split_words(words))
 
 
 def _share(wanted: frozenset[str], given: frozenset[str]) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -180,8 +179,7 @@ def test_a_subscription_is_taken_up_again_after_longer_and_longer_pauses(
 )
 async def test_a_row_decides_how_the_protocol_begins(protocol: str, mode: str) -> None:
     ensemble = produce_ensemble(url="http://127.0.0.1:1/mcp", protocol=protocol)
-    async with AsyncExitStack() as stack:
-        client = await ensemble._connection._produce_client(stack)
+    client = await ensemble._connection._produce_client()
     assert client.mode == mode
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
@@ -71,6 +71,8 @@ class Connection:
         self._status = 0
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        #: Whether the task has what it must close: cancelled before, it would not run at all.
+        self._owns = False
         self._client: Client | None = None
         self._server: ServerProcess | None = None
         self._broken: Exception | None = None
@@ -101,13 +103,19 @@ class Connection:
                     package=package,
                     command=f"python -m pip install 'vibe-llms[{self._settings.extra}]'",
                 )
-        # Importing takes half a second; it must not block others or count as the server's time.
-        await asyncio.to_thread(import_module, "mcp")
+        async with AsyncExitStack() as starting:
+            # Importing takes half a second; it must not block others or count as the server's time,
+            # and the server starts in the meantime.
+            importing = asyncio.create_task(asyncio.to_thread(import_module, "mcp"))
+            if self._settings.command:
+                self._server = await starting.enter_async_context(self._start_process())
+            await importing
+            stack = starting.pop_all()
         # Its log is for programs that configure logging, not for the screen; records contain no
         # keys.
         get_logger("mcp")
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._own(ready), name=f"mcp {self._ensemble}")
+        self._task = asyncio.create_task(self._own(stack, ready), name=f"mcp {self._ensemble}")
         try:
             async with Limit(self._settings.open_seconds) as limit:
                 with self._patience.keep(limit.pause):
@@ -129,7 +137,7 @@ class Connection:
         task = self._task
         if task is None or task is asyncio.current_task():
             return
-        if self._client is None:
+        if self._client is None and self._owns:
             # The package is waiting for a server that has not answered yet.
             task.cancel()
         _, running = await asyncio.wait([task], timeout=_CLOSE_SECONDS)
@@ -195,13 +203,16 @@ class Connection:
             words = f"it answered with HTTP {self._status}"
         return self._failure(words, phase)
 
-    async def _own(self, ready: asyncio.Future[None]) -> None:
+    async def _own(self, stack: AsyncExitStack, ready: asyncio.Future[None]) -> None:
         import httpx2
         from mcp import MCPError
 
         try:
-            async with AsyncExitStack() as stack:
-                client = await self._produce_client(stack)
+            async with stack:
+                self._owns = True
+                if self._stop.is_set():
+                    raise EnsembleFailed("it has been closed", ensemble=self._ensemble)
+                client = await self._produce_client()
                 self._client = await stack.enter_async_context(client)
                 self._require_era(self._client.protocol_version)
                 ready.set_result(None)
@@ -282,19 +293,20 @@ class Connection:
         failure.__cause__ = error
         ready.set_exception(failure)
 
-    async def _produce_client(self, stack: AsyncExitStack) -> Client:
+    def _start_process(self) -> AbstractAsyncContextManager[ServerProcess]:
+        settings = self._settings
+        command = tuple(sys.executable if w == "{python}" else w for w in settings.command)
+        environment = dict(settings.environment)
+        if settings.cage == "none":
+            environment[CAGE_VARIABLE] = settings.cage
+        return start_process(self._ensemble, command, environment, settings.folder)
+
+    async def _produce_client(self) -> Client:
         from mcp import Client
         from mcp_types import Implementation
 
         settings = self._settings
-        if settings.command:
-            command = tuple(sys.executable if w == "{python}" else w for w in settings.command)
-            environment = dict(settings.environment)
-            if settings.cage == "none":
-                environment[CAGE_VARIABLE] = settings.cage
-            self._server = await stack.enter_async_context(
-                start_process(self._ensemble, command, environment, settings.folder)
-            )
+        if self._server is not None:
             target: Any = connect_process(self._server, settings.message_bytes, self._blame)
         else:
             sign_in = await self._produce_sign_in(self._blame)
