@@ -594,8 +594,11 @@ trace.set_tracer_provider(provider)
 
 
 async def test_without_a_collector_a_session_ends_and_says_what_is_missing(home: Path) -> None:
-    address = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_METRICS_EXPORTER": "none"}
-    said = await asyncio.to_thread(
-        run, home, enabled=True, OTEL_EXPORTER_OTLP_TIMEOUT="1", **address
-    )
-    assert "Failed to export spans" in said
+    variables = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
+    }
+    said = await asyncio.to_thread(run, home, enabled=True, **variables)
+    # Once each: the end of the program does not wait for a second try.
+    assert said.count("Failed to export spans") == 1
+    assert said.count("Failed to export metrics") == 1

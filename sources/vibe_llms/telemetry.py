@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 SCOPE = "vibe_llms"
 CONVERSATION = "gen_ai.conversation.id"
+#: In the context: the span of the request that the server is answering.
+_SERVED = "vibe_llms.served"
 #: An export without an answer ends after so long; OpenTelemetry's own 10 s would be waited for at
 #: the end of each command.
 _EXPORT_SECONDS = 2.0
@@ -138,9 +140,13 @@ class OpenTelemetryTracer(Tracer):
             "client.token.usage", _TOKENS, "{token}", "Number of input and output tokens used."
         )
 
+    def serve(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> Span:
+        """See `Tracer.serve`."""
+        return _Served(self, method, path, headers)
+
     def turn(self, requested: Requested) -> Span:
         """See `Tracer.turn`."""
-        return _Operation(
+        return _Turn(
             self,
             "invoke_agent",
             requested.agent,
@@ -310,6 +316,76 @@ class _Operation(Span):
         return {**known, "error.type": self._error} if self._error else known
 
 
+class _Turn(_Operation):
+    """A turn: the request that it answers, if there is one, has its conversation too."""
+
+    def __enter__(self) -> Self:
+        from opentelemetry import context
+        from opentelemetry.trace import Span as Served
+
+        served = context.get_value(_SERVED, self._parent)
+        if isinstance(served, Served) and served.is_recording():
+            served.set_attribute(CONVERSATION, self._conversation)
+        return super().__enter__()
+
+
+class _Served(Span):
+    """A request that a server answers, within the span of its client."""
+
+    def __init__(
+        self,
+        tracer: OpenTelemetryTracer,
+        method: str,
+        path: str,
+        headers: Mapping[bytes, bytes],
+    ) -> None:
+        self._tracer = tracer
+        self._name = f"{method} {path}"
+        self._attributes = {"http.request.method": method, "http.route": path}
+        self._carrier = {
+            name: value.decode("latin-1")
+            for name in ("traceparent", "tracestate")
+            if (value := headers.get(name.encode())) is not None
+        }
+
+    def __enter__(self) -> Self:
+        from opentelemetry import context, trace
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        around = TraceContextTextMapPropagator().extract(self._carrier)
+        self._span = self._tracer.tracer.start_span(
+            self._name, around, trace.SpanKind.SERVER, self._attributes
+        )
+        within = context.set_value(_SERVED, self._span, around)
+        self._token = context.attach(trace.set_span_in_context(self._span, within))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        from opentelemetry import context
+
+        if error is not None:
+            self._fail(type(error).__name__)
+        context.detach(self._token)
+        self._span.end()
+
+    def answer(self, status: int) -> None:
+        """See `Span.answer`."""
+        self._span.set_attribute("http.response.status_code", status)
+        if status >= 500:
+            self._fail(str(status))
+
+    def _fail(self, kind: str) -> None:
+        from opentelemetry.trace import StatusCode
+
+        self._span.set_status(StatusCode.ERROR)
+        self._span.set_attribute("error.type", kind)
+
+
 class _Call(_Operation):
     """A call of a tool: what it records is its result."""
 
@@ -394,7 +470,9 @@ def _set_up_exporters(*, offline: bool) -> None:
     resource = Resource.create()
     if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
         resource = resource.merge(Resource({SERVICE_NAME: "vibe-llms"}))
-    provider = TracerProvider(resource=resource)
+    # Closing a session or a server sends everything. A second try when the program ends would only
+    # wait again for a collector that does not answer.
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     if _is_wanted("TRACES", offline=offline):
         exporter = OTLPSpanExporter(timeout=_read_timeout("TRACES"))
         provider.add_span_processor(BatchSpanProcessor(exporter))
@@ -403,7 +481,7 @@ def _set_up_exporters(*, offline: bool) -> None:
         measures = OTLPMetricExporter(timeout=_read_timeout("METRICS"))
         readers.append(PeriodicExportingMetricReader(measures))
     trace.set_tracer_provider(provider)
-    metrics.set_meter_provider(MeterProvider(readers, resource))
+    metrics.set_meter_provider(MeterProvider(readers, resource, shutdown_on_exit=False))
     # Their errors name addresses, which may hold a key.
     guard_loggers("opentelemetry")
 

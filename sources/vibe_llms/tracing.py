@@ -5,7 +5,7 @@ The classes here record nothing. `vibe_llms.telemetry` derives from them for Ope
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
@@ -62,12 +62,22 @@ class Span:
     def count(self, number: int) -> None:
         """Take how many entries of memory were found."""
 
+    def answer(self, status: int) -> None:
+        """Take the status of the response of a server."""
+
 
 _SPAN = Span()
 
 
 class Tracer:
     """Makes the spans of a session; derive from it to record them. Every method is optional."""
+
+    def serve(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> Span:
+        """A request that a server answers; its headers may name the span of the client.
+
+        `path` is one of few: it holds no identity.
+        """
+        return _SPAN
 
     def turn(self, requested: Requested) -> Span:
         """A turn, with all its requests and calls."""

@@ -130,7 +130,7 @@ class Runs:
         )
         self._begun[record.identity] = conversation
         await self.store.create(record)
-        self.worker.poke()
+        self.worker.expect(record.identity)
         return self._produce_run(record)
 
     async def open(self, record: RunRecord) -> Conversation:

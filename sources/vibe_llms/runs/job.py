@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from contextvars import Context
 from typing import TypeAlias
 
 import msgspec
@@ -54,7 +55,11 @@ class RunJob:
     """One run while this process works on it; the `TurnRecord` of its turn."""
 
     def __init__(
-        self, store: RunStore, record: RunRecord, open_conversation: ConversationOpener
+        self,
+        store: RunStore,
+        record: RunRecord,
+        open_conversation: ConversationOpener,
+        context: Context | None = None,
     ) -> None:
         self.lease = Lease(record.user, record.identity, record.epoch)
         self._store = store
@@ -69,7 +74,8 @@ class RunJob:
         self.recorder = RunRecorder(store, self.lease, fail=self.lose)
         self.resumed = False
         self.vouched: Collection[str] = record.vouched
-        self.task = asyncio.create_task(self._hold(), name=f"run {record.identity}")
+        name = f"run {record.identity}"
+        self.task = asyncio.create_task(self._hold(), name=name, context=context)
 
     def cancel(self) -> None:
         """Cancel the turn, because its user wants that; what arrived is kept."""

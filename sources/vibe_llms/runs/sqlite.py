@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,15 @@ class SqliteRunStore(RunFile):
                 (user,),
             ).fetchone()
             return int(found)
+
+        return await self.run(work)
+
+    async def count_all(self) -> Mapping[RunStatus, int]:
+        """How many runs of all users there are, by their status."""
+
+        def work(database: sqlite3.Connection) -> Mapping[RunStatus, int]:
+            counts = dict(database.execute("select status, count(*) from runs group by status"))
+            return {status: counts.get(status, 0) for status in RunStatus}
 
         return await self.run(work)
 

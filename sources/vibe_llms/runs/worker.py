@@ -6,6 +6,7 @@ import asyncio
 import functools
 from collections.abc import Collection
 from contextlib import suppress
+from contextvars import Context, copy_context
 
 from vibe_llms.configuration import RunSettings
 from vibe_llms.credentials import get_logger
@@ -19,6 +20,7 @@ _LOGGER = get_logger("vibe_llms.runs")
 #: How often a worker looks for orders of other processes while it works, and while it does not.
 _BUSY_SECONDS = 0.2
 _IDLE_SECONDS = 1.0
+_EXPECTED = 1000
 
 
 class RunWorker:
@@ -41,6 +43,7 @@ class RunWorker:
         self._lease_seconds = settings.lease_seconds
         self._parallel = settings.parallel
         self._jobs: dict[str, RunJob] = {}
+        self._contexts: dict[str, Context] = {}
         self._news = asyncio.Event()
         self._claimed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -77,6 +80,14 @@ class RunWorker:
     def resume(self) -> None:
         """Work on runs in this process again."""
         self._paused = False
+        self.poke()
+
+    def expect(self, run: str) -> None:
+        """Look for a run that begins here; its spans lie within what its caller is doing."""
+        self._contexts[run] = copy_context()
+        while len(self._contexts) > _EXPECTED:
+            # Another process has claimed the oldest.
+            del self._contexts[next(iter(self._contexts))]
         self.poke()
 
     def poke(self) -> None:
@@ -128,7 +139,8 @@ class RunWorker:
             if (earlier := self._jobs.get(record.identity)) is not None:
                 # This process was stopped for longer than its lease.
                 earlier.lose()
-            job = RunJob(self._store, record, self._open)
+            context = self._contexts.pop(record.identity, None)
+            job = RunJob(self._store, record, self._open, context)
             self._jobs[record.identity] = job
             self._claimed.set()
             self._claimed = asyncio.Event()

@@ -47,7 +47,7 @@ async def answer(
             served = await ServedTurn.begin(space, order)
             try:
                 if stream:
-                    parts = _write_events(core, exchange, order, served, writer)
+                    parts = _write_events(exchange, served, writer)
                     async with aclosing(parts):
                         await exchange.stream(parts)
                     return
@@ -55,17 +55,13 @@ async def answer(
             except VibeLlmsError:
                 await served.withdraw()
                 raise
-            _conclude(core, order, served, turn)
+            served.conclude(turn)
         text, calls = served.read(turn)
         await exchange.reply(writer.encode(text, calls, turn))
 
 
 async def _write_events(
-    core: ServerCore,
-    exchange: Exchange,
-    order: TurnOrder,
-    served: ServedTurn,
-    writer: ReplyWriter,
+    exchange: Exchange, served: ServedTurn, writer: ReplyWriter
 ) -> AsyncGenerator[bytes, None]:
     """The events of a turn; an error before the first is raised, a later one is the last event."""
     begun = False
@@ -77,14 +73,9 @@ async def _write_events(
                     yield chunk
             assert events.turn is not None
             turn = events.turn
-        _conclude(core, order, served, turn)
+        served.conclude(turn)
         yield writer.finish(turn)
     except VibeLlmsError as error:
         if not begun:
             raise
         yield exchange.write_failure(describe_failure(error))
-
-
-def _conclude(core: ServerCore, order: TurnOrder, served: ServedTurn, turn: Turn[None]) -> None:
-    served.conclude(turn)
-    core.metrics.count_tokens(order.model, turn.usage)

@@ -13,11 +13,18 @@ from vibe_llms.exceptions import VibeLlmsError
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.endpoints import find_endpoint, match_path
 from vibe_llms.server.exchanges import Disconnected, Exchange, Receive, Scope, Send
-from vibe_llms.server.failures import Rejected, describe_failure
+from vibe_llms.server.failures import Failure, Rejected, describe_failure
 from vibe_llms.server.operations import ServerEndpoint, UserEndpoint
 from vibe_llms.server.users import LOCAL, UserStore
 
 _LOGGER = get_logger("vibe_llms.server")
+_ENDING = Failure(
+    status=503,
+    message="The server ends; try again in a moment.",
+    type="server_error",
+    code="shutting_down",
+    retry_after=1.0,
+)
 #: Logged for a request whose client closed the connection.
 _CLOSED = 499
 _BEARER = b"bearer "
@@ -45,18 +52,22 @@ class Application:
             await send({"type": "websocket.close"})
             return
         exchange, begun = Exchange(scope, receive, send), time.perf_counter()
-        try:
-            await self._answer(exchange)
-        except Disconnected:
-            exchange.status = _CLOSED
-        except asyncio.CancelledError:
-            # The server ends, and this request has used up its time.
-            exchange.status = exchange.status or 503
-            raise
-        except Exception as error:  # noqa: BLE001  (a request: the server goes on)
-            await self._report(exchange, error)
-        finally:
-            self._record(exchange, time.perf_counter() - begun)
+        path, _ = match_path(exchange.path)
+        with self._core.tracer.serve(exchange.method, path, exchange.headers) as span:
+            try:
+                await self._answer(exchange)
+            except Disconnected:
+                exchange.status = _CLOSED
+            except asyncio.CancelledError:
+                # The server ends, and this request has used up its time.
+                if not exchange.status:
+                    await self._report(exchange, Rejected.from_failure(_ENDING))
+                raise
+            except Exception as error:  # noqa: BLE001  (a request: the server goes on)
+                await self._report(exchange, error)
+            finally:
+                span.answer(exchange.status)
+                self._record(exchange, path, time.perf_counter() - begun)
 
     async def _answer(self, exchange: Exchange) -> None:
         exchange.check_headers(self._core.settings)
@@ -132,8 +143,7 @@ class Application:
             headers.append((b"connection", b"close"))
         await exchange.fail(failure, headers)
 
-    def _record(self, exchange: Exchange, seconds: float) -> None:
-        path, _ = match_path(exchange.path)
+    def _record(self, exchange: Exchange, path: str, seconds: float) -> None:
         self._core.metrics.count_request(path, exchange.status, seconds)
         who = exchange.user or "-"
         self._log(f"{exchange.method} {path} {exchange.status} {seconds * 1000:.1f} ms {who}")

@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 
 from vibe_llms.configuration import Configuration
 from vibe_llms.server.failures import Rejected
-from vibe_llms.server.metrics import Metrics
+from vibe_llms.server.metrics import CountingTracer, Metrics
 from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.spaces import UserSpaces
+from vibe_llms.tracing import Tracer
 
 
 class ServerCore:
@@ -18,10 +19,18 @@ class ServerCore:
 
     def __init__(self, configuration: Configuration, settings: ServerSettings) -> None:
         self.settings = settings
-        self.spaces = UserSpaces(configuration, settings)
         self.metrics = Metrics(lambda: self.spaces.running)
+        self.tracer = CountingTracer(self.metrics, _produce_tracer(configuration))
+        self.spaces = UserSpaces(configuration, settings, self.tracer)
         #: Set while the server ends: it is not ready for new requests then.
         self.ending = False
+
+    async def close(self) -> None:
+        """Close all spaces, and send what is recorded; safe to call twice."""
+        try:
+            await self.spaces.close()
+        finally:
+            await self.tracer.close()
 
     @asynccontextmanager
     async def turn_limit(self) -> AsyncIterator[None]:
@@ -37,3 +46,12 @@ class ServerCore:
                 type="server_error",
                 code="turn_timeout",
             ) from error
+
+
+def _produce_tracer(configuration: Configuration) -> Tracer:
+    if not configuration.telemetry.enabled:
+        return Tracer()
+    # A server that records nothing imports none of it.
+    from vibe_llms.telemetry import produce_tracer
+
+    return produce_tracer(configuration)

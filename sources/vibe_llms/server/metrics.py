@@ -2,54 +2,163 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Self
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 
-from vibe_llms.messages.canisters import Usage
+from vibe_llms.events import (
+    Event,
+    EventHandler,
+    MessageCompletedEvent,
+    MessageFailedEvent,
+    MessageProgressEvent,
+)
+from vibe_llms.exceptions import BudgetExceeded
+from vibe_llms.messages.canisters import InvocationCanister, ReplyCanister, usage_of
+from vibe_llms.runs.interfaces import RunStatus
+from vibe_llms.tracing import Requested, Span, Tracer, Work
 
 MEDIA_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
 class Metrics:
-    """Counts requests, turns and tokens; it names no user and no content."""
+    """Counts requests, turns, runs, tokens and errors; it names no user and no content."""
 
     def __init__(self, count_turns: Callable[[], int]) -> None:
         """`count_turns` returns how many turns are running."""
-        self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "vibe_llms_requests",
-            "Requests, by path and status.",
-            ("path", "status"),
-            registry=self._registry,
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+
+        def counter(name: str, words: str, *labels: str) -> Counter:
+            return Counter(f"vibe_llms_{name}", words, labels, registry=registry)
+
+        def histogram(name: str, words: str, label: str) -> Histogram:
+            return Histogram(
+                f"vibe_llms_{name}", words, (label,), buckets=_SECONDS, registry=registry
+            )
+
+        self._requests = counter("requests", "Requests, by path and status.", "path", "status")
+        self._seconds = histogram(
+            "request_seconds", "Seconds from a request to the end of its response.", "path"
         )
-        self._seconds = Histogram(
-            "vibe_llms_request_seconds",
-            "Seconds from a request to the end of its response.",
-            ("path",),
-            buckets=_SECONDS,
-            registry=self._registry,
+        self.model_seconds = histogram(
+            "model_request_seconds", "Seconds of a request to a model.", "model"
         )
-        self._tokens = Counter(
-            "vibe_llms_tokens",
-            "Tokens that models read and wrote.",
-            ("model", "kind"),
-            registry=self._registry,
+        self.model_errors = counter(
+            "model_errors", "Requests to models that failed, by error.", "model", "error"
         )
-        running = Gauge("vibe_llms_running_turns", "Turns that run.", registry=self._registry)
+        self.tokens = counter("tokens", "Tokens that models read and wrote.", "model", "kind")
+        self.refusals = counter("budget_refusals", "Requests that a budget did not allow.")
+        running = Gauge("vibe_llms_running_turns", "Turns that run.", registry=registry)
         running.set_function(count_turns)
+        self._runs = Gauge(
+            "vibe_llms_runs", "Recorded runs, by status.", ("status",), registry=registry
+        )
 
     def count_request(self, path: str, status: int, seconds: float) -> None:
         """Count a request that has been answered."""
         self._requests.labels(path, status).inc()
         self._seconds.labels(path).observe(seconds)
 
-    def count_tokens(self, model: str, usage: Usage) -> None:
-        """Count what a turn used."""
-        self._tokens.labels(model, "input").inc(usage.input_tokens)
-        self._tokens.labels(model, "output").inc(usage.output_tokens + usage.reasoning_tokens)
-
-    def render(self) -> bytes:
-        """All counts, in the text format of Prometheus."""
+    def render(self, runs: Mapping[RunStatus, int]) -> bytes:
+        """All counts, in the text format of Prometheus; `runs` are the recorded ones by status."""
+        for status, number in runs.items():
+            self._runs.labels(status).set(number)
         return generate_latest(self._registry)
+
+
+class CountingTracer(Tracer):
+    """Counts requests to models, and passes everything on to another tracer."""
+
+    def __init__(self, metrics: Metrics, tracer: Tracer) -> None:
+        self._metrics = metrics
+        self._tracer = tracer
+
+    def serve(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> Span:
+        """See `Tracer.serve`."""
+        return self._tracer.serve(method, path, headers)
+
+    def turn(self, requested: Requested) -> Span:
+        """See `Tracer.turn`."""
+        return self._tracer.turn(requested)
+
+    def request(self, requested: Requested) -> Span:
+        """See `Tracer.request`."""
+        model = f"{requested.provider}/{requested.model}"
+        return _CountedRequest(self._metrics, model, self._tracer.request(requested))
+
+    def attempt(self, number: int) -> Span:
+        """See `Tracer.attempt`."""
+        return self._tracer.attempt(number)
+
+    def call(self, invocation: InvocationCanister) -> Span:
+        """See `Tracer.call`."""
+        return self._tracer.call(invocation)
+
+    def work(self, work: Work, *, conversation: str = "", text: str = "") -> Span:
+        """See `Tracer.work`."""
+        return self._tracer.work(work, conversation=conversation, text=text)
+
+    async def close(self) -> None:
+        """See `Tracer.close`."""
+        await self._tracer.close()
+
+
+class _CountedRequest(Span):
+    """A request to a model, and the span of another tracer for it."""
+
+    def __init__(self, metrics: Metrics, model: str, span: Span) -> None:
+        self._metrics = metrics
+        self._model = model
+        self._span = span
+        self._replies: list[ReplyCanister] = []
+
+    def __enter__(self) -> Self:
+        self._begun = time.perf_counter()
+        self._span.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._span.__exit__(kind, error, trace)
+        metrics, model = self._metrics, self._model
+        if isinstance(error, BudgetExceeded):
+            metrics.refusals.inc()
+            return
+        metrics.model_seconds.labels(model).observe(time.perf_counter() - self._begun)
+        if isinstance(error, Exception):
+            metrics.model_errors.labels(model, type(error).__name__).inc()
+        usage = usage_of(self._replies)
+        metrics.tokens.labels(model, "input").inc(usage.input_tokens)
+        metrics.tokens.labels(model, "output").inc(usage.output_tokens + usage.reasoning_tokens)
+
+    def watch(self, handler: EventHandler) -> EventHandler:
+        """See `Span.watch`."""
+        handler = self._span.watch(handler)
+
+        def read(event: Event) -> None:
+            match event:
+                case MessageProgressEvent():
+                    pass
+                case MessageCompletedEvent(canister=canister):
+                    self._replies.append(canister)
+                case MessageFailedEvent(partial=partial):
+                    self._replies.append(partial)
+            handler(event)
+
+        return read

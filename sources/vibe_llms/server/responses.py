@@ -97,8 +97,6 @@ async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace
         record = await run.access()
         if record.status is RunStatus.FAILED:
             raise Rejected.from_failure(describe_kind(record.kind, record.error))
-        if record.status.ended:
-            core.metrics.count_tokens(model, (await run.read()).usage)
     await _reply(exchange, await _describe(run))
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import uvicorn
 
@@ -18,6 +19,10 @@ from vibe_llms.server.users import UserStore
 
 _BACKLOG = 2048
 _KEEP_ALIVE_SECONDS = 75
+#: The part of `shutdown-seconds` that requests have; the rest is for closing what they used.
+_FOR_REQUESTS = 0.8
+#: How long a cancelled request may take to say so to its client.
+_ABORT_SECONDS = 0.1
 
 
 class Server(uvicorn.Server):
@@ -74,9 +79,10 @@ class RunningServer:
             proxy_headers=False,
             backlog=_BACKLOG,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
         )
         self._server = Server(config, opened)
+        self._seconds = settings.shutdown_seconds
+        self._hurry = asyncio.Event()
 
     @property
     def url(self) -> str:
@@ -85,19 +91,46 @@ class RunningServer:
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def serve(self) -> None:
-        """Answer requests until `end` is called; running turns have `shutdown-seconds` then."""
+        """Answer requests until `end` is called, and return at most `shutdown-seconds` later."""
         self._core.spaces.start()
         try:
             await self._server.serve(sockets=[self._socket])
         finally:
             self._socket.close()
-            await self._core.spaces.close()
+            await self._close()
 
     def end(self) -> None:
         """Stop accepting requests and end; a second call ends at once."""
+        loop, seconds = asyncio.get_running_loop(), self._seconds
+        if self._core.ending:
+            seconds = 0.0
         self._core.ending = True
-        self._server.force_exit = self._server.should_exit
         self._server.should_exit = True
+        loop.call_later(seconds * _FOR_REQUESTS, self._cut_off)
+        loop.call_later(seconds, self._hurry.set)
+
+    def _cut_off(self) -> None:
+        """End all requests, and then the connections of clients that do not read."""
+        state = self._server.server_state
+        for task in state.tasks:
+            task.cancel()
+        asyncio.get_running_loop().call_later(_ABORT_SECONDS, self._abort)
+
+    def _abort(self) -> None:
+        for connection in list(self._server.server_state.connections):
+            transport = getattr(connection, "transport", None)
+            if transport is not None:
+                transport.abort()
+
+    async def _close(self) -> None:
+        """Close everything; what takes too long is cut off, and continued the next time."""
+        closing = asyncio.create_task(self._core.close())
+        hurry = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait([closing, hurry], return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        closing.cancel()
+        with suppress(asyncio.CancelledError):
+            await closing
 
 
 def _bind(host: str, port: int) -> socket.socket:

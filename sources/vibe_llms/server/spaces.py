@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 
@@ -19,7 +19,7 @@ from vibe_llms.keys import KeyVault
 from vibe_llms.runs.accounts import BudgetStore
 from vibe_llms.runs.budgets import produce_budget_store
 from vibe_llms.runs.core import RunHost, Runs, produce_store
-from vibe_llms.runs.interfaces import RunRecord
+from vibe_llms.runs.interfaces import RunRecord, RunStatus
 from vibe_llms.runs.worker import RunWorker
 from vibe_llms.server.continuations import Continuations
 from vibe_llms.server.failures import Rejected
@@ -27,6 +27,7 @@ from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.users import LOCAL, find_user_places
 from vibe_llms.session import Session
 from vibe_llms.storage.archive import DirectoryArchive
+from vibe_llms.tracing import Tracer
 
 _RETRY_SECONDS = 1.0
 #: How long the models that providers listed are not asked for again.
@@ -43,6 +44,7 @@ class UserSpace:
         limit: int,
         budgets: BudgetStore,
         produce_runs: Callable[[RunHost], Runs],
+        tracer: Tracer,
     ) -> None:
         places = find_user_places(configuration.places, user)
         own = msgspec.structs.replace(configuration, places=places)
@@ -59,6 +61,7 @@ class UserSpace:
             user=user,
             budget_store=budgets,
             produce_runs=produce_runs,
+            tracer=tracer,
         )
         self.continuations = Continuations(places.data / "server")
         self.running = 0
@@ -151,9 +154,12 @@ class UserSpace:
 class UserSpaces:
     """The spaces of all users who are there; one that is idle for long is closed."""
 
-    def __init__(self, configuration: Configuration, settings: ServerSettings) -> None:
+    def __init__(
+        self, configuration: Configuration, settings: ServerSettings, tracer: Tracer = Tracer()
+    ) -> None:
         self._configuration = configuration
         self._settings = settings
+        self._tracer = tracer
         self._spaces: dict[str, UserSpace] = {}
         # Opened with the first request under a budget.
         self._budgets = produce_budget_store(configuration)
@@ -179,7 +185,9 @@ class UserSpaces:
         if user not in self._spaces:
             limit = self._settings.user_turns
             produce = partial(self._produce_runs, user)
-            self._spaces[user] = UserSpace(self._configuration, user, limit, self._budgets, produce)
+            self._spaces[user] = UserSpace(
+                self._configuration, user, limit, self._budgets, produce, self._tracer
+            )
         self._entered[user] = self._entered.get(user, 0) + 1
         try:
             yield self._spaces[user]
@@ -187,6 +195,10 @@ class UserSpaces:
             self._entered[user] -= 1
             if not self._entered[user] and user in self._spaces:
                 self._close_later(user)
+
+    async def count_runs(self) -> Mapping[RunStatus, int]:
+        """How many runs are recorded, by their status."""
+        return await self._runs.count_all() if self._runs.exists() else {}
 
     def start(self) -> None:
         """Continue the runs that were left when the server ended."""

@@ -1,0 +1,105 @@
+"""The spans of served requests: within the client's, and around those of their turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.trace import SpanKind, StatusCode
+
+from tests.server.conftest import Served, serving
+from tests.test_telemetry import CONVERSATION, Recording, of
+from vibe_llms import telemetry
+
+CHAT = "/v1/chat/completions"
+HELLO: dict[str, Any] = {
+    "model": "scripted/demo",
+    "messages": [{"role": "user", "content": "Hello"}],
+}
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+
+@pytest.fixture
+def recording(monkeypatch: pytest.MonkeyPatch) -> Recording:
+    """What a server records whose configuration enables telemetry."""
+    recording = Recording()
+    monkeypatch.setattr(telemetry, "produce_tracer", lambda _: recording.tracer)
+    return recording
+
+
+@pytest.fixture
+async def traced(home: Path, recording: Recording) -> AsyncIterator[Served]:
+    async with serving(home, telemetry={"enabled": True}) as server:
+        yield server
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_span_of_a_turn_lies_within_that_of_its_request(
+    traced: Served, recording: Recording, stream: bool
+) -> None:
+    async with traced.http() as client:
+        await client.post(CHAT, json={**HELLO, "stream": stream})
+    assert recording.tree == [
+        f"POST {CHAT}",
+        f"POST {CHAT} > invoke_agent",
+        f"POST {CHAT} > invoke_agent > chat demo",
+        f"POST {CHAT} > invoke_agent > chat demo > attempt",
+    ]
+    (conversation,) = {of(span)[CONVERSATION] for span in recording.spans}
+    async with traced.session() as session:
+        (stored,) = await session.survey_conversations()
+    assert stored.identity == conversation
+    served = recording.one(f"POST {CHAT}")
+    assert served.kind is SpanKind.SERVER
+    assert of(served)["http.route"] == CHAT
+    assert of(served)["http.response.status_code"] == 200
+
+
+async def test_the_span_of_a_client_is_continued(traced: Served, recording: Recording) -> None:
+    headers = {"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "vendor=1"}
+    async with traced.http() as client:
+        await client.post(CHAT, json=HELLO, headers=headers)
+        await client.get("/v1/models/none", headers={"traceparent": "nonsense"})
+    first, *_, last = recording.spans
+    assert first.context is not None
+    assert first.parent is not None
+    assert f"{first.parent.span_id:016x}" == SPAN
+    assert {f"{one.context.trace_id:032x}" for one in recording.spans[:4] if one.context} == {TRACE}
+    assert first.context.trace_state.get("vendor") == "1"
+    assert last.name == "GET /v1/models/{model...}"
+    assert last.parent is None
+
+
+async def test_a_stored_response_lies_within_the_request_that_began_it(
+    traced: Served, recording: Recording
+) -> None:
+    async with traced.http() as client:
+        body = {"model": "scripted/demo", "input": "Hello", "background": True}
+        identity = (await client.post("/v1/responses", json=body)).json()["id"]
+        async with asyncio.timeout(30):
+            while (await client.get(f"/v1/responses/{identity}")).json()["status"] != "completed":
+                await asyncio.sleep(0.01)
+    assert "POST /v1/responses > invoke_agent > chat demo > attempt" in recording.tree
+    assert "GET /v1/responses/{response}" in recording.tree
+    assert not any("GET /v1/responses/{response} > invoke_agent" in one for one in recording.tree)
+
+
+async def test_a_failed_request_says_its_status_and_nothing_of_its_content(
+    home: Path, recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(home, telemetry={"enabled": True}, budgets={"tokens": 1}) as served:
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("the horse of Troy")
+
+        async with served.http() as client:
+            assert (await client.post(CHAT, json=HELLO)).status_code == 429
+            monkeypatch.setattr("vibe_llms.server.turns.check_calls", fail)
+            assert (await client.post(CHAT, json=HELLO)).status_code == 500
+    refused, failed = (one for one in recording.spans if one.name == f"POST {CHAT}")
+    assert refused.status.status_code is StatusCode.UNSET
+    assert (failed.status.status_code, of(failed)["error.type"]) == (StatusCode.ERROR, "500")
+    assert all("horse" not in str(one.to_json()) for one in recording.spans)
