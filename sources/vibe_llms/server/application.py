@@ -13,18 +13,11 @@ from vibe_llms.exceptions import VibeLlmsError
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.endpoints import find_endpoint, match_path
 from vibe_llms.server.exchanges import Disconnected, Exchange, Receive, Scope, Send
-from vibe_llms.server.failures import Failure, Rejected, describe_failure
+from vibe_llms.server.failures import Rejected, describe_failure
 from vibe_llms.server.operations import ServerEndpoint, UserEndpoint
 from vibe_llms.server.users import LOCAL, UserStore
 
 _LOGGER = get_logger("vibe_llms.server")
-_ENDING = Failure(
-    status=503,
-    message="The server ends; try again in a moment.",
-    type="server_error",
-    code="shutting_down",
-    retry_after=1.0,
-)
 #: Logged for a request whose client closed the connection.
 _CLOSED = 499
 _BEARER = b"bearer "
@@ -61,7 +54,7 @@ class Application:
             except asyncio.CancelledError:
                 # The server ends, and this request has used up its time.
                 if not exchange.status:
-                    await self._report(exchange, Rejected.from_failure(_ENDING))
+                    await self._report(exchange, _produce_ending())
                 raise
             except Exception as error:  # noqa: BLE001  (a request: the server goes on)
                 await self._report(exchange, error)
@@ -147,6 +140,16 @@ class Application:
         self._core.metrics.count_request(path, exchange.status, seconds)
         who = exchange.user or "-"
         self._log(f"{exchange.method} {path} {exchange.status} {seconds * 1000:.1f} ms {who}")
+
+
+def _produce_ending() -> Rejected:
+    return Rejected(
+        "the server is shutting down; try again in a moment",
+        status=503,
+        type="server_error",
+        code="shutting_down",
+        retry_after=1.0,
+    )
 
 
 def _is_address(name: str) -> bool:
