@@ -69,7 +69,7 @@ async def test_tokens_are_counted_by_model_however_they_were_asked_for(home: Pat
 
 
 async def test_errors_of_models_and_refusals_of_budgets_are_counted_apart(home: Path) -> None:
-    tables = scripted(home) | {"budgets": {"users": {"poor": {"tokens": 10}}}}
+    tables = {**scripted(home), "budgets": {"users": {"poor": {"tokens": 10}}}}
     async with serving(home, **tables) as served:
         assert await post(served, CHAT, "failing") == 502
         async with served.http("poor") as client:

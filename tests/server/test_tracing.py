@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from tests.server.conftest import Served, serving
 from tests.test_telemetry import CONVERSATION, Recording, of
-from vibe_llms import telemetry
+from vibe_llms.server import core
 
 CHAT = "/v1/chat/completions"
 HELLO: dict[str, Any] = {
@@ -26,7 +26,7 @@ TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 def recording(monkeypatch: pytest.MonkeyPatch) -> Recording:
     """What a server records whose configuration enables telemetry."""
     recording = Recording()
-    monkeypatch.setattr(telemetry, "produce_tracer", lambda _: recording.tracer)
+    monkeypatch.setattr(core, "produce_tracer", lambda _: recording.tracer)
     return recording
 
 

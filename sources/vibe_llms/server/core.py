@@ -11,6 +11,7 @@ from vibe_llms.server.failures import Rejected
 from vibe_llms.server.metrics import CountingTracer, Metrics
 from vibe_llms.server.settings import ServerSettings
 from vibe_llms.server.spaces import UserSpaces
+from vibe_llms.telemetry import produce_tracer
 from vibe_llms.tracing import Tracer
 
 
@@ -20,7 +21,9 @@ class ServerCore:
     def __init__(self, configuration: Configuration, settings: ServerSettings) -> None:
         self.settings = settings
         self.metrics = Metrics(lambda: self.spaces.running)
-        self.tracer = CountingTracer(self.metrics, _produce_tracer(configuration))
+        traced = configuration.telemetry.enabled
+        tracer = produce_tracer(configuration) if traced else Tracer()
+        self.tracer = CountingTracer(self.metrics, tracer)
         self.spaces = UserSpaces(configuration, settings, self.tracer)
         #: Set while the server ends: it is not ready for new requests then.
         self.ending = False
@@ -46,12 +49,3 @@ class ServerCore:
                 type="server_error",
                 code="turn_timeout",
             ) from error
-
-
-def _produce_tracer(configuration: Configuration) -> Tracer:
-    if not configuration.telemetry.enabled:
-        return Tracer()
-    # A server that records nothing imports none of it.
-    from vibe_llms.telemetry import produce_tracer
-
-    return produce_tracer(configuration)
