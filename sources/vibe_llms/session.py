@@ -232,15 +232,20 @@ class Session:
             await resumed.add(SupervisorCanister.from_text(given.supervisor))
         return resumed
 
-    async def start(self, conversation: Conversation, prompt: Prompt) -> Run:
+    async def start(
+        self, conversation: Conversation, prompt: Prompt, *, controls: Controls | None = None
+    ) -> Run:
         """Begin a turn that does not depend on this process, and return at once.
 
         The turn is recorded: any process follows, cancels or approves it by its identity, and if
         this process dies, another one that works on runs continues it. `ConversationBusy` if the
         conversation has such a turn already; `RequestError` if no other process could rebuild it,
-        for example because a tool was not given to `open_session(invokers=...)`.
+        for example because a tool was not given to `open_session(invokers=...)`. `controls` are
+        merged over those of the conversation.
         """
-        return await self.access_runs().start(conversation, conversation.read_prompt(prompt))
+        return await self.access_runs().start(
+            conversation, conversation.read_prompt(prompt), controls=controls
+        )
 
     async def access_run(self, run: str) -> Run:
         """A run, by its identity or at least the first 4 characters of it."""

@@ -82,6 +82,11 @@ from vibe_llms.session import Session, open_session
 @click.option("--print-id", is_flag=True, help="Print the conversation's id on stderr.")
 @unlogged_option
 @click.option(
+    "--detach",
+    is_flag=True,
+    help="Answer in the background, and print the id of the run; see: vibe-llms runs.",
+)
+@click.option(
     "-a",
     "--attachment",
     "attachments",
@@ -222,6 +227,11 @@ def chat(**values: Any) -> int:
         return BAD_USAGE
     check_options(options)
     said = read_said(options)
+    if options.detach:
+        # Most questions start no run, and every start would pay for the import.
+        runs = import_module("vibe_llms.cli.runs")
+        status: int = asyncio.run(runs.start_detached(options, said))
+        return status
     if not options.prompt and is_terminal(sys.stdin):
         if options.json or options.jsonl or options.extract or options.extract_last:
             raise click.UsageError("--json, --jsonl, -x and --xl need a prompt.")

@@ -119,6 +119,18 @@ def _survey_conversations() -> Sequence[Offer]:
     return asyncio.run(work())
 
 
+def _survey_runs() -> Sequence[Offer]:
+    # Runs are loaded only where they are used.
+    runs = import_module("vibe_llms.cli.runs")
+
+    async def work() -> Sequence[Offer]:
+        async with open_session() as session:
+            found = await runs.survey_runs(session, limit=OFFERED)
+            return [(one.identity, runs.read_title(one)) for one in found]
+
+    return asyncio.run(work())
+
+
 def _survey_providers() -> Sequence[Offer]:
     return [(row.name, "") for row in load_configuration().rows(PROVIDERS)]
 
@@ -160,6 +172,7 @@ def _survey_facts() -> Sequence[Offer]:
 #: Aliases, and the models that are known without asking a server.
 complete_models = _completer(_survey_models)
 complete_conversations = _completer(_survey_conversations)
+complete_runs = _completer(_survey_runs)
 complete_providers = _completer(_survey_providers)
 complete_kept_keys = _completer(_survey_kept_keys)
 complete_agents = _completer(_survey_agents)

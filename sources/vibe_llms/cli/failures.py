@@ -55,7 +55,11 @@ def status_of(error: BaseException) -> int:
         return INTERRUPTED
     if isinstance(error, click.ClickException):
         return BAD_USAGE
-    return next((status for kind, status in STATUSES if isinstance(error, kind)), 1)
+    kind = type(error)
+    if isinstance(error, exceptions.RunFailed):
+        # What ended the turn, known by its name only.
+        kind = getattr(exceptions, error.error, kind)
+    return next((status for known, status in STATUSES if issubclass(kind, known)), 1)
 
 
 def report(error: BaseException, arguments: Sequence[str]) -> int:

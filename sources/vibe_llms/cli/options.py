@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +18,7 @@ from vibe_llms.cli.completion import complete_agents, complete_controls, complet
 from vibe_llms.cli.conversations import load_whole
 from vibe_llms.cli.display import Display, EventLines, Silence, take_code
 from vibe_llms.cli.providers import offer_plugin
-from vibe_llms.cli.terminal import note
+from vibe_llms.cli.terminal import is_terminal, note
 from vibe_llms.configuration import ToolMode, Tree, merge, parse_value
 from vibe_llms.controls import Controls, read_controls
 from vibe_llms.conversations.conversation import Conversation
@@ -110,6 +111,7 @@ class Options(Struct, frozen=True, kw_only=True):
     name: str = ""
     print_id: bool = False
     no_log: bool = False
+    detach: bool = False
     attachments: tuple[str, ...] = ()
     typed_attachments: tuple[tuple[str, str], ...] = ()
     fragments: tuple[str, ...] = ()
@@ -168,10 +170,35 @@ def check_options(options: Options) -> None:
     for both, names in pairs:
         if both:
             raise click.UsageError(f"{names} exclude each other.")
+    if options.detach:
+        _check_detached(options)
     if options.fork and not options.continues:
         raise click.UsageError("--fork needs -c or --cid.")
     if options.name and options.continues and not options.fork:
         raise click.UsageError("--name is for a new conversation or a fork; see: vibe-llms rename.")
+
+
+def _check_detached(options: Options) -> None:
+    """Raise `UsageError` for what another process, which works on the run, would not know."""
+    if not options.prompt and is_terminal(sys.stdin):
+        raise click.UsageError("--detach needs a prompt.")
+    given = {
+        "-n": options.no_log,
+        "--ta": options.approve_all,
+        "--cl": options.rounds is not None,
+        "--key": options.key is not None,
+        "--set": bool(options.settings),
+        "--context-size": options.context_size is not None,
+        "--gpu-layers": options.gpu_layers is not None,
+        "--schema": options.schema is not None,
+        "--jsonl": options.jsonl,
+        "-x": options.extract,
+        "--xl": options.extract_last,
+        "--save": options.save is not None,
+        "--dry-run": options.dry_run,
+    }
+    for name in (name for name, is_given in given.items() if is_given):
+        raise click.UsageError(f"{name} and --detach exclude each other.")
 
 
 def produce_display(options: Options) -> Display | EventLines | Silence:

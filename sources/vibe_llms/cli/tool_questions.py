@@ -9,7 +9,8 @@ import signal
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from vibe_llms.cli.questions import Line, Question, Questions, bind
 from vibe_llms.cli.terminal import BOLD, DIM, is_terminal, note, one_line, visible
@@ -23,6 +24,9 @@ from vibe_llms.ensembles.questions import (
 from vibe_llms.exceptions import AnswerInvalid
 from vibe_llms.invocation.approval import ApprovalRequest, Approver, Decision
 from vibe_llms.messages.canisters import InvocationCanister
+
+if TYPE_CHECKING:
+    from prompt_toolkit.key_binding import KeyBindings
 
 _CHOICES = "[y]es, [n]o, [n]o because REASON"
 _FURTHER_CHOICES = ", [a]lways {scope}, always this [t]ool in this session"
@@ -73,27 +77,61 @@ class TerminalApprover:
 
     async def __call__(self, request: ApprovalRequest) -> Decision:
         """The decision of the user; Ctrl-C interrupts the turn."""
-        name = _show_tool(request.invoker.name)
-        # Millions of lines take seconds, in which other turns continue.
-        body = await asyncio.to_thread(draw_arguments, request.invocation)
+        choices = _CHOICES
+        if not request.each_time:
+            choices += _FURTHER_CHOICES.format(scope=request.scope or "this call")
+        name, reason = request.invoker.name, request.reason
         bindings = bind({"c-c": _interrupt, "c-d": _refuse})
         async with self._questions.open() as question:
-            question.print(f"The model calls {name}", BOLD)
-            question.print(f"({request.reason})", DIM)
-            choices = _CHOICES
-            if not request.each_time:
-                choices += _FURTHER_CHOICES.format(scope=request.scope or "this call")
-            below = (len(choices) + len(name)) // question.cells + 4
-            cut = question.show(body, below=below, more=_MORE)
-            question.print(choices, DIM)
-            while True:
-                answer = (await question.read(f"Run {name}?", bindings)).strip()
-                if cut and answer.lower() == "v":
-                    question.show_whole(body)
-                elif (decision := read_decision(answer)) is not None:
-                    return decision
-                else:
-                    question.print(f"Please answer: {choices}", DIM)
+            return await _ask_about(
+                question, name, request.invocation, reason, choices=choices, bindings=bindings
+            )
+
+
+async def decide_call(
+    questions: Questions, name: str, invocation: InvocationCanister, reason: str, *, whole: bool
+) -> Decision | None:
+    """The decision on a call of a run; `None` if Ctrl-C or Ctrl-D leaves it open.
+
+    `whole` shows all of its arguments, also if they are longer than the screen.
+    """
+    bindings = bind(dict.fromkeys(("c-c", "c-d"), _leave_open))
+    async with questions.open() as question:
+        with suppress(_Open):
+            return await _ask_about(
+                question, name, invocation, reason, choices=_CHOICES, bindings=bindings, whole=whole
+            )
+    return None
+
+
+async def _ask_about(
+    question: Question,
+    name: str,
+    invocation: InvocationCanister,
+    reason: str,
+    *,
+    choices: str,
+    bindings: KeyBindings,
+    whole: bool = False,
+) -> Decision:
+    name = _show_tool(name)
+    # Millions of lines take seconds, in which other turns continue.
+    body = await asyncio.to_thread(draw_arguments, invocation)
+    question.print(f"The model calls {name}", BOLD)
+    question.print(f"({reason})", DIM)
+    below = (len(choices) + len(name)) // question.cells + 4
+    cut = not whole and question.show(body, below=below, more=_MORE)
+    if whole:
+        question.show_whole(body)
+    question.print(choices, DIM)
+    while True:
+        answer = (await question.read(f"Run {name}?", bindings)).strip()
+        if cut and answer.lower() == "v":
+            question.show_whole(body)
+        elif (decision := read_decision(answer)) is not None:
+            return decision
+        else:
+            question.print(f"Please answer: {choices}", DIM)
 
 
 def read_decision(answer: str) -> Decision | None:
@@ -117,6 +155,14 @@ def _show_tool(name: str) -> str:
 
 def _refuse(event: Any) -> None:
     event.app.exit(result="n")
+
+
+class _Open(Exception):
+    """The person leaves the question open."""
+
+
+def _leave_open(event: Any) -> None:
+    event.app.exit(exception=_Open())
 
 
 def _interrupt(event: Any) -> None:

@@ -27,7 +27,6 @@ from vibe_llms.messages.canisters import (
     usage_of,
 )
 from vibe_llms.messages.contents import text_of
-from vibe_llms.messages.identities import produce_identity
 from vibe_llms.providers.interfaces import Loader
 from vibe_llms.providers.pieces import with_texts
 from vibe_llms.runs.interfaces import (
@@ -43,8 +42,11 @@ from vibe_llms.runs.interfaces import (
 from vibe_llms.runs.run import Run
 from vibe_llms.runs.sqlite import SqliteRunStore
 from vibe_llms.runs.worker import RunWorker
+from vibe_llms.storage.conversations import produce_conversation_identity
 from vibe_llms.storage.interfaces import Archive
 
+#: How often `finish` looks whether anything is left.
+_LOOK_SECONDS = 0.2
 _REASONS = {
     RunStatus.CANCELLED: StopReason.INTERRUPTED,
     RunStatus.WAITING: StopReason.SUSPENDED,
@@ -116,7 +118,8 @@ class Runs:
         now = datetime.now(UTC)
         opening = () if history.stored else history.canisters
         record = RunRecord(
-            identity=produce_identity(),
+            # As short as those of conversations, because people type it.
+            identity=produce_conversation_identity(),
             user=self.user,
             conversation=conversation.identity,
             status=RunStatus.QUEUED,
@@ -152,6 +155,10 @@ class Runs:
         """The runs, the newest first."""
         return await self.store.survey(self.user, status=status, limit=limit)
 
+    def exists(self) -> bool:
+        """Whether there ever was a run, of any user."""
+        return self.store.exists()
+
     async def forget(self, conversation: str) -> None:
         """Delete the runs of a conversation that is being removed, with their events."""
         await self.store.remove(self.user, conversation)
@@ -159,6 +166,17 @@ class Runs:
     def resume(self) -> None:
         """Work on runs that other processes left, until the session is closed."""
         self.worker.resume()
+
+    async def finish(self) -> None:
+        """Work on runs, those that other processes left too, until there are none to work on."""
+        self.worker.resume()
+        while self.worker.busy or await self.are_left():
+            await self.worker.wait_for_claim(_LOOK_SECONDS)
+
+    async def are_left(self) -> bool:
+        """Whether there are runs that no process works on, although this one could."""
+        known = self._host.registered
+        return (await self.store.read_orders(self.user, (), known=known)).claimable
 
     async def close(self) -> None:
         """Close the store."""

@@ -133,6 +133,10 @@ class RunStore(Protocol):
     name a run raise `RunNotFound` if its user has no such run. Times are the store's own.
     """
 
+    def exists(self) -> bool:
+        """Whether there may be any runs; a store need not be created to say that there are none."""
+        ...
+
     async def create(self, record: RunRecord) -> None:
         """Keep a new run; `ConversationBusy` if its conversation has a run that has not ended."""
         ...

@@ -1,0 +1,186 @@
+"""Following a run at a terminal, and the background process that works on runs."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from vibe_llms.cli.display import Display, Silence
+from vibe_llms.cli.running import ENDINGS, signals
+from vibe_llms.cli.terminal import note, write_json
+from vibe_llms.configuration import Configuration
+from vibe_llms.events import (
+    Event,
+    InvocationChunk,
+    InvocationCompletedEvent,
+    InvocationFailedEvent,
+    InvocationProgressEvent,
+    InvocationStartedEvent,
+    MessageProgressEvent,
+    MessageStartedEvent,
+    Notice,
+    NoticeEvent,
+    ReasoningChunk,
+    TextChunk,
+)
+from vibe_llms.memory.detaching import detach
+from vibe_llms.messages.canisters import Canister, InvocationCanister, ResultCanister
+from vibe_llms.runs.core import Runs
+from vibe_llms.runs.events import (
+    ApprovalRequested,
+    CallEnded,
+    CallProgress,
+    CallStarted,
+    ConversationChanged,
+    DeltaKind,
+    MessageDelta,
+    MessageStarted,
+    RunContinued,
+    RunEvent,
+    RunNotice,
+    encode_event,
+)
+from vibe_llms.runs.run import Run
+
+_CHUNKS: dict[DeltaKind, type[TextChunk | ReasoningChunk | InvocationChunk]] = {
+    "text": TextChunk,
+    "reasoning": ReasoningChunk,
+    "arguments": InvocationChunk,
+}
+_LOG = "runs.log"
+#: How often a follower looks whether a process works on the run, and when it tries again.
+_LOOK_SECONDS = 1.0
+_AGAIN_SECONDS = 10.0
+_TRIES = 3
+
+#: Asks the user what a run waits for; returns whether to follow it further.
+Attend = Callable[[ApprovalRequested], Awaitable[bool]]
+
+
+def start_worker(configuration: Configuration) -> None:
+    """Start a process that works on runs until none is left to work on."""
+    detach(["runs", "work"], log_of(configuration))
+
+
+def log_of(configuration: Configuration) -> Path:
+    """Where the processes write that work on runs."""
+    return configuration.places.state / _LOG
+
+
+@asynccontextmanager
+async def attended(runs: Runs, configuration: Configuration) -> AsyncIterator[None]:
+    """Have a process work on runs during the block, whichever it is."""
+    task = asyncio.create_task(_attend(runs, configuration))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _attend(runs: Runs, configuration: Configuration) -> None:
+    started, tries = 0.0, 0
+    while True:
+        if not await runs.are_left():
+            tries = 0
+        elif not tries or time.monotonic() > started + _AGAIN_SECONDS:
+            if tries == _TRIES:
+                note(f"note: no process works on the run; see {log_of(configuration)}")
+                return
+            start_worker(configuration)
+            started, tries = time.monotonic(), tries + 1
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+class Replay:
+    """The events of a run as those of its turn, which displays know."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._known: dict[str, Canister] = {}
+        self._shown: set[str] = set()
+
+    async def read(self, event: RunEvent) -> Event | None:
+        """An event of the turn; `None` if there is nothing to show."""
+        match event:
+            case MessageStarted(message=message, role=role, reply=reply, name=name):
+                return MessageStartedEvent(role, name, message=message, reply=reply)
+            case MessageDelta(message=message, text=text, kind=kind):
+                self._shown.add(message)
+                return MessageProgressEvent(_CHUNKS[kind](text), message=message)
+            case CallProgress(invocation=call, text=text, done=done, total=total):
+                invocation = await self._find(call)
+                if isinstance(invocation, InvocationCanister):
+                    return InvocationProgressEvent(text, done, total, invocation=invocation)
+            case CallStarted(invocation=call):
+                invocation = await self._find(call)
+                if isinstance(invocation, InvocationCanister):
+                    return InvocationStartedEvent(invocation=invocation)
+            case CallEnded(invocation=call, result=identity, failed=failed):
+                invocation, result = await self._find(call), await self._find(identity)
+                kind_ = InvocationFailedEvent if failed else InvocationCompletedEvent
+                if isinstance(invocation, InvocationCanister) and isinstance(
+                    result, ResultCanister
+                ):
+                    return kind_(result, invocation=invocation)
+            case RunNotice(subject=subject, text=text, message=message):
+                return NoticeEvent(notice=Notice(subject, text, message))
+            case RunContinued(message=message) if message in self._shown:
+                text = "the reply was cut off, and starts again"
+                return NoticeEvent(notice=Notice("run", text))
+            case ConversationChanged(conversation=conversation):
+                text = f"the run continues in the conversation {conversation}, a fork"
+                return NoticeEvent(notice=Notice("fork", text))
+        return None
+
+    async def _find(self, identity: str) -> Canister | None:
+        if identity not in self._known:
+            turn = await self._run.read()
+            self._known = {one.identity: one for one in turn.canisters}
+        return self._known.get(identity)
+
+
+async def follow(
+    run: Run, display: Display | Silence, attend: Attend, *, after: int = 0, lines: bool = False
+) -> bool:
+    """Show the events of a run until it ends; returns whether it has.
+
+    Ctrl-C stops following, and so does `attend`; the run goes on. With `lines`, each event is
+    printed as a line of JSON, with its cursor.
+    """
+    task = asyncio.ensure_future(_show(run, display, attend, after=after, lines=lines))
+    with signals(dict.fromkeys((signal.SIGINT, *ENDINGS), task.cancel)):
+        try:
+            return await task
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                raise
+            return False
+        finally:
+            display.settle()
+            display.close()
+
+
+async def _show(
+    run: Run, display: Display | Silence, attend: Attend, *, after: int, lines: bool
+) -> bool:
+    replay = Replay(run)
+    display.begin(run.record.recipe.model)
+    async for cursor, event in run.events(after=after):
+        if lines:
+            members = msgspec.json.decode(encode_event(event))
+            write_json(msgspec.json.encode({"cursor": cursor, **members}).decode())
+        elif (translated := await replay.read(event)) is not None:
+            display(translated)
+        if isinstance(event, ApprovalRequested) and not await attend(event):
+            return False
+    display.finish()
+    return True

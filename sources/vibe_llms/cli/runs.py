@@ -1,0 +1,446 @@
+"""The command `runs`: turns that go on in the background are listed, followed, decided, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import click
+import msgspec
+
+from vibe_llms.cli.commands import json_option, yes_option
+from vibe_llms.cli.completion import complete_runs
+from vibe_llms.cli.display import Display, Silence, print_notices
+from vibe_llms.cli.failures import INTERRUPTED, status_of
+from vibe_llms.cli.following import attended, follow, start_worker
+from vibe_llms.cli.inputs import Said, fetch_pages
+from vibe_llms.cli.options import (
+    Options,
+    controls_of,
+    open_conversation,
+    quiet_option,
+    render_option,
+)
+from vibe_llms.cli.questions import Questions
+from vibe_llms.cli.running import ENDINGS, asynchronous, bound_import, signals
+from vibe_llms.cli.terminal import (
+    columns,
+    is_terminal,
+    note,
+    one_line,
+    shown,
+    write,
+    write_json,
+)
+from vibe_llms.cli.text import cut, pad
+from vibe_llms.cli.tool_questions import decide_call
+from vibe_llms.exceptions import DecisionRefused, RequestError, RunFailed
+from vibe_llms.invocation.approval import Decision
+from vibe_llms.runs.descriptions import (
+    describe_approvals,
+    describe_run,
+    read_calls,
+    read_title,
+)
+from vibe_llms.runs.events import ApprovalRequested
+from vibe_llms.runs.interfaces import CallApproval, RunRecord, RunStatus
+from vibe_llms.runs.run import Run
+from vibe_llms.session import Session, open_session
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_LISTED = 20
+_STATUS_CELLS = 9
+
+_run_argument = click.argument("identity", metavar="ID", shell_complete=complete_runs)
+
+
+def with_session(
+    work: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]],
+) -> Callable[P, T]:
+    """A command that runs with a session, which leaves work on runs to the background process."""
+
+    @asynchronous
+    @functools.wraps(work)
+    async def command(*arguments: P.args, **options: P.kwargs) -> T:
+        async with open_session(event_handler=print_notices()) as session:
+            session.access_runs().worker.pause()
+            return await work(session, *arguments, **options)
+
+    return command
+
+
+@click.group("runs")
+def runs() -> None:
+    """List, follow, decide and cancel runs.
+
+    A run is a turn that goes on in the background: vibe-llms chat --detach PROMPT. An ID may be
+    shortened to the first 4 or more characters.
+    """
+
+
+@runs.command("list")
+@click.option("--status", type=click.Choice([*RunStatus]), help="List only runs of this status.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=_LISTED,
+    show_default=True,
+    metavar="N",
+    help="List at most N; 0 lists all.",
+)
+@json_option
+@with_session
+async def list_runs(session: Session, status: str | None, limit: int, as_json: bool) -> None:
+    """List runs, newest first."""
+    wanted = None if status is None else RunStatus(status)
+    found = await survey_runs(session, status=wanted, limit=limit or None)
+    if as_json:
+        write_json(_encode([describe_run(one) for one in found]))
+        return
+    for record in found:
+        write(sys.stdout, draw_run(record))
+    if not found:
+        words = "no runs" if status is None else f"no {status} runs"
+        note(f"{words}; start one: vibe-llms chat --detach PROMPT")
+
+
+@runs.command("show")
+@_run_argument
+@json_option
+@with_session
+async def show(session: Session, identity: str, as_json: bool) -> None:
+    """Show a run: its status, what it waits for, and the answer so far."""
+    run = await session.access_run(identity)
+    turn, approvals = await run.read(), await describe_approvals(run)
+    facts = {**describe_run(run.record), "approvals": approvals, "text": turn.text}
+    if as_json:
+        write_json(_encode({**facts, "usage": turn.usage}))
+        return
+    rows = {
+        "status": run.record.status,
+        "conversation": run.record.conversation,
+        "model": run.record.recipe.model,
+        "started": _local(run.record.created),
+        "updated": _local(run.record.updated),
+        "error": run.record.error,
+        "prompt": read_title(run.record),
+        "answer": turn.text,
+    }
+    for name, value in rows.items():
+        if value:
+            write(sys.stdout, shown(f"{pad(name, 12)} {one_line(str(value))}") + "\n")
+    for one in approvals:
+        decided = {None: "waits for a decision", True: "allowed", False: "denied"}[one["allowed"]]
+        text = f"{pad('call', 12)} {one['name']} {one_line(one['arguments'])}: {decided}"
+        write(sys.stdout, shown(text) + "\n")
+    _note_next(run.record)
+
+
+@runs.command("follow")
+@_run_argument
+@click.option(
+    "--after",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="CURSOR",
+    help="Show only what comes after this cursor of --jsonl.",
+)
+@render_option
+@quiet_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@click.option("--jsonl", is_flag=True, help="Print a JSON object for each event, with its cursor.")
+@with_session
+async def follow_run(
+    session: Session,
+    identity: str,
+    after: int,
+    render: bool | None,
+    quiet: bool,
+    as_json: bool,
+    jsonl: bool,
+) -> int:
+    """Show a run from its beginning until it ends.
+
+    At a terminal it asks about calls that wait for a decision. Ctrl-C stops following; the run goes
+    on. The exit status is that of the turn.
+    """
+    if as_json and jsonl:
+        raise click.UsageError("--json and --jsonl exclude each other.")
+    run = await session.access_run(identity)
+    silent = as_json or jsonl
+    display = Silence(quiet=quiet) if silent else Display(render=render, quiet=quiet)
+    ended = await watch(session, run, display, after=after, lines=jsonl, asks=not silent)
+    if as_json:
+        turn = await run.read()
+        facts = {"text": turn.text, "stop_reason": turn.stop_reason, "usage": turn.usage}
+        write_json(_encode({**describe_run(run.record), **facts}))
+    if not ended:
+        if not quiet:
+            note(_detached(run))
+        return INTERRUPTED
+    return _conclude(run.record, reported=as_json, quiet=quiet)
+
+
+@runs.command("cancel")
+@_run_argument
+@json_option
+@with_session
+async def cancel(session: Session, identity: str, as_json: bool) -> None:
+    """End a run; what arrived is kept."""
+    run = await session.access_run(identity)
+    before = run.record.status
+    status = await run.cancel()
+    if status is RunStatus.RUNNING:
+        # Its worker ends it within a second; if that has died, the next one does.
+        async with attended(session.access_runs(), session.configuration):
+            async for _ in run.events():
+                pass
+    record = await run.access()
+    if as_json:
+        write_json(_encode(describe_run(record)))
+    elif before.ended:
+        note(f"nothing to cancel: the run is {before}")
+    else:
+        note(f"{record.identity} is {record.status}")
+
+
+_call_argument = click.argument("call", required=False, metavar="[CALL]")
+
+
+@runs.command("approve")
+@_run_argument
+@_call_argument
+@yes_option
+@json_option
+@with_session
+async def approve(
+    session: Session, identity: str, call: str | None, yes: bool, as_json: bool
+) -> int:
+    """Allow the calls that a run waits for, or only CALL.
+
+    Shows each call with all of its arguments and asks, except with -y.
+    """
+    run = await session.access_run(identity)
+    waiting = await _find_waiting(run, call)
+    if not yes:
+        if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+            raise RequestError("not a terminal; use -y to skip the question")
+        return await _decide_each(session, run, waiting, as_json=as_json)
+    made = [await run.decide(one.invocation, Decision.ALLOW) for one in waiting]
+    return _report(session, run, made, as_json=as_json)
+
+
+@runs.command("deny")
+@_run_argument
+@_call_argument
+@click.option("--reason", default="", metavar="TEXT", help="Send the model a reason.")
+@json_option
+@with_session
+async def deny(
+    session: Session, identity: str, call: str | None, reason: str, as_json: bool
+) -> int:
+    """Deny the calls that a run waits for, or only CALL; the model is told."""
+    run = await session.access_run(identity)
+    decision = Decision(False, reason=reason)
+    waiting = await _find_waiting(run, call)
+    made = [await run.decide(one.invocation, decision) for one in waiting]
+    return _report(session, run, made, as_json=as_json)
+
+
+@runs.command("work", hidden=True)
+@asynchronous
+async def work() -> None:
+    """Work on runs until none is left; other commands start this in the background."""
+    async with open_session(event_handler=print_notices(), import_guard=bound_import) as session:
+        task = asyncio.ensure_future(session.access_runs().finish())
+        ended = signals(dict.fromkeys((signal.SIGINT, *ENDINGS), task.cancel))
+        with ended, suppress(asyncio.CancelledError):
+            await task
+            await session.background.wait()
+
+
+COMMANDS: dict[str, click.Command] = {"runs": runs}
+
+
+async def start_detached(options: Options, said: Said) -> int:
+    """Start a run for `chat --detach`, and a process that works on it."""
+    handler = print_notices(quiet=options.quiet)
+    async with open_session(event_handler=handler, import_guard=bound_import) as session:
+        session.access_runs().worker.pause()
+        conversation = await open_conversation(session, options)
+        said_ = await fetch_pages(session, said.canisters(), quiet=options.quiet)
+        run = await session.start(conversation, said_, controls=controls_of(options))
+        if options.print_id:
+            note(conversation.identity)
+    start_worker(session.configuration)
+    if options.json:
+        write_json(_encode(describe_run(run.record)))
+        return 0
+    write(sys.stdout, f"{run.identity}\n")
+    if not options.quiet:
+        note(f"follow it: vibe-llms runs follow {run.identity}", dim=True)
+    return 0
+
+
+async def survey_runs(
+    session: Session, *, status: RunStatus | None = None, limit: int | None
+) -> Sequence[RunRecord]:
+    """The runs, the newest first; nothing is created to say that there are none."""
+    found = session.access_runs()
+    return await found.survey(status=status, limit=limit) if found.exists() else ()
+
+
+def draw_run(record: RunRecord) -> str:
+    """A run as a line of a list, cut to the terminal."""
+    head = f"{record.identity}  {pad(record.status, _STATUS_CELLS)}  {_local(record.updated)}  "
+    text = f"{head}{one_line(read_title(record))}"
+    if is_terminal(sys.stdout):
+        text = cut(shown(text), columns(sys.stdout))
+    return f"{text.rstrip()}\n"
+
+
+async def watch(
+    session: Session,
+    run: Run,
+    display: Display | Silence,
+    *,
+    after: int = 0,
+    lines: bool = False,
+    asks: bool = True,
+) -> bool:
+    """Show a run until it ends; returns whether it has, or the person has left it."""
+    record, questions = run.record, Questions(display.settle)
+    missing = [*record.recipe.invokers]
+    if missing and not record.status.ended:
+        note(f"note: only a program that has its tools works on it: {', '.join(missing)}", dim=True)
+    asks = asks and is_terminal(sys.stdin) and is_terminal(sys.stderr)
+
+    async def attend(event: ApprovalRequested) -> bool:
+        open_ = {one.invocation: one for one in await _survey_waiting(run)}
+        if event.invocation not in open_:
+            return True
+        if not asks:
+            display.settle()
+            note(f"{event.name} waits for a decision: vibe-llms runs approve {run.identity}")
+            return True
+        return await _ask(questions, run, open_[event.invocation], whole=False) is not None
+
+    async with attended(session.access_runs(), session.configuration):
+        ended = await follow(run, display, attend, after=after, lines=lines)
+    await run.access()
+    return ended
+
+
+async def _survey_waiting(run: Run) -> Sequence[CallApproval]:
+    if (await run.access()).status.ended:
+        return ()
+    return [one for one in await run.survey_approvals() if one.allowed is None]
+
+
+async def _find_waiting(run: Run, call: str | None) -> Sequence[CallApproval]:
+    """The calls to decide on: one of them, or all; `DecisionRefused` if there are none."""
+    waiting = [
+        one
+        for one in await _survey_waiting(run)
+        if call is None or one.invocation.startswith(call) or one.name == call
+    ]
+    if not waiting:
+        what = "no decision" if call is None else f"no decision on {call!r}"
+        raise DecisionRefused(f"the run {run.identity} waits for {what}; it is {run.record.status}")
+    return waiting
+
+
+async def _ask(
+    questions: Questions, run: Run, approval: CallApproval, *, whole: bool
+) -> CallApproval | None:
+    """Ask about a call and record the decision; `None` if it is left open."""
+    calls = await read_calls(run)
+    call = calls.get(approval.invocation)
+    if call is None:
+        raise DecisionRefused(f"the call {approval.invocation!r} is no longer stored")
+    decision = await decide_call(questions, approval.name, call, approval.reason, whole=whole)
+    if decision is None:
+        return None
+    try:
+        return await run.decide(approval.invocation, decision)
+    except DecisionRefused as error:
+        # Somebody else was faster.
+        note(f"vibe-llms: {error}")
+        return approval
+
+
+async def _decide_each(
+    session: Session, run: Run, waiting: Sequence[CallApproval], *, as_json: bool
+) -> int:
+    questions, made = Questions(), list[CallApproval]()
+    for one in waiting:
+        decided = await _ask(questions, run, one, whole=True)
+        if decided is None:
+            break
+        made.append(decided)
+    status = _report(session, run, made, as_json=as_json)
+    if len(made) < len(waiting):
+        note("the rest is not decided")
+        return INTERRUPTED
+    return status
+
+
+def _report(session: Session, run: Run, made: Sequence[CallApproval], *, as_json: bool) -> int:
+    """Report decisions, and have a process continue the run."""
+    if made:
+        start_worker(session.configuration)
+    if as_json:
+        members = ("invocation", "name", "allowed")
+        write_json(_encode([{name: getattr(one, name) for name in members} for one in made]))
+        return 0
+    for one in made:
+        note(f"{'allowed' if one.allowed else 'denied'}: {one.name}")
+    if made:
+        note(f"follow the run: vibe-llms runs follow {run.identity}", dim=True)
+    return 0
+
+
+def _conclude(record: RunRecord, *, reported: bool, quiet: bool) -> int:
+    """Report how a run ended; returns the exit status."""
+    if record.status is RunStatus.FAILED:
+        error = RunFailed(record.error, error=record.kind)
+        if reported:
+            note(f"vibe-llms: {record.error}")
+            return status_of(error)
+        raise error
+    if record.status is RunStatus.CANCELLED:
+        if not quiet:
+            note("the run was cancelled; what arrived is kept")
+        return INTERRUPTED
+    return 0
+
+
+def _detached(run: Run) -> str:
+    # The terminal has written ^C at the cursor.
+    start = "\n" if is_terminal(sys.stderr) else ""
+    return f"{start}the run goes on; follow it again: vibe-llms runs follow {run.identity}"
+
+
+def _note_next(record: RunRecord) -> None:
+    command = {
+        RunStatus.WAITING: f"decide: vibe-llms runs approve {record.identity}",
+        RunStatus.QUEUED: f"follow it: vibe-llms runs follow {record.identity}",
+        RunStatus.RUNNING: f"follow it: vibe-llms runs follow {record.identity}",
+    }.get(record.status)
+    if command:
+        note(command, dim=True)
+
+
+def _local(time: Any) -> str:
+    return f"{time.astimezone():%Y-%m-%d %H:%M}"
+
+
+def _encode(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
