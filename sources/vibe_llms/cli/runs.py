@@ -86,7 +86,11 @@ def runs() -> None:
 
 
 @runs.command("list")
-@click.option("--status", type=click.Choice([*RunStatus]), help="List only runs of this status.")
+@click.option(
+    "--status",
+    type=click.Choice([one.value for one in RunStatus]),
+    help="List only runs of this status.",
+)
 @click.option(
     "--limit",
     type=click.IntRange(min=0),

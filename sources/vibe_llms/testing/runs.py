@@ -1,0 +1,417 @@
+"""What every store of runs must keep to, as a function that anyone can run on their own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from itertools import count
+from typing import TypeAlias
+
+import msgspec
+
+from vibe_llms.exceptions import (
+    ConversationBusy,
+    DecisionRefused,
+    LeaseLost,
+    RequestError,
+    RunNotFound,
+    StorageError,
+    VibeLlmsError,
+)
+from vibe_llms.runs.events import first_cursor
+from vibe_llms.runs.interfaces import (
+    CallApproval,
+    Lease,
+    Recipe,
+    RunRecord,
+    RunStatus,
+    RunStore,
+)
+from vibe_llms.testing.limits import require
+
+_Check: TypeAlias = "Callable[[_Stores], Awaitable[None]]"
+
+#: How long a lease may take to be over once its time has passed.
+_WAIT_SECONDS = 10.0
+_LONG_SECONDS = 600.0
+#: So many tasks of two stores do the same at the same time.
+_RIVALS = 8
+_CALL = CallApproval(invocation="call", name="transfer", reason="it asks", definition="one")
+_EVENT = b'{"event":"completed","message":"m"}'
+_ENDED = b'{"event":"ended","status":"cancelled"}'
+
+
+async def check_run_store(open_store: Callable[[], Awaitable[RunStore]]) -> None:
+    """Raise `AssertionError` where a store of runs breaks what runs rely on.
+
+    `open_store` opens the same store each time, as another process would; it is empty at first.
+    Most checks use two of them. They are closed in the end.
+    """
+    stores = _Stores(await open_store(), await open_store())
+    try:
+        for check in _CHECKS:
+            stores.begin(check.__name__.removeprefix("_check_").replace("_", "-"))
+            await check(stores)
+    finally:
+        for store in (stores.one, stores.other):
+            await store.close()
+            # It is safe to close it twice.
+            await store.close()
+
+
+class _Stores:
+    """One store, opened twice, and a user whom no other check knows."""
+
+    def __init__(self, one: RunStore, other: RunStore) -> None:
+        self.one, self.other = one, other
+        self.user = ""
+        self._numbers = count(1)
+
+    def begin(self, user: str) -> None:
+        """Go on with another user."""
+        self.user = user
+
+    def record(self, conversation: str = "c", **changes: object) -> RunRecord:
+        """A new run of the user."""
+        now = datetime.now(UTC)
+        record = RunRecord(
+            identity=f"{self.user}-{next(self._numbers):04}",
+            user=self.user,
+            conversation=conversation,
+            status=RunStatus.QUEUED,
+            recipe=Recipe(model="scripted/demo"),
+            prompt=b"a prompt",
+            created=now,
+            updated=now,
+        )
+        return msgspec.structs.replace(record, **changes)
+
+    async def create(self, conversation: str = "c", **changes: object) -> RunRecord:
+        """A new run of the user, which is kept."""
+        record = self.record(conversation, **changes)
+        await self.one.create(record)
+        return record
+
+    async def claim(self, seconds: float = _LONG_SECONDS) -> Lease:
+        """The next run of the user that can be worked on; waits until there is one."""
+        end = time.monotonic() + _WAIT_SECONDS
+        while (record := await self.other.claim(self.user, seconds, known=())) is None:
+            require(time.monotonic() < end, "a run that no worker has cannot be claimed")
+            await asyncio.sleep(0.01)
+        require(record.status is RunStatus.RUNNING, f"a claimed run is {record.status}")
+        return Lease(record.user, record.identity, record.epoch)
+
+    async def status(self, run: str) -> RunStatus:
+        """The status of a run of the user."""
+        return (await self.one.access(self.user, run)).status
+
+    async def race(
+        self, work: Callable[[RunStore], Awaitable[object]]
+    ) -> tuple[Sequence[object], Sequence[VibeLlmsError]]:
+        """The results and errors of the same work, done at the same time on both stores."""
+        stores = [self.one, self.other] * (_RIVALS // 2)
+        done = await asyncio.gather(*map(work, stores), return_exceptions=True)
+        failed = [one for one in done if isinstance(one, BaseException)]
+        for error in failed:
+            if not isinstance(error, VibeLlmsError):
+                raise error
+        results = [one for one in done if not isinstance(one, BaseException)]
+        return results, [one for one in failed if isinstance(one, VibeLlmsError)]
+
+
+async def _refuses(work: Awaitable[object], kind: type[VibeLlmsError], what: str) -> VibeLlmsError:
+    """The error that work must raise."""
+    try:
+        await work
+    except kind as error:
+        return error
+    raise AssertionError(f"{what}: no {kind.__name__} is raised")
+
+
+async def _check_runs_are_found(stores: _Stores) -> None:
+    first = stores.record("one", origin=b"from here", opening=b"before", vouched=("d",))
+    await stores.one.create(first)
+    second = await stores.create("two")
+    found = await stores.other.access(stores.user, first.identity)
+    kept = {"updated": found.updated, "created": found.created}
+    require(
+        found == msgspec.structs.replace(first, **kept), f"{first} was kept, and {found} is found"
+    )
+    prefix = first.identity[: len(stores.user) + 1]
+    await _refuses(stores.one.access(stores.user, prefix), RequestError, "two runs have a prefix")
+    shorter = first.identity[:-1]
+    await _refuses(stores.one.access(stores.user, shorter + "x"), RunNotFound, "an unknown run")
+    await _refuses(stores.one.access(stores.user, first.identity[:3]), RunNotFound, "3 characters")
+    await stores.one.cancel(stores.user, first.identity, _ENDED)
+    newest = [one.identity for one in await stores.other.survey(stores.user)]
+    require(newest == [second.identity, first.identity], "runs are not listed from the newest on")
+    limited = [one.identity for one in await stores.other.survey(stores.user, limit=1)]
+    require(limited == [second.identity], "the limit of a list is not kept to")
+    queued = await stores.other.survey(stores.user, status=RunStatus.QUEUED)
+    require([one.identity for one in queued] == [second.identity], "a status is not looked for")
+    require(await stores.other.count(stores.user) == 1, "runs that are not ended are not counted")
+
+
+async def _check_users_are_apart(stores: _Stores) -> None:
+    run, user = (await stores.create()).identity, stores.user
+    lease = await stores.claim()
+    await stores.other.append_events(lease, [(first_cursor(1) + 1, _EVENT)])
+    await stores.other.suspend(lease, [_CALL])
+    stranger = f"not-{user}"
+    one = stores.one
+    require(not await one.survey(stranger), "another user sees the runs of a list")
+    require(not await one.read_events(stranger, run), "another user reads the events")
+    require(not await one.survey_approvals(stranger, run), "another user sees the calls")
+    await _refuses(one.access(stranger, run), RunNotFound, "another user's run")
+    await _refuses(one.cancel(stranger, run, _ENDED), RunNotFound, "another user cancels")
+    decision = one.decide(stranger, run, "call", allowed=True)
+    await _refuses(decision, RunNotFound, "another user decides")
+    await one.remove(stranger, "c")
+    await one.remove_run(stranger, run)
+    require(await stores.status(run) is RunStatus.WAITING, "another user changes a run")
+    # The same names are free for each user.
+    await one.create(msgspec.structs.replace(stores.record(), identity=run, user=stranger))
+    require(await one.claim(user, 1, known=()) is None, "a run of another user is claimed")
+    await one.remove(stranger, "c")
+
+
+async def _check_one_run_at_a_time(stores: _Stores) -> None:
+    made, refused = await stores.race(lambda store: store.create(stores.record()))
+    require(len(made) == 1, f"a conversation has {len(made)} runs at the same time")
+    busy = [one for one in refused if isinstance(one, ConversationBusy)]
+    require(len(busy) == len(refused), f"not ConversationBusy, but {refused}")
+    (active,) = await stores.one.survey(stores.user)
+    require(active.identity in str(busy[0]), "the error does not name the run that is active")
+    await stores.create("another")
+    await stores.other.finish(await stores.claim(), RunStatus.COMPLETED)
+    await stores.create()
+
+
+async def _check_a_run_has_one_worker(stores: _Stores) -> None:
+    runs = [(await stores.create(f"c{number}")).identity for number in range(3)]
+    claims, failed = await stores.race(
+        lambda store: store.claim(stores.user, _LONG_SECONDS, known=())
+    )
+    claimed = [one.identity for one in claims if isinstance(one, RunRecord)]
+    require(not failed, f"claiming at the same time fails: {failed}")
+    require(sorted(claimed) == runs, f"of {runs}, {claimed} were claimed")
+    orders = await stores.one.read_orders(stores.user, (), known=())
+    require(not orders.claimable, "a run that a worker has can be claimed")
+
+
+async def _check_leases_end(stores: _Stores) -> None:
+    run = (await stores.create()).identity
+    await stores.claim(seconds=0)
+    later = await stores.claim()
+    require(later.epoch == 2, f"the second epoch is {later.epoch}")
+    lost = await stores.one.renew([Lease(stores.user, run, 1), later], _LONG_SECONDS)
+    require([*lost] == [Lease(stores.user, run, 1)], f"{lost} is lost, and not the first lease")
+    await stores.other.renew([later], 0)
+    require((await stores.claim()).epoch == 3, "a lease that was renewed for no time does not end")
+    third = Lease(stores.user, run, 3)
+    await stores.other.renew([third], _LONG_SECONDS)
+    require(
+        await stores.one.claim(stores.user, 1, known=()) is None, "a renewed lease does not hold"
+    )
+    await stores.one.release(third)
+    require(await stores.status(run) is RunStatus.QUEUED, "a run that was released is not queued")
+    require((await stores.claim()).epoch == 4, "a run that was released has no new epoch")
+
+
+#: Everything that the worker of a run writes.
+_WRITES: dict[str, Callable[[RunStore, Lease], Awaitable[object]]] = {
+    "check": lambda store, lease: store.check(lease),
+    "vouch": lambda store, lease: store.vouch(lease, ["d"]),
+    "begin_call": lambda store, lease: store.begin_call(lease, "call"),
+    "begin_again": lambda store, lease: store.begin_again(lease, "call"),
+    "append_events": lambda store, lease: store.append_events(lease, [(7, _EVENT)]),
+    "suspend": lambda store, lease: store.suspend(lease, [_CALL], [(7, _EVENT)]),
+    "release": lambda store, lease: store.release(lease),
+    "finish": lambda store, lease: store.finish(lease, RunStatus.FAILED, [(7, _EVENT)]),
+}
+
+
+async def _check_only_the_last_worker_writes(stores: _Stores) -> None:
+    for name, write in _WRITES.items():
+        run = (await stores.create(name)).identity
+        earlier = await stores.claim(seconds=0)
+        later = await stores.claim()
+        await _refuses(write(stores.one, earlier), LeaseLost, f"{name} of an earlier epoch")
+        found = await stores.other.access(stores.user, run)
+        require(found.status is RunStatus.RUNNING, f"{name} of an earlier epoch ends the run")
+        require(not found.vouched, f"{name} of an earlier epoch is kept")
+        require(not await stores.other.read_events(stores.user, run), "its events are kept")
+        require(not await stores.other.survey_approvals(stores.user, run), "its calls are kept")
+        if name.startswith("begin"):
+            require(
+                await stores.other.begin_call(later, "call") == 0,
+                f"{name} of an earlier epoch marks the call",
+            )
+        await write(stores.other, later)
+        if not (await stores.other.access(stores.user, run)).status.ended:
+            await stores.other.cancel(stores.user, run, _ENDED)
+        # The worker may still have it.
+        await _finish(stores, later)
+        await _refuses(write(stores.other, later), LeaseLost, f"{name} after the end")
+
+
+async def _finish(stores: _Stores, lease: Lease) -> None:
+    if not (await stores.status(lease.run)).ended:
+        await stores.other.finish(lease, RunStatus.CANCELLED)
+
+
+async def _check_calls_are_marked(stores: _Stores) -> None:
+    await stores.create()
+    first = await stores.claim(seconds=0)
+    require(await stores.other.begin_call(first, "call") == 0, "a call began before it began")
+    second = await stores.claim(seconds=0)
+    require(await stores.other.begin_call(second, "call") == 1, "that a call began is forgotten")
+    require(await stores.other.begin_call(second, "call") == 1, "a call is marked again")
+    await stores.other.begin_again(second, "call")
+    third = await stores.claim()
+    require(await stores.one.begin_call(third, "call") == 2, "that a call ran again is forgotten")
+    require(await stores.one.begin_call(third, "other") == 0, "another call is taken for it")
+
+
+async def _check_tools_are_needed(stores: _Stores) -> None:
+    recipe = Recipe(model="scripted/demo", invokers=("transfer",))
+    run = (await stores.create(recipe=recipe)).identity
+    for known in ((), ("look",)):
+        orders = await stores.one.read_orders(stores.user, (), known=known)
+        require(not orders.claimable, "a run is offered to a worker that has not got its tools")
+        require(await stores.one.claim(stores.user, 1, known=known) is None, "it gets the run")
+    known = ("transfer", "look")
+    require((await stores.one.read_orders(None, (), known=known)).claimable, "it is not offered")
+    claimed = await stores.one.claim(stores.user, _LONG_SECONDS, known=known)
+    require(claimed is not None and claimed.identity == run, "it cannot be claimed")
+
+
+async def _check_events_are_kept_once(stores: _Stores) -> None:
+    run = (await stores.create()).identity
+    lease = await stores.claim()
+    start = first_cursor(lease.epoch)
+    events = [(start + 5 * number, b"%d" % number) for number in range(1, 8)]
+    await stores.other.append_events(lease, events[3:])
+    await stores.other.append_events(lease, events[:3])
+
+    async def read(after: int = 0, limit: int = 1000) -> list[tuple[int, bytes]]:
+        found = await stores.one.read_events(stores.user, run, after=after, limit=limit)
+        return [(cursor, bytes(data)) for cursor, data in found]
+
+    require(await read() == events, f"{events} were kept, and {await read()} are read")
+    for place, (cursor, _) in enumerate(events):
+        require(await read(cursor - 1) == events[place:], f"after {cursor - 1} one is missing")
+        require(await read(cursor) == events[place + 1 :], f"after {cursor} it is read again")
+    require(await read(limit=2) == events[:2], "the limit of events is not kept to")
+    again = stores.other.append_events(lease, [(events[-1][0], b"again")])
+    await _refuses(again, StorageError, "a second event of the same cursor")
+    both = stores.other.append_events(lease, [(start + 99, b"new"), (start + 5, b"again")])
+    await _refuses(both, StorageError, "events one of which is there")
+    require(await read() == events, "a write that was refused is kept in part")
+    await stores.other.append_events(lease, [(start + 100, b"last")], conversation="fork")
+    found = await stores.one.access(stores.user, run)
+    require(found.conversation == "fork", "the conversation to which the run moved is not kept")
+
+
+async def _check_decisions_are_made_once(stores: _Stores) -> None:
+    run, user = (await stores.create()).identity, stores.user
+    lease, cursor = await stores.claim(), first_cursor(1) + 1
+    status = await stores.other.suspend(lease, [_CALL], [(cursor, _EVENT)])
+    require(status is RunStatus.WAITING, f"a run that waits for a decision is {status}")
+    require(await stores.status(run) is RunStatus.WAITING, "a waiting run does not say so")
+    require(await stores.one.claim(user, 1, known=()) is None, "a run that waits is claimed")
+    require(len(await stores.one.read_events(user, run)) == 1, "its last event is not kept")
+    unknown = stores.one.decide(user, run, "another", allowed=True)
+    await _refuses(unknown, DecisionRefused, "a decision on another call")
+    rivals = iter([True, False] * _RIVALS)
+    made, refused = await stores.race(
+        lambda store: store.decide(user, run, "call", allowed=next(rivals), explanation="why")
+    )
+    kinds = {one.allowed for one in made if isinstance(one, CallApproval)}
+    require(len(kinds) == 1, f"both decisions on a call are accepted: {made}")
+    require(all(isinstance(one, DecisionRefused) for one in refused), f"it fails: {refused}")
+    (decided,) = await stores.other.survey_approvals(user, run)
+    require({decided.allowed} == kinds, "the decision that was made first is not kept")
+    expected = msgspec.structs.replace(_CALL, allowed=decided.allowed, explanation="why")
+    require(decided == expected, f"{decided} is kept, and not {expected}")
+    require(await stores.status(run) is RunStatus.QUEUED, "a decision does not queue the run")
+    same = await stores.other.decide(user, run, "call", allowed=decided.allowed is True)
+    require(same == decided, f"the same decision again is {same}, and not the first one")
+    opposite = stores.other.decide(user, run, "call", allowed=not decided.allowed)
+    await _refuses(opposite, DecisionRefused, "another decision on a call")
+    again = await stores.claim()
+    status = await stores.other.suspend(again, [_CALL])
+    require(status is RunStatus.QUEUED, f"a run whose call was decided meanwhile is {status}")
+    third = await stores.claim()
+    changed = msgspec.structs.replace(_CALL, definition="two")
+    status = await stores.other.suspend(third, [changed])
+    require(status is RunStatus.WAITING, "the decision holds for a tool that has changed")
+    (open_,) = await stores.one.survey_approvals(user, run)
+    require(open_ == changed, f"{open_} is asked for, and not {changed}")
+    await stores.one.cancel(user, run, _ENDED)
+    late = stores.one.decide(user, run, "call", allowed=True)
+    await _refuses(late, DecisionRefused, "a decision after the end")
+
+
+async def _check_runs_are_cancelled(stores: _Stores) -> None:
+    one, user = stores.one, stores.user
+    run = (await stores.create("queued")).identity
+    status = await one.cancel(user, run, _ENDED)
+    require(status is RunStatus.CANCELLED, f"a queued run that is cancelled is {status}")
+    require(await stores.other.claim(user, 1, known=()) is None, "a cancelled run is claimed")
+    ((cursor, data),) = await stores.other.read_events(user, run)
+    require(
+        (cursor > first_cursor(1), bytes(data)) == (True, _ENDED), "its end is not the last event"
+    )
+    run = (await stores.create("running")).identity
+    lease = await stores.claim()
+    status = await one.cancel(user, run, _ENDED)
+    require(status is RunStatus.RUNNING, f"a run that a worker has is {status} at once")
+    orders = await stores.other.read_orders(user, [lease], known=())
+    require([*orders.cancel] == [run], f"its worker is told to cancel {orders.cancel}")
+    await stores.other.suspend(lease, [_CALL])
+    status = await one.cancel(user, run, _ENDED)
+    require(status is RunStatus.CANCELLED, f"a waiting run that is cancelled is {status}")
+    run = (await stores.create("ended")).identity
+    await stores.other.finish(
+        await stores.claim(), RunStatus.FAILED, [(first_cursor(1) + 1, _EVENT)], error="e", kind="k"
+    )
+    require(await one.cancel(user, run, _ENDED) is RunStatus.FAILED, "an ended run is cancelled")
+    found = await one.access(user, run)
+    require((found.error, found.kind) == ("e", "k"), "why a run failed is not kept")
+    require(len(await one.read_events(user, run)) == 1, "an ended run gets another event")
+
+
+async def _check_runs_are_removed(stores: _Stores) -> None:
+    run, user = (await stores.create()).identity, stores.user
+    lease = await stores.claim()
+    await stores.other.append_events(lease, [(first_cursor(1) + 1, _EVENT)])
+    await stores.other.begin_call(lease, "call")
+    await stores.other.suspend(lease, [_CALL])
+    kept = (await stores.create("kept")).identity
+    await stores.one.remove(user, "c")
+    await _refuses(stores.other.access(user, run), RunNotFound, "a run that was removed")
+    require(not await stores.other.read_events(user, run), "its events are left")
+    require(not await stores.other.survey_approvals(user, run), "its calls are left")
+    require(await stores.status(kept) is RunStatus.QUEUED, "another one is removed with it")
+    await stores.one.remove_run(user, kept)
+    require(not await stores.other.survey(user), "a run is left")
+
+
+#: The first one also asks for the runs of all users, while there are no others.
+_CHECKS: Sequence[_Check] = (
+    _check_tools_are_needed,
+    _check_runs_are_found,
+    _check_users_are_apart,
+    _check_one_run_at_a_time,
+    _check_a_run_has_one_worker,
+    _check_leases_end,
+    _check_only_the_last_worker_writes,
+    _check_calls_are_marked,
+    _check_events_are_kept_once,
+    _check_decisions_are_made_once,
+    _check_runs_are_cancelled,
+    _check_runs_are_removed,
+)

@@ -1,0 +1,136 @@
+"""The contract of a store of runs: our own keeps it, and a store with a bug does not."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from vibe_llms.runs import CallApproval, RunRecord, RunStatus, sqlite
+from vibe_llms.runs.interfaces import Lease
+from vibe_llms.runs.sqlite import SqliteRunStore
+from vibe_llms.testing import check_run_store
+
+
+class Unfenced(SqliteRunStore):
+    """A worker that lost its lease still marks that a call runs."""
+
+    async def begin_call(self, lease: Lease, invocation: str) -> int:
+        found = await self.access(lease.user, lease.run)
+        return await super().begin_call(Lease(lease.user, lease.run, found.epoch), invocation)
+
+
+class Repeating(SqliteRunStore):
+    """A follower gets the event of its cursor once more."""
+
+    async def read_events(
+        self, user: str, run: str, *, after: int = 0, limit: int = 1000
+    ) -> Sequence[tuple[int, bytes]]:
+        return await super().read_events(user, run, after=max(0, after - 1), limit=limit)
+
+
+class Hasty(SqliteRunStore):
+    """It looks for a run in one transaction and takes it in another."""
+
+    async def claim(
+        self, user: str | None, seconds: float, *, known: Collection[str]
+    ) -> RunRecord | None:
+        found = await self.run(lambda database: sqlite._find_claimable(database, user, known, 1e12))
+        if found is None:
+            return None
+
+        def take(database: sqlite3.Connection) -> RunRecord:
+            database.execute(
+                "update runs set status = 'running', epoch = epoch + 1, until = ? "
+                "where user = ? and identity = ?",
+                (1e12 + seconds, *found),
+            )
+            return sqlite._access(database, *found)
+
+        return await self.write(take)
+
+
+class Fickle(SqliteRunStore):
+    """The last decision on a call counts."""
+
+    async def decide(
+        self, user: str, run: str, invocation: str, *, allowed: bool, explanation: str = ""
+    ) -> CallApproval:
+        def forget(database: sqlite3.Connection) -> None:
+            database.execute(
+                "update approvals set allowed = null where user = ? and run = ?", (user, run)
+            )
+
+        await self.write(forget)
+        return await super().decide(user, run, invocation, allowed=allowed, explanation=explanation)
+
+
+class Credulous(SqliteRunStore):
+    """A decision also holds for a tool that has changed."""
+
+    async def suspend(
+        self, lease: Lease, approvals: Sequence[CallApproval], events: Any = ()
+    ) -> RunStatus:
+        same = [msgspec.structs.replace(one, definition="one") for one in approvals]
+        return await super().suspend(lease, same, events)
+
+
+class Partial(SqliteRunStore):
+    """Events are kept one by one, until one cannot be."""
+
+    async def append_events(
+        self, lease: Lease, events: Sequence[tuple[int, bytes]], *, conversation: str = ""
+    ) -> None:
+        for event in events:
+            await super().append_events(lease, [event], conversation=conversation)
+
+
+class Open(SqliteRunStore):
+    """Every user reads all events."""
+
+    async def read_events(
+        self, user: str, run: str, *, after: int = 0, limit: int = 1000
+    ) -> Sequence[tuple[int, bytes]]:
+        return await super().read_events(user.removeprefix("not-"), run, after=after, limit=limit)
+
+
+class Endless(SqliteRunStore):
+    """A worker goes on although its lease is over."""
+
+    async def renew(self, leases: Collection[Lease], seconds: float) -> Collection[Lease]:
+        await super().renew(leases, seconds)
+        return ()
+
+
+BROKEN: dict[Callable[..., SqliteRunStore], str] = {
+    Unfenced: "begin_call of an earlier epoch: no LeaseLost",
+    Repeating: "it is read again",
+    Hasty: "were claimed",
+    Fickle: "decision",
+    Credulous: "the decision holds for a tool that has changed",
+    Partial: "a write that was refused is kept in part",
+    Open: "another user reads the events",
+    Endless: "is lost, and not the first lease",
+}
+
+
+async def test_our_own_store_keeps_the_contract(tmp_path: Path) -> None:
+    async def open_store() -> SqliteRunStore:
+        return SqliteRunStore(tmp_path / "runs.sqlite")
+
+    await check_run_store(open_store)
+
+
+@pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
+async def test_a_store_with_a_bug_does_not(
+    kind: Callable[..., SqliteRunStore], tmp_path: Path
+) -> None:
+    async def open_store() -> SqliteRunStore:
+        return kind(tmp_path / "runs.sqlite")
+
+    with pytest.raises(AssertionError, match=BROKEN[kind]):
+        await check_run_store(open_store)
