@@ -58,7 +58,7 @@ def status_of(error: BaseException) -> int:
     kind = type(error)
     if isinstance(error, exceptions.RunFailed):
         # What ended the turn, known by its name only.
-        kind = getattr(exceptions, error.error, kind)
+        kind = getattr(exceptions, getattr(error, "error", ""), kind)
     return next((status for known, status in STATUSES if issubclass(kind, known)), 1)
 
 

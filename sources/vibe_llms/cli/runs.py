@@ -391,7 +391,7 @@ async def _decide_each(
         made.append(decided)
     status = _report(session, run, made, as_json=as_json)
     if len(made) < len(waiting):
-        note("the rest is not decided")
+        note("the rest is not decided" if made else "nothing was decided")
         return INTERRUPTED
     return status
 
@@ -429,7 +429,8 @@ def _conclude(record: RunRecord, *, reported: bool, quiet: bool) -> int:
 def _detached(run: Run) -> str:
     # The terminal has written ^C at the cursor.
     start = "\n" if is_terminal(sys.stderr) else ""
-    return f"{start}the run goes on; follow it again: vibe-llms runs follow {run.identity}"
+    again = f"vibe-llms runs follow {run.identity}"
+    return f"{start}the run is {run.record.status}; follow it again: {again}"
 
 
 def _note_next(record: RunRecord) -> None:

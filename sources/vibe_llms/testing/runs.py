@@ -278,7 +278,8 @@ async def _check_calls_are_marked(stores: _Stores) -> None:
 async def _check_tools_are_needed(stores: _Stores) -> None:
     recipe = Recipe(model="scripted/demo", invokers=("transfer",))
     run = (await stores.create(recipe=recipe)).identity
-    for known in ((), ("look",)):
+    lacking: Sequence[tuple[str, ...]] = ((), ("look",))
+    for known in lacking:
         orders = await stores.one.read_orders(stores.user, (), known=known)
         require(not orders.claimable, "a run is offered to a worker that has not got its tools")
         require(await stores.one.claim(stores.user, 1, known=known) is None, "it gets the run")
