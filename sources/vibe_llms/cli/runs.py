@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
 import msgspec
+from msgspec.structs import asdict
 
 from vibe_llms.cli.commands import json_option, yes_option
 from vibe_llms.cli.completion import complete_runs
@@ -42,10 +43,10 @@ from vibe_llms.cli.tool_questions import decide_call
 from vibe_llms.exceptions import DecisionRefused, RequestError, RunFailed
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.runs.descriptions import (
-    describe_approvals,
-    describe_run,
+    RunDescription,
     read_calls,
     read_title,
+    view_run,
 )
 from vibe_llms.runs.events import ApprovalRequested
 from vibe_llms.runs.interfaces import CallApproval, RunRecord, RunStatus
@@ -106,7 +107,7 @@ async def list_runs(session: Session, status: str | None, limit: int, as_json: b
     wanted = None if status is None else RunStatus(status)
     found = await survey_runs(session, status=wanted, limit=limit or None)
     if as_json:
-        write_json(_encode([describe_run(one) for one in found]))
+        write_json(_encode([RunDescription.of(one) for one in found]))
         return
     for record in found:
         write(sys.stdout, draw_run(record))
@@ -122,10 +123,9 @@ async def list_runs(session: Session, status: str | None, limit: int, as_json: b
 async def show(session: Session, identity: str, as_json: bool) -> None:
     """Show a run: its status, what it waits for, and the answer so far."""
     run = await session.access_run(identity)
-    turn, approvals = await run.read(), await describe_approvals(run)
-    facts = {**describe_run(run.record), "approvals": approvals, "text": turn.text}
+    turn, view = await run.read(), await view_run(run)
     if as_json:
-        write_json(_encode({**facts, "usage": turn.usage}))
+        write_json(_encode({**asdict(view), "text": turn.text, "usage": turn.usage}))
         return
     rows = {
         "status": run.record.status,
@@ -140,9 +140,9 @@ async def show(session: Session, identity: str, as_json: bool) -> None:
     for name, value in rows.items():
         if value:
             write(sys.stdout, shown(f"{pad(name, 12)} {one_line(str(value))}") + "\n")
-    for one in approvals:
-        decided = {None: "waits for a decision", True: "allowed", False: "denied"}[one["allowed"]]
-        text = f"{pad('call', 12)} {one['name']} {one_line(one['arguments'])}: {decided}"
+    for one in view.approvals:
+        decided = {None: "waits for a decision", True: "allowed", False: "denied"}[one.allowed]
+        text = f"{pad('call', 12)} {one.name} {one_line(one.arguments)}: {decided}"
         write(sys.stdout, shown(text) + "\n")
     _note_next(run.record)
 
@@ -184,7 +184,7 @@ async def follow_run(
     if as_json:
         turn = await run.read()
         facts = {"text": turn.text, "stop_reason": turn.stop_reason, "usage": turn.usage}
-        write_json(_encode({**describe_run(run.record), **facts}))
+        write_json(_encode({**asdict(RunDescription.of(run.record)), **facts}))
     if not ended:
         if not quiet:
             note(_detached(run))
@@ -208,7 +208,7 @@ async def cancel(session: Session, identity: str, as_json: bool) -> None:
                 pass
     record = await run.access()
     if as_json:
-        write_json(_encode(describe_run(record)))
+        write_json(_encode(RunDescription.of(record)))
     elif before.ended:
         note(f"nothing to cancel: the run is {before}")
     else:
@@ -285,7 +285,7 @@ async def start_detached(options: Options, said: Said) -> int:
             note(conversation.identity)
     start_worker(session.configuration)
     if options.json:
-        write_json(_encode(describe_run(run.record)))
+        write_json(_encode(RunDescription.of(run.record)))
         return 0
     write(sys.stdout, f"{run.identity}\n")
     if not options.quiet:

@@ -1,42 +1,75 @@
-"""Runs as JSON, for scripts and for clients of the server; stable."""
+"""Runs as scripts and clients of the server see them; stable."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Self
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from vibe_llms.messages.canisters import InvocationCanister, UserCanister
 from vibe_llms.messages.contents import text_of
-from vibe_llms.runs.interfaces import RunRecord, read_lines
+from vibe_llms.runs.interfaces import RunRecord, RunStatus, read_lines
 from vibe_llms.runs.run import Run
 
 
-def describe_run(record: RunRecord) -> Mapping[str, Any]:
-    """What is known of a run, besides its messages."""
-    return {
-        "id": record.identity,
-        "status": record.status,
-        "conversation": record.conversation,
-        "model": record.recipe.model,
-        "created": record.created,
-        "updated": record.updated,
-        "error": record.error,
-    }
+class RunDescription(Struct, kw_only=True):
+    """A run; `error` says why it failed."""
+
+    id: str
+    status: RunStatus
+    conversation: str
+    model: str
+    created: datetime
+    updated: datetime
+    error: str
+
+    @classmethod
+    def of(cls, record: RunRecord) -> Self:
+        """A run as it is shown."""
+        return cls(
+            id=record.identity,
+            status=record.status,
+            conversation=record.conversation,
+            model=record.recipe.model,
+            created=record.created,
+            updated=record.updated,
+            error=record.error,
+        )
 
 
-async def describe_approvals(run: Run) -> Sequence[Mapping[str, Any]]:
-    """The calls that a run waits or waited for, with their arguments."""
+class RunCall(Struct, kw_only=True):
+    """A call that a run waits or waited for; `reason` says why, `allowed` is null until then."""
+
+    invocation: str
+    name: str
+    arguments: str
+    reason: str
+    allowed: bool | None
+
+
+class RunView(RunDescription, kw_only=True):
+    """A run, with the calls that it waits or waited for."""
+
+    approvals: list[RunCall]
+
+
+async def view_run(run: Run) -> RunView:
+    """A run, with the calls that it waits or waited for."""
     calls = await read_calls(run)
-    return [
-        {
-            "invocation": one.invocation,
-            "name": one.name,
-            "arguments": calls[one.invocation].arguments if one.invocation in calls else "",
-            "reason": one.reason,
-            "allowed": one.allowed,
-        }
+    approvals = [
+        RunCall(
+            invocation=one.invocation,
+            name=one.name,
+            arguments=calls[one.invocation].arguments if one.invocation in calls else "",
+            reason=one.reason,
+            allowed=one.allowed,
+        )
         for one in await run.survey_approvals()
     ]
+    return RunView(**asdict(RunDescription.of(run.record)), approvals=approvals)
 
 
 async def read_calls(run: Run) -> Mapping[str, InvocationCanister]:

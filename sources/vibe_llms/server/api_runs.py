@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
 
 from vibe_llms.exceptions import RunNotFound
 from vibe_llms.invocation.approval import Decision
-from vibe_llms.messages.canisters import InvocationCanister
+from vibe_llms.runs.descriptions import RunDescription, view_run
 from vibe_llms.runs.events import encode_event
-from vibe_llms.runs.interfaces import RunRecord, RunStatus
+from vibe_llms.runs.interfaces import RunStatus
 from vibe_llms.runs.run import Run
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
@@ -44,31 +42,6 @@ class RunDecision(Struct, forbid_unknown_fields=True):
     reason: str = ""
 
 
-class RunDescription(Struct, kw_only=True):
-    """A run; `error` says why it failed."""
-
-    id: str
-    status: RunStatus
-    conversation: str
-    model: str
-    created: datetime
-    updated: datetime
-    error: str
-
-    @classmethod
-    def of(cls, record: RunRecord) -> Self:
-        """A run as it is shown."""
-        return cls(
-            id=record.identity,
-            status=record.status,
-            conversation=record.conversation,
-            model=record.recipe.model,
-            created=record.created,
-            updated=record.updated,
-            error=record.error,
-        )
-
-
 class RunList(Struct):
     """Runs, the newest first."""
 
@@ -80,22 +53,6 @@ class RunApproval(Struct):
 
     invocation: str
     allowed: bool
-
-
-class RunCall(Struct, kw_only=True):
-    """A call that a run waits or waited for; `reason` says why, `allowed` is null until then."""
-
-    invocation: str
-    name: str
-    arguments: str
-    reason: str
-    allowed: bool | None
-
-
-class RunView(RunDescription, kw_only=True):
-    """A run, with the calls that it waits or waited for."""
-
-    approvals: list[RunCall]
 
 
 _DECISION = msgspec.json.Decoder(RunDecision)
@@ -111,23 +68,7 @@ async def list_runs(_: ServerCore, exchange: Exchange, space: UserSpace) -> None
 async def show_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
     """Show a run, with the calls that it waits or waited for."""
     run = await _access(space, exchange.argument)
-    arguments = {
-        one.identity: one.arguments
-        for one in (await run.read()).canisters
-        if isinstance(one, InvocationCanister)
-    }
-    calls = [
-        RunCall(
-            invocation=one.invocation,
-            name=one.name,
-            arguments=arguments.get(one.invocation, ""),
-            reason=one.reason,
-            allowed=one.allowed,
-        )
-        for one in await run.survey_approvals()
-    ]
-    shown = RunView(**asdict(RunDescription.of(run.record)), approvals=calls)
-    await exchange.reply(msgspec.json.encode(shown))
+    await exchange.reply(msgspec.json.encode(await view_run(run)))
 
 
 async def follow_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:

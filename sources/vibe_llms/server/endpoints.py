@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from vibe_llms.runs.descriptions import RunDescription, RunView
 from vibe_llms.runs.events import RunEvent
 from vibe_llms.server.api_runs import (
     RunApproval,
     RunDecision,
-    RunDescription,
     RunList,
     RunListQuery,
     RunQuery,
-    RunView,
     cancel_run,
     decide_call,
     follow_run,
