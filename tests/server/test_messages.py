@@ -253,7 +253,7 @@ async def test_blocks_of_all_kinds_reach_the_model(home: Path) -> None:
     blocks: list[Any] = [
         {"type": "text", "text": "Read this."},
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": pixel}},
-        {"type": "image", "source": {"type": "url", "url": "https://example.test/a.png"}},
+        {"type": "image", "source": {"type": "url", "url": "https://192.0.66.2/a.png"}},
         {"type": "document", "source": {"type": "text", "data": "a"}, "title": "A", "context": "c"},
         {"type": "document", "source": {"type": "content", "content": "b"}},
         {
@@ -269,8 +269,9 @@ async def test_blocks_of_all_kinds_reach_the_model(home: Path) -> None:
         {"type": "thinking", "thinking": "hm", "signature": "s"},
     ]
     script = '[[replies]]\nparts = [{ text = "Read." }]\n'
+    hosts = {"media-hosts": ["192.0.66.2"]}
     async with (
-        serving(home, providers=scripted(home, script)) as served,
+        serving(home, providers=scripted(home, script), server=hosts) as served,
         served.anthropic() as client,
     ):
         body = {**HELLO, "model": "scripted/script"}

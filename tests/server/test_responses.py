@@ -182,6 +182,22 @@ async def test_a_call_of_the_client_is_answered_in_the_next_response(scripted: S
     assert len(await conversations(scripted)) == 1
 
 
+async def test_a_call_can_be_answered_twice_in_two_forks(scripted: Served) -> None:
+    async with scripted.openai() as client:
+        first = await ask(client, "call", tools=[TOOL])
+        (call,) = [item for item in first.output if item.type == "function_call"]
+        answer: Any = {"type": "function_call_output", "call_id": call.call_id}
+        options: Any = {"previous_response_id": first.id, "tools": [TOOL], "model": "scripted/talk"}
+        for output in ("20 °C", "30 °C"):
+            said: Any = [{**answer, "output": output}]
+            again = await client.responses.create(input=said, **options)
+            assert again.output_text == TEXT
+        found = await client.responses.retrieve(first.id)
+    assert found.output == first.output
+    stored = await conversations(scripted)
+    assert sorted(one[3] for one in stored) == ["20 °C", "30 °C"]
+
+
 async def test_a_response_in_the_background_goes_on_until_it_is_cancelled(
     scripted: Served,
 ) -> None:

@@ -13,7 +13,12 @@ from tests.faults.archives import FAST_INLINE, begin, lines_of, produce_details,
 from tests.faults.leaks import count_descriptors
 from tests.faults.workers import SHARED
 from vibe_llms.configuration import StorageSettings
-from vibe_llms.exceptions import ArchiveLocked, ConversationNotFound, StorageError
+from vibe_llms.exceptions import (
+    ArchiveLocked,
+    ConversationMoved,
+    ConversationNotFound,
+    StorageError,
+)
 from vibe_llms.messages.canisters import UserCanister
 from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.storage import appending, archive
@@ -57,6 +62,27 @@ def test_a_conversation_that_was_removed_by_another_is_noticed(tmp_path: Path) -
     DirectoryArchive(tmp_path).create_now(SHARED, produce_details(), say("anew"))
     held.append_now(SHARED, say("three"), None)
     assert texts(held) == ["anew", "three"]
+
+
+async def test_what_follows_a_message_is_deleted_if_nothing_was_added_since(
+    tmp_path: Path,
+) -> None:
+    held = begin(tmp_path, settings=FAST_INLINE)
+    one, two, three = say("one", "two", "three")
+    held.append_now(SHARED, [one, two, three], None)
+    other = DirectoryArchive(tmp_path)
+    await other.retract(SHARED, after=one.identity, last=three.identity)
+    assert texts(held)[-1] == "one"
+    with pytest.raises(ConversationMoved):
+        held.append_now(SHARED, say("four"), three.identity)
+    held.append_now(SHARED, [two], one.identity)
+    with pytest.raises(ConversationMoved):
+        await other.retract(SHARED, after=one.identity, last=three.identity)
+    with pytest.raises(ConversationNotFound):
+        await other.retract(SHARED, after=three.identity, last=two.identity)
+    assert texts(held)[-2:] == ["one", "two"]
+    assert [one.excerpt for one in await held.search("three")] == []
+    assert [one.excerpt for one in await held.search("two")] == ["[two]"]
 
 
 def test_a_link_in_place_of_the_file_is_not_appended_to(tmp_path: Path) -> None:

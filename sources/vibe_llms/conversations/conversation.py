@@ -315,14 +315,18 @@ class Conversation:
             # Not to the end if the task is cancelled: it may be a tool of this very turn.
             await asyncio.wait([running.task])
 
-    async def fork(self, at: str | int | None = None, *, name: str = "") -> Conversation:
+    async def fork(
+        self, at: str | int | None = None, *, name: str = "", open_calls: bool = False
+    ) -> Conversation:
         """An independent conversation with everything up to and including `at`.
 
         `at` is the identity or the index of a canister; without it, everything is included. No
         content is copied. `ForkPointInvalid` names the nearest points where a history can be cut.
+        With `open_calls`, it may end with calls of tools that run elsewhere, to answer them anew.
         """
         self._require_free()
-        history = await finish(self._history.fork(locate(self._history.canisters, at), name=name))
+        end = locate(self._history.canisters, at, open_calls=open_calls)
+        history = await finish(self._history.fork(end, name=name))
         return self._twin(history)
 
     async def undo(self, turns: int = 1) -> Conversation:

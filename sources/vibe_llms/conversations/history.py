@@ -254,10 +254,11 @@ class History:
         return Notice("fork", f"{reason}; this one continues as {twin.identity}, a fork")
 
 
-def locate(canisters: Sequence[Canister], at: str | int | None) -> int:
+def locate(canisters: Sequence[Canister], at: str | int | None, *, open_calls: bool = False) -> int:
     """The number of canisters up to and including `at`, an identity or an index.
 
-    `ForkPointInvalid` names the nearest valid points if the history cannot be cut there.
+    `ForkPointInvalid` names the nearest valid points if the history cannot be cut there; with
+    `open_calls`, it can be cut between calls and their results.
     """
     if at is None:
         return len(canisters)
@@ -271,7 +272,9 @@ def locate(canisters: Sequence[Canister], at: str | int | None) -> int:
             raise ConversationNotFound(
                 f"this conversation has {len(canisters)} messages, so none at {at}"
             )
-    if _may_end(canisters, index):
+    if _may_end(canisters, index) or (
+        open_calls and isinstance(canisters[index + 1], ResultCanister)
+    ):
         return index + 1
     before = next((i for i in range(index - 1, -1, -1) if _may_end(canisters, i)), None)
     after = next(i for i in range(index + 1, len(canisters)) if _may_end(canisters, i))

@@ -21,6 +21,7 @@ from vibe_llms.messages.canisters import (
     Canister,
     DocumentCanister,
     InvocationCanister,
+    ResultCanister,
     StopReason,
     Turn,
     UserCanister,
@@ -200,7 +201,8 @@ class Runs:
         prompt = [*read_lines(record.prompt)]
         first = prompt[0].identity
         start = next((i for i, one in enumerate(canisters) if one.identity == first), None)
-        added = () if start is None else _read_one_turn(canisters[start:], len(prompt))
+        elsewhere = {one.name for one in record.recipe.declared}
+        added = () if start is None else _read_one_turn(canisters[start:], len(prompt), elsewhere)
         added = tuple(await with_texts(added, self._host.load))
         replies = [one for one in added if isinstance(one, AssistantCanister | InvocationCanister)]
         text = "".join(
@@ -256,11 +258,24 @@ class Runs:
         )
 
 
-def _read_one_turn(canisters: Sequence[Canister], prompt: int) -> tuple[Canister, ...]:
-    """The first turn of some messages, which begins with a prompt of so many."""
+def _read_one_turn(
+    canisters: Sequence[Canister], prompt: int, elsewhere: Collection[str]
+) -> tuple[Canister, ...]:
+    """The first turn of some messages, which begins with a prompt of so many.
+
+    The results of tools that run `elsewhere` begin the next one.
+    """
+    calls: set[str] = set()
     for index, canister in enumerate(canisters):
-        if index >= prompt and isinstance(canister, UserCanister | DocumentCanister):
-            return tuple(canisters[:index])
+        match canister:
+            case _ if index < prompt:
+                pass
+            case UserCanister() | DocumentCanister():
+                return tuple(canisters[:index])
+            case InvocationCanister(name=name, identity=identity) if name in elsewhere:
+                calls.add(identity)
+            case ResultCanister(invocation=call) if call in calls:
+                return tuple(canisters[:index])
     return tuple(canisters)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from vibe_llms.configuration import Configuration
+from vibe_llms.server.embedders import Embedders
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.metrics import CountingTracer, Metrics
 from vibe_llms.server.settings import ServerSettings
@@ -20,6 +21,7 @@ class ServerCore:
 
     def __init__(self, configuration: Configuration, settings: ServerSettings) -> None:
         self.settings = settings
+        self.embedders = Embedders(configuration)
         self.metrics = Metrics(lambda: self.spaces.running)
         traced = configuration.telemetry.enabled
         tracer = produce_tracer(configuration) if traced else Tracer()
@@ -30,10 +32,10 @@ class ServerCore:
 
     async def close(self) -> None:
         """Close all spaces, and send what is recorded; safe to call twice."""
-        try:
-            await self.spaces.close()
-        finally:
-            await self.tracer.close()
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.tracer.close)
+            stack.push_async_callback(self.embedders.close)
+            stack.push_async_callback(self.spaces.close)
 
     @asynccontextmanager
     async def turn_limit(self) -> AsyncIterator[None]:

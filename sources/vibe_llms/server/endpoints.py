@@ -25,6 +25,7 @@ from vibe_llms.server.chat_completions import complete_chat
 from vibe_llms.server.chat_replies import SentReply
 from vibe_llms.server.chat_requests import ChatRequest
 from vibe_llms.server.core import ServerCore
+from vibe_llms.server.embeddings import EmbeddingReply, EmbeddingRequest, create_embeddings
 from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.health import ServerState, show_health, show_metrics, show_readiness
@@ -80,6 +81,11 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
     "/v1/chat/completions": {
         "POST": UserEndpoint(
             handler=complete_chat, body=ChatRequest, reply=SentReply, events=SentReply
+        )
+    },
+    "/v1/embeddings": {
+        "POST": UserEndpoint(
+            handler=create_embeddings, body=EmbeddingRequest, reply=EmbeddingReply
         )
     },
     "/v1/messages": {

@@ -17,7 +17,8 @@ from vibe_llms.server.failures import Rejected
 T = TypeVar("T")
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_PARAM = re.compile(r" - at `\$\.([\w.\[\]]+)`")
+_PLACE = re.compile(r" - at `\$\.?([\w.\[\]]*)`")
+_MISSING = re.compile(r"missing required field `(\w+)`")
 
 
 def read_body(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
@@ -68,5 +69,14 @@ def declare_tools(
 
 
 def _reject(error: ValidationError) -> Rejected:
-    found = _PARAM.search(str(error))
-    return Rejected(str(error), param=found and found[1])
+    return Rejected(str(error), param=_find_param(str(error)))
+
+
+def _find_param(message: str) -> str | None:
+    """The member that a message of the decoder is about.
+
+    >>> _find_param("Object missing required field `b` - at `$.a[0]`")
+    'a[0].b'
+    """
+    found = [re.search(pattern, message) for pattern in (_PLACE, _MISSING)]
+    return ".".join(one[1] for one in found if one and one[1]) or None

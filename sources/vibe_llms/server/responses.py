@@ -86,7 +86,7 @@ async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace
         writer = _UnstoredWriter(request, model)
         await answer(core, exchange, space, order, writer, stream=bool(request.stream))
         return
-    run = await _start(space, request, model)
+    served, run = await _start(space, request, model)
     if request.stream:
         await _stream(exchange, run)
         return
@@ -96,6 +96,8 @@ async def create_response(core: ServerCore, exchange: Exchange, space: UserSpace
                 await _wait(run)
         record = await run.access()
         if record.status is RunStatus.FAILED:
+            await served.withdraw()
+            await space.session.access_runs().store.remove_run(space.user, run.identity)
             raise Rejected.from_failure(describe_kind(record.kind, record.error))
     await _reply(exchange, await _describe(run))
 
@@ -156,14 +158,14 @@ async def list_input_items(_: ServerCore, exchange: Exchange, space: UserSpace) 
     )
 
 
-async def _start(space: UserSpace, request: ResponseRequest, model: str) -> Run:
+async def _start(space: UserSpace, request: ResponseRequest, model: str) -> tuple[ServedTurn, Run]:
     """The run of a new response, which continues an earlier one, or is the first of its kind."""
     await space.require_room()
     instructions = [request.instructions] if request.instructions else []
     if request.previous_response_id is None:
         served = await ServedTurn.begin(space, read_order(request, model))
         origin = msgspec.json.encode(_Origin(model, request))
-        return await served.start(instructions, origin)
+        return served, await served.start(instructions, origin)
     earlier = await _access(space, request.previous_response_id, "previous_response_id")
     record = await earlier.access()
     if not record.status.ended:
@@ -197,10 +199,11 @@ async def _start(space: UserSpace, request: ResponseRequest, model: str) -> Run:
     origin = msgspec.json.encode(_Origin(model, request))
     served = await ServedTurn.follow(space, order, record.conversation, last)
     try:
-        return await served.start(instructions, origin)
+        return served, await served.start(instructions, origin)
     except ConversationBusy:
         # Another response has continued it first.
-        return await (await served.fork(last)).start(instructions, origin)
+        served = await served.fork(last)
+        return served, await served.start(instructions, origin)
 
 
 async def _access(space: UserSpace, identity: str, param: str | None = None) -> Run:

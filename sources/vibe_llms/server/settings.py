@@ -13,7 +13,8 @@ class ServerSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=
     """`[server]`: where it listens, whom it answers, and limits on requests.
 
     `allowed_hosts` are names besides `localhost` that clients may call it by; addresses always
-    work. `allowed_origins` are web sites whose pages may call it from a browser.
+    work. `allowed_origins` are web sites whose pages may call it from a browser. `media_hosts` are
+    hosts whose web addresses clients may send in place of images and files; `*` is any public one.
     """
 
     host: str = "127.0.0.1"
@@ -28,6 +29,7 @@ class ServerSettings(Struct, frozen=True, rename="kebab", forbid_unknown_fields=
     parallel_runs: Positive = 512
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
+    media_hosts: tuple[str, ...] = ()
 
 
 def read_server_settings(configuration: Configuration) -> ServerSettings:

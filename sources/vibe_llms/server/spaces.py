@@ -41,7 +41,7 @@ class UserSpace:
         self,
         configuration: Configuration,
         user: str,
-        limit: int,
+        settings: ServerSettings,
         budgets: BudgetStore,
         produce_runs: Callable[[RunHost], Runs],
         tracer: Tracer,
@@ -66,7 +66,7 @@ class UserSpace:
         self.continuations = Continuations(places.data / "server")
         self.running = 0
         self._agents = survey_names(configuration)
-        self._limit = limit
+        self.settings = settings
         self._listed: tuple[str, ...] = ()
         self._listed_until = 0.0
 
@@ -86,7 +86,7 @@ class UserSpace:
         self._require_room(await runs.store.count(self.user))
 
     def _require_room(self, running: int) -> None:
-        if running >= self._limit:
+        if running >= self.settings.user_turns:
             raise Rejected(
                 f"{running} turns of this user are running; wait until one ends",
                 status=429,
@@ -183,10 +183,9 @@ class UserSpaces:
         if (timer := self._timers.pop(user, None)) is not None:
             timer.cancel()
         if user not in self._spaces:
-            limit = self._settings.user_turns
             produce = partial(self._produce_runs, user)
             self._spaces[user] = UserSpace(
-                self._configuration, user, limit, self._budgets, produce, self._tracer
+                self._configuration, user, self._settings, self._budgets, produce, self._tracer
             )
         self._entered[user] = self._entered.get(user, 0) + 1
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -14,15 +15,17 @@ from vibe_llms.conversations.outputs import produce_form
 from vibe_llms.conversations.streams import EventStream
 from vibe_llms.exceptions import (
     ArchiveDamaged,
+    ConversationMoved,
     ConversationNotFound,
     ForkPointInvalid,
     FormatNewer,
 )
-from vibe_llms.invocation.invokers import Invoker
+from vibe_llms.invocation.invokers import Invoker, find_invoker
 from vibe_llms.messages.canisters import (
     AssistantCanister,
     Canister,
     InvocationCanister,
+    ReplyCanister,
     ResultCanister,
     SupervisorCanister,
     Turn,
@@ -31,6 +34,7 @@ from vibe_llms.messages.canisters import (
 from vibe_llms.messages.contents import ReasoningContent, text_of
 from vibe_llms.providers.interfaces import TokenCount
 from vibe_llms.runs.run import Run
+from vibe_llms.server.addresses import check_addresses
 from vibe_llms.server.continuations import Chain, Place, hash_system
 from vibe_llms.server.failures import Rejected
 from vibe_llms.server.spaces import UserSpace
@@ -75,11 +79,14 @@ class ServedTurn:
         self._prompt = prompt
         self._chain = chain
         self._begun = begun
+        #: The last message before the turn.
+        self._before = conversation.canisters[-1].identity if conversation.canisters else ""
 
     @classmethod
     async def begin(cls, space: UserSpace, order: TurnOrder) -> ServedTurn:
         """The turn that an order asks for; raises for an order that is not valid."""
         check_calls(order.said)
+        await check_addresses(order.said, space.settings.media_hosts)
         agent, model = await space.resolve_model(order.model)
         split = _count_past(order.said)
         past, prompt = order.said[:split], order.said[split:]
@@ -89,6 +96,7 @@ class ServedTurn:
         found = None
         if order.store and past:
             found = await _find(space, order, (agent, model), past, prompt, chain.value)
+        made = True
         if found is None:
             conversation = await space.session.begin(
                 model,
@@ -100,12 +108,12 @@ class ServedTurn:
                 save=order.store,
             )
         else:
-            conversation, prompt = found
+            conversation, prompt, made = found
         chain.extend(order.said[split:])
         extra = instruct(order, conversation)
         return cls(
             *(space, replace(order, controls=extra[1]), conversation, [*extra[0], *prompt], chain),
-            begun=found is None,
+            begun=made,
         )
 
     def stream(self) -> EventStream[None]:
@@ -126,6 +134,7 @@ class ServedTurn:
 
         All of `said` is the prompt.
         """
+        await check_addresses(order.said, space.settings.media_hosts)
         agent, model = await space.resolve_model(order.model)
         found = await space.session.resume(
             conversation,
@@ -142,8 +151,8 @@ class ServedTurn:
 
     async def fork(self, last: str) -> ServedTurn:
         """The same turn in a fork that ends with a message."""
-        fork = await self._conversation.fork(last)
-        return ServedTurn(self._space, self._order, fork, self._prompt, self._chain, begun=False)
+        fork = await self._conversation.fork(last, open_calls=True)
+        return ServedTurn(self._space, self._order, fork, self._prompt, self._chain, begun=True)
 
     async def start(self, instructions: Sequence[str], origin: bytes) -> Run:
         """The turn as a run, which does not end with the connection."""
@@ -182,20 +191,27 @@ class ServedTurn:
         self._space.continuations.put(self._chain.value, place)
 
     async def withdraw(self) -> None:
-        """Delete a conversation that began with this turn and was never answered."""
-        conversation, kinds = self._conversation, (AssistantCanister, InvocationCanister)
-        if not self._order.store or not self._begun:
+        """Delete what the client said in a turn that failed before the model said anything."""
+        if not self._order.store:
             return
-        if not any(isinstance(one, kinds) and one.provenance for one in conversation.canisters):
-            try:
-                await self._space.session.archive.remove(conversation.identity)
-            except ConversationNotFound:
+        archive, identity = self._space.session.archive, self._conversation.identity
+        # Whatever another process has added since stays.
+        with suppress(ConversationNotFound, ConversationMoved):
+            stored = (await archive.restore(identity)).canisters
+            places = [i for i, one in enumerate(stored) if one.identity == self._before]
+            added = stored[places[-1] + 1 :] if places else stored
+            if not added or any(isinstance(one, ReplyCanister) for one in added):
                 return
+            if self._begun or not places:
+                await archive.remove(identity)
+            else:
+                await archive.retract(identity, after=self._before, last=added[-1].identity)
 
 
 async def count_tokens(space: UserSpace, order: TurnOrder) -> TokenCount:
     """How many tokens the model would read for a turn; nothing of it is stored."""
     check_calls(order.said)
+    await check_addresses(order.said, space.settings.media_hosts)
     agent, model = await space.resolve_model(order.model)
     conversation = await space.session.begin(
         model,
@@ -256,8 +272,11 @@ async def _find(
     past: Sequence[Canister],
     prompt: Sequence[Canister],
     chain: bytes,
-) -> tuple[Conversation, Sequence[Canister]] | None:
-    """The stored conversation that the past is the beginning of, and what is new."""
+) -> tuple[Conversation, Sequence[Canister], bool] | None:
+    """The stored conversation that the past is the beginning of, and what is new.
+
+    It may be a fork, made for what is new; the last value says so.
+    """
     place = space.continuations.find(chain)
     if place is None:
         return None
@@ -270,8 +289,9 @@ async def _find(
             controls=order.controls,
             memory=space.uses_memory(named[0]),
         )
-        if conversation.canisters[-1].identity != place.canister:
-            conversation = await conversation.fork(place.canister)
+        forked = conversation.canisters[-1].identity != place.canister
+        if forked:
+            conversation = await conversation.fork(place.canister, open_calls=True)
     except _GONE:
         return None
     paired = _pair(past, prompt, conversation.canisters)
@@ -280,7 +300,7 @@ async def _find(
     if hash_system(past) != place.system:
         system = [one for one in past if isinstance(one, SupervisorCanister)]
         paired = [*system, *paired]
-    return conversation, paired
+    return conversation, paired, forked
 
 
 def _pair(
@@ -308,7 +328,17 @@ def _pair(
 
 
 def instruct(order: TurnOrder, conversation: Conversation) -> tuple[Sequence[Canister], Controls]:
-    """How the reply is made to have its form: by a control, or in words."""
+    """How the reply is made to have its form: by a control, or in words.
+
+    `Rejected` if the client has a tool whose name is one of the agent's.
+    """
+    if order.tools:
+        own = replace(conversation.settings.toolbox, own=()).every
+        if clash := [tool.name for tool in order.tools if find_invoker(own, tool.name)]:
+            raise Rejected(
+                f"the agent has a tool {clash[0]!r} already; give yours another name",
+                param="tools",
+            )
     controls, instruction = order.controls, order.instruction
     if order.schema is not None:
         form = produce_form(order.schema)

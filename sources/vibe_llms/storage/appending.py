@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -96,11 +96,7 @@ class LinesWriter:
 
         `last` is the identity of the last canister among the lines.
         """
-        seconds = self._settings.lock_seconds
-        if not self._turn.acquire(timeout=seconds):
-            raise ArchiveLocked(
-                f"another thread has held it for {seconds:g} s; try again", path=str(self._path)
-            )
+        self._acquire()
         try:
             return self._append(lines, last, after)
         except OSError:
@@ -108,6 +104,41 @@ class LinesWriter:
             raise
         finally:
             self._turn.release()
+
+    def retract(self, find_size: Callable[[int], int], last: str) -> None:
+        """Cut the open file to a size; `ConversationMoved` if `last` is not its last canister."""
+        self._acquire()
+        try:
+            held, status = self._lock()
+            try:
+                self._changes.mark(self._path.name)
+                self._require_last(self._find_end(held.file, status)[1], last)
+                size = find_size(held.file)
+                self._seen = None
+                os.ftruncate(held.file, size)
+                if self._durable:
+                    synchronise(held.file)
+            finally:
+                give_back(held.folder)
+        except OSError:
+            self._held = None
+            raise
+        finally:
+            self._turn.release()
+
+    def _acquire(self) -> None:
+        seconds = self._settings.lock_seconds
+        if not self._turn.acquire(timeout=seconds):
+            raise ArchiveLocked(
+                f"another thread has held it for {seconds:g} s; try again", path=str(self._path)
+            )
+
+    def _require_last(self, end: str, last: str) -> None:
+        if end != last:
+            raise ConversationMoved(
+                "another process has continued this conversation; continue in a fork",
+                path=str(self._path),
+            )
 
     def _append(self, lines: bytes, last: str, after: str | None) -> Sequence[Notice]:
         held, status = self._lock()
@@ -120,11 +151,8 @@ class LinesWriter:
                     path=self._file,
                 )
             size, end, notices = self._find_end(held.file, status)
-            if after is not None and end != after:
-                raise ConversationMoved(
-                    "another process has continued this conversation; continue in a fork",
-                    path=str(self._path),
-                )
+            if after is not None:
+                self._require_last(end, after)
             self._write(held.file, size, lines)
             with suppress(OSError):
                 self._seen = _Seen.of(os.fstat(held.file), last or end)

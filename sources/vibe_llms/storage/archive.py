@@ -113,6 +113,11 @@ class DirectoryArchive:
         """Add canisters; see `vibe_llms.storage.interfaces.Archive`."""
         return await self._in_thread(self.append_now, identity, canisters, after)
 
+    async def retract(self, identity: str, *, after: str, last: str) -> None:
+        """Delete canisters at the end; see `vibe_llms.storage.interfaces.Archive`."""
+        folder = self.access_folder(identity)
+        await self._in_thread(partial(folder.retract, after=after, last=last))
+
     async def restore(self, identity: str, *, lenient: bool = False) -> Restored:
         """A conversation; `lenient` tolerates damage and reports the gaps."""
         return await self._in_thread(self.restore_now, identity, lenient)

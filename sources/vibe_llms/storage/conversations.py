@@ -1,7 +1,8 @@
 """One conversation's folder: reads, appends, copies and repairs its lines and its details.
 
-`messages.jsonl` only grows, by one write and one sync at a time, under the folder's lock. The
-process that holds the lock repairs a torn end; readers stop at the last newline.
+`messages.jsonl` grows by one write and one sync at a time, under the folder's lock. Only a prompt
+at its end that no model answered is ever deleted. The process that holds the lock repairs a torn
+end; readers stop at the last newline.
 """
 
 from __future__ import annotations
@@ -117,6 +118,11 @@ class ConversationFolder:
             return self.writer.append(lines, last, after=after)
         except OSError as error:
             raise self._explain(error) from error
+
+    def retract(self, *, after: str, last: str) -> None:
+        """Delete the lines after a canister, if `last` is still the last one."""
+        with self._errors():
+            self.writer.retract(lambda lines: self._find_end(lines, after), last)
 
     def read(
         self, *, lenient: bool = False

@@ -131,6 +131,13 @@ class Archive(Protocol):
         """
         ...
 
+    async def retract(self, identity: str, *, after: str, last: str) -> None:
+        """Delete the canisters after one of them, such as a prompt that no model answered.
+
+        `ConversationMoved` if the canister `last` is no longer the last.
+        """
+        ...
+
     async def restore(self, identity: str, *, lenient: bool = False) -> Restored:
         """A conversation; `lenient` tolerates damage and reports the gaps."""
         ...

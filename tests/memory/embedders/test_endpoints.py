@@ -135,7 +135,7 @@ async def test_a_text_that_is_refused_however_short_it_is_ends_it(fake_openai: F
     assert len(fake_openai.requests) == 4
 
 
-@pytest.mark.parametrize("name", ["anthropic", "scripted", "llamacpp"])
+@pytest.mark.parametrize("name", ["anthropic", "llamacpp"])
 async def test_a_provider_that_makes_no_vectors_is_reported(name: str) -> None:
     async with opened(address=f"{name}/model", key="sk-ant-0123456789abcdefghij") as embedder:
         for work in (embedder.inquire(), embedder.embed(["text"])):

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from vibe_llms.configuration import StreamSettings
 from vibe_llms.controls import Controls
 from vibe_llms.events import EventHandler
-from vibe_llms.exceptions import ModelNotFound
+from vibe_llms.exceptions import ModelNotFound, ModelUnavailable
 from vibe_llms.invocation.invokers import Invoker, describe
 from vibe_llms.messages.canisters import (
     AssistantCanister,
@@ -43,6 +43,7 @@ from vibe_llms.providers.deltas import (
     UsageDelta,
 )
 from vibe_llms.providers.interfaces import (
+    Embeddings,
     Loader,
     ProviderConfiguration,
     TokenCount,
@@ -61,6 +62,7 @@ from vibe_llms.providers.scripted.scripts import (
     produce_fault,
     read_script,
 )
+from vibe_llms.providers.scripted.vectors import DIMENSIONS, count_words, embed_text
 from vibe_llms.providers.spending import access_spending, bound_messages, reserve_output
 from vibe_llms.providers.watch import Watch
 
@@ -156,6 +158,17 @@ class ScriptedClient:
     async def survey_models(self) -> Sequence[ScriptedModel]:
         """`demo` and the scripts that the row names."""
         return [await self.access_model(name) for name in (DEMO, *self._scripts)]
+
+    async def embed(
+        self, model: str, texts: Sequence[str], *, dimensions: int | None = None
+    ) -> Embeddings:
+        """Vectors of the words of texts, by the model `demo`; for programs to be tested with."""
+        if model != DEMO:
+            raise ModelUnavailable(
+                f"{model!r} makes no vectors; {DEMO} does", provider=self.provider
+            )
+        vectors = [embed_text(text, dimensions or DIMENSIONS) for text in texts]
+        return Embeddings(vectors, Usage(uncached_input_tokens=count_words(texts)))
 
     async def close(self) -> None:
         """There is nothing to close."""

@@ -1,0 +1,103 @@
+"""The endpoint `POST /v1/embeddings`: vectors of texts, from the embedders of the configuration.
+
+Source: `types/embedding_create_params.py` and `create_embedding_response.py` of openai 3.54.0.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from array import array
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from vibe_llms.messages.canisters import Usage
+from vibe_llms.providers.token_estimates import measure_text
+from vibe_llms.server.core import ServerCore
+from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.failures import Rejected
+from vibe_llms.server.reading import read_body
+from vibe_llms.server.spaces import UserSpace
+
+#: As many as OpenAI takes.
+_MOST_TEXTS = 2048
+
+
+class EmbeddingRequest(Struct):
+    """The body of a request."""
+
+    model: str
+    input: str | Annotated[list[Any], Meta(min_length=1, max_length=_MOST_TEXTS)]
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Annotated[int, Meta(ge=1, le=65536)] | None = None
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """The texts; `Rejected` for tokens, which are those of one model only."""
+        texts = [self.input] if isinstance(self.input, str) else self.input
+        for place, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise Rejected("send texts, not tokens", param=f"input[{place}]")
+            if not text.strip():
+                raise Rejected("a text is empty", param=f"input[{place}]")
+        return texts
+
+
+class Embedding(Struct):
+    """The vector of a text: numbers, or their bytes in base64."""
+
+    index: int
+    embedding: Sequence[float] | str
+    object: str = "embedding"
+
+
+class EmbeddingUsage(Struct):
+    """How many tokens the texts have, as an estimate."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingReply(Struct):
+    """The body of a reply."""
+
+    data: Sequence[Embedding]
+    model: str
+    usage: EmbeddingUsage
+    object: str = "list"
+
+
+_DECODER = msgspec.json.Decoder(EmbeddingRequest)
+
+
+async def create_embeddings(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """A vector for each text."""
+    request = read_body(_DECODER, await exchange.read(core.settings))
+    texts = request.texts
+    async with exchange.until_disconnect(), core.turn_limit():
+        with space.turn():
+            vectors = await core.embedders.embed(request.model, texts, request.dimensions)
+    # What the embedders of all rows have in common counts no tokens.
+    tokens = sum(measure_text(text).likely for text in texts)
+    core.metrics.count_tokens(request.model, Usage(uncached_input_tokens=tokens))
+    packed = request.encoding_format == "base64"
+    reply = EmbeddingReply(
+        [
+            Embedding(index, _encode_base64(vector) if packed else tuple(vector))
+            for index, vector in enumerate(vectors)
+        ],
+        request.model,
+        EmbeddingUsage(tokens, tokens),
+    )
+    await exchange.reply(msgspec.json.encode(reply))
+
+
+def _encode_base64(vector: array[float]) -> str:
+    """The numbers as single floats, the lowest byte first."""
+    if sys.byteorder == "big":
+        vector = array("f", vector)
+        vector.byteswap()
+    return base64.b64encode(vector.tobytes()).decode()

@@ -1,0 +1,297 @@
+"""What a bad request gets in each dialect: its own error, the right status, and nothing stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from msgspec import Struct
+
+from tests.server.conftest import Served, serving
+from vibe_llms.messages.canisters import role_of
+
+SCRIPTS = {
+    "call": (
+        '[[replies]]\nwhen = "x"\n[[replies.parts]]\ntext = "Let me look."\n'
+        '[[replies.parts]]\ninvocation = "look_up"\narguments = {city = "Rome"}\n'
+        '[[replies]]\nwhen = ".*"\n[[replies.parts]]\ntext = "It is warm."\n'
+    ),
+    "once": (
+        '[[replies]]\n[[replies.parts]]\ntext = "Well."\n'
+        '[[replies]]\n[[replies.parts]]\nerror = "overloaded"\nretry-after-seconds = 7\n'
+    ),
+    "down": '[[replies]]\nwhen = ".*"\n[[replies.parts]]\nerror = "unreachable"\n',
+}
+
+
+class Speech(Struct, frozen=True):
+    """How a dialect writes requests and reads replies; `says` are its messages."""
+
+    path: str
+    more: Mapping[str, Any] = {}
+
+    def write(self, model: str, said: list[tuple[str, Any]], **options: Any) -> Any:
+        """A request with messages: text, a call of the assistant, a result, or parts."""
+        raise NotImplementedError
+
+    def read_text(self, body: Any) -> str:
+        """The text of a reply."""
+        raise NotImplementedError
+
+    def read_error(self, body: Any) -> str:
+        """The words of an error, whose form is checked."""
+        assert {*body} == {"error"}
+        assert {*body["error"]} == {"message", "type", "param", "code"}
+        return str(body["error"]["message"])
+
+
+class Chat(Speech, frozen=True):
+    """Chat Completions."""
+
+    def write(self, model: str, said: list[tuple[str, Any]], **options: Any) -> Any:
+        messages: list[Any] = []
+        for kind, what in said:
+            match kind:
+                case "call":
+                    called = {"name": "look_up", "arguments": "{}"}
+                    call = {"id": what, "type": "function", "function": called}
+                    messages.append({"role": "assistant", "tool_calls": [call]})
+                case "result":
+                    messages.append({"role": "tool", "tool_call_id": what, "content": "20"})
+                case "image":
+                    part = {"type": "image_url", "image_url": {"url": what}}
+                    messages.append({"role": "user", "content": [part]})
+                case _:
+                    messages.append({"role": kind, "content": what})
+        function: Any = {"name": options.pop("tool", "look_up"), "parameters": {"type": "object"}}
+        tools = [{"type": "function", "function": function}]
+        return {"model": model, "messages": messages, "tools": tools, **options}
+
+    def read_text(self, body: Any) -> str:
+        return str(body["choices"][0]["message"]["content"])
+
+
+class Responses(Speech, frozen=True):
+    """Responses."""
+
+    def write(self, model: str, said: list[tuple[str, Any]], **options: Any) -> Any:
+        items: list[Any] = []
+        for kind, what in said:
+            match kind:
+                case "call":
+                    call = {"type": "function_call", "call_id": what, "name": "look_up"}
+                    items.append({**call, "arguments": "{}"})
+                case "result":
+                    result = {"type": "function_call_output", "call_id": what, "output": "20"}
+                    items.append(result)
+                case "image":
+                    part = {"type": "input_image", "image_url": what, "detail": "auto"}
+                    items.append({"role": "user", "content": [part]})
+                case _:
+                    items.append({"role": kind, "content": what})
+        name = options.pop("tool", "look_up")
+        tools = [{"type": "function", "name": name, "parameters": {"type": "object"}}]
+        return {"model": model, "input": items, "tools": tools, **options}
+
+    def read_text(self, body: Any) -> str:
+        return str(body["output"][-1]["content"][0]["text"])
+
+
+class Messages(Speech, frozen=True):
+    """Anthropic's Messages."""
+
+    def write(self, model: str, said: list[tuple[str, Any]], **options: Any) -> Any:
+        messages: list[Any] = []
+        for kind, what in said:
+            match kind:
+                case "call":
+                    call = {"type": "tool_use", "id": what, "name": "look_up", "input": {}}
+                    messages.append({"role": "assistant", "content": [call]})
+                case "result":
+                    result = {"type": "tool_result", "tool_use_id": what, "content": "20"}
+                    messages.append({"role": "user", "content": [result]})
+                case "image":
+                    image = {"type": "image", "source": {"type": "url", "url": what}}
+                    messages.append({"role": "user", "content": [image]})
+                case _:
+                    messages.append({"role": kind, "content": what})
+        tools = [{"name": options.pop("tool", "look_up"), "input_schema": {"type": "object"}}]
+        body = {"model": model, "max_tokens": 100, "messages": messages, "tools": tools}
+        return {**body, **options}
+
+    def read_text(self, body: Any) -> str:
+        return str(body["content"][-1]["text"])
+
+    def read_error(self, body: Any) -> str:
+        assert {*body} == {"type", "error", "request_id"}
+        assert body["type"] == "error"
+        return str(body["error"]["message"])
+
+
+SPEECHES: Mapping[str, Speech] = {
+    "chat": Chat("/v1/chat/completions"),
+    "responses": Responses("/v1/responses"),
+    "messages": Messages("/v1/messages"),
+}
+HELLO: tuple[str, Any] = ("user", "Hello")
+
+
+@pytest.fixture(params=SPEECHES)
+def speech(request: pytest.FixtureRequest) -> Speech:
+    """Each dialect."""
+    return SPEECHES[request.param]
+
+
+def configure(home: Path, **tables: Any) -> Any:
+    """Tables with scripts as models."""
+    home.mkdir(exist_ok=True)
+    for name, script in SCRIPTS.items():
+        (home / f"{name}.toml").write_text(script)
+    scripts = {name: str(home / f"{name}.toml") for name in SCRIPTS}
+    rows = {"scripted": {"scripts": scripts}}
+    return {"providers": rows, "stream": {"retries": 0}, **tables}
+
+
+async def stored(served: Served) -> list[list[str]]:
+    """The roles of the messages of all stored conversations, and no run besides those."""
+    async with served.session() as session:
+        found = await session.survey_conversations(superseded=True)
+        kept = [(await session.archive.restore(one.identity)).canisters for one in found]
+        known = {one.identity for one in found}
+        assert {one.conversation for one in await session.survey_runs()} <= known
+    return [[role_of(one) for one in canisters] for canisters in kept]
+
+
+async def refuse(
+    client: httpx2.AsyncClient, speech: Speech, status: int, body: Any, **options: Any
+) -> str:
+    """The words of an error with this status."""
+    content = {"content": body} if isinstance(body, bytes) else {"json": body}
+    response = await client.post(speech.path, **content, **options)
+    assert response.status_code == status, response.text
+    return speech.read_error(response.json())
+
+
+async def test_what_is_malformed_is_refused(home: Path, speech: Speech) -> None:
+    async with serving(home, **configure(home)) as served, served.http() as client:
+        for body in (b"{", b"[]", b"{}", b'{"model": 1}', b"\xff", b"[" * 100_000):
+            assert await refuse(client, speech, 400, body)
+        unanswered = [HELLO, ("call", "a")]
+        answered = [*unanswered, ("result", "a")]
+        for said in (
+            [],
+            [("result", "a")],
+            [HELLO, ("result", "a")],
+            [*unanswered, HELLO],
+            [*unanswered, ("result", "b")],
+            # A call that has a result already.
+            [*answered, ("result", "a")],
+            [*answered, ("assistant", "Well."), ("result", "a")],
+            [*answered, ("assistant", "Well."), HELLO, ("result", "a")],
+            [*answered, ("call", "b"), ("result", "a")],
+        ):
+            assert await refuse(client, speech, 400, speech.write("scripted/call", said)), said
+        assert await stored(served) == []
+        assert len(served.log) == 15
+        assert not any("Hello" in line for line in served.log)
+
+
+async def test_a_key_that_is_missing_or_wrong_and_an_unknown_model_are_refused(
+    home: Path, speech: Speech
+) -> None:
+    async with serving(home, **configure(home)) as served, served.http() as client:
+        body = speech.write("scripted/call", [HELLO])
+        for key in ("vl-", served.key()[:-1]):
+            await refuse(client, speech, 401, body, headers={"authorization": f"Bearer {key}"})
+        del client.headers["authorization"]
+        await refuse(client, speech, 401, body)
+        client.headers["api-key"] = served.key()
+        for model in ("none", "none/such", "scripted//etc/hosts.toml", "scripted/none"):
+            await refuse(client, speech, 404, speech.write(model, [HELLO]))
+        assert await stored(served) == []
+
+
+async def test_a_body_that_is_too_long_is_refused(home: Path, speech: Speech) -> None:
+    tables = configure(home, server={"body-bytes": 100})
+    async with serving(home, **tables) as served, served.http() as client:
+        await refuse(client, speech, 413, speech.write("scripted/call", [("user", "x" * 101)]))
+        assert await stored(served) == []
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_upstream_that_is_down_leaves_nothing(
+    home: Path, speech: Speech, stream: bool
+) -> None:
+    if stream and speech is SPEECHES["responses"]:
+        # It has begun by then: the failure is its last event, and the response is kept.
+        return
+    async with serving(home, **configure(home)) as served, served.http() as client:
+        body = speech.write("scripted/down", [HELLO], stream=stream)
+        await refuse(client, speech, 502, body)
+        assert await stored(served) == []
+
+
+async def test_a_prompt_that_fails_is_not_left_in_a_conversation_that_goes_on(
+    home: Path, speech: Speech
+) -> None:
+    async with serving(home, **configure(home)) as served, served.http() as client:
+        first = await client.post(speech.path, json=speech.write("scripted/once", [HELLO]))
+        said = [HELLO, ("assistant", speech.read_text(first.json())), ("user", "And?")]
+        before = await stored(served)
+        if speech is SPEECHES["responses"]:
+            options = {"previous_response_id": first.json()["id"]}
+            body = speech.write("scripted/once", [("user", "And?")], **options)
+        else:
+            body = speech.write("scripted/once", said)
+        response = await client.post(speech.path, json=body)
+        assert response.status_code == 502
+        if speech is not SPEECHES["responses"]:
+            assert response.headers["retry-after"] == "7"
+        assert before == await stored(served) == [["user", "assistant"]]
+        # The conversation goes on from where it was.
+        body["model"] = "scripted/call"
+        assert (await client.post(speech.path, json=body)).status_code == 200
+        assert await stored(served) == [["user", "assistant", "user", "assistant"]]
+
+
+async def test_a_budget_that_is_spent_leaves_nothing(home: Path, speech: Speech) -> None:
+    tables = configure(home, budgets={"tokens": 10, "period": "day"})
+    async with serving(home, **tables) as served, served.http() as client:
+        await refuse(client, speech, 429, speech.write("scripted/call", [HELLO]))
+        assert await stored(served) == []
+
+
+async def test_a_tool_with_the_name_of_one_of_the_agents_is_refused(
+    home: Path, speech: Speech
+) -> None:
+    agents = {"clerk": {"model": "scripted/call", "ensembles": ["clock"]}}
+    rows = {"clock": {"module": "tests.server.clock"}}
+    tables = configure(home, agents=agents, ensembles=rows)
+    async with serving(home, **tables) as served, served.http() as client:
+        for name in ("clock__tell", "now"):
+            body = speech.write("clerk", [HELLO], tool=name)
+            await refuse(client, speech, 400, body)
+        assert await stored(served) == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("file:///etc/passwd", "ftp://example.org/a.png", "/etc/passwd", "http://"),
+        *("http://127.0.0.1/a.png", "https://[::1]/a.png", "http://localhost/a.png"),
+        *("http://192.0.66.3/a.png", "http://192.0.66.2:99999/a.png", "http://[x/a.png"),
+    ],
+)
+async def test_an_address_that_is_not_allowed_is_refused(
+    home: Path, speech: Speech, url: str
+) -> None:
+    hosts = {"media-hosts": ["192.0.66.2", "127.0.0.1", "localhost", "::1"]}
+    tables = configure(home, server=hosts)
+    async with serving(home, **tables) as served, served.http() as client:
+        await refuse(client, speech, 400, speech.write("scripted/call", [("image", url)]))
+        assert await stored(served) == []
+        allowed = speech.write("scripted/call", [("image", "https://192.0.66.2/a.png")])
+        assert (await client.post(speech.path, json=allowed)).status_code == 200

@@ -1,0 +1,95 @@
+"""Embeddings as the official client sees them, from a real server."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from tests.server.conftest import Served, serving
+
+EMBEDDINGS = "/v1/embeddings"
+MODEL = "scripted/demo"
+
+
+def likeness(one: list[float], other: list[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+async def test_texts_become_vectors_which_are_near_if_their_words_are(served: Served) -> None:
+    texts = ["The harbour is closed", "Is the harbour closed?", "Bread needs flour"]
+    async with served.openai() as client:
+        # This client asks for base64 unless it is told otherwise.
+        packed = await client.embeddings.create(model=MODEL, input=texts)
+        plain = await client.embeddings.create(model=MODEL, input=texts, encoding_format="float")
+    assert [one.index for one in packed.data] == [0, 1, 2]
+    first, second, third = (one.embedding for one in plain.data)
+    assert [one.embedding for one in packed.data] == [first, second, third]
+    assert math.hypot(*first) == pytest.approx(1)
+    assert likeness(first, second) > likeness(first, third)
+    assert packed.usage.prompt_tokens == packed.usage.total_tokens > 0
+
+
+async def test_a_text_alone_and_a_size_are_taken(served: Served) -> None:
+    async with served.openai() as client:
+        reply = await client.embeddings.create(model=MODEL, input="one", dimensions=7)
+    (one,) = reply.data
+    assert len(one.embedding) == 7
+
+
+async def test_aliases_name_embedders_too(home: Path) -> None:
+    rows = {"small": {"module": "vibe_llms.memory.embedders.endpoints", "provider": "scripted"}}
+    rows["small"]["default-model"] = "demo"
+    aliases = {"text-embedding-3-small": MODEL, "mine": "small"}
+    tables: Any = {"embedders": rows, "aliases": aliases}
+    async with serving(home, **tables) as served, served.openai() as client:
+        vectors = [
+            (await client.embeddings.create(model=model, input="one")).data[0].embedding
+            for model in (*aliases, "small", MODEL)
+        ]
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client.embeddings.create(model="small", input="one", dimensions=7)
+    assert vectors == [vectors[0]] * 4
+    assert caught.value.param == "dimensions"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"),
+    [
+        (b"{", 400, None),
+        (b'{"input": "a"}', 400, "model"),
+        (b'{"model": "scripted/demo"}', 400, "input"),
+        (b'{"model": "scripted/demo", "input": []}', 400, "input"),
+        (b'{"model": "scripted/demo", "input": ["a", " "]}', 400, "input[1]"),
+        (b'{"model": "scripted/demo", "input": [1, 2]}', 400, "input[0]"),
+        (b'{"model": "scripted/demo", "input": [[1, 2]]}', 400, "input[0]"),
+        (b'{"model": "scripted/demo", "input": "a", "dimensions": 0}', 400, "dimensions"),
+        (b'{"model": "scripted/demo", "input": "a", "encoding_format": "x"}', 400, None),
+        (b'{"model": "none", "input": "a"}', 404, None),
+        (b'{"model": "none/such", "input": "a"}', 404, None),
+        (b'{"model": "onnx//etc/passwd", "input": "a"}', 404, None),
+        (b'{"model": "anthropic/claude", "input": "a"}', 404, None),
+        (b'{"model": "scripted/none", "input": "a"}', 404, None),
+    ],
+)
+async def test_a_wrong_request_is_answered_with_what_is_wrong(
+    served: Served, body: bytes, status: int, param: str | None
+) -> None:
+    async with served.http() as client:
+        response = await client.post(EMBEDDINGS, content=body)
+    assert response.status_code == status, response.text
+    error: dict[str, Any] = response.json()["error"]
+    assert {*error} == {"message", "type", "param", "code"}
+    assert param is None or error["param"] == param
+
+
+async def test_a_provider_that_is_down_is_a_bad_gateway(home: Path) -> None:
+    rows = {"openai": {"base-url": "http://127.0.0.1:9/v1", "credential": "none"}}
+    tables: Any = {"providers": rows, "stream": {"retries": 0}}
+    async with serving(home, **tables) as served, served.openai() as client:
+        with pytest.raises(openai.APIStatusError) as caught:
+            await client.embeddings.create(model="openai/text-embedding-3-small", input="a")
+    assert caught.value.status_code == 502
