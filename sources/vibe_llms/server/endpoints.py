@@ -84,9 +84,7 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
         )
     },
     "/v1/embeddings": {
-        "POST": UserEndpoint(
-            handler=create_embeddings, body=EmbeddingRequest, reply=EmbeddingReply
-        )
+        "POST": UserEndpoint(handler=create_embeddings, body=EmbeddingRequest, reply=EmbeddingReply)
     },
     "/v1/messages": {
         "POST": UserEndpoint(
