@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from vibe_llms.messages.canisters import Usage
 from vibe_llms.providers.token_estimates import measure_text
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
@@ -82,7 +81,7 @@ async def create_embeddings(core: ServerCore, exchange: Exchange, space: UserSpa
             vectors = await core.embedders.embed(request.model, texts, request.dimensions)
     # What the embedders of all rows have in common counts no tokens.
     tokens = sum(measure_text(text).likely for text in texts)
-    core.metrics.count_tokens(request.model, Usage(uncached_input_tokens=tokens))
+    core.metrics.tokens.labels(request.model, "input").inc(tokens)
     packed = request.encoding_format == "base64"
     reply = EmbeddingReply(
         [
