@@ -9,7 +9,12 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from vibe_llms.exceptions import ContentNotLoaded
-from vibe_llms.messages.canisters import AssistantCanister, Canister, UserCanister
+from vibe_llms.messages.canisters import (
+    AssistantCanister,
+    Canister,
+    InvocationCanister,
+    UserCanister,
+)
 from vibe_llms.messages.contents import (
     ImageContent,
     ReasoningContent,
@@ -28,6 +33,7 @@ from vibe_llms.providers.pieces import (
     fit,
     interleave,
     load_texts,
+    with_texts,
 )
 
 
@@ -142,3 +148,11 @@ def test_compact_json_keeps_numbers_and_escapes() -> None:
 def test_blocks_are_put_in_a_row() -> None:
     assert interleave([]) == []
     assert interleave([(b"1",), (b"2", b"3")]) == [b"1", b",", b"2", b"3"]
+
+
+async def test_texts_come_back_among_calls_which_have_none() -> None:
+    stored = UserCanister((TextualContent(Reference.from_bytes(b"text of it")),))
+    call = InvocationCanister(name="find")
+    spoken, same = await with_texts([stored, call], load)
+    assert spoken.contents == (TextualContent("text of it"),)
+    assert same is call

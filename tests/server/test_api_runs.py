@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from tests.server.conftest import Served, serving
@@ -62,6 +64,13 @@ async def read_events(served: Served, run: str, **headers: str) -> list[tuple[in
             elif line.startswith("data: "):
                 events.append((cursor, json.loads(line.removeprefix("data: "))))
     return events
+
+
+async def wait_for(http: httpx2.AsyncClient, run: str, status: str) -> None:
+    """Wait until a run has a status."""
+    async with asyncio.timeout(30):
+        while (await http.get(f"/api/runs/{run}")).json()["status"] != status:
+            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("allowed", [True, False])
@@ -142,3 +151,67 @@ async def test_a_wrong_request_is_refused(
     async with served.http() as http:
         response = await http.request(method, path.replace("RUN", run), json=body)
     assert response.status_code == status, response.text
+
+
+async def test_a_run_is_begun_and_continues_its_conversation(served: Served) -> None:
+    async with served.http() as http:
+        order = {"model": "scripted/demo", "prompt": "Hello"}
+        first = await http.post("/api/runs", json=order)
+        run = first.json()
+        events = await read_events(served, run["id"])
+        more = {"prompt": "Thanks.", "conversation": run["conversation"]}
+        second = (await http.post("/api/runs", json=more)).json()
+        await read_events(served, second["id"])
+        shown = (await http.get(f"/api/conversations/{run['conversation']}")).json()
+        listed = (await http.get("/api/runs")).json()["runs"]
+    assert (first.status_code, run["model"]) == (201, "scripted/demo")
+    assert events[-1][1] == {"event": "ended", "status": "completed"}
+    assert second["conversation"] == run["conversation"]
+    assert [one["role"] for one in shown["messages"]] == ["user", "assistant"] * 2
+    assert [one["id"] for one in listed] == [second["id"], run["id"]]
+
+
+async def test_a_conversation_goes_on_with_its_agent(served: Served) -> None:
+    async with served.http() as http:
+        run = (await http.post("/api/runs", json={"model": "keeper", "prompt": "x"})).json()
+        await http.post(f"/api/runs/{run['id']}/cancel")
+        await read_events(served, run["id"])
+        more = {"prompt": "y", "conversation": run["conversation"]}
+        second = (await http.post("/api/runs", json=more)).json()
+        await wait_for(http, second["id"], "waiting")
+        busy = await http.post("/api/runs", json=more)
+    assert busy.status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("order", "status"),
+    [
+        ({}, 400),
+        ({"prompt": ""}, 400),
+        ({"prompt": " "}, 400),
+        ({"prompt": "x", "model": "unknown"}, 404),
+        ({"prompt": "x", "conversation": "unknown"}, 404),
+        ({"prompt": "x", "files": ["unknown"]}, 404),
+        ({"prompt": "x", "effects": 1}, 400),
+    ],
+)
+async def test_a_wrong_order_begins_nothing(
+    served: Served, order: dict[str, Any], status: int
+) -> None:
+    async with served.http() as http:
+        assert (await http.post("/api/runs", json=order)).status_code == status
+        assert (await http.get("/api/runs")).json() == {"runs": []}
+        assert (await http.get("/api/conversations")).json()["conversations"] == []
+
+
+async def test_budgets_are_those_of_the_user(home: Path) -> None:
+    budgets = {"users": {"ada": {"tokens": 500, "period": "day"}}}
+    async with (
+        serving(home, budgets=budgets) as served,
+        served.http("ada") as ada,
+        served.http("eve") as eve,
+    ):
+        (budget,) = (await ada.get("/api/budgets")).json()["budgets"]
+        assert (await eve.get("/api/budgets")).json() == {"budgets": []}
+    wanted = {"user": "ada", "unit": "tokens", "limit": 500, "spent": 0, "left": 500}
+    assert wanted.items() <= budget.items()

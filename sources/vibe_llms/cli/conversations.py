@@ -50,7 +50,6 @@ from vibe_llms.messages.canisters import (
     UserCanister,
     role_of,
 )
-from vibe_llms.messages.codecs import encode_canister
 from vibe_llms.messages.contents import (
     Content,
     ReasoningContent,
@@ -58,7 +57,13 @@ from vibe_llms.messages.contents import (
     TextualContent,
 )
 from vibe_llms.storage.archive import DirectoryArchive
-from vibe_llms.storage.interfaces import Archive, Finding, Gap, Restored, Summary
+from vibe_llms.storage.descriptions import (
+    ConversationSummary,
+    Fork,
+    FoundMessage,
+    encode_conversation,
+)
+from vibe_llms.storage.interfaces import Archive, Gap, Summary
 
 _SHOWN = 50
 
@@ -145,7 +150,7 @@ async def _list(
         summaries = summaries[::-1]
     # Printed here, because closing the archive waits for a look at all files.
     if as_json:
-        write_json(json.dumps([describe_summary(one) for one in summaries], ensure_ascii=False))
+        write_json(_dump([ConversationSummary.of(one) for one in summaries]))
         return (), 0
     if not summaries:
         note("no conversations yet; start one: vibe-llms chat")
@@ -187,7 +192,7 @@ async def show(
     for notice in restored.notices:
         note(f"note: {notice.text}")
     if as_json:
-        write_json(encode_conversation(restored))
+        write_json(encode_conversation(restored).decode())
         return
     drawn = has_colours(sys.stdout) if render is None else render
     drawing = Drawing(sys.stdout) if drawn else None
@@ -222,7 +227,7 @@ async def search(
     """Find messages that contain all of the words."""
     findings = await archive.search(" ".join(text), limit=limit, superseded=every)
     if as_json:
-        write_json(json.dumps(list(map(describe_finding, findings)), ensure_ascii=False))
+        write_json(_dump([*map(FoundMessage.of, findings)]))
         return
     for finding in findings:
         name = f"  {shown(one_line(finding.title))}" if finding.title else ""
@@ -257,8 +262,8 @@ async def fork(
         note(f"note: {notice.text}")
     twin = await history.fork(_locate(history.canisters, at), name=name)
     if as_json:
-        made = {"id": twin.identity, "forked_from": identity, "messages": len(twin.canisters)}
-        write_json(json.dumps(made))
+        made = Fork(id=twin.identity, forked_from=identity, messages=len(twin.canisters))
+        write_json(_dump(made))
     else:
         _print(twin.identity)
 
@@ -361,55 +366,6 @@ COMMANDS: dict[str, click.Command] = {
     "tag": tag,
     "rm": remove,
 }
-
-
-def describe_summary(summary: Summary) -> dict[str, Any]:
-    """A conversation as JSON; stable."""
-    origin = summary.forked_from
-    return {
-        "id": summary.identity,
-        "name": summary.name,
-        "title": summary.title,
-        "created": summary.created.isoformat(),
-        "updated": summary.updated.isoformat(),
-        "model": summary.model,
-        "tags": list(summary.tags),
-        "forked_from": None if origin is None else origin.conversation,
-        "messages": summary.messages,
-        "problem": summary.problem,
-        "superseded_by": summary.superseded_by or None,
-    }
-
-
-def describe_finding(finding: Finding) -> dict[str, Any]:
-    """A message that was found, as JSON."""
-    return {
-        "conversation": finding.conversation,
-        "name": finding.name,
-        "title": finding.title,
-        "message": finding.canister,
-        "role": finding.role,
-        "created": finding.created.isoformat(),
-        "excerpt": finding.excerpt,
-    }
-
-
-def encode_conversation(restored: Restored) -> str:
-    """A conversation as JSON: its details, and its messages as they are stored."""
-    details = restored.details
-    origin = details.forked_from
-    head = {
-        "id": restored.identity,
-        "name": details.name,
-        "created": details.created.isoformat(),
-        "model": details.model,
-        "agent": details.agent,
-        "tags": list(details.tags),
-        "forked_from": None if origin is None else origin.conversation,
-        "gaps": msgspec.to_builtins(restored.gaps),
-    }
-    lines = ",".join(encode_canister(canister).decode() for canister in restored.canisters)
-    return f'{json.dumps(head, ensure_ascii=False)[:-1]}, "messages": [{lines}]}}'
 
 
 #: Prose, which wraps at words; the output of programs does not.
@@ -538,6 +494,10 @@ def _locate(canisters: Sequence[Canister], at: str | None) -> int:
             f"the nearest messages are {' and '.join(numbers)}",
             nearest=error.nearest,
         ) from error
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
 
 
 def _print(text: str) -> None:

@@ -210,7 +210,10 @@ async def with_texts(canisters: Sequence[Canister], load: Loader) -> Sequence[Ca
         return content
 
     return [
-        msgspec.structs.replace(one, contents=tuple(map(write, one.contents))) for one in canisters
+        msgspec.structs.replace(one, contents=tuple(map(write, one.contents)))
+        if one.contents
+        else one
+        for one in canisters
     ]
 
 

@@ -9,12 +9,16 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from vibe_llms.attachments import produce_attachment
+from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.exceptions import RunNotFound
 from vibe_llms.invocation.approval import Decision
 from vibe_llms.runs.descriptions import RunDescription, view_run
 from vibe_llms.runs.events import encode_event
 from vibe_llms.runs.interfaces import RunStatus
 from vibe_llms.runs.run import Run
+from vibe_llms.server.api_conversations import access_conversation
+from vibe_llms.server.api_files import access_file
 from vibe_llms.server.core import ServerCore
 from vibe_llms.server.exchanges import Exchange
 from vibe_llms.server.reading import read_body, read_query
@@ -32,6 +36,19 @@ class RunQuery(Struct):
     """Which events are sent."""
 
     after: Annotated[int, Meta(ge=0, le=2**63 - 1, description="The cursor that they follow.")] = 0
+
+
+class RunOrder(Struct, forbid_unknown_fields=True):
+    """A turn to begin: of a new conversation, or of a stored one.
+
+    `model` is the name of an agent, or the address of a model; without it a stored conversation
+    goes on as it was, and a new one has the default. `files` are ids of files to attach.
+    """
+
+    prompt: Annotated[str, Meta(min_length=1)]
+    model: str | None = None
+    conversation: str | None = None
+    files: Annotated[list[str], Meta(max_length=100)] = []
 
 
 class RunDecision(Struct, forbid_unknown_fields=True):
@@ -55,6 +72,7 @@ class RunApproval(Struct):
     allowed: bool
 
 
+_ORDER = msgspec.json.Decoder(RunOrder)
 _DECISION = msgspec.json.Decoder(RunDecision)
 
 
@@ -63,6 +81,17 @@ async def list_runs(_: ServerCore, exchange: Exchange, space: UserSpace) -> None
     query = read_query(RunListQuery, exchange.query)
     found = await space.session.survey_runs(status=query.status, limit=query.limit)
     await exchange.reply(msgspec.json.encode(RunList([*map(RunDescription.of, found)])))
+
+
+async def start_run(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Begin a turn, and answer at once; it does not end with the connection."""
+    order = read_body(_ORDER, await exchange.read(core.settings))
+    files = [await access_file(space, one, "files") for one in order.files]
+    await space.require_room()
+    conversation = await _open_conversation(space, order)
+    attached = [produce_attachment(data, file.name, file.mimetype) for file, data in files]
+    run = await space.session.start(conversation, [order.prompt, *attached])
+    await exchange.reply(msgspec.json.encode(RunDescription.of(run.record)), status=201)
 
 
 async def show_run(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
@@ -97,6 +126,21 @@ async def decide_call(core: ServerCore, exchange: Exchange, space: UserSpace) ->
     made = await run.decide(wanted.invocation, Decision(wanted.allowed, reason=wanted.reason))
     approval = RunApproval(made.invocation, allowed=bool(made.allowed))
     await exchange.reply(msgspec.json.encode(approval))
+
+
+async def _open_conversation(space: UserSpace, order: RunOrder) -> Conversation:
+    session = space.session
+    if order.conversation is None:
+        name = order.model or session.choose_model()[0]
+        agent, model = await space.resolve_model(name)
+        return await session.begin(model, agent=agent, memory=space.uses_memory(agent))
+    identity = await access_conversation(space, order.conversation)
+    if order.model is not None:
+        agent, model = await space.resolve_model(order.model)
+    else:
+        begun_with = (await space.archive.restore(identity)).details.agent
+        agent, model = space.find_agent(begun_with), None
+    return await session.resume(identity, agent=agent, model=model, memory=space.uses_memory(agent))
 
 
 async def _access(space: UserSpace, identity: str) -> Run:

@@ -7,19 +7,59 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from vibe_llms.attachments import UNKNOWN_TYPE
+from vibe_llms.memory.descriptions import MemoryEntry
 from vibe_llms.runs.descriptions import RunDescription, RunView
 from vibe_llms.runs.events import RunEvent
+from vibe_llms.server.api_budgets import BudgetList, list_budgets
+from vibe_llms.server.api_conversations import (
+    ConversationChange,
+    ConversationList,
+    ConversationRemoved,
+    ConversationsQuery,
+    ForkOrder,
+    MessageList,
+    MessagesQuery,
+    change_conversation,
+    fork_conversation,
+    list_conversations,
+    remove_conversation,
+    search_messages,
+    show_conversation,
+)
+from vibe_llms.server.api_files import (
+    FileList,
+    UploadQuery,
+    list_files,
+    load_content,
+    remove_file,
+    show_file,
+    upload_file,
+)
+from vibe_llms.server.api_memory import (
+    EntriesQuery,
+    EntryList,
+    FoundEntryList,
+    NewFact,
+    add_fact,
+    list_entries,
+    remove_entry,
+    search_entries,
+    show_entry,
+)
 from vibe_llms.server.api_runs import (
     RunApproval,
     RunDecision,
     RunList,
     RunListQuery,
+    RunOrder,
     RunQuery,
     cancel_run,
     decide_call,
     follow_run,
     list_runs,
     show_run,
+    start_run,
 )
 from vibe_llms.server.chat_completions import complete_chat
 from vibe_llms.server.chat_replies import SentReply
@@ -35,6 +75,7 @@ from vibe_llms.server.metrics import MEDIA_TYPE
 from vibe_llms.server.model_lists import list_models, show_model
 from vibe_llms.server.openapi import encode_document
 from vibe_llms.server.operations import Endpoint, ServerEndpoint, UserEndpoint
+from vibe_llms.server.pages import PageQuery
 from vibe_llms.server.responses import (
     InputItemsQuery,
     ResponseQuery,
@@ -45,6 +86,8 @@ from vibe_llms.server.responses import (
     show_response,
 )
 from vibe_llms.server.responses_requests import ResponseRequest
+from vibe_llms.storage.descriptions import ConversationHead, ConversationView, Fork
+from vibe_llms.storage.uploads import UploadedFile
 
 #: A member of another interface's reply, whose documentation is there.
 _Foreign = dict[str, Any]
@@ -64,7 +107,51 @@ ENDPOINTS: Mapping[str, Mapping[str, Endpoint]] = {
         "GET": ServerEndpoint(handler=show_metrics, media=MEDIA_TYPE.decode(), keyless=False)
     },
     "/api/openapi.json": {"GET": ServerEndpoint(handler=show_document, reply=_Foreign)},
-    "/api/runs": {"GET": UserEndpoint(handler=list_runs, query=RunListQuery, reply=RunList)},
+    "/api/budgets": {"GET": UserEndpoint(handler=list_budgets, reply=BudgetList)},
+    "/api/contents/{hash}": {"GET": UserEndpoint(handler=load_content, media=UNKNOWN_TYPE)},
+    "/api/conversations": {
+        "GET": UserEndpoint(
+            handler=list_conversations, query=ConversationsQuery, reply=ConversationList
+        )
+    },
+    "/api/conversations/search": {
+        "GET": UserEndpoint(handler=search_messages, query=MessagesQuery, reply=MessageList)
+    },
+    "/api/conversations/{conversation}": {
+        "GET": UserEndpoint(handler=show_conversation, reply=ConversationView),
+        "PATCH": UserEndpoint(
+            handler=change_conversation, body=ConversationChange, reply=ConversationHead
+        ),
+        "DELETE": UserEndpoint(handler=remove_conversation, reply=ConversationRemoved),
+    },
+    "/api/conversations/{conversation}/fork": {
+        "POST": UserEndpoint(handler=fork_conversation, body=ForkOrder, reply=Fork, status=201)
+    },
+    "/api/files": {
+        "GET": UserEndpoint(handler=list_files, query=PageQuery, reply=FileList),
+        "POST": UserEndpoint(
+            handler=upload_file, query=UploadQuery, body=bytes, reply=UploadedFile, status=201
+        ),
+    },
+    "/api/files/{file}": {
+        "GET": UserEndpoint(handler=show_file, reply=UploadedFile),
+        "DELETE": UserEndpoint(handler=remove_file, reply=UploadedFile),
+    },
+    "/api/memory": {
+        "GET": UserEndpoint(handler=list_entries, query=PageQuery, reply=EntryList),
+        "POST": UserEndpoint(handler=add_fact, body=NewFact, reply=MemoryEntry, status=201),
+    },
+    "/api/memory/search": {
+        "GET": UserEndpoint(handler=search_entries, query=EntriesQuery, reply=FoundEntryList)
+    },
+    "/api/memory/{entry}": {
+        "GET": UserEndpoint(handler=show_entry, reply=MemoryEntry),
+        "DELETE": UserEndpoint(handler=remove_entry, reply=MemoryEntry),
+    },
+    "/api/runs": {
+        "GET": UserEndpoint(handler=list_runs, query=RunListQuery, reply=RunList),
+        "POST": UserEndpoint(handler=start_run, body=RunOrder, reply=RunDescription, status=201),
+    },
     "/api/runs/{run}": {"GET": UserEndpoint(handler=show_run, reply=RunView)},
     "/api/runs/{run}/cancel": {"POST": UserEndpoint(handler=cancel_run, reply=RunDescription)},
     "/api/runs/{run}/decide": {

@@ -61,7 +61,22 @@ class Exchange:
                 code="headers_too_large",
             )
 
+    @property
+    def media_type(self) -> str:
+        """The type of the body, in small letters and without parameters; empty if none is said."""
+        header = self.headers.get(b"content-type", b"").decode("latin-1")
+        return header.partition(";")[0].strip().lower()
+
     async def read(self, settings: ServerSettings) -> bytes:
+        """The body of a request that is JSON; `Rejected` if it says that it is something else."""
+        kind = self.media_type
+        if kind and kind != "application/json" and not kind.endswith("+json"):
+            raise Rejected(
+                f"the body is JSON, and not {kind}", status=415, code="unsupported_media_type"
+            )
+        return await self.receive(settings)
+
+    async def receive(self, settings: ServerSettings) -> bytes:
         """The body of the request; `Rejected` if it is too long or too slow."""
         declared = self.headers.get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > settings.body_bytes:

@@ -14,8 +14,9 @@ from vibe_llms.agents import survey_names
 from vibe_llms.configuration import Configuration
 from vibe_llms.conversations.conversation import Conversation
 from vibe_llms.credentials import read_keys
-from vibe_llms.exceptions import ModelNotFound, VibeLlmsError
+from vibe_llms.exceptions import ModelNotFound, StorageError, VibeLlmsError
 from vibe_llms.keys import KeyVault
+from vibe_llms.memory.hook import MemoryHook
 from vibe_llms.runs.accounts import BudgetStore
 from vibe_llms.runs.budgets import produce_budget_store
 from vibe_llms.runs.core import RunHost, Runs, produce_store
@@ -48,7 +49,7 @@ class UserSpace:
     ) -> None:
         places = find_user_places(configuration.places, user)
         own = msgspec.structs.replace(configuration, places=places)
-        archive = DirectoryArchive(places.data, configuration.storage)
+        self.archive = archive = DirectoryArchive(places.data, configuration.storage)
         self.user = user
         keys = read_keys(configuration.places.keys_file)
         # What one user signs in to is not open to the others.
@@ -69,6 +70,8 @@ class UserSpace:
         self.settings = settings
         self._listed: tuple[str, ...] = ()
         self._listed_until = 0.0
+        self._removed = False
+        self._collecting: asyncio.Task[None] | None = None
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -128,14 +131,40 @@ class UserSpace:
             await self.survey_models()
         raise ModelNotFound(f"there is no model {name!r}; GET /v1/models lists them")
 
+    def find_agent(self, name: str) -> str | None:
+        """The agent of this name, if there is one now."""
+        return name if name in self._agents else None
+
     def uses_memory(self, agent: str | None) -> bool | None:
         """Whether a turn recalls and remembers: as the agent says, or as chats do."""
         if agent is not None and self.session.access_agent(agent).memory is not None:
             return None
         return self.session.configuration.memory_enabled
 
+    @property
+    def memory(self) -> MemoryHook:
+        """The user's memory."""
+        hook = self.session.access_memory()
+        assert isinstance(hook, MemoryHook)
+        return hook
+
+    def collect_later(self) -> None:
+        """Delete contents that nothing needs any more, soon."""
+        self._removed = True
+        if self._collecting is None or self._collecting.done():
+            self._collecting = asyncio.create_task(self._collect())
+
+    async def _collect(self) -> None:
+        while self._removed:
+            self._removed = False
+            # An unreadable conversation may need any of them.
+            with suppress(StorageError):
+                await self.archive.collect()
+
     async def close(self) -> None:
         """Cancel running turns and close everything."""
+        if self._collecting is not None:
+            await self._collecting
         try:
             await self.session.close()
         finally:

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,11 +50,13 @@ from vibe_llms.storage.files import (
 from vibe_llms.storage.interfaces import Details, Finding, Restored, Summary
 from vibe_llms.storage.locks import locked
 from vibe_llms.storage.search import DOOMED, Index, Report, ignore
+from vibe_llms.storage.uploads import UploadedFile, UploadFolder
 
 T = TypeVar("T")
 
 CONVERSATIONS = "conversations"
 CONTENT = "content"
+FILES = "files"
 INDEX = "index.sqlite3"
 _SHORTEST_PREFIX = 4
 _SHOWN_TITLE = 30
@@ -90,6 +93,7 @@ class DirectoryArchive:
         self.settings = settings
         self.conversations = folder / CONVERSATIONS
         self.contents = ContentStore(folder / CONTENT, settings)
+        self.uploads = UploadFolder(folder / FILES, durable=settings.durability == "safe")
         self._changes = Changes(folder)
         self._folders: OrderedDict[str, ConversationFolder] = OrderedDict()
         self._threads: ThreadPoolExecutor | None = None
@@ -195,8 +199,24 @@ class DirectoryArchive:
         """Store bytes. If no message refers to them within an hour, they may be collected."""
         return await self._in_thread(self._put_now, data, mimetype)
 
+    async def upload(self, data: bytes, name: str, mimetype: str = "") -> UploadedFile:
+        """Store bytes as a file, which is kept until it is removed."""
+        return await self._in_thread(self.upload_now, data, name, mimetype)
+
+    async def survey_files(self) -> Sequence[UploadedFile]:
+        """The files that were uploaded, the newest first."""
+        return await self._in_thread(self.uploads.survey)
+
+    async def access_file(self, identity: str) -> UploadedFile:
+        """An uploaded file, by the hash of its bytes; `ContentMissing` if there is none."""
+        return await self._in_thread(self.uploads.access, identity)
+
+    async def remove_file(self, identity: str) -> UploadedFile:
+        """Delete an uploaded file; its bytes stay while a message needs them."""
+        return await self._in_thread(self.remove_file_now, identity)
+
     async def collect(self) -> Sequence[str]:
-        """Delete the contents that no conversation refers to; returns their hashes."""
+        """Delete the contents that no conversation or file refers to; returns their hashes."""
         return await self._in_thread(self.collect_now)
 
     async def close(self) -> None:
@@ -384,7 +404,7 @@ class DirectoryArchive:
         self._ask(lambda index: index.verify())
 
     def collect_now(self, *, grace_seconds: float = GRACE_SECONDS) -> Sequence[str]:
-        """Delete the contents that no conversation refers to; returns their hashes.
+        """Delete the contents that no conversation or file refers to; returns their hashes.
 
         Contents younger than the grace period are kept, unless a deleted conversation used them.
         Only takes the archive's lock.
@@ -441,6 +461,28 @@ class DirectoryArchive:
         with self.sharing():
             return self.contents.put(data, mimetype)
 
+    def upload_now(self, data: bytes, name: str, mimetype: str) -> UploadedFile:
+        """See `upload`."""
+        with self.sharing():
+            reference = self.contents.put(data, mimetype)
+            file = UploadedFile(
+                id=reference.hash,
+                name=name,
+                mimetype=mimetype,
+                size=reference.size,
+                created=datetime.now(UTC).isoformat(),
+            )
+            self.uploads.keep(file)
+        return file
+
+    def remove_file_now(self, identity: str) -> UploadedFile:
+        """See `remove_file`."""
+        file = self.uploads.remove(identity)
+        # The next collection deletes the bytes if nothing else needs them.
+        with suppress(OSError):
+            os.utime(self.contents.folder / identity, (0, 0))
+        return file
+
     def _deposit(
         self, canisters: Sequence[Canister]
     ) -> tuple[tuple[Canister, ...], tuple[Canister, ...]]:
@@ -459,8 +501,8 @@ class DirectoryArchive:
         return tuple(stored), tuple(kept)
 
     def _used_hashes(self) -> set[str]:
-        """Every hash in any file of any conversation, including files set aside."""
-        used: set[str] = set()
+        """Every hash in any file of any conversation, including files set aside, and of uploads."""
+        used = _hashes_in(self.uploads.folder)
         for folder in _folders_in(self.conversations):
             used |= _hashes_in(folder)
         return used

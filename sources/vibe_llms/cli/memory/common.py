@@ -32,6 +32,7 @@ from vibe_llms.cli.text import cut
 from vibe_llms.configuration import load_configuration
 from vibe_llms.exceptions import MemoryDamaged, MemoryInvalid, SecretRefused, StorageError
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.descriptions import MemoryEntry
 from vibe_llms.memory.entries import GLOBAL, LARGEST_BYTES, Entry, Scope
 from vibe_llms.memory.files import MemoryFiles
 from vibe_llms.memory.recall import SHORT
@@ -245,9 +246,8 @@ def print_json(value: Any) -> None:
 
 def encode_entry(entry: Entry) -> dict[str, Any]:
     """An entry as JSON."""
-    encoded: dict[str, Any] = msgspec.to_builtins(entry)
-    identity = encoded.pop("identity")
-    return {"id": identity, **encoded, "scope": str(entry.scope)}
+    encoded: dict[str, Any] = msgspec.to_builtins(MemoryEntry.of(entry))
+    return encoded
 
 
 def print_note(text: str) -> None:

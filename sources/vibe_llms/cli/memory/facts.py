@@ -32,9 +32,9 @@ from vibe_llms.cli.memory.common import (
 )
 from vibe_llms.cli.terminal import note, one_line, shown, write
 from vibe_llms.memory.core import Memory
+from vibe_llms.memory.descriptions import FoundEntry
 from vibe_llms.memory.entries import GLOBAL, Entry
 from vibe_llms.memory.history import Change, survey_changes
-from vibe_llms.memory.retrieval import Recollection
 from vibe_llms.memory.settings import MemorySettings
 
 
@@ -115,7 +115,7 @@ async def search(
         await memory.embed(scopes, progress=show_embedded)
         found = await memory.search(question, scopes=scopes, settings=chosen)
     if as_json:
-        print_json([_encode_found(one) for one in found])
+        print_json([msgspec.to_builtins(FoundEntry.of_recollection(one)) for one in found])
         return
     for one in found:
         print_entry(one.entry)
@@ -227,10 +227,6 @@ async def log(
         write(sys.stdout, fit(f"{head}{words}", sys.stdout, least=len(head)) + "\n")
     if not changes:
         note("no entries yet; add one: vibe-llms memory add TEXT")
-
-
-def _encode_found(one: Recollection) -> dict[str, Any]:
-    return {**encode_entry(one.entry), "score": round(one.score, 4), "reasons": dict(one.reasons)}
 
 
 def _encode_change(one: Change) -> dict[str, Any]:

@@ -1,0 +1,56 @@
+"""Entries of memory as JSON, the same at the command line and over HTTP; stable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from vibe_llms.memory.entries import Entry, Role
+from vibe_llms.memory.retrieval import Recollection
+
+
+class MemoryEntry(Struct, kw_only=True):
+    """What is remembered; see `vibe_llms.memory.Entry`."""
+
+    id: str
+    content: str
+    role: Role
+    scope: str
+    created: datetime
+    importance: float
+    category: str
+    topics: tuple[str, ...]
+    speaker: str
+    conversation: str
+    turn: str
+    replaced_by: str
+    merged_from: tuple[str, ...]
+    further: Mapping[str, Any]
+    lines: str
+
+    @classmethod
+    def of(cls, entry: Entry) -> MemoryEntry:
+        """The entry as JSON has it."""
+        return cls(**_members_of(entry))
+
+
+class FoundEntry(MemoryEntry, kw_only=True):
+    """An entry that matches a question, and the parts of its score."""
+
+    score: float
+    reasons: dict[str, float]
+
+    @classmethod
+    def of_recollection(cls, found: Recollection) -> FoundEntry:
+        """The entry as JSON has it, with its score."""
+        return cls(
+            **_members_of(found.entry), score=round(found.score, 4), reasons=dict(found.reasons)
+        )
+
+
+def _members_of(entry: Entry) -> dict[str, Any]:
+    members = {name: getattr(entry, name) for name in entry.__struct_fields__}
+    return {"id": members.pop("identity"), **members, "scope": str(entry.scope)}

@@ -1,0 +1,152 @@
+"""The endpoints below `/api/conversations`: the stored conversations of a user."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from vibe_llms.conversations.history import History, locate
+from vibe_llms.exceptions import ConversationAmbiguous, ConversationNotFound
+from vibe_llms.messages.contents import repair_text
+from vibe_llms.server.core import ServerCore
+from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.pages import PageQuery, take_page
+from vibe_llms.server.reading import read_body, read_query
+from vibe_llms.server.spaces import UserSpace
+from vibe_llms.storage.descriptions import (
+    ConversationSummary,
+    Fork,
+    FoundMessage,
+    describe_head,
+    encode_conversation,
+)
+
+_Name = Annotated[str, Meta(max_length=1000)]
+_Tag = Annotated[str, Meta(min_length=1, max_length=100)]
+
+
+class ConversationsQuery(PageQuery):
+    """Which conversations are listed; `superseded` includes those that an undo replaced."""
+
+    tag: str = ""
+    superseded: bool = False
+
+
+class ConversationList(Struct):
+    """Conversations, the most recent first."""
+
+    conversations: list[ConversationSummary]
+    has_more: bool
+
+
+class MessagesQuery(Struct):
+    """What is searched for: messages that contain all words of a text."""
+
+    text: Annotated[str, Meta(min_length=1)]
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 20
+    superseded: bool = False
+
+
+class MessageList(Struct):
+    """Messages that were found, the best first."""
+
+    messages: list[FoundMessage]
+
+
+class ForkOrder(Struct, forbid_unknown_fields=True):
+    """Where to cut: after the message `at`, or nowhere. `name` is that of the fork."""
+
+    at: str | None = None
+    name: _Name = ""
+
+
+class ConversationChange(Struct, forbid_unknown_fields=True):
+    """What is changed; an empty `name` removes the name."""
+
+    name: _Name | None = None
+    add_tags: list[_Tag] = []
+    remove_tags: list[_Tag] = []
+
+
+class ConversationRemoved(Struct):
+    """A conversation that was deleted."""
+
+    id: str
+    deleted: bool = True
+
+
+_FORK = msgspec.json.Decoder(ForkOrder)
+_CHANGE = msgspec.json.Decoder(ConversationChange)
+
+
+async def list_conversations(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """List conversations, the most recent first."""
+    query = read_query(ConversationsQuery, exchange.query)
+    # One more says whether more follow; a later page needs the place of the one before it.
+    limit = None if query.after else query.limit + 1
+    found = await space.session.survey_conversations(
+        limit=limit, tag=query.tag, superseded=query.superseded
+    )
+    page, more = take_page(found, query, lambda one: one.identity)
+    listed = ConversationList([*map(ConversationSummary.of, page)], more)
+    await exchange.reply(msgspec.json.encode(listed))
+
+
+async def search_messages(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Find messages that contain all words of a text."""
+    query = read_query(MessagesQuery, exchange.query)
+    found = await space.session.search(query.text, limit=query.limit, superseded=query.superseded)
+    await exchange.reply(msgspec.json.encode(MessageList([*map(FoundMessage.of, found)])))
+
+
+async def show_conversation(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Show a conversation with its messages, as they are stored.
+
+    Long texts and other data are references, whose bytes `/api/contents` has.
+    """
+    restored = await space.archive.restore(exchange.argument)
+    await exchange.reply(encode_conversation(restored))
+
+
+async def fork_conversation(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Make a new conversation of the first messages of another."""
+    order = read_body(_FORK, await exchange.read(core.settings))
+    identity = await access_conversation(space, exchange.argument)
+    history, _ = await History.restore(space.archive, identity)
+    twin = await history.fork(locate(history.canisters, order.at), name=repair_text(order.name))
+    made = Fork(id=twin.identity, forked_from=identity, messages=len(twin.canisters))
+    await exchange.reply(msgspec.json.encode(made), status=201)
+
+
+async def change_conversation(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Rename a conversation, add tags to it, or remove them."""
+    change = read_body(_CHANGE, await exchange.read(core.settings))
+    identity = await access_conversation(space, exchange.argument)
+    details = await space.archive.revise(
+        identity,
+        name=None if change.name is None else repair_text(change.name),
+        add_tags=[*map(repair_text, change.add_tags)],
+        remove_tags=[*map(repair_text, change.remove_tags)],
+    )
+    await exchange.reply(msgspec.json.encode(describe_head(identity, details)))
+
+
+async def remove_conversation(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Permanently delete a conversation with its runs."""
+    identity = await access_conversation(space, exchange.argument)
+    await space.session.remove(identity)
+    space.collect_later()
+    await exchange.reply(msgspec.json.encode(ConversationRemoved(identity)))
+
+
+async def access_conversation(space: UserSpace, identity: str) -> str:
+    """The identity, if it is that of a conversation; names and prefixes are not taken here."""
+    try:
+        found = await space.archive.resolve(identity)
+    except (ConversationAmbiguous, ConversationNotFound):
+        found = ""
+    if found != identity:
+        raise ConversationNotFound(f"there is no conversation {identity!r}")
+    return identity

@@ -1,0 +1,123 @@
+"""The endpoints below `/api/files` and `/api/contents`: files of a user, and bytes of messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from vibe_llms.attachments import UNKNOWN_TYPE, detect_type
+from vibe_llms.exceptions import AttachmentUnreadable, ContentMissing
+from vibe_llms.messages.contents import Reference
+from vibe_llms.server.core import ServerCore
+from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.failures import Rejected
+from vibe_llms.server.pages import PageQuery, take_page
+from vibe_llms.server.reading import read_query
+from vibe_llms.server.spaces import UserSpace
+from vibe_llms.storage.uploads import UploadedFile
+
+T = TypeVar("T")
+
+_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
+#: What programs send that do not know the type.
+_UNSAID = ("", UNKNOWN_TYPE, "application/x-www-form-urlencoded")
+#: A browser must not take the bytes of a user for a page of this server.
+_HARMLESS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-disposition", b"attachment"),
+    (b"content-security-policy", b"sandbox"),
+)
+
+
+class FileList(Struct):
+    """Files, the newest first."""
+
+    files: list[UploadedFile]
+    has_more: bool
+
+
+class UploadQuery(Struct):
+    """The file's name, which is for display, and for the type of texts."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=255)] = "file"
+
+
+async def list_files(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """List files, the newest first."""
+    query = read_query(PageQuery, exchange.query)
+    page, more = take_page(await space.archive.survey_files(), query, lambda one: one.id)
+    await exchange.reply(msgspec.json.encode(FileList([*page], more)))
+
+
+async def upload_file(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Keep a file, whose bytes are the body; the same bytes again are the same file.
+
+    Its type is the header `Content-Type`, or is found from the bytes and the name.
+    """
+    name = read_query(UploadQuery, exchange.query).name
+    kind = exchange.media_type
+    if kind and (kind.startswith("multipart/") or not _TYPE.fullmatch(kind)):
+        raise Rejected(
+            "send the bytes of the file alone, with its type in Content-Type and ?name=NAME",
+            status=415,
+            code="unsupported_media_type",
+        )
+    if len(await space.archive.survey_files()) >= core.settings.user_files:
+        raise Rejected(
+            f"there are {core.settings.user_files} files (user-files); delete some",
+            status=409,
+            code="too_many_files",
+        )
+    data = await exchange.receive(core.settings)
+    if not data:
+        raise Rejected("the file is empty", code="empty_file")
+    if kind in _UNSAID:
+        try:
+            kind = detect_type(data, name)
+        except AttachmentUnreadable:
+            kind = UNKNOWN_TYPE
+    file = await space.archive.upload(data, name, kind)
+    await exchange.reply(msgspec.json.encode(file), status=201)
+
+
+async def show_file(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Show what is known of a file; `/api/contents` has its bytes."""
+    file = await _find(exchange, space.archive.access_file(exchange.argument))
+    await exchange.reply(msgspec.json.encode(file))
+
+
+async def remove_file(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Delete a file; its bytes stay as long as a message has them."""
+    file = await _find(exchange, space.archive.remove_file(exchange.argument))
+    space.collect_later()
+    await exchange.reply(msgspec.json.encode(file))
+
+
+async def load_content(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Send the bytes of a file, or of a reference in a message, by their SHA-256."""
+    data = await _find(exchange, space.archive.load(Reference(exchange.argument, 0)))
+    await exchange.reply(data, media_type=UNKNOWN_TYPE.encode(), headers=_HARMLESS)
+
+
+async def access_file(space: UserSpace, identity: str, param: str) -> tuple[UploadedFile, bytes]:
+    """A file with its bytes."""
+    try:
+        file = await space.archive.access_file(identity)
+        return file, await space.archive.load(Reference(file.id, file.size))
+    except ContentMissing:
+        raise Rejected(
+            f"there is no file {identity!r}", status=404, code="file_not_found", param=param
+        ) from None
+
+
+async def _find(exchange: Exchange, wanted: Awaitable[T]) -> T:
+    try:
+        return await wanted
+    except ContentMissing:
+        raise Rejected(
+            f"there is no file {exchange.argument!r}", status=404, code="file_not_found"
+        ) from None

@@ -1,0 +1,108 @@
+"""The endpoints below `/api/memory`: what is remembered for a user."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from vibe_llms.exceptions import MemoryNotFound
+from vibe_llms.memory.descriptions import FoundEntry, MemoryEntry
+from vibe_llms.memory.entries import GLOBAL, Entry
+from vibe_llms.server.core import ServerCore
+from vibe_llms.server.exchanges import Exchange
+from vibe_llms.server.pages import PageQuery, take_page
+from vibe_llms.server.reading import read_body, read_query
+from vibe_llms.server.spaces import UserSpace
+
+
+class EntryList(Struct):
+    """Entries, the oldest first."""
+
+    entries: list[MemoryEntry]
+    has_more: bool
+
+
+class EntriesQuery(Struct):
+    """What is searched for."""
+
+    text: Annotated[str, Meta(min_length=1)]
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 10
+
+
+class FoundEntryList(Struct):
+    """Entries that match, the best first."""
+
+    entries: list[FoundEntry]
+
+
+class NewFact(Struct, forbid_unknown_fields=True):
+    """A fact; `importance` goes from 0 to 1."""
+
+    content: str
+    importance: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    category: str = ""
+    topics: tuple[str, ...] = ()
+
+
+_FACT = msgspec.json.Decoder(NewFact)
+
+
+async def list_entries(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """List what is remembered for the user, the oldest first."""
+    query = read_query(PageQuery, exchange.query)
+    found = await space.memory.memory.survey(space.memory.user)
+    page, more = take_page(found, query, lambda one: one.identity)
+    listed = EntryList([*map(MemoryEntry.of, page)], more)
+    await exchange.reply(msgspec.json.encode(listed))
+
+
+async def search_entries(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Find entries by words, and by meaning where there is an embedder; the best first."""
+    query = read_query(EntriesQuery, exchange.query)
+    hook = space.memory
+    found = await hook.memory.search(
+        query.text,
+        scopes=(hook.user, GLOBAL),
+        settings=replace(hook.settings, limit=query.limit),
+    )
+    listed = FoundEntryList([*map(FoundEntry.of_recollection, found)])
+    await exchange.reply(msgspec.json.encode(listed))
+
+
+async def add_fact(core: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Remember a fact; the same one again changes nothing. What looks like a secret is refused."""
+    fact = read_body(_FACT, await exchange.read(core.settings))
+    hook = space.memory
+    entry = await hook.memory.add(
+        fact.content,
+        scope=hook.user,
+        importance=fact.importance,
+        category=fact.category,
+        topics=fact.topics,
+    )
+    await exchange.reply(msgspec.json.encode(MemoryEntry.of(entry)), status=201)
+
+
+async def show_entry(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Show an entry."""
+    entry = await _access(space, exchange.argument)
+    await exchange.reply(msgspec.json.encode(MemoryEntry.of(entry)))
+
+
+async def remove_entry(_: ServerCore, exchange: Exchange, space: UserSpace) -> None:
+    """Delete an entry: it is no longer found."""
+    entry = await _access(space, exchange.argument)
+    gone = await space.memory.memory.remove(entry.identity, scopes=[entry.scope])
+    await exchange.reply(msgspec.json.encode(MemoryEntry.of(gone)))
+
+
+async def _access(space: UserSpace, identity: str) -> Entry:
+    """An entry that the user can see; a part of its identity is not enough here."""
+    hook = space.memory
+    entry = await hook.memory.access(identity, scopes=(hook.user, GLOBAL))
+    if entry.identity != identity:
+        raise MemoryNotFound(f"nothing with the id {identity!r} is remembered")
+    return entry

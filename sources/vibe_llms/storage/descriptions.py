@@ -1,0 +1,131 @@
+"""Conversations as JSON, the same at the command line and over HTTP; stable."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+from msgspec.structs import asdict
+
+from vibe_llms.messages.codecs import encode_canister
+from vibe_llms.storage.interfaces import Details, Finding, Gap, Origin, Restored, Summary
+
+Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+
+
+class ConversationSummary(Struct, kw_only=True):
+    """A conversation in a list; `problem` says why it cannot be read."""
+
+    id: str
+    name: str
+    title: str
+    created: Time
+    updated: Time
+    model: str
+    tags: list[str]
+    forked_from: str | None
+    messages: int
+    problem: str
+    superseded_by: str | None
+
+    @classmethod
+    def of(cls, summary: Summary) -> ConversationSummary:
+        """The summary as JSON has it."""
+        return cls(
+            id=summary.identity,
+            name=summary.name,
+            title=summary.title,
+            created=summary.created.isoformat(),
+            updated=summary.updated.isoformat(),
+            model=summary.model,
+            tags=[*summary.tags],
+            forked_from=_name_origin(summary.forked_from),
+            messages=summary.messages,
+            problem=summary.problem,
+            superseded_by=summary.superseded_by or None,
+        )
+
+
+class FoundMessage(Struct, kw_only=True):
+    """A message that was found; `excerpt` marks the words with `[` and `]`."""
+
+    conversation: str
+    name: str
+    title: str
+    message: str
+    role: str
+    created: Time
+    excerpt: str
+
+    @classmethod
+    def of(cls, finding: Finding) -> FoundMessage:
+        """The finding as JSON has it."""
+        return cls(
+            conversation=finding.conversation,
+            name=finding.name,
+            title=finding.title,
+            message=finding.canister,
+            role=finding.role,
+            created=finding.created.isoformat(),
+            excerpt=finding.excerpt,
+        )
+
+
+class ConversationHead(Struct, kw_only=True):
+    """What is known of a conversation besides its messages."""
+
+    id: str
+    name: str
+    created: Time
+    model: str
+    agent: str
+    tags: list[str]
+    forked_from: str | None
+
+
+class ConversationView(ConversationHead, kw_only=True):
+    """A conversation; its messages are as they are stored, with long texts by their hashes."""
+
+    gaps: list[Gap]
+    messages: list[dict[str, Any]]
+
+
+class Fork(Struct, kw_only=True):
+    """A new conversation with the first messages of another."""
+
+    id: str
+    forked_from: str
+    messages: int
+
+
+class _EncodedView(ConversationHead, kw_only=True):
+    gaps: tuple[Gap, ...]
+    messages: list[Raw]
+
+
+def describe_head(identity: str, details: Details) -> ConversationHead:
+    """What is known of a conversation, as JSON has it."""
+    return ConversationHead(
+        id=identity,
+        name=details.name,
+        created=details.created.isoformat(),
+        model=details.model,
+        agent=details.agent,
+        tags=[*details.tags],
+        forked_from=_name_origin(details.forked_from),
+    )
+
+
+def encode_conversation(restored: Restored) -> bytes:
+    """A conversation as the JSON of a `ConversationView`."""
+    view = _EncodedView(
+        **asdict(describe_head(restored.identity, restored.details)),
+        gaps=restored.gaps,
+        messages=[Raw(encode_canister(one)) for one in restored.canisters],
+    )
+    return msgspec.json.encode(view)
+
+
+def _name_origin(origin: Origin | None) -> str | None:
+    return None if origin is None else origin.conversation

@@ -1,0 +1,89 @@
+"""Files that a user has uploaded: their bytes are contents, and a record here keeps each of them.
+
+`files/{hash}.json` is the record of the content with this hash. Who uploads the same bytes again
+gets the same file, with the newer name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from vibe_llms.exceptions import ContentMissing, StorageError
+from vibe_llms.storage.descriptions import Time
+from vibe_llms.storage.files import make_folder, read_within, replace_file, storage_errors
+
+_SUFFIX = ".json"
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+class UploadedFile(Struct, frozen=True, kw_only=True):
+    """A file; `id` is the SHA-256 of its bytes in hexadecimal, `size` their number."""
+
+    id: str
+    name: str
+    mimetype: str
+    size: int
+    created: Time
+
+
+class UploadFolder:
+    """The records of a user's files."""
+
+    def __init__(self, folder: Path, *, durable: bool) -> None:
+        self.folder = folder
+        self._durable = durable
+
+    def keep(self, file: UploadedFile) -> None:
+        """Keep a record, in place of an earlier one of the same bytes."""
+        with storage_errors(self.folder):
+            make_folder(self.folder)
+            replace_file(self._path(file.id), msgspec.json.encode(file), durable=self._durable)
+
+    def survey(self) -> Sequence[UploadedFile]:
+        """All files, the newest first."""
+        with storage_errors(self.folder):
+            try:
+                names = os.listdir(self.folder)
+            except FileNotFoundError:
+                return ()
+        known = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
+        files = [self._read(one) for one in known if _HASH.fullmatch(one)]
+        return sorted(filter(None, files), key=lambda one: (one.created, one.id), reverse=True)
+
+    def access(self, identity: str) -> UploadedFile:
+        """A file; `ContentMissing` if there is none."""
+        file = self._read(identity) if _HASH.fullmatch(identity) else None
+        if file is None:
+            raise ContentMissing(f"there is no file {identity!r}")
+        return file
+
+    def remove(self, identity: str) -> UploadedFile:
+        """Delete the record of a file; its bytes stay while a message needs them."""
+        file = self.access(identity)
+        with storage_errors(self.folder):
+            try:
+                os.unlink(self._path(identity))
+            except FileNotFoundError:
+                raise ContentMissing(f"there is no file {identity!r}") from None
+        return file
+
+    def _read(self, identity: str) -> UploadedFile | None:
+        path = self._path(identity)
+        with storage_errors(path):
+            try:
+                data = read_within(self.folder, path.name)
+            except FileNotFoundError:
+                return None
+        try:
+            return msgspec.json.decode(data, type=UploadedFile)
+        except ValueError as error:
+            raise StorageError(f"this is no record of a file: {error}", path=str(path)) from error
+
+    def _path(self, identity: str) -> Path:
+        return self.folder / f"{identity}{_SUFFIX}"

@@ -1,0 +1,124 @@
+"""Stored conversations over HTTP: lists in pages, search, forks, names, tags, and removal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from click.testing import CliRunner
+
+from tests.server.conftest import Served
+from vibe_llms.cli.commands import command
+
+LONG = "a long story about herons. " * 100
+
+
+async def converse(client: httpx2.AsyncClient, *texts: str) -> list[str]:
+    """Hold conversations of one turn each; returns their identities, the newest first."""
+    for text in texts:
+        body = {"model": "scripted/demo", "messages": [{"role": "user", "content": text}]}
+        assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
+    listed = (await client.get("/api/conversations")).json()
+    return [one["id"] for one in listed["conversations"]]
+
+
+async def ask_command(*arguments: str) -> Any:
+    """What the command prints as JSON, in the home of the server."""
+    result = await asyncio.to_thread(CliRunner().invoke, command, [*arguments, "--json"])
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+async def test_conversations_are_listed_in_pages(served: Served) -> None:
+    async with served.http() as client:
+        identities = await converse(client, "One", "Two", "Three")
+        first = (await client.get("/api/conversations?limit=2")).json()
+        rest = (await client.get(f"/api/conversations?limit=2&after={identities[1]}")).json()
+        none = await client.get("/api/conversations?after=unknown")
+    assert [one["title"] for one in first["conversations"]] == ["Three", "Two"]
+    assert [one["title"] for one in rest["conversations"]] == ["One"]
+    assert (first["has_more"], rest["has_more"], none.status_code) == (True, False, 404)
+
+
+async def test_a_conversation_is_shown_with_its_long_texts_as_references(served: Served) -> None:
+    async with served.http() as client:
+        (identity,) = await converse(client, LONG)
+        shown = (await client.get(f"/api/conversations/{identity}")).json()
+        reference = shown["messages"][0]["contents"][0]["data"]
+        content = await client.get(f"/api/contents/{reference['hash']}")
+    assert [one["role"] for one in shown["messages"]] == ["user", "assistant"]
+    assert content.text == LONG
+    assert content.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_the_json_is_that_of_the_command(served: Served) -> None:
+    async with served.http() as client:
+        (identity,) = await converse(client, "A heron.")
+        listed = (await client.get("/api/conversations")).json()["conversations"]
+        shown = (await client.get(f"/api/conversations/{identity}")).json()
+        found = (await client.get("/api/conversations/search?text=heron")).json()["messages"]
+    assert listed == await ask_command("list")
+    assert shown == await ask_command("show", identity)
+    assert found == await ask_command("search", "heron")
+    assert found[0]["message"] == shown["messages"][0]["identity"]
+
+
+async def test_a_fork_ends_with_the_message_that_is_named(served: Served) -> None:
+    async with served.http() as client:
+        (identity,) = await converse(client, "Hello")
+        messages = (await client.get(f"/api/conversations/{identity}")).json()["messages"]
+        url = f"/api/conversations/{identity}/fork"
+        made = await client.post(url, json={"at": messages[0]["identity"], "name": "Again"})
+        fork = (await client.get(f"/api/conversations/{made.json()['id']}")).json()
+        wrong = await client.post(url, json={"at": "unknown"})
+    assert (made.status_code, wrong.status_code) == (201, 404)
+    assert made.json() == {"id": fork["id"], "forked_from": identity, "messages": 1}
+    assert (fork["name"], fork["forked_from"], fork["messages"]) == (
+        "Again",
+        identity,
+        messages[:1],
+    )
+
+
+async def test_names_and_tags_are_changed(served: Served) -> None:
+    async with served.http() as client:
+        (identity,) = await converse(client, "Hello")
+        url = f"/api/conversations/{identity}"
+        named = await client.patch(url, json={"name": "Herons", "add_tags": ["a", "b"]})
+        changed = await client.patch(url, json={"name": "", "remove_tags": ["b"]})
+        tagged = (await client.get("/api/conversations?tag=a")).json()["conversations"]
+        untagged = (await client.get("/api/conversations?tag=b")).json()["conversations"]
+        wrong = await client.patch(url, json={"title": "x"})
+    assert (named.json()["name"], named.json()["tags"]) == ("Herons", ["a", "b"])
+    assert (changed.json()["name"], changed.json()["tags"]) == ("", ["a"])
+    assert ([one["id"] for one in tagged], untagged) == ([identity], [])
+    assert wrong.status_code == 400
+
+
+async def test_what_is_removed_is_gone_with_its_contents(served: Served, home: Path) -> None:
+    async with served.http() as client:
+        (identity,) = await converse(client, LONG)
+        url = f"/api/conversations/{identity}"
+        shown = (await client.get(url)).json()
+        digest = shown["messages"][0]["contents"][0]["data"]["hash"]
+        removed = await client.delete(url)
+        again = [(await client.get(url)).status_code, (await client.delete(url)).status_code]
+        while (await client.get(f"/api/contents/{digest}")).status_code == 200:
+            pass
+        listed = (await client.get("/api/conversations")).json()["conversations"]
+    assert removed.json() == {"id": identity, "deleted": True}
+    assert (again, listed) == ([404, 404], [])
+
+
+async def test_names_and_parts_of_identities_mean_nothing(served: Served) -> None:
+    async with served.http() as client:
+        (identity,) = await converse(client, "Hello")
+        await client.patch(f"/api/conversations/{identity}", json={"name": "herons"})
+        for wrong in (identity[:6], "herons", "-1", "..", "%2e%2e%2fusers", "%00", "a" * 5000):
+            for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/fork"), ("PATCH", "")):
+                body: Any = None if method in ("GET", "DELETE") else {}
+                url = f"/api/conversations/{wrong}{path}"
+                assert (await client.request(method, url, json=body)).status_code == 404, url

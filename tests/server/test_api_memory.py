@@ -1,0 +1,46 @@
+"""Memory over HTTP: facts are added, listed, found, shown and removed."""
+
+from __future__ import annotations
+
+from tests.server.conftest import Served
+from tests.server.test_api_conversations import ask_command
+
+
+async def test_facts_are_added_listed_found_and_removed(served: Served) -> None:
+    async with served.http() as client:
+        fact = {"content": "Ada likes herons.", "topics": ["birds"], "importance": 0.9}
+        made = await client.post("/api/memory", json=fact)
+        again = await client.post("/api/memory", json=fact)
+        await client.post("/api/memory", json={"content": "Ada sails."})
+        listed = (await client.get("/api/memory")).json()
+        page = (await client.get("/api/memory?limit=1")).json()
+        rest = (await client.get(f"/api/memory?after={made.json()['id']}")).json()
+        found = (await client.get("/api/memory/search?text=herons")).json()["entries"]
+        identity = made.json()["id"]
+        shown = (await client.get(f"/api/memory/{identity}")).json()
+        commands = [
+            await ask_command("memory", *words)
+            for words in (("list",), ("show", identity), ("search", "herons"))
+        ]
+        removed = await client.delete(f"/api/memory/{identity}")
+        gone = [(await client.get(f"/api/memory/{identity}")).status_code]
+        gone.append((await client.delete(f"/api/memory/{identity}")).status_code)
+    assert (made.status_code, again.json()["id"]) == (201, identity)
+    assert [one["content"] for one in listed["entries"]] == ["Ada likes herons.", "Ada sails."]
+    assert (page["entries"], page["has_more"]) == (listed["entries"][:1], True)
+    assert (rest["entries"], rest["has_more"]) == (listed["entries"][1:], False)
+    assert [one["id"] for one in found] == [identity]
+    assert commands == [listed["entries"], shown, found]
+    assert (shown, removed.json()["id"], gone) == (made.json(), identity, [404, 404])
+
+
+async def test_what_cannot_be_remembered_is_refused(served: Served) -> None:
+    secret = "my key is sk-ant-api03-" + "a1B2" * 20
+    async with served.http() as client:
+        for body in ({"content": ""}, {"content": " "}, {"content": secret}, {"text": "a"}):
+            assert (await client.post("/api/memory", json=body)).status_code == 400, body
+        made = (await client.post("/api/memory", json={"content": "Ada sails."})).json()
+        part = await client.get(f"/api/memory/{made['id'][:8]}")
+        listed = (await client.get("/api/memory")).json()["entries"]
+    assert part.status_code == 404
+    assert [one["id"] for one in listed] == [made["id"]]

@@ -1,0 +1,221 @@
+"""No identifier of one user means anything to another, at any endpoint."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import pytest
+from msgspec import Struct
+
+from tests.server.conftest import serving
+from tests.server.test_api_runs import SCRIPT, wait_for
+from vibe_llms.runs import sqlite
+from vibe_llms.server import spaces
+from vibe_llms.server.endpoints import ENDPOINTS
+from vibe_llms.server.operations import UserEndpoint
+
+#: In everything that the victim has, and in nothing else.
+MARK = "heronry"
+#: Where an identifier of the victim goes, besides the path.
+ID = "IDENTIFIER"
+
+
+class Case(Struct, frozen=True):
+    """A request: where it has no place for an identifier, it is one that succeeds."""
+
+    query: dict[str, str] = {}
+    body: Any = None
+    data: bytes = b""
+
+    def fill(self, identifier: str) -> Case:
+        """The request with an identifier."""
+        query, body = json.loads(json.dumps([self.query, self.body]).replace(ID, identifier))
+        return Case(query, body, self.data)
+
+
+SAID = [{"role": "user", "content": "Hello"}]
+AFTER = (Case(), Case({"after": ID}))
+#: The requests for each endpoint; one that is missing here fails the test.
+CASES: dict[str, tuple[Case, ...]] = {
+    "GET /api/budgets": (Case(),),
+    "GET /api/contents/{hash}": (Case(),),
+    "GET /api/conversations": (*AFTER, Case({"tag": MARK})),
+    "GET /api/conversations/search": (Case({"text": MARK}),),
+    "GET /api/conversations/{conversation}": (Case(),),
+    "PATCH /api/conversations/{conversation}": (Case(body={"name": "mine"}),),
+    "DELETE /api/conversations/{conversation}": (Case(),),
+    "POST /api/conversations/{conversation}/fork": (Case(body={}), Case(body={"at": ID})),
+    "GET /api/files": AFTER,
+    "POST /api/files": (Case(data=b"mine"),),
+    "GET /api/files/{file}": (Case(),),
+    "DELETE /api/files/{file}": (Case(),),
+    "GET /api/memory": AFTER,
+    "POST /api/memory": (Case(body={"content": "mine"}),),
+    "GET /api/memory/search": (Case({"text": MARK}),),
+    "GET /api/memory/{entry}": (Case(),),
+    "DELETE /api/memory/{entry}": (Case(),),
+    "GET /api/runs": (Case(), Case({"status": "waiting"})),
+    "POST /api/runs": (
+        Case(body={"prompt": "x", "conversation": ID}),
+        Case(body={"prompt": "x", "files": [ID]}),
+        Case(body={"prompt": "x", "model": ID}),
+    ),
+    "GET /api/runs/{run}": (Case(),),
+    "POST /api/runs/{run}/cancel": (Case(),),
+    "POST /api/runs/{run}/decide": (Case(body={"invocation": ID, "allowed": True}),),
+    "GET /api/runs/{run}/events": (Case(),),
+    "POST /v1/chat/completions": (Case(body={"model": ID, "messages": SAID}),),
+    "POST /v1/messages": (Case(body={"model": ID, "messages": SAID, "max_tokens": 9}),),
+    "POST /v1/messages/count_tokens": (Case(body={"model": ID, "messages": SAID}),),
+    "GET /v1/models": (Case(),),
+    "GET /v1/models/{model...}": (Case(),),
+    "POST /v1/responses": (
+        Case(body={"model": ID, "input": "x"}),
+        Case(body={"input": "x", "previous_response_id": ID}),
+    ),
+    "GET /v1/responses/{response}": (Case(), Case({"stream": "true"})),
+    "DELETE /v1/responses/{response}": (Case(),),
+    "POST /v1/responses/{response}/cancel": (Case(),),
+    "GET /v1/responses/{response}/input_items": (Case(), Case({"after": ID})),
+}
+
+
+class Victim(Struct, frozen=True):
+    """A user with something of each kind, and what it is known by."""
+
+    http: httpx2.AsyncClient
+    run: str
+    identifiers: dict[str, str]
+
+    @classmethod
+    async def produce(cls, http: httpx2.AsyncClient) -> Victim:
+        """A conversation that waits for an approval, a response, a fact and a file."""
+        order = {"model": "keeper", "prompt": f"{MARK} " * 300}
+        run = (await http.post("/api/runs", json=order)).json()
+        await wait_for(http, run["id"], "waiting")
+        name = f"the {MARK}"
+        await http.patch(f"/api/conversations/{run['conversation']}", json={"name": name})
+        body = {"model": "scripted/demo", "input": MARK}
+        response = (await http.post("/v1/responses", json=body)).json()
+        fact = (await http.post("/api/memory", json={"content": f"Ada keeps a {MARK}."})).json()
+        file = (await http.post(f"/api/files?name={MARK}", content=MARK.encode())).json()
+        shown = (await http.get(f"/api/conversations/{run['conversation']}")).json()
+        message = shown["messages"][0]
+        call = (await http.get(f"/api/runs/{run['id']}")).json()["approvals"][0]
+        return cls(
+            http,
+            run["id"],
+            {
+                "run": run["id"],
+                "conversation": run["conversation"],
+                "name": name,
+                "message": message["identity"],
+                "content": message["contents"][0]["data"]["hash"],
+                "call": call["invocation"],
+                "response": response["id"],
+                "run of the response": response["id"].removeprefix("resp_"),
+                "entry": fact["id"],
+                "file": file["id"],
+            },
+        )
+
+    async def survey(self) -> list[Any]:
+        """All that the user has."""
+        paths = ("runs", "conversations", "memory", "files", f"runs/{self.run}")
+        found = [(await self.http.get(f"/api/{path}")).json() for path in paths]
+        response = self.identifiers["response"]
+        return [*found, (await self.http.get(f"/v1/responses/{response}")).json()]
+
+
+def survey_endpoints() -> Iterator[tuple[str, str]]:
+    """The endpoints that work with what users have."""
+    for path, methods in ENDPOINTS.items():
+        for method, endpoint in methods.items():
+            if isinstance(endpoint, UserEndpoint):
+                yield method, path
+
+
+async def walk(eve: httpx2.AsyncClient, victim: Victim) -> AsyncGenerator[str, None]:
+    """What another user learns or changes with the identifiers of the victim."""
+    before = await victim.survey()
+    for method, path in survey_endpoints():
+        for case in CASES[f"{method} {path}"]:
+            for kind, identifier in victim.identifiers.items():
+                filled = case.fill(identifier)
+                used = "{" in path or filled != case
+                url = re.sub("{.*}", quote(identifier), path)
+                content = filled.data or json.dumps(filled.body).encode()
+                response = await eve.request(method, url, params=filled.query, content=content)
+                said = f"{method} {path} with the {kind}: {response.status_code}"
+                if response.status_code not in ((404,) if used else (200, 201)):
+                    yield f"{said} {response.text}"
+                if MARK in response.text.replace(identifier, ""):
+                    yield f"{said} tells {response.text}"
+                if not used:
+                    break
+    if await victim.survey() != before:
+        yield "the victim's things have changed"
+
+
+def scripted(home: Path) -> dict[str, Any]:
+    """An agent whose tool asks before it deletes."""
+    home.mkdir()
+    (home / "keeper.toml").write_text(SCRIPT)
+    return {
+        "providers": {"scripted": {"scripts": {"keeper": str(home / "keeper.toml")}}},
+        "agents": {"keeper": {"model": "scripted/keeper", "ensembles": ["memory"]}},
+    }
+
+
+def test_each_endpoint_has_a_case() -> None:
+    assert CASES.keys() == {f"{method} {path}" for method, path in survey_endpoints()}
+
+
+@pytest.mark.parametrize("name", ["ada", "local"])
+async def test_what_one_user_has_does_not_exist_for_another(home: Path, name: str) -> None:
+    async with (
+        serving(home, **scripted(home)) as served,
+        served.http(name) as http,
+        served.http("eve") as eve,
+    ):
+        victim = await Victim.produce(http)
+        assert [leak async for leak in walk(eve, victim)] == []
+
+
+def _forget_user_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def access(database: Any, user: str, run: str) -> Any:
+        owner = database.execute("select user from runs where identity = ?", (run,)).fetchone()
+        return found(database, owner[0] if owner else user, run)
+
+    found = sqlite._access
+    monkeypatch.setattr(sqlite, "_access", access)
+
+
+def _share_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spaces, "find_user_places", lambda places, _: places)
+
+
+def _share_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    enter = spaces.UserSpaces.enter
+    monkeypatch.setattr(spaces.UserSpaces, "enter", lambda self, _: enter(self, "ada"))
+
+
+@pytest.mark.parametrize("plant", [_forget_user_of_runs, _share_a_home, _share_a_space])
+async def test_a_leak_would_be_found(
+    home: Path, monkeypatch: pytest.MonkeyPatch, plant: Any
+) -> None:
+    plant(monkeypatch)
+    async with (
+        serving(home, **scripted(home)) as served,
+        served.http("ada") as http,
+        served.http("eve") as eve,
+        aclosing(walk(eve, await Victim.produce(http))) as leaks,
+    ):
+        assert await anext(leaks, "") != ""
